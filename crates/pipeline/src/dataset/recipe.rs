@@ -1,0 +1,95 @@
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::PipelineError;
+
+/// `experiments/<set>/dataset.toml`: what a data set is made of, at its full published scale.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// One line.
+    pub title: String,
+    /// Number of genes.
+    pub genes: u64,
+    /// File of real gene names, relative to the recipe; generated names fill up to `genes`.
+    pub gene_names: PathBuf,
+    /// The samples.
+    pub samples: Samples,
+    /// Networks between genes, in order.
+    pub network: Vec<Network>,
+    /// The bipartite graph of metabolism.
+    pub bipartite: Bipartite,
+    /// Folder of the recipe.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// The samples of a data set. Their labels have these statistics.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Samples {
+    /// Published number, and the most that can be asked for.
+    pub count: u64,
+    /// Perturbed genes of a sample.
+    pub genes_per_sample: u32,
+    /// Mean label.
+    pub label_mean: f64,
+    /// Standard deviation of the labels.
+    pub label_sd: f64,
+    /// Smallest label.
+    pub label_min: f64,
+    /// Largest label.
+    pub label_max: f64,
+}
+
+/// Where the edges of a network come from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkSource {
+    /// All edges are generated.
+    Generated,
+    /// A file of real edges, relative to the recipe.
+    File(PathBuf),
+}
+
+/// One network.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Name of the edge type.
+    pub name: String,
+    /// Published number of edges, with one self-loop per gene.
+    pub edges: u64,
+    /// Whether the source is directed.
+    pub directed: bool,
+    /// Where the edges come from.
+    pub source: NetworkSource,
+}
+
+/// Published sizes of the metabolism graph.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bipartite {
+    /// Reactions.
+    pub reactions: u64,
+    /// Reactions that have genes.
+    pub reactions_with_genes: u64,
+    /// Metabolites.
+    pub metabolites: u64,
+    /// Edges gene to reaction.
+    pub gpr: u64,
+    /// Edges reaction to metabolite.
+    pub rmr: u64,
+}
+
+impl Recipe {
+    /// Read the recipe in `folder`.
+    pub fn load(folder: &Path) -> Result<Self, PipelineError> {
+        let path = folder.join("dataset.toml");
+        let text = std::fs::read_to_string(&path).map_err(PipelineError::io("read", &path))?;
+        let mut recipe: Self = toml::from_str(&text).map_err(|e| PipelineError::damaged(&path, e))?;
+        recipe.folder = folder.to_owned();
+        Ok(recipe)
+    }
+}

@@ -1,0 +1,12 @@
+//! The data side of a rank: stores, samplers, graphs, masking, collation and the threaded loader. No libtorch.
+
+pub mod collate;
+pub mod dataset;
+mod error;
+pub mod graph;
+pub mod loader;
+pub mod mask;
+pub mod sampler;
+pub mod store;
+
+pub use error::PipelineError;

@@ -1,0 +1,1 @@
+//! Threads that prepare batches ahead of the step.

@@ -1,0 +1,1 @@
+//! What a perturbation removes from the graph.

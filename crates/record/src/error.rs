@@ -1,0 +1,43 @@
+use std::path::{Path, PathBuf};
+
+/// What can go wrong with a file of the ledger; every variant names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The operating system refused to read or write.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was being done: "read", "write", "create".
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A JSON file does not have the documented shape.
+    #[error("{} is not a valid record: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A parquet file cannot be read or written, or lacks a documented column.
+    #[error("{} is not a valid step table: {reason}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+
+    pub(crate) fn parquet(path: &Path, reason: impl ToString) -> Self {
+        Self::Parquet { path: path.to_owned(), reason: reason.to_string() }
+    }
+}

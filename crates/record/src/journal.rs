@@ -1,0 +1,113 @@
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{RecordError, StepRecord};
+
+/// Append-only log of a rank's steps, one JSON object a line.
+///
+/// Invariant: a step is handed to the kernel when [`Journal::append`] returns, so a rank that is killed loses none of
+/// the steps it finished. At a clean end it is replaced by the parquet table.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    line: Vec<u8>,
+}
+
+impl Journal {
+    /// Start an empty journal.
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
+        let file = File::create(path).map_err(RecordError::io("create", path))?;
+        Ok(Self { file, path: path.to_owned(), line: Vec::with_capacity(1024) })
+    }
+
+    /// Append one step.
+    pub fn append(&mut self, record: &StepRecord) -> Result<(), RecordError> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, record)
+            .map_err(|source| RecordError::Json { path: self.path.clone(), source })?;
+        self.line.push(b'\n');
+        self.file.write_all(&self.line).map_err(RecordError::io("write", &self.path))
+    }
+}
+
+/// All whole records of a journal. A last line that was cut off by a kill is left out.
+pub fn read_journal(path: &Path) -> Result<Vec<StepRecord>, RecordError> {
+    let mut tail = JournalTail::new(path);
+    let mut records = Vec::new();
+    tail.read_new(&mut records)?;
+    Ok(records)
+}
+
+/// Follows a journal while it is being written.
+#[derive(Debug)]
+pub struct JournalTail {
+    path: PathBuf,
+    offset: u64,
+}
+
+impl JournalTail {
+    /// Follow `path`, which need not exist yet.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), offset: 0 }
+    }
+
+    /// Append the records that are new since the last call. A line without its end is left for the next call.
+    pub fn read_new(&mut self, records: &mut Vec<StepRecord>) -> Result<(), RecordError> {
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(RecordError::io("read", &self.path)(e)),
+        };
+        file.seek(std::io::SeekFrom::Start(self.offset)).map_err(RecordError::io("read", &self.path))?;
+        let mut reader = BufReader::new(&mut file);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let n = reader.read_line(&mut line).map_err(RecordError::io("read", &self.path))?;
+            if !line.ends_with('\n') {
+                return Ok(());
+            }
+            self.offset += n as u64;
+            let record =
+                serde_json::from_str(&line).map_err(|source| RecordError::Json { path: self.path.clone(), source })?;
+            records.push(record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_off_last_line_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut journal = Journal::create(&path).unwrap();
+        for step in 0..3 {
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        }
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        let records = read_journal(&path).unwrap();
+        assert_eq!(records.iter().map(|r| r.step).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn the_tail_delivers_each_record_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut tail = JournalTail::new(&path);
+        let mut seen = Vec::new();
+        tail.read_new(&mut seen).unwrap();
+        assert!(seen.is_empty());
+        let mut journal = Journal::create(&path).unwrap();
+        for step in 0..4 {
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+            tail.read_new(&mut seen).unwrap();
+        }
+        assert_eq!(seen.iter().map(|r| r.step).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,201 @@
+use std::path::{Path, PathBuf};
+
+use crate::{Environment, JobRecord, Outcome, RankExit, RecordError, StepRecord, Trial};
+use crate::{read_journal, read_steps, write_json};
+
+/// The folder of one job in the ledger: `results/runs/<job>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobDir(PathBuf);
+
+impl JobDir {
+    /// The folder `path`, which need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `job.json`.
+    pub fn record_path(&self) -> PathBuf {
+        self.0.join("job.json")
+    }
+
+    /// Read `job.json`.
+    pub fn record(&self) -> Result<JobRecord, RecordError> {
+        read_json(&self.record_path())
+    }
+
+    /// Folder of one trial.
+    pub fn trial_dir(&self, trial: &str) -> PathBuf {
+        self.0.join(trial)
+    }
+
+    /// Attempts of a trial that exist on disk, oldest first.
+    pub fn attempts(&self, trial: &str) -> Result<Vec<AttemptDir>, RecordError> {
+        let folder = self.trial_dir(trial);
+        let mut found = Vec::new();
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            Err(e) => return Err(RecordError::io("read", &folder)(e)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(RecordError::io("read", &folder))?;
+            let name = entry.file_name();
+            if let Some(n) = name.to_str().and_then(|n| n.strip_prefix("attempt-")).and_then(|n| n.parse().ok()) {
+                found.push(AttemptDir { path: entry.path(), number: n });
+            }
+        }
+        found.sort_by_key(|a| a.number);
+        Ok(found)
+    }
+
+    /// Create the next attempt of a trial.
+    pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, RecordError> {
+        let number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
+        let path = self.trial_dir(trial).join(format!("attempt-{number}"));
+        std::fs::create_dir_all(&path).map_err(RecordError::io("create", &path))?;
+        Ok(AttemptDir { path, number })
+    }
+}
+
+/// The folder of one attempt: `results/runs/<job>/<trial>/attempt-<n>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptDir {
+    path: PathBuf,
+    number: u32,
+}
+
+impl AttemptDir {
+    /// The attempt folder at `path`; its number is read off the name.
+    pub fn open(path: &Path) -> Self {
+        let number = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .and_then(|n| n.strip_prefix("attempt-"))
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(1);
+        Self { path: path.to_owned(), number }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of the attempt, from 1.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// `trial.json`: what the ranks were told.
+    pub fn trial_path(&self) -> PathBuf {
+        self.path.join("trial.json")
+    }
+
+    /// `env.json`: where they ran.
+    pub fn environment_path(&self) -> PathBuf {
+        self.path.join("env.json")
+    }
+
+    /// `outcome.json`: how it ended.
+    pub fn outcome_path(&self) -> PathBuf {
+        self.path.join("outcome.json")
+    }
+
+    /// `rank-<r>.parquet`: the steps of a rank.
+    pub fn steps_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.parquet"))
+    }
+
+    /// `rank-<r>.journal.jsonl`: the steps of a rank that is still running or was killed.
+    pub fn journal_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.journal.jsonl"))
+    }
+
+    /// `rank-<r>.exit.json`: a rank's own last words, until they are part of `outcome.json`.
+    pub fn exit_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.exit.json"))
+    }
+
+    /// `rank-<r>.log`: what the rank printed.
+    pub fn log_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.log"))
+    }
+
+    /// Read `trial.json`.
+    pub fn trial(&self) -> Result<Trial, RecordError> {
+        read_json(&self.trial_path())
+    }
+
+    /// Read `env.json`, if it was written.
+    pub fn environment(&self) -> Result<Option<Environment>, RecordError> {
+        read_optional(&self.environment_path())
+    }
+
+    /// Read `outcome.json`, if the attempt has ended.
+    pub fn outcome(&self) -> Result<Option<Outcome>, RecordError> {
+        read_optional(&self.outcome_path())
+    }
+
+    /// Read a rank's last words, if it left any.
+    pub fn rank_exit(&self, rank: u32) -> Result<Option<RankExit>, RecordError> {
+        read_optional(&self.exit_path(rank))
+    }
+
+    /// Steps of a rank, from its table or, where that was never written, from its journal.
+    pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, RecordError> {
+        let table = self.steps_path(rank);
+        if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
+    }
+}
+
+/// Where the ranks of an attempt find each other: rank 0 writes `<host>:<port>` of its store.
+///
+/// The port is chosen by the kernel, so two trials on one node never share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RendezvousFile(PathBuf);
+
+impl RendezvousFile {
+    /// The rendezvous file of an attempt.
+    pub fn of(attempt: &AttemptDir) -> Self {
+        Self(attempt.path.join("rendezvous"))
+    }
+
+    /// Publish the address, for rank 0.
+    pub fn publish(&self, host: &str, port: u16) -> Result<(), RecordError> {
+        crate::write_atomic(&self.0, format!("{host}:{port}").as_bytes())
+    }
+
+    /// The address, once published.
+    pub fn lookup(&self) -> Option<(String, u16)> {
+        let text = std::fs::read_to_string(&self.0).ok()?;
+        let (host, port) = text.trim().rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    }
+
+    /// Remove the file, when the job no longer listens.
+    pub fn clear(&self) {
+        // Best effort: a stale address only costs a later reader one refused connection.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
+    let text = std::fs::read(path).map_err(RecordError::io("read", path))?;
+    serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.to_owned(), source })
+}
+
+fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
+    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+}
+
+impl Outcome {
+    /// Write `outcome.json` of an attempt.
+    pub fn save(&self, attempt: &AttemptDir) -> Result<(), RecordError> {
+        write_json(&attempt.outcome_path(), self)
+    }
+}

@@ -1,0 +1,31 @@
+//! The contract of launcher and worker: what a trial is told, and what it leaves in the ledger.
+//!
+//! Invariant: both sides only ever exchange the files described here. Every file is complete under its
+//! final name (written to a temporary name and renamed), except the step journal, which is append-only.
+
+mod atomic;
+mod environment;
+mod error;
+mod journal;
+mod layout;
+mod outcome;
+mod settings;
+mod stage;
+mod step;
+mod steps_file;
+mod trial;
+
+pub use atomic::{write_atomic, write_json};
+pub use environment::{Environment, Hardware};
+pub use error::RecordError;
+pub use journal::{Journal, JournalTail, read_journal};
+pub use layout::{AttemptDir, JobDir, RendezvousFile};
+pub use outcome::{Outcome, RankExit, RankStatus, TrialState};
+pub use settings::{
+    Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline, Processor,
+    Reconstruction, Settings, Slurm, Train,
+};
+pub use stage::{PerStage, Stage};
+pub use step::StepRecord;
+pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
+pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};

@@ -1,0 +1,274 @@
+//! The resolved settings of a trial: the typed side of the config language.
+//!
+//! Invariant: these structs and the launcher's key table describe the same keys (a test of the launcher walks both).
+
+use serde::{Deserialize, Serialize};
+
+/// All settings of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What the experiment is about.
+    pub experiment: Experiment,
+    /// Which data.
+    pub data: Data,
+    /// How a sample is made from a record.
+    pub pipeline: Pipeline,
+    /// How batches are loaded.
+    pub loader: Loader,
+    /// Which model.
+    pub model: Model,
+    /// What a step does.
+    pub train: Train,
+    /// How much is measured.
+    pub measure: Measure,
+    /// What runs it.
+    pub launch: Launch,
+    /// What Slurm is asked for.
+    pub slurm: Slurm,
+}
+
+/// `[experiment]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Folder in experiments/.
+    pub study: String,
+    /// One line for the note.
+    pub title: String,
+    /// What the experiment asks.
+    pub description: String,
+    /// What the figures contain.
+    pub measures: Vec<String>,
+    /// What they do not contain.
+    pub does_not_measure: Vec<String>,
+}
+
+/// Which edges the STRING networks that ship have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Networks {
+    /// The real STRING 9.1 edges, as they are.
+    Real,
+    /// The real edges, completed with generated ones to the edge counts of STRING 12.0.
+    Completed,
+}
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Name of the recipe: a folder in experiments/.
+    pub set: String,
+    /// Number of samples.
+    pub samples: u64,
+    /// Share of the genes, in (0, 1].
+    pub scale: f64,
+    /// Which edges the shipped networks have.
+    pub networks: Networks,
+    /// Seed of everything that is generated.
+    pub seed: u64,
+}
+
+impl Data {
+    /// Name of the folder that such a data set is built in: everything that determines its content.
+    pub fn folder_name(&self) -> String {
+        let networks = match self.networks {
+            Networks::Real => "real",
+            Networks::Completed => "completed",
+        };
+        format!("scale-{}_samples-{}_{networks}_seed-{}", self.scale, self.samples, self.seed)
+    }
+}
+
+/// What a worker makes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Processor {
+    /// Boolean masks over all edges, and the edge index replicated for each sample.
+    Lazy,
+    /// Gene ids and gene masks, no edges.
+    Perturbation,
+    /// One edge index for all, and each sample's list of removed edges.
+    Shared,
+    /// Gene ids and labels only.
+    Ids,
+}
+
+impl Processor {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lazy => "lazy",
+            Self::Perturbation => "perturbation",
+            Self::Shared => "shared",
+            Self::Ids => "ids",
+        }
+    }
+}
+
+/// `[pipeline]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// What a worker makes of a record.
+    pub processor: Processor,
+    /// Edge types of the graph, in order.
+    pub edge_types: Vec<String>,
+}
+
+/// `[loader]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loader {
+    /// Samples per rank and step.
+    pub batch_size: u64,
+    /// Loader threads per rank; 0 loads on the step's own thread.
+    pub workers: u32,
+    /// Batches that each thread may be ahead.
+    pub prefetch_factor: u32,
+    /// Copy batches into page-locked memory (where there is a device to copy to).
+    pub pin_memory: bool,
+    /// A new order in each epoch.
+    pub shuffle: bool,
+    /// Leave out the samples that do not fill all ranks, and the last batch that is not full.
+    pub drop_last: bool,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// Which model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention.
+    Dango,
+}
+
+/// `[model]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Which model.
+    pub kind: ModelKind,
+    /// Channels.
+    pub hidden: u32,
+    /// Attention heads.
+    pub heads: u32,
+    /// Attention layers.
+    pub layers: u32,
+    /// Edge types that the model reads.
+    pub edge_types: Vec<String>,
+    /// Seed of the initial parameters.
+    pub seed: u64,
+}
+
+/// What a step does after the batch has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Nothing.
+    Data,
+    /// Model and loss.
+    Forward,
+    /// Model, loss and gradients.
+    ForwardBackward,
+    /// A full training step.
+    Train,
+}
+
+impl Mode {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Forward => "forward",
+            Self::ForwardBackward => "forward_backward",
+            Self::Train => "train",
+        }
+    }
+}
+
+/// The optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimizer {
+    /// AdamW (decoupled weight decay).
+    Adamw,
+    /// Plain stochastic gradient descent.
+    Sgd,
+}
+
+/// Weight of the reconstruction loss against the interaction loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reconstruction {
+    /// 1.0 falling to 0.5 over ten epochs, as published.
+    LinearUntilUniform,
+    /// 0.5 throughout.
+    Uniform,
+    /// Interaction loss only.
+    Off,
+}
+
+/// `[train]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Train {
+    /// What a step does.
+    pub mode: Mode,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Its learning rate.
+    pub learning_rate: f64,
+    /// Its weight decay.
+    pub weight_decay: f64,
+    /// Largest norm of the gradient; 0 leaves it alone.
+    pub clip_norm: f64,
+    /// Weight of the reconstruction loss.
+    pub reconstruction: Reconstruction,
+}
+
+/// `[measure]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// Steps that are recorded apart and never counted.
+    pub warmup: u64,
+    /// Steps that are measured.
+    pub steps: u64,
+    /// Runs of each variant.
+    pub repeats: u32,
+}
+
+/// `[launch]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Launch {
+    /// Processes of a trial.
+    pub ranks: u32,
+    /// Threads of libtorch inside one operation, per rank.
+    pub threads: u32,
+    /// Seconds for all ranks to appear.
+    pub rendezvous_timeout_s: u64,
+    /// Seconds without a sign of life after which a rank counts as lost.
+    pub heartbeat_timeout_s: u64,
+}
+
+/// `[slurm]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slurm {
+    /// Partition; empty leaves it to the cluster.
+    pub partition: String,
+    /// Account; empty leaves it to the cluster.
+    pub account: String,
+    /// Processors per rank.
+    pub cpus_per_rank: u32,
+    /// Memory per task in MiB; 0 leaves it to the cluster.
+    pub memory_mib: u64,
+    /// Time limit in minutes; 0 leaves it to the partition.
+    pub time_min: u64,
+    /// Tasks of the array that may run at once; 0 is no limit.
+    pub throttle: u32,
+}

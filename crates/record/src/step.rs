@@ -1,0 +1,35 @@
+use serde::{Deserialize, Serialize};
+
+use crate::PerStage;
+
+/// What one rank measured in one step. Times are nanoseconds of the monotonic clock.
+///
+/// `exposed` closes against `wall_ns`: what is missing from its sum is unattributed time. `busy` does not:
+/// loader threads work beside the step, so their sum may exceed the wall time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Number of the step, from 0, warm-up included.
+    pub step: u64,
+    /// Epoch of the sampler that the batch belongs to.
+    pub epoch: u64,
+    /// False during warm-up.
+    pub measured: bool,
+    /// Start of the step, since the rank's loop began.
+    pub start_ns: u64,
+    /// End of the previous step to end of this one.
+    pub wall_ns: u64,
+    /// Samples in this rank's batch.
+    pub samples: u64,
+    /// Bytes taken from the store.
+    pub bytes_read: u64,
+    /// Bytes of the collated batch.
+    pub bytes_batch: u64,
+    /// Bytes copied to the device; 0 where the device is the host.
+    pub bytes_to_device: u64,
+    /// Loss of this rank's batch; none in data mode.
+    pub loss: Option<f64>,
+    /// Time worked on each stage, summed over the threads of the rank.
+    pub busy: PerStage<u64>,
+    /// Time for which the step waited on each stage.
+    pub exposed: PerStage<u64>,
+}

@@ -1,0 +1,255 @@
+//! `rank-<r>.parquet`: one row per step, flat columns, readable by pandas, polars and DuckDB.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, DoubleType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+
+use crate::{PerStage, RecordError, Stage, StepRecord};
+
+/// Version of the columns; stored in the file under `expctl.schema`.
+pub const STEPS_SCHEMA_VERSION: u32 = 1;
+
+/// A step table with what its metadata says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepsFile {
+    /// Trial that the rank belonged to.
+    pub trial: String,
+    /// Rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// The steps, in order.
+    pub steps: Vec<StepRecord>,
+}
+
+type Get = fn(&StepRecord) -> u64;
+type Set = fn(&mut StepRecord, u64);
+
+/// Integer columns in front of the stage columns.
+const COUNTERS: [(&str, Get, Set); 8] = [
+    ("step", |r| r.step, |r, v| r.step = v),
+    ("epoch", |r| r.epoch, |r, v| r.epoch = v),
+    ("start_ns", |r| r.start_ns, |r, v| r.start_ns = v),
+    ("wall_ns", |r| r.wall_ns, |r, v| r.wall_ns = v),
+    ("samples", |r| r.samples, |r, v| r.samples = v),
+    ("bytes_read", |r| r.bytes_read, |r, v| r.bytes_read = v),
+    ("bytes_batch", |r| r.bytes_batch, |r, v| r.bytes_batch = v),
+    ("bytes_to_device", |r| r.bytes_to_device, |r, v| r.bytes_to_device = v),
+];
+
+fn stage_columns() -> impl Iterator<Item = (String, Stage, bool)> {
+    Stage::ALL.into_iter().flat_map(|s| [(format!("{s}_exposed_ns"), s, false), (format!("{s}_busy_ns"), s, true)])
+}
+
+fn stage_value(record: &StepRecord, stage: Stage, busy: bool) -> u64 {
+    if busy { record.busy[stage] } else { record.exposed[stage] }
+}
+
+fn schema() -> Result<Arc<Type>, parquet::errors::ParquetError> {
+    let column = |name: &str, kind, repetition| {
+        Type::primitive_type_builder(name, kind).with_repetition(repetition).build().map(Arc::new)
+    };
+    let mut fields = Vec::new();
+    for (name, ..) in COUNTERS {
+        fields.push(column(name, Physical::INT64, Repetition::REQUIRED)?);
+    }
+    fields.push(column("measured", Physical::BOOLEAN, Repetition::REQUIRED)?);
+    fields.push(column("loss", Physical::DOUBLE, Repetition::OPTIONAL)?);
+    for (name, ..) in stage_columns() {
+        fields.push(column(&name, Physical::INT64, Repetition::REQUIRED)?);
+    }
+    Type::group_type_builder("step").with_fields(fields).build().map(Arc::new)
+}
+
+/// Write a rank's steps as one parquet file, complete or not at all.
+pub fn write_steps(path: &Path, table: &StepsFile) -> Result<(), RecordError> {
+    let mut buffer = Vec::new();
+    encode(&mut buffer, table).map_err(|e| RecordError::parquet(path, e))?;
+    crate::write_atomic(path, &buffer)
+}
+
+fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors::ParquetError> {
+    let entry = |k: &str, v: String| KeyValue::new(format!("expctl.{k}"), v);
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(format!("expctl {}", env!("CARGO_PKG_VERSION")))
+        .set_key_value_metadata(Some(vec![
+            entry("schema", STEPS_SCHEMA_VERSION.to_string()),
+            entry("trial", table.trial.clone()),
+            entry("rank", table.rank.to_string()),
+            entry("world_size", table.world_size.to_string()),
+        ]))
+        .build();
+    let mut writer = SerializedFileWriter::new(buffer, schema()?, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    let steps = &table.steps;
+    for (_, get, _) in COUNTERS {
+        write_integers(&mut group, steps.iter().map(get))?;
+    }
+    if let Some(mut column) = group.next_column()? {
+        let values: Vec<bool> = steps.iter().map(|r| r.measured).collect();
+        column.typed::<BoolType>().write_batch(&values, None, None)?;
+        column.close()?;
+    }
+    if let Some(mut column) = group.next_column()? {
+        let values: Vec<f64> = steps.iter().filter_map(|r| r.loss).collect();
+        let present: Vec<i16> = steps.iter().map(|r| i16::from(r.loss.is_some())).collect();
+        column.typed::<DoubleType>().write_batch(&values, Some(&present), None)?;
+        column.close()?;
+    }
+    for (_, stage, busy) in stage_columns() {
+        write_integers(&mut group, steps.iter().map(|r| stage_value(r, stage, busy)))?;
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+fn write_integers<W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: impl Iterator<Item = u64>,
+) -> Result<(), parquet::errors::ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        // Nanoseconds and bytes stay far below 2^63.
+        let values: Vec<i64> = values.map(|v| v as i64).collect();
+        column.typed::<Int64Type>().write_batch(&values, None, None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+/// Read a step table, columns found by name.
+pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
+    let file = File::open(path).map_err(RecordError::io("read", path))?;
+    let reader = SerializedFileReader::new(file).map_err(|e| RecordError::parquet(path, e))?;
+    let meta = reader.metadata().file_metadata();
+    let entry = |key: &str| {
+        meta.key_value_metadata()
+            .and_then(|all| all.iter().find(|kv| kv.key == format!("expctl.{key}")))
+            .and_then(|kv| kv.value.clone())
+            .ok_or_else(|| RecordError::parquet(path, format!("metadata expctl.{key} is missing")))
+    };
+    let number = |key: &str| {
+        entry(key)?.parse::<u32>().map_err(|e| RecordError::parquet(path, format!("metadata expctl.{key}: {e}")))
+    };
+    let version = number("schema")?;
+    if version != STEPS_SCHEMA_VERSION {
+        let reason = format!("schema version {version}; this expctl reads version {STEPS_SCHEMA_VERSION}");
+        return Err(RecordError::parquet(path, reason));
+    }
+    let columns = Columns::load(&reader).map_err(|e| RecordError::parquet(path, e))?;
+    let missing = |name: &str| RecordError::parquet(path, format!("column {name} is missing"));
+    let mut steps = vec![StepRecord::default(); columns.rows];
+    for (name, _, set) in COUNTERS {
+        for (record, v) in steps.iter_mut().zip(columns.integers(name).ok_or_else(|| missing(name))?) {
+            set(record, *v as u64);
+        }
+    }
+    for (record, v) in steps.iter_mut().zip(&columns.measured) {
+        record.measured = *v;
+    }
+    for (record, v) in steps.iter_mut().zip(&columns.loss) {
+        record.loss = *v;
+    }
+    for (name, stage, busy) in stage_columns() {
+        for (record, v) in steps.iter_mut().zip(columns.integers(&name).ok_or_else(|| missing(&name))?) {
+            let side: &mut PerStage<u64> = if busy { &mut record.busy } else { &mut record.exposed };
+            side[stage] = *v as u64;
+        }
+    }
+    Ok(StepsFile { trial: entry("trial")?, rank: number("rank")?, world_size: number("world_size")?, steps })
+}
+
+/// All columns of a file in memory, by name.
+struct Columns {
+    rows: usize,
+    integers: std::collections::HashMap<String, Vec<i64>>,
+    measured: Vec<bool>,
+    loss: Vec<Option<f64>>,
+}
+
+impl Columns {
+    fn load(reader: &SerializedFileReader<File>) -> Result<Self, parquet::errors::ParquetError> {
+        use parquet::column::reader::ColumnReader;
+        let mut all =
+            Self { rows: 0, integers: std::collections::HashMap::new(), measured: Vec::new(), loss: Vec::new() };
+        for g in 0..reader.num_row_groups() {
+            let group = reader.get_row_group(g)?;
+            let rows = group.metadata().num_rows() as usize;
+            all.rows += rows;
+            for c in 0..group.num_columns() {
+                let name = group.metadata().column(c).column_descr().name().to_owned();
+                match group.get_column_reader(c)? {
+                    ColumnReader::Int64ColumnReader(mut column) => {
+                        column.read_records(rows, None, None, all.integers.entry(name).or_default())?;
+                    }
+                    ColumnReader::BoolColumnReader(mut column) if name == "measured" => {
+                        column.read_records(rows, None, None, &mut all.measured)?;
+                    }
+                    ColumnReader::DoubleColumnReader(mut column) if name == "loss" => {
+                        let (mut present, mut values) = (Vec::new(), Vec::new());
+                        column.read_records(rows, Some(&mut present), None, &mut values)?;
+                        let mut values = values.into_iter();
+                        all.loss.extend(present.iter().map(|p| if *p == 1 { values.next() } else { None }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn integers(&self, name: &str) -> Option<&Vec<i64>> {
+        self.integers.get(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record() -> impl Strategy<Value = StepRecord> {
+        (any::<[u32; 8]>(), any::<bool>(), proptest::option::of(-1e6..1e6f64), any::<[u32; 26]>()).prop_map(
+            |(counters, measured, loss, stages)| {
+                let mut r = StepRecord { measured, loss, ..StepRecord::default() };
+                for ((_, _, set), v) in COUNTERS.iter().zip(counters) {
+                    set(&mut r, u64::from(v));
+                }
+                for (stage, v) in Stage::ALL.into_iter().zip(stages.chunks(2)) {
+                    r.busy[stage] = u64::from(v[0]);
+                    r.exposed[stage] = u64::from(v[1]);
+                }
+                r
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(steps in proptest::collection::vec(record(), 0..50)) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("rank-1.parquet");
+            let table = StepsFile { trial: "lazy-r1-abc".into(), rank: 1, world_size: 2, steps };
+            write_steps(&path, &table).unwrap();
+            prop_assert_eq!(read_steps(&path).unwrap(), table);
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        std::fs::write(&path, b"PAR1 nothing").unwrap();
+        let message = read_steps(&path).unwrap_err().to_string();
+        assert!(message.contains("rank-0.parquet"), "{message}");
+    }
+}

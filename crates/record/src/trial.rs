@@ -1,0 +1,72 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Settings;
+
+/// Version of `trial.json` and `job.json`.
+pub const TRIAL_SCHEMA_VERSION: u32 = 1;
+
+/// One run of one variant: all that the ranks need to know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// [`TRIAL_SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Stable identity: the same settings and repeat give the same id in every job.
+    pub id: String,
+    /// Name of the config.
+    pub config: String,
+    /// Name of the variant.
+    pub variant: String,
+    /// What the tables call it.
+    pub method: String,
+    /// The swept settings of this point, by dotted key.
+    pub point: BTreeMap<String, serde_json::Value>,
+    /// Number of the repeat, from 1.
+    pub repeat: u32,
+    /// Everything else, resolved.
+    pub settings: Settings,
+    /// Folder of the built data set, absolute.
+    pub data_dir: PathBuf,
+}
+
+impl Trial {
+    /// Label of the variant and its swept settings, without the repeat: rows of a table.
+    pub fn label(&self) -> String {
+        if self.point.is_empty() {
+            return self.variant.clone();
+        }
+        let point: Vec<String> = self.point.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        format!("{} ({})", self.variant, point.join(", "))
+    }
+}
+
+/// `job.json`: what was submitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// [`TRIAL_SCHEMA_VERSION`].
+    pub schema: u32,
+    /// Job id, as Slurm or the local backend gave it.
+    pub job: u64,
+    /// "slurm" or "local".
+    pub backend: String,
+    /// Name of the config.
+    pub config: String,
+    /// Folder of the study in experiments/.
+    pub study: String,
+    /// The config file, as given.
+    pub config_path: PathBuf,
+    /// `--set` overrides, as given.
+    pub overrides: Vec<String>,
+    /// Submitted, seconds since the epoch.
+    pub submitted: i64,
+    /// Commit of the working tree, with `-dirty` if it had changes; none outside a repository.
+    pub commit: Option<String>,
+    /// Version of expctl.
+    pub expctl_version: String,
+    /// Variant that ratios refer to.
+    pub baseline: Option<String>,
+    /// The trials, in the order of array tasks.
+    pub trials: Vec<Trial>,
+}

@@ -1,0 +1,2 @@
+//! expctl, the launcher.
+fn main() {}

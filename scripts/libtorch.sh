@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# libtorch: a folder with lib/ and include/ that torch-sys links against and the worker runs with.
+#
+#   scripts/libtorch.sh          set up, then print the folder on stdout
+#
+# Source: EXPCTL_LIBTORCH or LIBTORCH, if set: a libtorch or a PyTorch package folder of the site (with lib/ and
+# include/), of the version this project pairs with. Otherwise three wheels from the Python package index, of which only
+# the CPU libraries and headers are unpacked. libtorch_cuda.so is deliberately not linked: CUDA is loaded at run time.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/common.sh"
+
+wheels=(
+  "torch torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a"
+  "nvidia-cuda-runtime nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
+  "nvidia-cuda-cupti nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
+)
+
+# torch-sys links -ltorch. The wheel's own libtorch.so pulls in CUDA; this one names the CPU libraries only.
+make_stub() { # LIBDIR
+  echo 'int expctl_libtorch_stub;' |
+    g++ -x c - -shared -o "$1/libtorch.so" -Wl,-soname,libtorch.so -Wl,--no-as-needed -L"$1" -ltorch_cpu -lc10 \
+      -Wl,-rpath-link,"$1" -Wl,--allow-shlib-undefined
+}
+
+site=${EXPCTL_LIBTORCH:-${LIBTORCH:-}}
+case $site in "$EXPCTL_CACHE"/libtorch*) [ -e "$site/.complete" ] && { echo "$site"; exit 0; }; site=;; esac
+
+if [ -n "$site" ]; then
+  [ -e "$site/lib/libtorch_cpu.so" ] ||
+    die "no libtorch in $site: lib/libtorch_cpu.so is missing" \
+        "EXPCTL_LIBTORCH names a folder with lib/ and include/, for example .../site-packages/torch" \
+        "unset it to have libtorch fetched"
+  [ -e "$site/include/torch/csrc/distributed/c10d/reducer.hpp" ] || die "no c10d headers in $site/include"
+  found=$(sed -n 's/^#define TORCH_VERSION "\?\([0-9.]*\).*/\1/p' "$site/include/torch/headeronly/version.h" "$site/include/torch/csrc/api/include/torch/version.h" 2>/dev/null | head -n 1)
+  [ -z "$found" ] || [ "$found" = "$TORCH_VERSION" ] ||
+    die "$site is PyTorch $found; this version of expctl pairs with $TORCH_VERSION" "unset EXPCTL_LIBTORCH to have it fetched"
+  dir=$EXPCTL_CACHE/libtorch-site-$(printf %s "$site" | sha256sum | cut -c1-12)
+  if [ ! -e "$dir/.complete" ]; then
+    say "==> libtorch: linking $site into $dir"
+    rm -rf "$dir"; mkdir -p "$dir/lib"
+    ln -s "$(cd "$site/include" && pwd)" "$dir/include"
+    # every library that libtorch_cpu.so resolves beside itself or in the packages next to it
+    ldd "$site/lib/libtorch_cpu.so" | awk '$3 ~ /^\// { print $1, $3 }' | while read -r name path; do
+      case $path in /lib/*|/lib64/*|/usr/lib/*) ;; *) ln -sf "$path" "$dir/lib/$name";; esac
+    done
+    ln -sf "$(cd "$site/lib" && pwd)/libtorch_cpu.so" "$dir/lib/libtorch_cpu.so"
+    ln -sf "$(cd "$site/lib" && pwd)/libc10.so" "$dir/lib/libc10.so"
+    make_stub "$dir/lib"
+    echo "$TORCH_VERSION" > "$dir/build-version"; touch "$dir/.complete"
+  fi
+  echo "$dir"; exit 0
+fi
+
+dir=$EXPCTL_CACHE/libtorch-$TORCH_VERSION
+if [ ! -e "$dir/.complete" ]; then
+  [ "$(uname -sm)" = "Linux x86_64" ] ||
+    die "the wheels are for Linux x86-64, this is $(uname -sm)" "set EXPCTL_LIBTORCH to a PyTorch $TORCH_VERSION of this machine"
+  say "==> libtorch $TORCH_VERSION: three wheels, 545 MB, into $EXPCTL_CACHE/wheels (once)"
+  for w in "${wheels[@]}"; do
+    read -r project file sha <<< "$w"
+    say "    $file"
+    python3 "$here/fetch_wheel.py" "$project" "$file" "$sha" "$EXPCTL_CACHE/wheels"
+  done
+  say "==> libtorch $TORCH_VERSION: unpacking the CPU part into $dir"
+  rm -rf "$dir" "$dir.partial"; mkdir -p "$dir.partial/lib"
+  python3 - "$dir.partial" "$EXPCTL_CACHE"/wheels/{torch-2.11.0,nvidia_cuda_runtime-13.0.96,nvidia_cuda_cupti-13.0.85}-*.whl <<'P'
+import pathlib, shutil, sys, zipfile
+target = pathlib.Path(sys.argv[1])
+libs = {"libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libshm.so", "libcudart.so.13", "libcupti.so.13"}
+for wheel in sys.argv[2:]:
+    with zipfile.ZipFile(wheel) as z:
+        for name in z.namelist():
+            if name.endswith("/"):
+                continue
+            if name.startswith("torch/include/"):
+                out = target / name.removeprefix("torch/")
+            elif pathlib.PurePath(name).name in libs and "/lib/" in name:
+                out = target / "lib" / pathlib.PurePath(name).name
+            else:
+                continue
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with z.open(name) as src, open(out, "wb") as dst:
+                shutil.copyfileobj(src, dst, 1 << 20)
+P
+  make_stub "$dir.partial/lib"
+  echo "$TORCH_VERSION" > "$dir.partial/build-version"
+  touch "$dir.partial/.complete"; mv "$dir.partial" "$dir"
+fi
+echo "$dir"

@@ -1,0 +1,14 @@
+use crate::exit::Failure;
+use crate::project::Project;
+
+/// Arguments of the verb.
+#[derive(Debug, clap::Subcommand)]
+pub enum Args {
+    /// Build a data set
+    Build,
+}
+
+/// Run the verb.
+pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
+    Err(Failure::internal("not there yet"))
+}

@@ -1,0 +1,17 @@
+//! The command line, a file per verb. Data goes to stdout, everything else to stderr.
+
+mod check;
+mod compare;
+mod completions;
+mod conclude;
+mod data;
+mod import;
+mod io;
+mod plan;
+mod report;
+mod stage_attempt;
+mod submit;
+mod verbs;
+
+pub use io::{out, say};
+pub use verbs::{Cli, main};

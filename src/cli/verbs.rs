@@ -1,0 +1,77 @@
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use super::{check, compare, completions, conclude, data, import, plan, report, say, stage_attempt, submit};
+use crate::exit::{Exit, Failure};
+use crate::project::Project;
+
+/// Where does the time of a training pipeline go, and which change makes it faster?
+#[derive(Debug, Parser)]
+#[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 ok, 2 usage, 3 config invalid, 4 cluster unreachable, 5 some trials failed, \
+                        6 results incomplete, 7 comparison refused, 70 internal")]
+pub struct Cli {
+    /// Project folder (holds experiments/, results/, data/)
+    #[arg(long, global = true, env = "EXPCTL_ROOT", value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check a config and say what is wrong with it
+    Check(check::Args),
+    /// Show the trials that a config makes
+    Plan(plan::Args),
+    /// Run a config on Slurm or on this machine; prints the job id
+    Submit(submit::Args),
+    /// Write the markdown note of a job
+    Report(report::Args),
+    /// Put jobs side by side
+    Compare(compare::Args),
+    /// Take published results into the project
+    Import(import::Args),
+    /// Build, show and verify data sets
+    #[command(subcommand)]
+    Data(data::Args),
+    /// Print a shell's completion script
+    Completions(completions::Args),
+    /// (inside a batch script) Create the folder of the next attempt of an array task
+    #[command(hide = true)]
+    StageAttempt(stage_attempt::Args),
+    /// (inside a batch script) Write the outcome of an attempt
+    #[command(hide = true)]
+    Conclude(conclude::Args),
+}
+
+/// Run the program and turn its result into an exit code.
+pub fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    match run(Cli::parse()) {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) => {
+            say(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let project = Project::find(cli.root.as_deref()).map_err(Failure::internal)?;
+    match cli.verb {
+        Verb::Check(args) => check::run(&project, &args),
+        Verb::Plan(args) => plan::run(&project, &args),
+        Verb::Submit(args) => submit::run(&project, &args),
+        Verb::Report(args) => report::run(&project, &args),
+        Verb::Compare(args) => compare::run(&project, &args),
+        Verb::Import(args) => import::run(&project, &args),
+        Verb::Data(args) => data::run(&project, &args),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::StageAttempt(args) => stage_attempt::run(&args),
+        Verb::Conclude(args) => conclude::run(&args),
+    }
+}

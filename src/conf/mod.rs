@@ -1,0 +1,1 @@
+//! Configs: the TOML language, validated with spans.

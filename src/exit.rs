@@ -1,0 +1,90 @@
+//! Exit codes and the failures that carry them.
+
+use std::fmt::Display;
+
+/// The documented exit codes. Scripts rely on them: they never change meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// All went well.
+    Ok = 0,
+    /// The command line was wrong.
+    Usage = 2,
+    /// A config is invalid.
+    Config = 3,
+    /// The cluster cannot be reached, or refused the job.
+    Cluster = 4,
+    /// Some trials failed.
+    TrialsFailed = 5,
+    /// Results are incomplete.
+    Incomplete = 6,
+    /// A comparison was refused.
+    Refused = 7,
+    /// Anything that should not happen.
+    Internal = 70,
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed: the exit code, one clear message, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What is printed, complete.
+    pub message: String,
+    /// What to do, a line each.
+    pub hints: Vec<String>,
+    /// The message is a diagnostic that brings its own headline and layout.
+    pub rendered: bool,
+}
+
+impl Failure {
+    /// A failure with a one-line message, without a trailing period.
+    pub fn new(exit: Exit, message: impl Display) -> Self {
+        Self { exit, message: message.to_string(), hints: Vec::new(), rendered: false }
+    }
+
+    /// Something that should not happen.
+    pub fn internal(message: impl Display) -> Self {
+        Self::new(Exit::Internal, message)
+    }
+
+    /// A diagnostic that is already laid out.
+    pub fn rendered(exit: Exit, text: impl Display) -> Self {
+        Self { rendered: true, ..Self::new(exit, text) }
+    }
+
+    /// Add what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        self.hints.push(hint.to_string());
+        self
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.rendered {
+            write!(f, "{}", self.message)?;
+        } else {
+            write!(f, "error: {}", self.message)?;
+        }
+        for hint in &self.hints {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<expctl_record::RecordError> for Failure {
+    fn from(e: expctl_record::RecordError) -> Self {
+        Self::internal(e)
+    }
+}

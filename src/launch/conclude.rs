@@ -1,0 +1,114 @@
+use expctl_record::{
+    AttemptDir, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal, write_steps,
+};
+
+use crate::exit::Failure;
+
+/// How a rank's process ended, as the one that started it saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessEnd {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if one ended it.
+    pub signal: Option<i32>,
+}
+
+/// Close an attempt: recover the tables of ranks that could not write their own, and write `outcome.json`.
+///
+/// `ends` holds what is known of each rank's process; a rank without an entry is judged by its last words alone.
+/// `interrupted` says that the user, not a fault, stopped the attempt.
+pub fn conclude(
+    attempt: &AttemptDir,
+    trial: &Trial,
+    started: i64,
+    ends: &[Option<ProcessEnd>],
+    interrupted: bool,
+) -> Result<Outcome, Failure> {
+    let world_size = trial.settings.launch.ranks;
+    let mut ranks = Vec::new();
+    for rank in 0..world_size {
+        let end = ends.get(rank as usize).copied().flatten();
+        let mut exit = match attempt.rank_exit(rank)? {
+            Some(exit) => exit,
+            None => RankExit {
+                rank,
+                status: RankStatus::Killed,
+                message: silent_end(rank, end),
+                lost_peer: None,
+                steps: 0,
+                parameters_digest: None,
+                exit_code: None,
+                signal: None,
+            },
+        };
+        exit.steps = recover_steps(attempt, trial, rank)?;
+        exit.exit_code = end.and_then(|e| e.code);
+        exit.signal = end.and_then(|e| e.signal);
+        ranks.push(exit);
+    }
+    let outcome = judge(ranks, started, interrupted);
+    outcome.save(attempt)?;
+    for rank in 0..world_size {
+        // Its content is in outcome.json now.
+        let _ = std::fs::remove_file(attempt.exit_path(rank));
+    }
+    RendezvousFile::of(attempt).clear();
+    Ok(outcome)
+}
+
+fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
+    match end {
+        Some(ProcessEnd { signal: Some(signal), .. }) => {
+            let name = nix::sys::signal::Signal::try_from(signal).map_or("", nix::sys::signal::Signal::as_str);
+            format!("rank {rank} was killed by signal {signal} {name}")
+        }
+        Some(ProcessEnd { code: Some(code), .. }) => {
+            format!("rank {rank} ended with exit code {code} and left no reason; see rank-{rank}.log")
+        }
+        _ => format!("rank {rank} ended without a word (killed, or its node was lost)"),
+    }
+}
+
+/// Turn what is left of a rank's journal into its table; returns the number of steps.
+fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, Failure> {
+    let journal = attempt.journal_path(rank);
+    if !attempt.steps_path(rank).exists() && journal.exists() {
+        let table = StepsFile {
+            trial: trial.id.clone(),
+            rank,
+            world_size: trial.settings.launch.ranks,
+            steps: read_journal(&journal)?,
+        };
+        write_steps(&attempt.steps_path(rank), &table)?;
+    }
+    if attempt.steps_path(rank).exists() && journal.exists() {
+        let _ = std::fs::remove_file(&journal);
+    }
+    Ok(attempt.steps(rank)?.len() as u64)
+}
+
+/// The root of a failure: a rank that failed or was killed by itself comes before those that stopped because of it.
+fn judge(ranks: Vec<RankExit>, started: i64, interrupted: bool) -> Outcome {
+    let ended = jiff::Timestamp::now().as_second();
+    let with =
+        |state, message, failed_rank| Outcome { state, message, failed_rank, started, ended, ranks: ranks.clone() };
+    if ranks.iter().all(|r| r.status == RankStatus::Completed) {
+        return with(TrialState::Completed, String::new(), None);
+    }
+    if interrupted || ranks.iter().all(|r| matches!(r.status, RankStatus::Completed | RankStatus::Interrupted)) {
+        return with(TrialState::Interrupted, "stopped on request".to_owned(), None);
+    }
+    let root = ranks
+        .iter()
+        .find(|r| r.status == RankStatus::Failed)
+        .or_else(|| {
+            let lost = ranks.iter().find_map(|r| r.lost_peer)?;
+            ranks.iter().find(|r| r.rank == lost && r.status == RankStatus::Killed)
+        })
+        .or_else(|| ranks.iter().find(|r| r.status == RankStatus::Killed))
+        .or_else(|| ranks.iter().find(|r| r.status != RankStatus::Completed));
+    match root {
+        Some(root) => with(TrialState::Failed, root.message.clone(), Some(root.rank)),
+        None => with(TrialState::Failed, "no rank says why".to_owned(), None),
+    }
+}

@@ -1,0 +1,1 @@
+//! The ledger, read back: measured jobs and published ones.

@@ -1,0 +1,14 @@
+//! The launcher: reads a config, plans its trials, launches them on Slurm or on this machine, and turns the ledger they
+//! leave into tables and notes.
+//!
+//! Invariant: it never links libtorch or CUDA, because it runs on login nodes.
+
+pub mod cli;
+pub mod conf;
+pub mod exit;
+pub mod launch;
+pub mod ledger;
+pub mod plan;
+pub mod project;
+pub mod report;
+pub mod stats;

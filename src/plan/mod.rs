@@ -1,0 +1,1 @@
+//! Plans: a config expanded into trials with stable ids.
