@@ -1,1 +1,13 @@
-//! Threads that prepare batches ahead of the step.
+//! Threads that prepare batches ahead of the step. Invariants: batches arrive in the order of the schedule; no more are
+//! ahead of the step than workers × prefetch factor; an error arrives at the step it belongs to; dropping the loader
+//! ends its threads.
+
+mod builder;
+mod pool;
+mod source;
+mod timing;
+
+pub use builder::{BatchBuilder, Loaded};
+pub use pool::{Loader, LoaderOptions};
+pub use source::{ReadRecord, Records};
+pub use timing::{Interval, exposed_wait};

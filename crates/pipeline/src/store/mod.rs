@@ -1,1 +1,5 @@
 //! Where records are read from.
+
+mod sample;
+
+pub use sample::Sample;

@@ -1,0 +1,195 @@
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::{BatchBuilder, Loaded, exposed_wait};
+use crate::PipelineError;
+use crate::collate::Batch;
+
+/// How a loader works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// Threads; 0 builds each batch on the step's own thread.
+    pub workers: u32,
+    /// Batches that each thread may be ahead of the step.
+    pub prefetch_factor: u32,
+    /// Number of batches.
+    pub steps: u64,
+}
+
+/// Delivers the batches of a schedule in order, built by threads ahead of the step.
+pub struct Loader {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Builds here when there are no threads; keeps the clock otherwise.
+    builder: BatchBuilder,
+    options: LoaderOptions,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// A batch is ready, or a thread has ended.
+    ready: Condvar,
+    /// There is room for another batch, or the loader stops.
+    room: Condvar,
+}
+
+struct State {
+    /// Next step that no thread has claimed.
+    claim: u64,
+    /// Next step to deliver.
+    deliver: u64,
+    finished: BTreeMap<u64, Result<Loaded, PipelineError>>,
+    spare: Vec<Batch>,
+    stopped: bool,
+}
+
+impl Shared {
+    /// A thread that panicked while it held the lock left whole values: every change below is a single assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Loader {
+    /// Start the threads.
+    pub fn start(builder: BatchBuilder, options: LoaderOptions) -> Result<Self, PipelineError> {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                claim: 0,
+                deliver: 0,
+                finished: BTreeMap::new(),
+                spare: Vec::new(),
+                stopped: false,
+            }),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+        });
+        let mut loader = Self { shared, threads: Vec::new(), builder, options };
+        for i in 0..options.workers {
+            let (shared, builder) = (Arc::clone(&loader.shared), loader.builder.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("loader-{i}"))
+                .spawn(move || work(&shared, builder, options))
+                .map_err(|e| PipelineError::Invalid(format!("cannot start loader thread {i}: {e}")))?;
+            loader.threads.push(thread);
+        }
+        Ok(loader)
+    }
+
+    /// The next batch; none after the last. Waits, and says in `Loaded::exposed` on which stages.
+    pub fn next_batch(&mut self) -> Option<Result<Loaded, PipelineError>> {
+        if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }
+    }
+
+    fn build_here(&mut self) -> Option<Result<Loaded, PipelineError>> {
+        let (step, batch) = {
+            let mut state = self.shared.lock();
+            if state.deliver >= self.options.steps {
+                return None;
+            }
+            state.deliver += 1;
+            (state.deliver - 1, state.spare.pop())
+        };
+        let batch = batch.unwrap_or_else(|| self.builder.empty());
+        let from = self.builder.now();
+        let records = self.builder.records();
+        let result = records.reader().and_then(|mut reader| self.builder.build(reader.as_mut(), step, batch));
+        Some(result.map(|loaded| self.with_wait(loaded, from)))
+    }
+
+    fn wait_for_next(&mut self) -> Option<Result<Loaded, PipelineError>> {
+        let from = self.builder.now();
+        let mut state = self.shared.lock();
+        let step = state.deliver;
+        if step >= self.options.steps {
+            return None;
+        }
+        let result = loop {
+            if let Some(result) = state.finished.remove(&step) {
+                break result;
+            }
+            if self.threads.iter().all(JoinHandle::is_finished) {
+                break Err(PipelineError::Invalid("all loader threads have ended".into()));
+            }
+            // The time-out only guards against a thread that ends without a word.
+            let (next, _) = self
+                .shared
+                .ready
+                .wait_timeout(state, std::time::Duration::from_millis(500))
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+        };
+        state.deliver = if result.is_ok() { step + 1 } else { self.options.steps };
+        state.stopped |= result.is_err();
+        drop(state);
+        self.shared.room.notify_all();
+        Some(result.map(|loaded| self.with_wait(loaded, from)))
+    }
+
+    fn with_wait(&self, mut loaded: Loaded, from: u64) -> Loaded {
+        loaded.exposed = exposed_wait(from, self.builder.now(), &loaded.intervals);
+        loaded
+    }
+
+    /// Give a batch's buffers back for reuse.
+    pub fn recycle(&self, batch: Batch) {
+        self.shared.lock().spare.push(batch);
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.room.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic in a thread has been delivered as an error already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A loader thread: claim the next step, build it, hand it over.
+fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
+    let records = builder.records();
+    let mut reader = None;
+    let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
+    loop {
+        let (step, batch) = {
+            let mut state = shared.lock();
+            while !state.stopped && state.claim < options.steps && state.claim >= state.deliver + ahead {
+                state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.stopped || state.claim >= options.steps {
+                return;
+            }
+            state.claim += 1;
+            (state.claim - 1, state.spare.pop())
+        };
+        let batch = batch.unwrap_or_else(|| builder.empty());
+        let built = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            if reader.is_none() {
+                reader = Some(records.reader()?);
+            }
+            match &mut reader {
+                Some(reader) => builder.build(reader.as_mut(), step, batch),
+                None => Err(PipelineError::Stopped),
+            }
+        }));
+        let result = built.unwrap_or_else(|panic| {
+            let why = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("unknown reason");
+            Err(PipelineError::Invalid(format!("a loader thread panicked at step {step}: {why}")))
+        });
+        let failed = result.is_err();
+        shared.lock().finished.insert(step, result);
+        shared.ready.notify_all();
+        if failed {
+            return;
+        }
+    }
+}

@@ -1,0 +1,44 @@
+use expctl_record::{PerStage, Stage};
+
+/// When a loader thread worked on a stage of one batch, in ns of the loader's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The stage.
+    pub stage: Stage,
+    /// Start.
+    pub start: u64,
+    /// End.
+    pub end: u64,
+}
+
+/// Split the time that a step waited for a batch, `from..to`, over the stages that the batch was in meanwhile.
+///
+/// This is a measurement and not a proportional share: batches are claimed in order, so while the step waits for a batch
+/// that batch is being worked on. What is left (threads waking up) goes to *other*.
+pub fn exposed_wait(from: u64, to: u64, intervals: &[Interval]) -> PerStage<u64> {
+    let mut exposed = PerStage::default();
+    let mut rest = to.saturating_sub(from);
+    for interval in intervals {
+        let overlap = interval.end.min(to).saturating_sub(interval.start.max(from));
+        exposed[interval.stage] += overlap;
+        rest = rest.saturating_sub(overlap);
+    }
+    exposed[Stage::Other] += rest;
+    exposed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_split_where_it_overlaps() {
+        let at = |stage, start, end| Interval { stage, start, end };
+        let intervals = [at(Stage::Read, 0, 10), at(Stage::Mask, 10, 30), at(Stage::Collate, 30, 50)];
+        let exposed = exposed_wait(20, 55, &intervals);
+        assert_eq!((exposed[Stage::Read], exposed[Stage::Mask], exposed[Stage::Collate]), (0, 10, 20));
+        assert_eq!(exposed[Stage::Other], 5);
+        assert_eq!(exposed.total(), 35);
+        assert_eq!(exposed_wait(60, 60, &intervals).total(), 0);
+    }
+}
