@@ -9,6 +9,7 @@ mod import;
 mod io;
 mod plan;
 mod report;
+mod run_local;
 mod stage_attempt;
 mod submit;
 mod verbs;

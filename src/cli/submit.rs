@@ -1,11 +1,127 @@
-use crate::exit::Failure;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use expctl_record::{JobRecord, TRIAL_SCHEMA_VERSION};
+
+use super::{data, out, say};
+use crate::conf;
+use crate::exit::{Exit, Failure};
+use crate::launch::{local, slurm};
+use crate::plan::{self, Plan};
 use crate::project::Project;
+use crate::report;
 
-/// Arguments of the verb.
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Backend {
+    /// Slurm if there is one, else this machine
+    Auto,
+    /// A Slurm array
+    Slurm,
+    /// Processes of this machine
+    Local,
+}
+
+/// Arguments of `expctl submit`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The config (TOML)
+    conf: PathBuf,
+    /// Where to run
+    #[arg(long, value_enum, default_value = "auto", env = "EXPCTL_BACKEND")]
+    backend: Backend,
+    /// Override a setting, for example `measure.steps=10`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Run only these variants
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Stay until the job has ended, then write its note
+    #[arg(long)]
+    wait: bool,
+}
 
-/// Run the verb.
-pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Submit a config; the job id goes to stdout, alone.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let config = conf::load(project, &args.conf, &args.overrides)?;
+    let plan = plan::expand(project, &config)?.only(&args.only)?;
+    let slurm = match args.backend {
+        Backend::Slurm => true,
+        Backend::Local => false,
+        Backend::Auto => {
+            let found = slurm::available();
+            if !found {
+                say("no Slurm found: running on this machine (--backend local)");
+            }
+            found
+        }
+    };
+    build_data(project, &plan)?;
+    let job = job_record(project, args, &plan);
+    if slurm { submit_slurm(project, args, job) } else { submit_local(project, args, job) }
+}
+
+fn build_data(project: &Project, plan: &Plan) -> Result<(), Failure> {
+    let wanted: BTreeMap<_, _> = plan.trials.iter().map(|t| (&t.data_dir, &t.settings.data)).collect();
+    wanted.values().try_for_each(|settings| data::ensure(project, settings))
+}
+
+fn job_record(project: &Project, args: &Args, plan: &Plan) -> JobRecord {
+    JobRecord {
+        schema: TRIAL_SCHEMA_VERSION,
+        job: 0,
+        backend: "slurm".to_owned(),
+        config: plan.config.clone(),
+        study: plan.study.clone(),
+        config_path: args.conf.clone(),
+        overrides: args.overrides.clone(),
+        submitted: jiff::Timestamp::now().as_second(),
+        commit: commit(project),
+        expctl_version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: plan.baseline.clone(),
+        trials: plan.trials.clone(),
+    }
+}
+
+/// Commit of the project's working tree, marked when it has changes; none outside a repository or without git.
+fn commit(project: &Project) -> Option<String> {
+    let git = |args: &[&str]| {
+        let output = std::process::Command::new("git").arg("-C").arg(project.root()).args(args).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let head = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
+    Some(if dirty { format!("{head}-dirty") } else { head })
+}
+
+fn submit_local(project: &Project, args: &Args, job: JobRecord) -> Result<(), Failure> {
+    let job = local::allocate(project, job)?;
+    out(job.job);
+    if !args.wait {
+        local::detach(project, &job)?;
+        say(format!("job {} runs in the background; it writes its note when it ends", job.job));
+        return Ok(());
+    }
+    let result = local::run(project, &job);
+    finish(project, job.job, result)
+}
+
+fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Failure> {
+    let id = slurm::submit(project, job)?;
+    out(id);
+    if !args.wait {
+        return Ok(());
+    }
+    let result = slurm::wait(project, id, &mut |progress| say(progress));
+    finish(project, id, result)
+}
+
+/// Write the note of what there is, whatever the result; the result decides the exit code.
+fn finish(project: &Project, job: u64, result: Result<(), Failure>) -> Result<(), Failure> {
+    match report::write_note(project, job) {
+        Ok(path) => say(format!("note: {}", path.display())),
+        Err(failure) if result.is_ok() || failure.exit == Exit::Internal => return Err(failure),
+        Err(failure) => say(failure),
+    }
+    result
 }

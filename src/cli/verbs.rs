@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use super::{check, compare, completions, conclude, data, import, plan, report, say, stage_attempt, submit};
+use super::{check, compare, completions, conclude, data, import, plan, report, run_local, say, stage_attempt, submit};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -39,6 +39,9 @@ enum Verb {
     Data(data::Args),
     /// Print a shell's completion script
     Completions(completions::Args),
+    /// (in the background) Run the trials of a local job
+    #[command(hide = true)]
+    RunLocal(run_local::Args),
     /// (inside a batch script) Create the folder of the next attempt of an array task
     #[command(hide = true)]
     StageAttempt(stage_attempt::Args),
@@ -71,6 +74,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Import(args) => import::run(&project, &args),
         Verb::Data(args) => data::run(&project, &args),
         Verb::Completions(args) => completions::run(&args),
+        Verb::RunLocal(args) => run_local::run(&project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),
         Verb::Conclude(args) => conclude::run(&args),
     }

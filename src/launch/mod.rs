@@ -1,6 +1,9 @@
 //! Launching: the same trial on this machine or on Slurm, with the same ledger.
 
 mod conclude;
+pub mod local;
 pub mod slurm;
+mod worker_binary;
 
 pub use conclude::{ProcessEnd, conclude};
+pub use worker_binary::worker_binary;

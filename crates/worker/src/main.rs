@@ -1,2 +1,43 @@
-//! expctl, the launcher.
-fn main() {}
+//! `expctl-worker`: one rank of one trial. It reads `trial.json` in the attempt's folder and leaves its records there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use expctl_record::AttemptDir;
+use expctl_worker::{RankEnv, run};
+
+/// One rank of an expctl trial. Started by `expctl submit`, not by hand.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Folder of the attempt, with trial.json
+    #[arg(long, value_name = "DIR")]
+    attempt: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    match start(&Args::parse()) {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(70)),
+        Err(e) => {
+            tracing::error!("{e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start(args: &Args) -> anyhow::Result<i32> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let attempt = AttemptDir::open(&args.attempt);
+    let trial = attempt.trial()?;
+    let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks)?;
+    tracing::info!("rank {} of {}, trial {}", env.rank, env.world_size, trial.id);
+    Ok(run(&attempt, &trial, env, &stop))
+}

@@ -1,0 +1,40 @@
+# Two commands matter: `make demo` and `make test`. Both set up all they need, and both can be run again at any time.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# Fetched and built things live in one cache folder outside the clone.
+export EXPCTL_CACHE ?= $(HOME)/.cache/expctl
+export CARGO_TARGET_DIR ?= $(EXPCTL_CACHE)/target
+
+# What torch-sys needs to build; the libtorch script prints the folder it set up.
+WITH_TORCH = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 &&
+
+.PHONY: help setup build install env demo test test-rust clean
+
+help: ## This list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+setup: ## Compiler, Python and libtorch (skips what is there)
+	@scripts/system.sh
+	@scripts/libtorch.sh >/dev/null
+
+build: setup ## Build expctl and expctl-worker into bin/
+	@echo "==> build: cargo, release profile, into $(CARGO_TARGET_DIR)" >&2
+	@$(WITH_TORCH) cargo build --release --workspace --locked
+	@mkdir -p bin && cp -u $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker bin/
+
+install: build ## Copy both programs to PREFIX/bin (default ~/.local)
+	@install -D -t $(or $(PREFIX),$(HOME)/.local)/bin bin/expctl bin/expctl-worker
+	@echo "==> installed into $(or $(PREFIX),$(HOME)/.local)/bin" >&2
+
+env: setup ## Print what plain cargo needs: eval "$$(make -s env)"
+	@$(WITH_TORCH) echo "export LIBTORCH=$$LIBTORCH LIBTORCH_CXX11_ABI=1 CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)"
+
+demo: build ## Run the main job on this machine and show its result
+	@scripts/demo.sh
+
+test: setup ## Everything: format, lints, docs, unit and end-to-end tests
+	@$(WITH_TORCH) scripts/test.sh
+
+clean: ## Remove what make left in the clone (not the cache, data or results)
+	rm -rf bin

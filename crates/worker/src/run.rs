@@ -1,0 +1,247 @@
+//! A rank from start to end. Invariant: every way out leaves last words, and steps that were done stay readable.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use expctl_dist::{DistError, ProcessGroup};
+use expctl_pipeline::PipelineError;
+use expctl_pipeline::collate::Assembler;
+use expctl_pipeline::dataset::Dataset;
+use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
+use expctl_pipeline::sampler::{DistributedSampler, Schedule};
+use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, StepRecord, StepsFile, Trial};
+use expctl_record::{read_journal, write_json, write_steps};
+
+use crate::connect::connect;
+use crate::environment;
+use crate::last_words::LastWords;
+use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, Loss, Monitor, Watch, announce_failure, done_key};
+use crate::rank_env::RankEnv;
+use crate::trainer::Trainer;
+
+/// Why a rank ended before its last step.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    #[error("{0}")]
+    Pipeline(#[from] PipelineError),
+    #[error("{0}")]
+    Dist(#[from] DistError),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{}", .0.message)]
+    PeerLost(Loss),
+    #[error("stopped on request")]
+    Interrupted,
+}
+
+/// Run one rank of the trial in `attempt`; returns the exit code of the process.
+pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &Arc<AtomicBool>) -> i32 {
+    let last_words = Arc::new(LastWords::new(attempt.clone(), env.rank));
+    let result = Rank { attempt, trial, env, stop, last_words: &last_words }.run();
+    match result {
+        Ok(digest) => {
+            last_words.say(RankStatus::Completed, "", None, digest);
+            0
+        }
+        Err(stop) => {
+            tracing::error!("rank {}: {stop}", env.rank);
+            let (status, message, lost, code) = match &stop {
+                Stop::PeerLost(loss) => (RankStatus::PeerLost, loss.message.clone(), Some(loss.rank), EXIT_PEER_LOST),
+                Stop::Interrupted => (RankStatus::Interrupted, stop.to_string(), None, EXIT_INTERRUPTED),
+                _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, 1),
+            };
+            last_words.say(status, &message, lost, None);
+            code
+        }
+    }
+}
+
+struct Rank<'a> {
+    attempt: &'a AttemptDir,
+    trial: &'a Trial,
+    env: RankEnv,
+    stop: &'a Arc<AtomicBool>,
+    last_words: &'a Arc<LastWords>,
+}
+
+impl Rank<'_> {
+    fn run(&self) -> Result<Option<String>, Stop> {
+        let launch = &self.trial.settings.launch;
+        tch::set_num_threads(launch.threads as i32);
+        let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
+        let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
+        let lively = Duration::from_secs(launch.heartbeat_timeout_s);
+        let connections = connect(self.env, self.attempt, timeout, lively)?;
+        let store = connections.step;
+        let monitor = Monitor::start(Watch {
+            store: connections.monitor,
+            rank: self.env.rank,
+            world_size: self.env.world_size,
+            timeout: lively,
+            stop: Arc::clone(self.stop),
+            last_words: Arc::clone(self.last_words),
+        })
+        .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
+
+        let result = self.work(&store, &monitor, &mut journal);
+        // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
+        let result = match result {
+            Err(Stop::Dist(error)) => match monitor.wait_for_loss() {
+                Some(Loss { rank, message }) => {
+                    Err(Stop::PeerLost(Loss { rank, message: format!("{message} (noticed in: {error})") }))
+                }
+                None => Err(Stop::Dist(error)),
+            },
+            other => other,
+        };
+        if let Err(stop @ (Stop::Pipeline(_) | Stop::Dist(_) | Stop::Record(_) | Stop::Invalid(_))) = &result {
+            announce_failure(&store, self.env.rank, &stop.to_string());
+        }
+        self.write_table()?;
+        if let Err(Stop::Pipeline(_) | Stop::Dist(_) | Stop::Record(_) | Stop::Invalid(_)) = &result {
+            // Rank 0 serves the store: leave the others time to read there why it fails.
+            if self.env.rank == 0 && self.env.world_size > 1 {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+        result
+    }
+
+    /// Connect, load and step, until the last step.
+    fn work(
+        &self,
+        store: &expctl_dist::Store,
+        monitor: &Monitor,
+        journal: &mut Journal,
+    ) -> Result<Option<String>, Stop> {
+        let settings = &self.trial.settings;
+        let timeout = Duration::from_secs(settings.launch.rendezvous_timeout_s);
+        if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
+            write_json(&self.attempt.environment_path(), &environment)?;
+        }
+        let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, timeout)?;
+        let dataset = Dataset::open(&self.trial.data_dir)?;
+        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types)?);
+        let mut trainer = match settings.train.mode {
+            Mode::Data => None,
+            Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(Trainer::new(settings, &graph, &group)?),
+        };
+        let mut loader = self.loader(&dataset, graph)?;
+        group.barrier()?;
+        let steps = settings.measure.warmup + settings.measure.steps;
+        let begin = Instant::now();
+        let mut previous_end = 0;
+        for step in 0..steps {
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Stop::Interrupted);
+            }
+            if let Some(loss) = monitor.loss() {
+                return Err(Stop::PeerLost(loss));
+            }
+            let start_ns = previous_end;
+            let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
+            let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
+            let mut loss = None;
+            if let Some(trainer) = &mut trainer {
+                let result = trainer.step(&loaded.batch.common, loaded.epoch)?;
+                for (stage, ns) in result.busy.iter() {
+                    busy[stage] += ns;
+                    exposed[stage] += result.exposed[stage];
+                }
+                loss = result.loss;
+            }
+            if let Some(value) = loss.filter(|l| !l.is_finite()) {
+                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
+            }
+            let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
+            let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
+            loader.recycle(loaded.batch);
+            let end = begin.elapsed().as_nanos() as u64;
+            previous_end = end;
+            journal.append(&StepRecord {
+                step,
+                epoch,
+                measured: step >= settings.measure.warmup,
+                start_ns,
+                wall_ns: end - start_ns,
+                samples,
+                bytes_read,
+                bytes_batch,
+                // The device is the host: nothing is copied.
+                bytes_to_device: 0,
+                loss,
+                busy,
+                exposed,
+            })?;
+            self.last_words.step_done();
+        }
+        drop(loader);
+        self.leave_together(store, monitor)?;
+        Ok(trainer.map(|t| t.parameters_digest()))
+    }
+
+    fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>) -> Result<Loader, Stop> {
+        let settings = &self.trial.settings;
+        let options = &settings.loader;
+        let records = DatasetRecords::open(dataset)?;
+        let sampler = DistributedSampler {
+            len: records.len(),
+            world_size: self.env.world_size,
+            rank: self.env.rank,
+            shuffle: options.shuffle,
+            seed: options.seed,
+            drop_last: options.drop_last,
+        };
+        let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
+            Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
+        })?;
+        let assembler = Assembler::new(settings.pipeline.processor, graph);
+        let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
+        Ok(Loader::start(
+            builder,
+            LoaderOptions {
+                workers: options.workers,
+                prefetch_factor: options.prefetch_factor,
+                steps: settings.measure.warmup + settings.measure.steps,
+            },
+        )?)
+    }
+
+    /// Say that this rank is done; rank 0 serves the store, so it stays until all are.
+    fn leave_together(&self, store: &expctl_dist::Store, monitor: &Monitor) -> Result<(), Stop> {
+        store.set(&done_key(self.env.rank), b"")?;
+        if self.env.rank != 0 {
+            return Ok(());
+        }
+        let keys: Vec<String> = (0..self.env.world_size).map(done_key).collect();
+        while !store.check(&keys)? {
+            if let Some(loss) = monitor.loss() {
+                return Err(Stop::PeerLost(loss));
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Stop::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Replace the journal by the table.
+    fn write_table(&self) -> Result<(), RecordError> {
+        let journal = self.attempt.journal_path(self.env.rank);
+        let table = StepsFile {
+            trial: self.trial.id.clone(),
+            rank: self.env.rank,
+            world_size: self.env.world_size,
+            steps: read_journal(&journal)?,
+        };
+        write_steps(&self.attempt.steps_path(self.env.rank), &table)?;
+        // The table holds it all now; a journal that stays is only clutter.
+        let _ = std::fs::remove_file(&journal);
+        Ok(())
+    }
+}

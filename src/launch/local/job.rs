@@ -1,0 +1,101 @@
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use expctl_record::{JobDir, JobRecord, TrialState, write_json};
+
+use super::progress::Progress;
+use super::ranks::run_attempt;
+use crate::cli::say;
+use crate::exit::{Exit, Failure};
+use crate::launch::worker_binary;
+use crate::project::Project;
+
+/// Give the job the next free number of the ledger and write its `job.json`.
+pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
+    std::fs::create_dir_all(project.runs())
+        .map_err(|e| Failure::internal(format!("cannot create the ledger {}: {e}", project.runs().display())))?;
+    let mut id = last_local_job(project)? + 1;
+    loop {
+        let dir = project.job(id);
+        // Creating the folder is what takes the number: two launchers never get the same one.
+        match std::fs::create_dir(dir.path()) {
+            Ok(()) => {
+                job.job = id;
+                job.backend = "local".to_owned();
+                write_json(&dir.record_path(), &job)?;
+                return Ok(job);
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => id += 1,
+            Err(e) => return Err(Failure::internal(format!("cannot create {}: {e}", dir.path().display()))),
+        }
+    }
+}
+
+fn last_local_job(project: &Project) -> Result<u64, Failure> {
+    let mut last = 0;
+    for entry in std::fs::read_dir(project.runs()).map_err(Failure::internal)? {
+        let entry = entry.map_err(Failure::internal)?;
+        let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<u64>().ok()) else { continue };
+        // A folder that another launcher is just filling has no record yet; its number is taken all the same.
+        let local = JobDir::new(entry.path()).record().map_or(true, |r| r.backend == "local");
+        if local {
+            last = last.max(id);
+        }
+    }
+    Ok(last)
+}
+
+/// Run all trials of a job, one after another, so that none disturbs the timing of another.
+pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+    let worker = worker_binary()?;
+    let dir = project.job(job.job);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
+    let mut failed = Vec::new();
+    for (i, trial) in job.trials.iter().enumerate() {
+        let attempt = dir.next_attempt(&trial.id)?;
+        write_json(&attempt.trial_path(), trial)?;
+        let progress = Progress::new(&attempt, trial, i + 1, job.trials.len());
+        let (outcome, interrupted) = runtime.block_on(run_attempt(&worker, &attempt, trial, progress))?;
+        if outcome.state == TrialState::Failed {
+            say(format!("    {}", outcome.message));
+            say(format!("    logs: {}", attempt.log_path(outcome.failed_rank.unwrap_or(0)).display()));
+            failed.push(trial.id.clone());
+        }
+        if interrupted {
+            let done = i + usize::from(outcome.state == TrialState::Completed);
+            let message = format!("stopped after {done} of {} trials of job {}", job.trials.len(), job.job);
+            return Err(Failure::new(Exit::Incomplete, message)
+                .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} of {} trials failed: {}", failed.len(), job.trials.len(), failed.join(", "));
+    Err(Failure::new(Exit::TrialsFailed, message))
+}
+
+/// Run a job in the background, as a process of its own that outlives this one.
+pub fn detach(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+    use std::os::unix::process::CommandExt;
+    worker_binary()?;
+    let dir = project.job(job.job);
+    let start = || -> std::io::Result<()> {
+        let log = std::fs::File::create(dir.path().join("launcher.log"))?;
+        Command::new(std::env::current_exe()?)
+            .arg("--root")
+            .arg(project.root())
+            .arg("run-local")
+            .arg(job.job.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .process_group(0)
+            .spawn()?;
+        Ok(())
+    };
+    start().map_err(|e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job)))
+}

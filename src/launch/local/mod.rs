@@ -1,0 +1,9 @@
+//! The local backend: ranks as processes of this machine, one trial after another.
+//!
+//! Invariant: whatever ends a trial, its ranks are gone and its `outcome.json` is written when the next one starts.
+
+mod job;
+mod progress;
+mod ranks;
+
+pub use job::{allocate, detach, run};

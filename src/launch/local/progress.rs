@@ -1,0 +1,80 @@
+use std::time::{Duration, Instant};
+
+use expctl_record::{AttemptDir, JournalTail, StepRecord, Trial};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::say;
+
+/// How often a line is printed where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Shows how far a trial is, read off the journal of rank 0: a bar on a terminal, a line now and then elsewhere.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    terminal: bool,
+    label: String,
+    total: u64,
+    tail: JournalTail,
+    steps: Vec<StepRecord>,
+    printed: Instant,
+    ranks: u64,
+}
+
+impl Progress {
+    /// Follow rank 0 of `attempt`, the `number`-th of `of` trials.
+    pub(super) fn new(attempt: &AttemptDir, trial: &Trial, number: usize, of: usize) -> Self {
+        let measure = &trial.settings.measure;
+        let total = measure.warmup + measure.steps;
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let terminal = !bar.is_hidden();
+        let label = format!("[{number}/{of}] {}", trial.id);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {msg} ETA {eta}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(label.clone());
+        if !terminal {
+            say(format!("{label}: {total} steps on {} rank(s)", trial.settings.launch.ranks));
+        }
+        Self {
+            bar,
+            terminal,
+            label,
+            total,
+            tail: JournalTail::new(&attempt.journal_path(0)),
+            steps: Vec::new(),
+            printed: Instant::now(),
+            ranks: u64::from(trial.settings.launch.ranks),
+        }
+    }
+
+    /// Read what is new and show it.
+    pub(super) fn tick(&mut self) {
+        // Progress is a courtesy: a journal that cannot be read is reported when the attempt is concluded.
+        if self.tail.read_new(&mut self.steps).is_err() || self.steps.is_empty() {
+            return;
+        }
+        let message = self.rates();
+        self.bar.set_position(self.steps.len() as u64);
+        self.bar.set_message(message.clone());
+        if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
+            self.printed = Instant::now();
+            say(format!("{}: step {}/{}, {message}", self.label, self.steps.len(), self.total));
+        }
+    }
+
+    /// The last word on the trial.
+    pub(super) fn finish(mut self, state: &str) {
+        self.tick();
+        let rates = if self.steps.is_empty() { String::new() } else { format!(", {}", self.rates()) };
+        self.bar.finish_and_clear();
+        say(format!("{}: {state}{rates}", self.label));
+    }
+
+    /// Rates over the last 20 steps of rank 0.
+    fn rates(&self) -> String {
+        let recent = &self.steps[self.steps.len().saturating_sub(20)..];
+        let seconds = recent.iter().map(|s| s.wall_ns).sum::<u64>().max(1) as f64 / 1e9;
+        let samples = recent.iter().map(|s| s.samples).sum::<u64>() as f64;
+        format!("{:.2} it/s, {:.0} samples/s", recent.len() as f64 / seconds, self.ranks as f64 * samples / seconds)
+    }
+}

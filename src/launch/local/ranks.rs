@@ -1,0 +1,142 @@
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use expctl_record::{AttemptDir, Outcome, Trial};
+use nix::sys::signal::Signal;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::progress::Progress;
+use crate::exit::Failure;
+use crate::launch::{ProcessEnd, conclude};
+
+/// How long ranks may take to stop after they were asked to.
+const STOP_GRACE: Duration = Duration::from_secs(6);
+
+/// Run the ranks of one attempt to their end and conclude it. The flag says that the user asked to stop.
+pub(super) async fn run_attempt(
+    worker: &Path,
+    attempt: &AttemptDir,
+    trial: &Trial,
+    mut progress: Progress,
+) -> Result<(Outcome, bool), Failure> {
+    let started = jiff::Timestamp::now().as_second();
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut ranks = Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize] };
+    for rank in 0..trial.settings.launch.ranks {
+        match spawn(worker, attempt, trial, rank) {
+            Ok(child) => ranks.children.push(child),
+            Err(failure) => {
+                ranks.signal(Signal::SIGKILL);
+                ranks.wait_all().await;
+                return Err(failure);
+            }
+        }
+    }
+    let mut tick = tokio::time::interval(Duration::from_millis(150));
+    let mut interrupted = false;
+    let mut deadline: Option<Instant> = None;
+    let heartbeat = Duration::from_secs(trial.settings.launch.heartbeat_timeout_s);
+    while !ranks.collect()? {
+        tokio::select! {
+            _ = tick.tick() => progress.tick(),
+            _ = interrupt.recv() => interrupted = true,
+            _ = terminate.recv() => interrupted = true,
+        }
+        if interrupted && deadline.is_none() {
+            ranks.signal(Signal::SIGTERM);
+            deadline = Some(Instant::now() + STOP_GRACE);
+        }
+        // The others notice the loss of a rank by themselves and say so; this only guards against one that cannot.
+        if deadline.is_none() && ranks.any_failed() {
+            deadline = Some(Instant::now() + heartbeat + Duration::from_secs(2));
+        }
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            ranks.signal(Signal::SIGKILL);
+        }
+    }
+    let outcome = conclude(attempt, trial, started, &ranks.ends, interrupted)?;
+    progress.finish(outcome.state.name());
+    Ok((outcome, interrupted))
+}
+
+fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+    signal(kind).map_err(|e| Failure::internal(format!("cannot listen for signals: {e}")))
+}
+
+fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Child, Failure> {
+    let open = || -> std::io::Result<(std::fs::File, std::fs::File)> {
+        let log = std::fs::File::create(attempt.log_path(rank))?;
+        Ok((log.try_clone()?, log))
+    };
+    let (stdout, stderr) = open().map_err(|e| Failure::internal(format!("cannot write the log of rank {rank}: {e}")))?;
+    let mut command = Command::new(worker);
+    command
+        .arg("--attempt")
+        .arg(attempt.path())
+        .env("RANK", rank.to_string())
+        .env("LOCAL_RANK", rank.to_string())
+        .env("WORLD_SIZE", trial.settings.launch.ranks.to_string())
+        .env("MASTER_ADDR", "127.0.0.1")
+        // Without a port rank 0 takes one from the kernel and publishes it in the attempt folder.
+        .env_remove("MASTER_PORT")
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(stdout))
+        .stderr(Stdio::from(stderr))
+        // Ctrl-C in a terminal reaches the whole group; the launcher passes it on itself.
+        .process_group(0)
+        .kill_on_drop(true);
+    // If the launcher is killed, its ranks must not go on alone.
+    #[expect(unsafe_code, reason = "prctl is async-signal-safe and touches only the child")]
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).map_err(std::io::Error::from));
+    }
+    command.spawn().map_err(|e| Failure::internal(format!("cannot start {}: {e}", worker.display())))
+}
+
+/// The processes of an attempt and how those that ended did so.
+struct Ranks {
+    children: Vec<Child>,
+    ends: Vec<Option<ProcessEnd>>,
+}
+
+impl Ranks {
+    /// Take in what has ended; true when all have.
+    fn collect(&mut self) -> Result<bool, Failure> {
+        for (child, end) in self.children.iter_mut().zip(&mut self.ends) {
+            if end.is_none()
+                && let Some(status) = child.try_wait().map_err(Failure::internal)?
+            {
+                *end = Some(ProcessEnd { code: status.code(), signal: status.signal() });
+            }
+        }
+        Ok(self.ends.iter().all(Option::is_some))
+    }
+
+    async fn wait_all(&mut self) {
+        for child in &mut self.children {
+            // Only used after SIGKILL: there is nothing left to learn from the status.
+            let _ = child.wait().await;
+        }
+    }
+
+    fn any_failed(&self) -> bool {
+        self.ends.iter().flatten().any(|e| e.code != Some(0))
+    }
+
+    /// Signal the ranks that still run.
+    fn signal(&self, signal: Signal) {
+        for (child, end) in self.children.iter().zip(&self.ends) {
+            if end.is_none()
+                && let Some(pid) = child.id()
+            {
+                // It may have ended meanwhile.
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal);
+            }
+        }
+    }
+}
