@@ -1,5 +1,7 @@
 //! The threaded loader: order, back-pressure, errors at their step, clean shutdown.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -90,6 +90,7 @@ impl Rank<'_> {
         let result = self.work(&store, &monitor, &mut journal);
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
         let result = match result {
+            Err(Stop::Dist(_)) if self.stop.load(Ordering::SeqCst) => Err(Stop::Interrupted),
             Err(Stop::Dist(error)) => match monitor.wait_for_loss() {
                 Some(Loss { rank, message }) => {
                     Err(Stop::PeerLost(Loss { rank, message: format!("{message} (noticed in: {error})") }))

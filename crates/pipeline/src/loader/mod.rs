@@ -9,5 +9,5 @@ mod timing;
 
 pub use builder::{BatchBuilder, Loaded};
 pub use pool::{Loader, LoaderOptions};
-pub use source::{ReadRecord, Records};
+pub use source::{DatasetRecords, ReadRecord, Records};
 pub use timing::{Interval, exposed_wait};

@@ -1,5 +1,6 @@
 use crate::PipelineError;
-use crate::store::Sample;
+use crate::dataset::Dataset;
+use crate::store::{LmdbReader, LmdbStore, RecordDecoder, Sample};
 
 /// Where a loader gets its records: a store and what decodes it.
 pub trait Records: Send + Sync + 'static {
@@ -14,4 +15,43 @@ pub trait Records: Send + Sync + 'static {
 pub trait ReadRecord {
     /// Append the bytes of record `index` to `out`; returns how many.
     fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, PipelineError>;
+}
+
+/// The records of a built data set: its LMDB base store and decoder.
+pub struct DatasetRecords {
+    store: LmdbStore,
+    decoder: RecordDecoder,
+}
+
+impl DatasetRecords {
+    /// Open the store of `dataset`.
+    pub fn open(dataset: &Dataset) -> Result<Self, PipelineError> {
+        Ok(Self { store: dataset.store()?, decoder: dataset.decoder()? })
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    /// No records.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Records for DatasetRecords {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, PipelineError> {
+        Ok(Box::new(self.store.reader()?))
+    }
+
+    fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), PipelineError> {
+        self.decoder.decode(index, bytes, sample)
+    }
+}
+
+impl ReadRecord for LmdbReader<'_> {
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, PipelineError> {
+        LmdbReader::read(self, index, out)
+    }
 }

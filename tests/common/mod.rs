@@ -1,0 +1,170 @@
+//! A project in a temporary folder, and the programs run in it as a user would.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "shared by several tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use expctl_record::{AttemptDir, JobDir, Outcome};
+
+/// A small config: seconds to run, two ranks that train.
+pub const SMALL: &str = r#"
+[experiment]
+study = "006-kuzmin-tmi"
+title = "Small"
+
+[data]
+samples = 200
+scale = 0.05
+
+[loader]
+batch_size = 8
+workers = 1
+
+[model]
+hidden = 8
+heads = 2
+
+[train]
+mode = "train"
+learning_rate = 0.01
+
+[measure]
+warmup = 2
+steps = 6
+repeats = 1
+
+[launch]
+ranks = 2
+heartbeat_timeout_s = 5
+
+[variant.lazy]
+pipeline.processor = "lazy"
+
+[variant.ids]
+pipeline.processor = "ids"
+
+[compare]
+baseline = "lazy"
+"#;
+
+/// A project folder that vanishes with the value.
+pub struct TestProject {
+    dir: tempfile::TempDir,
+}
+
+impl TestProject {
+    /// A project with the studies of this repository.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        std::os::unix::fs::symlink(studies, dir.path().join("experiments")).unwrap();
+        std::fs::create_dir(dir.path().join("conf")).unwrap();
+        Self { dir }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Write `conf/<name>.toml`.
+    pub fn conf(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join("conf").join(format!("{name}.toml"));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// `expctl` in this project.
+    pub fn expctl(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_expctl"));
+        command.current_dir(self.path()).args(args).env("NO_COLOR", "1").env("EXPCTL_WORKER", worker());
+        for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Run to the end.
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.expctl(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Run to the end, and expect success; returns stdout.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "expctl {args:?}: {}\n{}", output.status, text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// A job of the ledger.
+    pub fn job(&self, id: &str) -> JobDir {
+        JobDir::new(self.path().join("results/runs").join(id.trim()))
+    }
+
+    /// Last attempt of the trial of a variant, once it exists.
+    pub fn attempt(&self, job: &str, variant: &str) -> Option<AttemptDir> {
+        let dir = self.job(job);
+        let record = dir.record().ok()?;
+        let trial = record.trials.iter().find(|t| t.variant == variant)?;
+        dir.attempts(&trial.id).unwrap().pop()
+    }
+
+    /// Outcome of the last attempt of a variant.
+    pub fn outcome(&self, job: &str, variant: &str) -> Outcome {
+        self.attempt(job, variant).expect("an attempt").outcome().unwrap().expect("an outcome")
+    }
+}
+
+/// The worker, built beside the launcher by the same `cargo test --workspace`.
+pub fn worker() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_expctl")).with_file_name("expctl-worker");
+    assert!(path.is_file(), "{} is missing: run the tests with --workspace", path.display());
+    path
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Wait for something to become true.
+pub fn wait_until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < limit, "waited {limit:?} for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes of the worker that run an attempt below `folder`, by rank.
+pub fn worker_pids(folder: &Path) -> Vec<(u32, i32)> {
+    let folder = folder.to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let command = text(&std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        if !command.contains("--attempt") || !command.contains(&folder) {
+            continue;
+        }
+        let environment = text(&std::fs::read(entry.path().join("environ")).unwrap_or_default());
+        let rank = environment.split('\0').find_map(|v| v.strip_prefix("RANK=").or(v.strip_prefix("SLURM_PROCID=")));
+        if let Some(rank) = rank.and_then(|r| r.parse().ok()) {
+            found.push((rank, pid));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// A child that does not outlive a failing test.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,231 @@
+//! The local backend, end to end: real ranks on libtorch, real data, the ledger they leave.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Guard, SMALL, TestProject, text, wait_until, worker_pids};
+use expctl_record::{RankStatus, Stage, TrialState};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[test]
+fn two_ranks_train_and_leave_a_whole_ledger() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"]);
+    assert_eq!(job.trim(), "1", "stdout is the job id alone");
+    for variant in ["lazy", "ids"] {
+        let outcome = project.outcome(&job, variant);
+        assert_eq!(outcome.state, TrialState::Completed);
+        let digests: Vec<_> = outcome.ranks.iter().map(|r| r.parameters_digest.clone().unwrap()).collect();
+        assert_eq!(digests[0], digests[1], "ranks end with the same parameters, bit for bit");
+        let attempt = project.attempt(&job, variant).unwrap();
+        for rank in 0..2 {
+            let steps = attempt.steps(rank).unwrap();
+            assert_eq!(steps.iter().map(|s| s.step).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+            assert_eq!(steps.iter().filter(|s| s.measured).count(), 6);
+            for step in &steps {
+                assert_eq!(step.samples, 8);
+                assert!(step.loss.unwrap().is_finite() && step.bytes_read > 0 && step.bytes_batch > 0);
+                assert!(step.exposed.total() <= step.wall_ns, "exposed time closes against the step");
+                for stage in [Stage::Read, Stage::Decode, Stage::Forward, Stage::Backward, Stage::Optimizer] {
+                    assert!(step.busy[stage] > 0, "{stage} was timed");
+                }
+            }
+        }
+        let environment = attempt.environment().unwrap().unwrap();
+        assert_eq!(environment.ranks.len(), 2);
+        assert!(environment.libtorch_version.starts_with("2.11"), "{}", environment.libtorch_version);
+        assert!(!attempt.journal_path(0).exists() && !attempt.exit_path(0).exists() && attempt.log_path(1).exists());
+    }
+    // Both data paths feed the model the same samples.
+    let digest = |v| project.outcome(&job, v).ranks[0].parameters_digest.clone();
+    assert_eq!(digest("lazy"), digest("ids"));
+    let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
+    assert!(note.contains("unattributed") && note.contains("samples/s"), "{note}");
+}
+
+#[test]
+fn pandas_reads_the_step_tables() {
+    let Some(python) = std::env::var_os("EXPCTL_TEST_PYTHON") else {
+        eprintln!("SKIPPED pandas_reads_the_step_tables: EXPCTL_TEST_PYTHON is not set (make test sets it)");
+        return;
+    };
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
+    let table = project.attempt(&job, "ids").unwrap().steps_path(1);
+    let program = "import pandas, sys; d = pandas.read_parquet(sys.argv[1]); print(','.join(d.columns)); \
+                   print(len(d), int(d.measured.sum()), d.loss.notna().all(), (d.wall_ns > 0).all())";
+    let output = std::process::Command::new(python).args(["-c", program]).arg(table).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    let (columns, facts) = printed.trim().split_once('\n').unwrap();
+    assert_eq!(facts, "8 6 True True");
+    let documented =
+        std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ledger.md")).unwrap();
+    for column in columns.split(',') {
+        let stage_column = Stage::ALL.iter().any(|s| column.starts_with(s.name()) && column.ends_with("_ns"));
+        assert!(stage_column || documented.contains(&format!("`{column}`")), "{column} is not in docs/ledger.md");
+    }
+    for stage in Stage::ALL {
+        for side in ["exposed", "busy"] {
+            assert!(columns.split(',').any(|c| c == format!("{stage}_{side}_ns")), "{stage} {side}");
+        }
+    }
+}
+
+/// Start a job that would take very long, and wait until both ranks have done a few steps.
+fn endless(project: &TestProject, mode: &str) -> (Guard, Instant) {
+    let conf = project.conf("endless", SMALL);
+    let child = project
+        .expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"])
+        .args(["--set", "measure.steps=10000000", "--set", &format!("train.mode={mode}")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let guard = Guard(child);
+    wait_until("both ranks to step", Duration::from_secs(60), || {
+        let attempt = project.attempt("1", "ids")?;
+        let stepped = |rank| attempt.steps(rank).is_ok_and(|s| s.len() > 5);
+        (stepped(0) && stepped(1)).then_some(())
+    });
+    (guard, Instant::now())
+}
+
+fn finish(mut guard: Guard) -> (Option<i32>, String) {
+    let status = guard.0.wait().unwrap();
+    let mut stderr = String::new();
+    guard.0.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    (status.code(), stderr)
+}
+
+fn killed_rank(mode: &str, rank: u32) {
+    let project = TestProject::new();
+    let (guard, _) = endless(&project, mode);
+    let pids = worker_pids(project.path());
+    let (_, victim) = pids.iter().find(|(r, _)| *r == rank).expect("the rank runs");
+    let since = Instant::now();
+    kill(Pid::from_raw(*victim), Signal::SIGKILL).unwrap();
+    let (code, stderr) = finish(guard);
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(10), "{mode}: the others took {took:?} to end");
+    assert_eq!(code, Some(5), "{stderr}");
+    assert!(worker_pids(project.path()).is_empty(), "no rank is left");
+    let outcome = project.outcome("1", "ids");
+    assert_eq!(outcome.state, TrialState::Failed);
+    assert_eq!(outcome.failed_rank, Some(rank));
+    assert!(outcome.message.contains(&format!("rank {rank} was killed by signal 9")), "{}", outcome.message);
+    let survivor = &outcome.ranks[1 - rank as usize];
+    assert_eq!((survivor.status, survivor.lost_peer), (RankStatus::PeerLost, Some(rank)), "{survivor:?}");
+    // The steps of both ranks, the dead one's too, are in parquet tables.
+    let attempt = project.attempt("1", "ids").unwrap();
+    for rank in 0..2 {
+        assert!(attempt.steps_path(rank).exists());
+        assert!(attempt.steps(rank).unwrap().len() > 5);
+    }
+    eprintln!("{mode}, rank {rank} killed: the launcher ended after {took:?}");
+}
+
+#[test]
+fn a_killed_rank_ends_a_training_job_and_is_named() {
+    killed_rank("train", 1);
+    killed_rank("train", 0);
+}
+
+/// Without collectives nothing but the heartbeat tells.
+#[test]
+fn a_killed_rank_ends_a_data_only_job_and_is_named() {
+    killed_rank("data", 1);
+    killed_rank("data", 0);
+}
+
+#[test]
+fn ctrl_c_stops_all_ranks_and_keeps_what_was_measured() {
+    let project = TestProject::new();
+    let (guard, since) = endless(&project, "train");
+    kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGINT).unwrap();
+    let (code, stderr) = finish(guard);
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert_eq!(code, Some(6), "{stderr}");
+    assert!(worker_pids(project.path()).is_empty());
+    assert_eq!(project.outcome("1", "ids").state, TrialState::Interrupted);
+    let attempt = project.attempt("1", "ids").unwrap();
+    assert!((0..2).all(|rank| attempt.steps_path(rank).exists() && attempt.steps(rank).unwrap().len() > 5));
+}
+
+#[test]
+fn a_killed_launcher_takes_its_ranks_along() {
+    let project = TestProject::new();
+    let (mut guard, _) = endless(&project, "data");
+    guard.0.kill().unwrap();
+    guard.0.wait().unwrap();
+    wait_until("the ranks to end", Duration::from_secs(10), || worker_pids(project.path()).is_empty().then_some(()));
+}
+
+#[test]
+fn without_wait_the_job_goes_on_in_the_background() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids"]);
+    let outcome = wait_until("the outcome", Duration::from_secs(60), || {
+        project.attempt(&job, "ids").and_then(|a| a.outcome().unwrap())
+    });
+    assert_eq!(outcome.state, TrialState::Completed);
+    wait_until("the note", Duration::from_secs(30), || project.path().join("results/small_1.md").exists().then_some(()));
+}
+
+#[test]
+fn a_damaged_record_fails_the_trial_and_is_named() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
+    // Overwrite every JSON record's opening, in place, so that LMDB itself stays sound.
+    let mut store = Vec::new();
+    find(&project.path().join("data"), "data.mdb", &mut store);
+    let mut bytes = std::fs::read(&store[0]).unwrap();
+    let needle = b"[{\"experiment\"";
+    let at: Vec<usize> = (0..bytes.len() - needle.len()).filter(|i| bytes[*i..].starts_with(needle)).collect();
+    assert!(at.len() >= 200, "{} records", at.len());
+    for i in at {
+        bytes[i] = b'?';
+    }
+    std::fs::write(&store[0], bytes).unwrap();
+    let output = project.run(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    let outcome = project.outcome("2", "ids");
+    assert!(outcome.message.contains("record ") && outcome.message.contains("lmdb"), "{}", outcome.message);
+}
+
+fn find(folder: &std::path::Path, name: &str, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        if entry.path().is_dir() {
+            find(&entry.path(), name, found);
+        } else if entry.file_name() == name {
+            found.push(entry.path());
+        }
+    }
+}
+
+/// The launcher runs on login nodes: neither it nor what it loads may need libtorch or CUDA.
+#[test]
+fn the_launcher_links_no_libtorch() {
+    let needed = |program: &str| {
+        let output = std::process::Command::new("ldd").arg(program).output().unwrap();
+        assert!(output.status.success(), "ldd {program}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let launcher = needed(env!("CARGO_BIN_EXE_expctl"));
+    for library in ["torch", "c10", "cuda", "cudart", "nccl", "gomp"] {
+        assert!(!launcher.contains(library), "expctl needs {library}:\n{launcher}");
+    }
+    // The same look at the worker finds libtorch, and still no CUDA kernels.
+    let worker = needed(common::worker().to_str().unwrap());
+    assert!(worker.contains("libtorch_cpu.so") && !worker.contains("libtorch_cuda.so"), "{worker}");
+}
