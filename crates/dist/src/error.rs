@@ -11,6 +11,16 @@ pub enum DistError {
         /// First line of the exception, without the place in libtorch's sources.
         message: String,
     },
+    /// Nothing listens where the store should be.
+    #[error("no store answered at {address} within {} s: {reason}", limit.as_secs_f64())]
+    Unreachable {
+        /// `host:port`.
+        address: String,
+        /// How long was tried.
+        limit: Duration,
+        /// What the last try met.
+        reason: String,
+    },
     /// Not all ranks came in time.
     #[error("{}", missing_message(missing, *world, *limit))]
     MissingRanks {

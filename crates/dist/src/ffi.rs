@@ -16,6 +16,11 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/store.h");
         include!("expctl-dist/cpp/group.h");
         include!("expctl-dist/cpp/reducer.h");
+        include!("expctl-dist/cpp/quiet.h");
+        include!("expctl-dist/cpp/sparse.h");
+
+        fn quiet();
+        fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
 
         type StoreHandle;
         fn open_store(host: &str, port: u16, serve: bool, timeout_ms: i64) -> Result<UniquePtr<StoreHandle>>;

@@ -1,5 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`.
+//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, because it needs
+//! the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; nothing waits without a time limit.
@@ -35,10 +36,12 @@ mod group;
 mod interface;
 mod reducer;
 mod rendezvous;
+mod sparse;
 mod store;
 
 pub use error::DistError;
 pub use group::ProcessGroup;
 pub use reducer::{AllreduceTimes, Reducer, ReducerOptions};
 pub use rendezvous::rendezvous;
+pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;

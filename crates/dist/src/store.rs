@@ -1,5 +1,7 @@
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cxx::UniquePtr;
 
@@ -37,12 +39,15 @@ impl Store {
     /// Connect to a store that is, or soon will be, served at `host:port`.
     ///
     /// # Errors
-    /// Nothing answers within `timeout`.
+    /// [`DistError::Unreachable`] if nothing answers within `timeout`.
     pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, DistError> {
+        // libtorch retries on its own schedule, up to three times the limit; so the waiting is done here.
+        await_listener(host, port, timeout)?;
         Self::open(host, port, timeout, false, "connect to the store")
     }
 
     fn open(host: &str, port: u16, timeout: Duration, serve: bool, what: &str) -> Result<Self, DistError> {
+        bridge::quiet();
         let handle = bridge::open_store(host, port, serve, millis(timeout))
             .map_err(DistError::torch(format!("{what} at {host}:{port}")))?;
         Ok(Self { handle, host: host.to_owned(), groups: AtomicU32::new(0) })
@@ -93,6 +98,30 @@ impl Store {
     /// same order get the same prefixes, and two groups never share one.
     pub(crate) fn next_group(&self) -> String {
         format!("group-{}", self.groups.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn await_listener(host: &str, port: u16, limit: Duration) -> Result<(), DistError> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        // Resolved each time: a host's name can appear later than its ranks.
+        let tried = (host, port).to_socket_addrs().and_then(|addresses| {
+            let mut last = io::Error::other("the host has no address");
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, left) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        });
+        let Err(error) = tried else { return Ok(()) };
+        if Instant::now() + PAUSE >= until {
+            return Err(DistError::Unreachable { address: format!("{host}:{port}"), limit, reason: error.to_string() });
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

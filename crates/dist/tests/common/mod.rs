@@ -41,15 +41,12 @@ impl Drop for Rank {
 
 impl Rank {
     pub fn start(scenario: &str, rank: u32, world: u32, port: u16) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["rank_entry", "--exact", "--ignored", "--nocapture"])
-            .env("EXPCTL_TEST_ROLE", format!("{scenario} {rank} {world} {port}"))
-            .env("OMP_NUM_THREADS", "1")
-            .env("TORCH_CPP_LOG_LEVEL", "ERROR")
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
+        Self(command(scenario, rank, world, port).spawn().unwrap())
+    }
+
+    /// The same, with what it prints to stderr kept.
+    pub fn start_piped(scenario: &str, rank: u32, world: u32, port: u16) -> Self {
+        Self(command(scenario, rank, world, port).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// Wait for a clean end.
@@ -64,6 +61,16 @@ impl Rank {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+fn command(scenario: &str, rank: u32, world: u32, port: u16) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["rank_entry", "--exact", "--ignored", "--nocapture"])
+        .env("EXPCTL_TEST_ROLE", format!("{scenario} {rank} {world} {port}"))
+        .env("OMP_NUM_THREADS", "1")
+        .stdout(Stdio::null());
+    command
 }
 
 /// The test's own store, where ranks meet and leave results.
