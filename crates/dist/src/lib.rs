@@ -1,1 +1,47 @@
-//! stub
+//! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
+//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, because it needs
+//! the same bridge.
+//!
+//! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
+//! [`DistError`] that names the operation; nothing waits without a time limit.
+//!
+//! A rank's way through it:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), expctl_dist::DistError> {
+//! # let (rank, world) = (0, 2);
+//! # let parameters: Vec<(String, tch::Tensor)> = Vec::new();
+//! use std::time::Duration;
+//! use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store, rendezvous};
+//!
+//! let limit = Duration::from_secs(120);
+//! let store = Store::serve("127.0.0.1", 0, limit)?; // the other ranks: Store::connect(host, port, limit)
+//! rendezvous(&store, rank, world, limit)?;
+//! let group = ProcessGroup::gloo(&store, rank, world, limit)?;
+//! let mut reducer = Reducer::new(&parameters, &group, ReducerOptions::default())?;
+//! # let loss = tch::Tensor::from(0.0f32);
+//! reducer.prepare_forward()?;
+//! // … forward pass …
+//! reducer.prepare_backward(&[&loss])?;
+//! reducer.backward(&loss)?; // the gradients are now the mean over the ranks
+//! let times = reducer.take_allreduce_times();
+//! # let _ = times;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod ffi;
+mod group;
+mod interface;
+mod reducer;
+mod rendezvous;
+mod sparse;
+mod store;
+
+pub use error::DistError;
+pub use group::ProcessGroup;
+pub use reducer::{AllreduceTimes, Reducer, ReducerOptions};
+pub use rendezvous::rendezvous;
+pub use sparse::{Entry, SparseMatrix};
+pub use store::Store;

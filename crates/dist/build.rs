@@ -1,0 +1,49 @@
+//! Compiles the C++ side against libtorch's headers, and tells executables of this package where libtorch lies.
+
+use std::path::PathBuf;
+use std::{env, io};
+
+fn main() -> io::Result<()> {
+    // torch-sys publishes the folder it links against (its `links` name is "tch").
+    println!("cargo:rerun-if-env-changed=LIBTORCH_INCLUDE");
+    let lib = env::var("DEP_TCH_LIBTORCH_LIB")
+        .map(PathBuf::from)
+        .map_err(|_| io::Error::other("torch-sys did not say where libtorch is: set LIBTORCH to its folder"))?;
+    let root = match env::var("LIBTORCH_INCLUDE") {
+        Ok(folder) => PathBuf::from(folder),
+        Err(_) => lib.parent().map(PathBuf::from).unwrap_or_default(),
+    };
+    let include = root.join("include");
+    let reducer = include.join("torch/csrc/distributed/c10d/reducer.hpp");
+    if !reducer.exists() {
+        return Err(io::Error::other(format!(
+            "{} is missing: libtorch lacks the distributed headers",
+            reducer.display()
+        )));
+    }
+
+    let mut build = cxx_build::bridge("src/ffi.rs");
+    for file in ["store", "group", "timed_allreduce", "reducer", "quiet", "sparse"] {
+        build.file(format!("cpp/{file}.cpp"));
+    }
+    build
+        .std("c++17")
+        .warnings(false)
+        .define("USE_DISTRIBUTED", None)
+        .define("USE_C10D_GLOO", None)
+        .define("_GLIBCXX_USE_CXX11_ABI", env::var("LIBTORCH_CXX11_ABI").as_deref().unwrap_or("1"))
+        .include("cpp/gloo-shim")
+        .include(&include)
+        .include(include.join("torch/csrc/api/include"))
+        .compile("expctl_dist_bridge");
+
+    println!("cargo:rerun-if-changed=src/ffi.rs");
+    println!("cargo:rerun-if-changed=cpp");
+    println!("cargo:rerun-if-env-changed=LIBTORCH_CXX11_ABI");
+    println!("cargo:rustc-link-search=native={}", lib.display());
+    println!("cargo:rustc-link-lib=torch_cpu");
+    println!("cargo:rustc-link-lib=c10");
+    // RUNPATH, not RPATH: LD_LIBRARY_PATH can still point at a site's own libtorch.
+    println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
+    Ok(())
+}

@@ -1,0 +1,58 @@
+#include "group.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace expctl::dist {
+
+std::unique_ptr<GroupHandle> open_gloo_group(
+    const StoreHandle& store,
+    rust::Str prefix,
+    int32_t rank,
+    int32_t world,
+    int64_t timeout_ms,
+    rust::Str interface,
+    rust::Str address) {
+  using Gloo = c10d::ProcessGroupGloo;
+  auto scoped = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store.inner());
+  auto options = Gloo::Options::create(std::chrono::milliseconds(timeout_ms));
+  if (!interface.empty()) {
+    options->devices.push_back(Gloo::createDeviceForInterface(std::string(interface)));
+  } else if (!address.empty()) {
+    options->devices.push_back(Gloo::createDeviceForHostname(std::string(address)));
+  } else {
+    options->devices.push_back(Gloo::createDefaultDevice());
+  }
+  auto backend = c10::make_intrusive<Gloo>(scoped, rank, world, options);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(scoped, rank, world);
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  return std::make_unique<GroupHandle>(std::move(group));
+}
+
+void GroupHandle::barrier() const {
+  group_->barrier()->wait();
+}
+
+void GroupHandle::all_reduce_sum(size_t tensor) const {
+  std::vector<at::Tensor> tensors{borrowed(tensor)};
+  group_->allreduce(tensors)->wait();
+}
+
+void GroupHandle::broadcast(size_t tensor, int32_t root) const {
+  std::vector<at::Tensor> tensors{borrowed(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  group_->broadcast(tensors, options)->wait();
+}
+
+void GroupHandle::all_gather(rust::Slice<const size_t> outputs, size_t input) const {
+  std::vector<std::vector<at::Tensor>> gathered(1);
+  for (const auto output : outputs) {
+    gathered[0].push_back(borrowed(output));
+  }
+  std::vector<at::Tensor> inputs{borrowed(input)};
+  group_->allgather(gathered, inputs)->wait();
+}
+
+} // namespace expctl::dist

@@ -1,0 +1,42 @@
+#pragma once
+#include "store.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+namespace expctl::dist {
+
+// Tensors cross the bridge as the address of the `at::Tensor` that tch owns; each call borrows them.
+inline at::Tensor& borrowed(size_t address) {
+  return *reinterpret_cast<at::Tensor*>(address);
+}
+
+class GroupHandle {
+ public:
+  explicit GroupHandle(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
+
+  void barrier() const;
+  void all_reduce_sum(size_t tensor) const;
+  void broadcast(size_t tensor, int32_t root) const;
+  void all_gather(rust::Slice<const size_t> outputs, size_t input) const;
+
+  const c10::intrusive_ptr<c10d::ProcessGroup>& inner() const {
+    return group_;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+// `interface` is the name of a network interface, or empty; then `address` is bound, or, if that is empty too, what
+// libtorch finds for this machine's name.
+std::unique_ptr<GroupHandle> open_gloo_group(
+    const StoreHandle& store,
+    rust::Str prefix,
+    int32_t rank,
+    int32_t world,
+    int64_t timeout_ms,
+    rust::Str interface,
+    rust::Str address);
+
+} // namespace expctl::dist

@@ -1,0 +1,33 @@
+#pragma once
+#include "group.h"
+#include "timed_allreduce.h"
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+namespace expctl::dist {
+
+struct BucketTimes;
+
+class ReducerHandle {
+ public:
+  ReducerHandle(std::unique_ptr<c10d::Reducer> reducer, std::shared_ptr<Timeline> timeline)
+      : timeline_(std::move(timeline)), reducer_(std::move(reducer)) {}
+
+  bool prepare_forward() const;
+  void prepare_backward(rust::Slice<const size_t> outputs) const;
+  BucketTimes times() const;
+
+ private:
+  std::shared_ptr<Timeline> timeline_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+};
+
+std::unique_ptr<ReducerHandle> open_reducer(
+    const GroupHandle& group,
+    rust::Slice<const size_t> parameters,
+    rust::Slice<const rust::String> names,
+    uint64_t bucket_cap,
+    uint64_t first_bucket,
+    bool find_unused);
+
+} // namespace expctl::dist

@@ -1,0 +1,34 @@
+#pragma once
+#include "errors.h"
+#include "rust/cxx.h"
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cstdint>
+#include <memory>
+
+namespace expctl::dist {
+
+// One connection to a TCPStore, and the server with it where this process serves.
+class StoreHandle {
+ public:
+  explicit StoreHandle(c10::intrusive_ptr<c10d::TCPStore> store) : store_(std::move(store)) {}
+
+  uint16_t port() const;
+  void set(rust::Str key, rust::Slice<const uint8_t> value) const;
+  rust::Vec<uint8_t> get(rust::Str key) const;
+  int64_t add(rust::Str key, int64_t amount) const;
+  bool check(rust::Slice<const rust::String> keys) const;
+  void wait(rust::Slice<const rust::String> keys, int64_t timeout_ms) const;
+
+  const c10::intrusive_ptr<c10d::TCPStore>& inner() const {
+    return store_;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+};
+
+std::unique_ptr<StoreHandle> open_store(rust::Str host, uint16_t port, bool serve, int64_t timeout_ms);
+
+} // namespace expctl::dist

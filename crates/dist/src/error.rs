@@ -1,0 +1,92 @@
+use std::time::Duration;
+
+/// What can go wrong between ranks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DistError {
+    /// libtorch raised an exception.
+    #[error("{operation}: {message}")]
+    Torch {
+        /// What was being done, for example "all-reduce".
+        operation: String,
+        /// First line of the exception, without the place in libtorch's sources.
+        message: String,
+    },
+    /// Nothing listens where the store should be.
+    #[error("no store answered at {address} within {} s: {reason}", limit.as_secs_f64())]
+    Unreachable {
+        /// `host:port`.
+        address: String,
+        /// How long was tried.
+        limit: Duration,
+        /// What the last try met.
+        reason: String,
+    },
+    /// Not all ranks came in time.
+    #[error("{}", missing_message(missing, *world, *limit))]
+    MissingRanks {
+        /// Ranks that did not announce themselves, ascending.
+        missing: Vec<u32>,
+        /// Number of ranks expected.
+        world: u32,
+        /// How long was waited.
+        limit: Duration,
+    },
+}
+
+impl DistError {
+    pub(crate) fn torch(operation: impl Into<String>) -> impl FnOnce(cxx::Exception) -> Self {
+        move |exception| Self::Torch { operation: operation.into(), message: first_line(exception.what()) }
+    }
+
+    /// An error of tch with the operation named and the C++ stack removed.
+    pub fn from_tch(operation: impl Into<String>, error: &tch::TchError) -> Self {
+        Self::Torch { operation: operation.into(), message: first_line(&error.to_string()) }
+    }
+}
+
+fn missing_message(missing: &[u32], world: u32, limit: Duration) -> String {
+    let list = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let noun = if missing.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {list} of {world} did not appear within {} s", limit.as_secs_f64())
+}
+
+/// First line of an exception's text. libtorch and gloo put the source position of the throw before the message, and
+/// libtorch a list of stack frames after it.
+fn first_line(text: &str) -> String {
+    let mut line = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or("no message");
+    for wrapper in ["Internal torch error: ", "Torch error: "] {
+        line = line.strip_prefix(wrapper).unwrap_or(line);
+    }
+    if let Some((position, rest)) = line.strip_prefix('[').and_then(|l| l.split_once("] "))
+        && position.contains(".cc:") | position.contains(".h:") | position.contains(".cpp:")
+    {
+        line = rest;
+    }
+    let line = line.split(" Exception raised from ").next().unwrap_or(line);
+    line.trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_positions_and_frames_are_removed() {
+        assert_eq!(
+            first_line(
+                "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4\nx"
+            ),
+            "Connection closed by peer [127.0.0.1]:4"
+        );
+        assert_eq!(first_line("[c10d] The wait timed out. Exception raised from f at g"), "[c10d] The wait timed out");
+        assert_eq!(first_line("\n"), "no message");
+    }
+
+    #[test]
+    fn missing_ranks_are_named() {
+        let error = DistError::MissingRanks { missing: vec![1, 3], world: 4, limit: Duration::from_secs(120) };
+        assert_eq!(error.to_string(), "ranks 1, 3 of 4 did not appear within 120 s");
+        let error = DistError::MissingRanks { missing: vec![2], world: 4, limit: Duration::from_millis(1500) };
+        assert_eq!(error.to_string(), "rank 2 of 4 did not appear within 1.5 s");
+    }
+}

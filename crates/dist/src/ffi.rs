@@ -1,0 +1,70 @@
+//! The C++ side as cxx sees it. Everything here is private to the crate; the safe types wrap it.
+//!
+//! Tensors cross as the address of the `at::Tensor` that tch owns: the callee borrows it for the call, or takes a
+//! reference count of its own.
+
+#[allow(missing_docs, reason = "private, and the attribute macro drops the comments")]
+#[cxx::bridge(namespace = "expctl::dist")]
+pub(crate) mod bridge {
+    struct BucketTimes {
+        busy_ns: u64,
+        exposed_ns: u64,
+        buckets: u64,
+    }
+
+    unsafe extern "C++" {
+        include!("expctl-dist/cpp/store.h");
+        include!("expctl-dist/cpp/group.h");
+        include!("expctl-dist/cpp/reducer.h");
+        include!("expctl-dist/cpp/quiet.h");
+        include!("expctl-dist/cpp/sparse.h");
+
+        fn quiet();
+        fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
+
+        type StoreHandle;
+        fn open_store(host: &str, port: u16, serve: bool, timeout_ms: i64) -> Result<UniquePtr<StoreHandle>>;
+        fn port(self: &StoreHandle) -> u16;
+        fn set(self: &StoreHandle, key: &str, value: &[u8]) -> Result<()>;
+        fn get(self: &StoreHandle, key: &str) -> Result<Vec<u8>>;
+        fn add(self: &StoreHandle, key: &str, amount: i64) -> Result<i64>;
+        fn check(self: &StoreHandle, keys: &[String]) -> Result<bool>;
+        fn wait(self: &StoreHandle, keys: &[String], timeout_ms: i64) -> Result<()>;
+
+        type GroupHandle;
+        fn open_gloo_group(
+            store: &StoreHandle,
+            prefix: &str,
+            rank: i32,
+            world: i32,
+            timeout_ms: i64,
+            interface: &str,
+            address: &str,
+        ) -> Result<UniquePtr<GroupHandle>>;
+        fn barrier(self: &GroupHandle) -> Result<()>;
+        fn all_reduce_sum(self: &GroupHandle, tensor: usize) -> Result<()>;
+        fn broadcast(self: &GroupHandle, tensor: usize, root: i32) -> Result<()>;
+        fn all_gather(self: &GroupHandle, outputs: &[usize], input: usize) -> Result<()>;
+
+        type ReducerHandle;
+        fn open_reducer(
+            group: &GroupHandle,
+            parameters: &[usize],
+            names: &[String],
+            bucket_cap: u64,
+            first_bucket: u64,
+            find_unused: bool,
+        ) -> Result<UniquePtr<ReducerHandle>>;
+        fn prepare_forward(self: &ReducerHandle) -> Result<bool>;
+        fn prepare_backward(self: &ReducerHandle, outputs: &[usize]) -> Result<()>;
+        fn times(self: &ReducerHandle) -> BucketTimes;
+    }
+}
+
+// SAFETY: a TCPStore guards its connection with a mutex, and its server runs on a thread of its own.
+unsafe impl Send for bridge::StoreHandle {}
+// SAFETY: as above.
+unsafe impl Sync for bridge::StoreHandle {}
+// SAFETY: a process group is not bound to the thread that made it. Calls from two threads at once could be ordered
+// differently on two ranks, so it is not Sync.
+unsafe impl Send for bridge::GroupHandle {}

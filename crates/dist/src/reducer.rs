@@ -1,0 +1,117 @@
+use cxx::UniquePtr;
+use tch::Tensor;
+
+use crate::ffi::bridge;
+use crate::group::address;
+use crate::{DistError, ProcessGroup};
+
+/// How gradients are grouped for communication. The defaults are those of `DistributedDataParallel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReducerOptions {
+    /// Largest size of a bucket, MiB.
+    pub bucket_cap_mib: u64,
+    /// Size of the first bucket, MiB: small, so that communication starts early.
+    pub first_bucket_mib: u64,
+    /// Look in each step for parameters that the outputs do not depend on. Needed when a loss leaves out part of the
+    /// model; without it such a parameter is an error in the next step.
+    pub find_unused: bool,
+}
+
+impl Default for ReducerOptions {
+    fn default() -> Self {
+        Self { bucket_cap_mib: 25, first_bucket_mib: 1, find_unused: false }
+    }
+}
+
+/// Communication of one backward pass, in nanoseconds of the monotonic clock.
+///
+/// A bucket's interval runs from its hand-over to the communication hook (all its gradients are ready and copied into
+/// it) until its all-reduce has completed on this rank. It contains the division by the number of ranks, time in the
+/// process group's queue, and waiting for ranks that are not so far yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllreduceTimes {
+    /// Length of the union of the buckets' intervals: time during which at least one all-reduce was under way, most of
+    /// it beside the rest of the backward pass.
+    pub busy_ns: u64,
+    /// From the last bucket's hand-over (the last gradient is ready, nothing is left to compute) until the reduced
+    /// gradients are back in the parameters: what communication added to the step.
+    pub exposed_ns: u64,
+    /// Number of buckets.
+    pub buckets: u64,
+}
+
+/// c10d's gradient reducer, the engine of `DistributedDataParallel`: while the backward pass runs, gradients that are
+/// ready are averaged over the ranks, bucket by bucket.
+///
+/// Per step: [`Reducer::prepare_forward`], forward, [`Reducer::prepare_backward`], [`Reducer::backward`].
+pub struct Reducer {
+    handle: UniquePtr<bridge::ReducerHandle>,
+    fresh: bool,
+}
+
+impl std::fmt::Debug for Reducer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reducer").finish_non_exhaustive()
+    }
+}
+
+impl Reducer {
+    /// Check that all ranks have parameters of the same shapes, copy rank 0's values to the others, and hook into the
+    /// parameters' gradients. The parameters, float leaves that require gradients, have the same order on all ranks.
+    ///
+    /// # Errors
+    /// Shapes differ between ranks, a parameter takes no gradient, or a peer is gone.
+    pub fn new(
+        parameters: &[(String, Tensor)],
+        group: &ProcessGroup,
+        options: ReducerOptions,
+    ) -> Result<Self, DistError> {
+        const MIB: u64 = 1 << 20;
+        let (names, addresses): (Vec<_>, Vec<_>) = parameters.iter().map(|(n, t)| (n.clone(), address(t))).unzip();
+        let handle = bridge::open_reducer(
+            &group.handle,
+            &addresses,
+            &names,
+            options.bucket_cap_mib * MIB,
+            options.first_bucket_mib * MIB,
+            options.find_unused,
+        )
+        .map_err(DistError::torch("set up the gradient reducer"))?;
+        Ok(Self { handle, fresh: false })
+    }
+
+    /// To call before each forward pass. Returns true where the buckets were rebuilt in the order in which the first
+    /// backward pass made the gradients, as `DistributedDataParallel` does once.
+    pub fn prepare_forward(&mut self) -> Result<bool, DistError> {
+        self.handle.prepare_forward().map_err(DistError::torch("prepare the forward pass"))
+    }
+
+    /// To call between forward and backward pass. `outputs` are read with `find_unused` only: the tensors that the
+    /// backward pass starts from.
+    pub fn prepare_backward(&mut self, outputs: &[&Tensor]) -> Result<(), DistError> {
+        let addresses: Vec<usize> = outputs.iter().map(|t| address(t)).collect();
+        self.fresh = false;
+        self.handle.prepare_backward(&addresses).map_err(DistError::torch("prepare the backward pass"))
+    }
+
+    /// The backward pass from `loss`, a scalar. When it returns, every gradient is the mean over the ranks.
+    ///
+    /// [`Tensor::backward`] does the same but panics when a peer is lost.
+    ///
+    /// # Errors
+    /// A peer is gone, or did not communicate within the group's time limit.
+    pub fn backward(&mut self, loss: &Tensor) -> Result<(), DistError> {
+        loss.f_backward().map_err(|e| DistError::from_tch("backward pass", &e))?;
+        self.fresh = true;
+        Ok(())
+    }
+
+    /// Communication of the last backward pass, once; zeros if there was none since.
+    pub fn take_allreduce_times(&mut self) -> AllreduceTimes {
+        if !std::mem::take(&mut self.fresh) {
+            return AllreduceTimes::default();
+        }
+        let bridge::BucketTimes { busy_ns, exposed_ns, buckets } = self.handle.times();
+        AllreduceTimes { busy_ns, exposed_ns, buckets }
+    }
+}

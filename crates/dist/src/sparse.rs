@@ -1,0 +1,133 @@
+use tch::{Device, Kind, Tensor};
+
+use crate::DistError;
+use crate::ffi::bridge;
+use crate::group::address;
+
+/// A fixed sparse matrix, float32, to multiply dense ones with; gradients flow into the dense side only.
+///
+/// It keeps its transpose, so that a backward pass costs one more product and no conversion.
+#[derive(Debug)]
+pub struct SparseMatrix {
+    matrix: Tensor,
+    transposed: Tensor,
+    entries: usize,
+}
+
+/// One entry of a sparse matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// Row, from 0.
+    pub row: u32,
+    /// Column, from 0.
+    pub column: u32,
+    /// Value.
+    pub value: f32,
+}
+
+impl SparseMatrix {
+    /// A matrix `[rows, columns]` on `device`. Entries at the same place add up.
+    ///
+    /// # Errors
+    /// An entry lies outside, or libtorch has no memory for it.
+    pub fn new(rows: u32, columns: u32, mut entries: Vec<Entry>, device: Device) -> Result<Self, DistError> {
+        let fail = |e: &tch::TchError| DistError::from_tch("build a sparse matrix", e);
+        bridge::quiet();
+        if let Some(e) = entries.iter().find(|e| e.row >= rows || e.column >= columns) {
+            return Err(DistError::Torch {
+                operation: "build a sparse matrix".to_owned(),
+                message: format!("entry ({}, {}) lies outside of [{rows}, {columns}]", e.row, e.column),
+            });
+        }
+        entries.sort_unstable_by_key(|e| (e.row, e.column));
+        entries.dedup_by(|next, kept| {
+            let same = (next.row, next.column) == (kept.row, kept.column);
+            if same {
+                kept.value += next.value;
+            }
+            same
+        });
+        let matrix = csr(rows, columns, &entries, device).map_err(|e| fail(&e))?;
+        for e in &mut entries {
+            std::mem::swap(&mut e.row, &mut e.column);
+        }
+        entries.sort_unstable_by_key(|e| (e.row, e.column));
+        let transposed = csr(columns, rows, &entries, device).map_err(|e| fail(&e))?;
+        Ok(Self { matrix, transposed, entries: entries.len() })
+    }
+
+    /// Number of entries, those at the same place counted once.
+    pub const fn num_entries(&self) -> usize {
+        self.entries
+    }
+
+    /// The product with `dense`, float32 `[columns, n]`: float32 `[rows, n]`.
+    ///
+    /// # Errors
+    /// Shape, dtype or device of `dense` do not fit.
+    pub fn matmul(&self, dense: &Tensor) -> Result<Tensor, DistError> {
+        let product = bridge::sparse_matmul(address(&self.matrix), address(&self.transposed), address(dense))
+            .map_err(DistError::torch("sparse product"))?;
+        // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
+        Ok(unsafe { Tensor::from_ptr(product as *mut _) })
+    }
+}
+
+/// CSR tensor of sorted entries. The indices are int32, which is what the product's kernel (MKL) takes without a copy.
+fn csr(rows: u32, columns: u32, entries: &[Entry], device: Device) -> Result<Tensor, tch::TchError> {
+    let mut starts = vec![0i32; rows as usize + 1];
+    for e in entries {
+        starts[e.row as usize + 1] += 1;
+    }
+    for i in 1..starts.len() {
+        starts[i] += starts[i - 1];
+    }
+    let places: Vec<i32> = entries.iter().map(|e| e.column.cast_signed()).collect();
+    let values: Vec<f32> = entries.iter().map(|e| e.value).collect();
+    Tensor::f_sparse_csr_tensor_crow_col_value_size(
+        &Tensor::f_from_slice(&starts)?.f_to_device(device)?,
+        &Tensor::f_from_slice(&places)?.f_to_device(device)?,
+        &Tensor::f_from_slice(&values)?.f_to_device(device)?,
+        [i64::from(rows), i64::from(columns)],
+        (Kind::Float, device),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn product_and_gradient_equal_the_dense_ones() {
+        let mut entries = vec![Entry { row: 0, column: 3, value: 2.0 }, Entry { row: 0, column: 3, value: 0.5 }];
+        entries.extend((0..40).map(|i| Entry { row: i * 7 % 5, column: i * 3 % 8, value: i as f32 / 10.0 }));
+        let mut flat = vec![0f32; 40];
+        for e in &entries {
+            flat[(e.row * 8 + e.column) as usize] += e.value;
+        }
+        let dense = Tensor::from_slice(&flat).view([5, 8]);
+        let sparse = SparseMatrix::new(5, 8, entries, Device::Cpu).unwrap();
+        tch::manual_seed(3);
+        let weight = Tensor::randn([5, 6], (Kind::Float, Device::Cpu));
+        let run = |product: &dyn Fn(&Tensor) -> Tensor| {
+            tch::manual_seed(4);
+            let x = Tensor::randn([8, 6], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+            let y = product(&x);
+            (&y * &weight).sum(Kind::Float).backward();
+            (y.detach(), x.grad())
+        };
+        let (y, g) = run(&|x| sparse.matmul(x).unwrap());
+        let (y_dense, g_dense) = run(&|x| dense.matmul(x));
+        assert!(y.allclose(&y_dense, 1e-5, 1e-6, false));
+        assert!(g.allclose(&g_dense, 1e-5, 1e-6, false));
+    }
+
+    #[test]
+    fn misfits_are_errors() {
+        let entry = Entry { row: 5, column: 0, value: 1.0 };
+        let error = SparseMatrix::new(5, 8, vec![entry], Device::Cpu).unwrap_err();
+        assert_eq!(error.to_string(), "build a sparse matrix: entry (5, 0) lies outside of [5, 8]");
+        let empty = SparseMatrix::new(5, 8, Vec::new(), Device::Cpu).unwrap();
+        assert!(empty.matmul(&Tensor::zeros([7, 2], (Kind::Float, Device::Cpu))).is_err());
+    }
+}
