@@ -18,8 +18,10 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/reducer.h");
         include!("expctl-dist/cpp/quiet.h");
         include!("expctl-dist/cpp/sparse.h");
+        include!("expctl-dist/cpp/version.h");
 
         fn quiet();
+        fn version() -> String;
         fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
 
         type StoreHandle;

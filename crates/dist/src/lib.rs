@@ -38,6 +38,7 @@ mod reducer;
 mod rendezvous;
 mod sparse;
 mod store;
+mod version;
 
 pub use error::DistError;
 pub use group::ProcessGroup;
@@ -45,3 +46,4 @@ pub use reducer::{AllreduceTimes, Reducer, ReducerOptions};
 pub use rendezvous::rendezvous;
 pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;
+pub use version::libtorch_version;

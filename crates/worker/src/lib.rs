@@ -1,7 +1,6 @@
 //! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
 
 mod connect;
-mod digest;
 mod environment;
 mod last_words;
 pub mod models;

@@ -19,7 +19,7 @@ use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, Loss, Monitor, Watch, announce_failure, done_key};
 use crate::rank_env::RankEnv;
-use crate::trainer::Trainer;
+use crate::trainer::{TrainError, Trainer};
 
 /// Why a rank ended before its last step.
 #[derive(Debug, thiserror::Error)]
@@ -31,11 +31,30 @@ enum Stop {
     #[error("{0}")]
     Record(#[from] RecordError),
     #[error("{0}")]
+    Train(TrainError),
+    #[error("{0}")]
     Invalid(String),
     #[error("{}", .0.message)]
     PeerLost(Loss),
     #[error("stopped on request")]
     Interrupted,
+}
+
+impl From<TrainError> for Stop {
+    fn from(error: TrainError) -> Self {
+        match error {
+            // A collective that failed is mostly a lost peer.
+            TrainError::Dist(error) => Self::Dist(error),
+            other => Self::Train(other),
+        }
+    }
+}
+
+impl Stop {
+    /// The fault lies with this rank.
+    fn is_own_failure(&self) -> bool {
+        !matches!(self, Self::PeerLost(_) | Self::Interrupted)
+    }
 }
 
 /// Run one rank of the trial in `attempt`; returns the exit code of the process.
@@ -99,15 +118,14 @@ impl Rank<'_> {
             },
             other => other,
         };
-        if let Err(stop @ (Stop::Pipeline(_) | Stop::Dist(_) | Stop::Record(_) | Stop::Invalid(_))) = &result {
+        let failed = result.as_ref().err().filter(|stop| stop.is_own_failure());
+        if let Some(stop) = failed {
             announce_failure(&store, self.env.rank, &stop.to_string());
         }
         self.write_table()?;
-        if let Err(Stop::Pipeline(_) | Stop::Dist(_) | Stop::Record(_) | Stop::Invalid(_)) = &result {
-            // Rank 0 serves the store: leave the others time to read there why it fails.
-            if self.env.rank == 0 && self.env.world_size > 1 {
-                std::thread::sleep(Duration::from_secs(1));
-            }
+        // Rank 0 serves the store: leave the others time to read there why it fails.
+        if failed.is_some() && self.env.rank == 0 && self.env.world_size > 1 {
+            std::thread::sleep(Duration::from_secs(1));
         }
         result
     }
@@ -182,7 +200,7 @@ impl Rank<'_> {
         }
         drop(loader);
         self.leave_together(store, monitor)?;
-        Ok(trainer.map(|t| t.parameters_digest()))
+        Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
     }
 
     fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>) -> Result<Loader, Stop> {

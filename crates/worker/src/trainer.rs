@@ -5,11 +5,26 @@ use std::time::Instant;
 use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions};
 use expctl_pipeline::collate::Common;
 use expctl_pipeline::graph::CellGraph;
-use expctl_record::{Mode, Optimizer, PerStage, Reconstruction, Settings, Stage};
+use expctl_record::{Mode, Optimizer, PerStage, Settings, Stage};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Kind, Tensor, nn};
 
-use crate::models::dango::{Dango, DangoConfig, EdgeList, TotalLoss};
+use crate::models::dango::{Dango, DangoConfig, DangoError, EdgeList, TotalLoss};
+use crate::models::{named_parameters, parameters_digest};
+
+/// Why a model cannot be set up or stepped.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The model refused.
+    #[error("{0}")]
+    Model(#[from] DangoError),
+    /// A collective, or an operation around it, failed.
+    #[error("{0}")]
+    Dist(#[from] DistError),
+    /// An operation of libtorch failed.
+    #[error("{0}")]
+    Torch(#[from] tch::TchError),
+}
 
 /// Tensors that the model reads.
 struct Inputs {
@@ -43,7 +58,7 @@ pub struct StepResult {
 
 impl Trainer {
     /// Model, optimizer and reducer as `settings` say. All ranks start from rank 0's parameters.
-    pub fn new(settings: &Settings, graph: &CellGraph, group: &ProcessGroup) -> Result<Self, DistError> {
+    pub fn new(settings: &Settings, graph: &CellGraph, group: &ProcessGroup) -> Result<Self, TrainError> {
         let model = &settings.model;
         tch::manual_seed(model.seed as i64);
         let vs = nn::VarStore::new(Device::Cpu);
@@ -58,33 +73,25 @@ impl Trainer {
             hidden: i64::from(model.hidden),
             heads: i64::from(model.heads),
             layers: i64::from(model.layers),
+            ..DangoConfig::published(graph.num_genes() as i64)
         };
-        let network = Dango::new(&vs.root(), &config, &graphs);
+        let network = Dango::new(&vs.root(), &config, &graphs)?;
         let train = &settings.train;
-        let loss = match train.reconstruction {
-            Reconstruction::LinearUntilUniform => TotalLoss::LinearUntilUniform,
-            Reconstruction::Uniform => TotalLoss::Uniform,
-            Reconstruction::Off => TotalLoss::InteractionOnly,
-        };
-        let from_tch = |e: tch::TchError| DistError::from_tch("set up the optimizer", &e);
+        let loss = TotalLoss::new(train.reconstruction);
         let optimizer = match train.optimizer {
             Optimizer::Adamw => {
                 nn::AdamW { wd: train.weight_decay, ..nn::AdamW::default() }.build(&vs, train.learning_rate)
             }
             Optimizer::Sgd => nn::Sgd { wd: train.weight_decay, ..nn::Sgd::default() }.build(&vs, train.learning_rate),
-        }
-        .map_err(from_tch)?;
-        // Sorted by name: the reducer needs the same order on all ranks.
-        let mut parameters: Vec<(String, Tensor)> = vs.variables().into_iter().collect();
-        parameters.sort_by(|a, b| a.0.cmp(&b.0));
+        }?;
         // Without reconstruction its heads get no gradient.
-        let find_unused = train.reconstruction == Reconstruction::Off;
-        let reducer = Reducer::new(&parameters, group, ReducerOptions { find_unused, ..ReducerOptions::default() })?;
+        let options = ReducerOptions { find_unused: !loss.reconstructs(), ..ReducerOptions::default() };
+        let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
         Ok(Self { mode: train.mode, vs, model: network, loss, optimizer, reducer, clip_norm: train.clip_norm })
     }
 
     /// One step on a batch of `epoch`.
-    pub fn step(&mut self, common: &Common, epoch: u64) -> Result<StepResult, DistError> {
+    pub fn step(&mut self, common: &Common, epoch: u64) -> Result<StepResult, TrainError> {
         let mut result = StepResult::default();
         let mut clock = Clock::start();
         let inputs = Inputs {
@@ -99,9 +106,10 @@ impl Trainer {
         if backward {
             self.reducer.prepare_forward()?;
         }
-        let output = self.model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size);
+        let reconstruct = self.loss.reconstructs();
+        let output = self.model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)?;
         let loss = self.loss.of(&output, &inputs.labels, epoch);
-        result.loss = Some(loss.to_kind(Kind::Double).double_value(&[]));
+        result.loss = Some(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?);
         result.both(Stage::Forward, clock.lap());
         if !backward {
             return Ok(result);
@@ -130,8 +138,8 @@ impl Trainer {
     }
 
     /// Digest over the bytes of all parameters, by name.
-    pub fn parameters_digest(&self) -> String {
-        crate::digest::of_parameters(&self.vs)
+    pub fn parameters_digest(&self) -> Result<String, TrainError> {
+        Ok(parameters_digest(&named_parameters(&self.vs))?)
     }
 }
 
