@@ -1,11 +1,52 @@
-use crate::exit::Failure;
+use std::path::PathBuf;
+
+use super::say;
+use crate::conf;
+use crate::exit::{Exit, Failure};
+use crate::plan::{self, Plan};
 use crate::project::Project;
 
-/// Arguments of the verb.
+/// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Config files
+    #[arg(required = true, value_name = "CONF")]
+    configs: Vec<PathBuf>,
+    /// Set a key on top of everything the config says, for example loader.workers=4
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
 
-/// Run the verb.
-pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Check every config and print all that is wrong with each.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let mut failed = Vec::new();
+    for path in &args.configs {
+        let checked = conf::load(project, path, &args.set)
+            .and_then(|config| plan::expand(project, &config).map(|plan| (config, plan)));
+        match checked {
+            Ok((config, plan)) => say(format_args!(
+                "ok {}: {}, {}, {}, {}",
+                path.display(),
+                count(config.variants, "variant"),
+                count(config.points, "point"),
+                count(plan.trials.len(), "trial"),
+                count(steps(&plan), "step"),
+            )),
+            Err(errors) => failed.push(errors.to_string()),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::rendered(Exit::Config, failed.join("\n\n")))
+}
+
+/// Steps of all trials, warm-up included.
+fn steps(plan: &Plan) -> u64 {
+    plan.trials.iter().map(|t| t.settings.measure.warmup.saturating_add(t.settings.measure.steps)).sum()
+}
+
+fn count(n: impl TryInto<u64>, what: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

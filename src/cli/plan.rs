@@ -1,11 +1,43 @@
-use crate::exit::Failure;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use super::out;
+use crate::exit::{Exit, Failure};
 use crate::project::Project;
+use crate::{conf, launch, plan};
 
-/// Arguments of the verb.
+/// Arguments of `expctl plan`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Config file
+    #[arg(value_name = "CONF")]
+    config: PathBuf,
+    /// Print the trials as JSON
+    #[arg(long, conflicts_with = "script")]
+    json: bool,
+    /// Print the batch script that would be submitted to Slurm
+    #[arg(long)]
+    script: bool,
+    /// Set a key on top of everything the config says, for example loader.workers=4
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Only this variant or trial (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+}
 
-/// Run the verb.
-pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Print the trials of a config: a table on a terminal, markdown into a file or pipe.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let config = conf::load(project, &args.config, &args.set)?;
+    let plan = plan::expand(project, &config)?
+        .only(&args.only)
+        .map_err(|e| Failure::new(Exit::Usage, &e).hint(format_args!("variants are {}", e.variants.join(", "))))?;
+    if args.json {
+        out(serde_json::to_string_pretty(&plan.trials).map_err(Failure::internal)?);
+    } else if args.script {
+        out(launch::slurm::script(project, &plan.job_record("slurm"))?.trim_end());
+    } else {
+        out(plan::table(&plan, !std::io::stdout().is_terminal()));
+    }
+    Ok(())
 }

@@ -1,1 +1,30 @@
 //! Configs: the TOML language, validated with spans.
+//!
+//! Invariant: every value keeps the place that it came from, through inheritance, variants, sweeps and `--set`; so every
+//! problem points into a file or argument, and all problems are reported at once.
+
+mod document;
+mod files;
+pub mod keys;
+mod kind;
+mod layer;
+mod load;
+mod node;
+mod problem;
+mod reference;
+mod resolve;
+mod semantics;
+mod source;
+mod suggest;
+mod sweep;
+mod sweep_read;
+mod values;
+
+pub use kind::Kind;
+pub use layer::{Layer, Setting};
+pub use load::{Config, Run, load};
+pub use problem::{ConfErrors, Problem};
+pub use reference::reference;
+pub use source::{Origin, Sources};
+pub use suggest::closest;
+pub use values::Values;

@@ -1,1 +1,13 @@
 //! Plans: a config expanded into trials with stable ids.
+//!
+//! Invariant: a trial's id depends on what it runs and on nothing else.
+
+mod expand;
+mod id;
+mod plan_type;
+mod table;
+
+pub use expand::expand;
+pub use id::trial_id;
+pub use plan_type::{Plan, UnknownName};
+pub use table::table;

@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+
+use super::keys::{KEYS, SECTIONS};
+use super::layer::{Layer, Scope, Setting, read_settings, table_of, text_of};
+use super::node::{Key, Node, Table, Value};
+use super::problem::Problem;
+use super::source::Origin;
+use super::suggest::{closest, closest_top};
+use super::sweep::Sweep;
+use super::sweep_read::read_sweep;
+
+/// One `[variant.NAME]`.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The name.
+    pub name: String,
+    /// What tables call it.
+    pub method: Option<String>,
+    /// What it sets.
+    pub settings: Layer,
+    /// Where the name stands first; none for the variant of a config without any.
+    pub at: Option<Origin>,
+}
+
+/// What one text says: a file, or a `--set` argument.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Document {
+    /// Files it builds on.
+    pub extends: Vec<(String, Origin)>,
+    /// Settings outside variants.
+    pub settings: Layer,
+    /// Where each section stands first.
+    pub sections: BTreeMap<&'static str, Origin>,
+    /// Variants, in order.
+    pub variants: Vec<Variant>,
+    /// `compare.baseline`.
+    pub baseline: Option<(String, Origin)>,
+    /// `[sweep]`.
+    pub sweep: Sweep,
+}
+
+impl Document {
+    /// Read a tree and report all that is wrong with it.
+    pub fn read(tree: &Table, problems: &mut Vec<Problem>) -> Self {
+        let mut document = Self::default();
+        for (key, node) in tree {
+            match key.name.as_str() {
+                "extends" => document.extends = read_extends(node, problems),
+                "variant" => document.read_variants(node, problems),
+                "compare" => document.read_compare(node, problems),
+                "sweep" => {
+                    if let Some(table) = table_of("`sweep`", node, problems) {
+                        document.sweep = read_sweep(key.at, table, problems);
+                    }
+                }
+                _ => document.read_top(key, node, problems),
+            }
+        }
+        document
+    }
+
+    /// A section, a dotted key in quotes, or something unknown.
+    fn read_top(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
+        if let Some(section) = SECTIONS.into_iter().find(|s| *s == key.name) {
+            self.sections.entry(section).or_insert(key.at);
+            if let Some(table) = table_of(&format!("`{section}`"), node, problems) {
+                self.settings.extend(read_settings(section, table, Scope::Config, problems));
+            }
+        } else if key.name.contains('.') {
+            let single = vec![(key.clone(), node.clone())];
+            self.settings.extend(read_settings("", &single, Scope::Config, problems));
+        } else {
+            unknown_top(key, node, &mut self.settings, problems);
+        }
+    }
+
+    fn read_variants(&mut self, node: &Node, problems: &mut Vec<Problem>) {
+        let Some(table) = table_of("`variant`", node, problems) else { return };
+        for (key, node) in table {
+            check_name(key, problems);
+            let mut variant =
+                Variant { name: key.name.clone(), method: None, settings: Layer::new(), at: Some(key.at) };
+            let Some(table) = table_of(&format!("variant `{}`", key.name), node, problems) else { continue };
+            for (inner, node) in table {
+                if inner.name == "method" {
+                    variant.method = text_of("`method`", node, problems);
+                } else if let Some(section) = SECTIONS.into_iter().find(|s| *s == inner.name) {
+                    if let Some(table) = table_of(&format!("`{section}`"), node, problems) {
+                        variant.settings.extend(read_settings(section, table, Scope::Trial, problems));
+                    }
+                } else if inner.name.contains('.') {
+                    let single = vec![(inner.clone(), node.clone())];
+                    variant.settings.extend(read_settings("", &single, Scope::Trial, problems));
+                } else {
+                    unknown_top(inner, node, &mut variant.settings, problems);
+                }
+            }
+            self.variants.push(variant);
+        }
+    }
+
+    fn read_compare(&mut self, node: &Node, problems: &mut Vec<Problem>) {
+        let Some(table) = table_of("`compare`", node, problems) else { return };
+        for (key, node) in table {
+            if key.name == "baseline" {
+                self.baseline = text_of("`compare.baseline`", node, problems).map(|name| (name, node.at));
+            } else {
+                let problem = Problem::new(key.at, format!("unknown key `compare.{}`", key.name), "no such key");
+                problems.push(problem.help("[compare] takes `baseline`, the name of a variant"));
+            }
+        }
+    }
+
+    /// Put `over` on top: tables are merged key by key, every other value is replaced.
+    pub fn extend(&mut self, over: Self) {
+        self.settings.extend(over.settings);
+        self.sections.extend(over.sections);
+        for variant in over.variants {
+            match self.variants.iter_mut().find(|v| v.name == variant.name) {
+                Some(below) => {
+                    below.settings.extend(variant.settings);
+                    below.method = variant.method.or(below.method.take());
+                    below.at = variant.at;
+                }
+                None => self.variants.push(variant),
+            }
+        }
+        self.baseline = over.baseline.or(self.baseline.take());
+        self.sweep.extend(over.sweep);
+    }
+}
+
+fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Origin)> {
+    match &node.value {
+        Value::Array(items) => {
+            items.iter().filter_map(|item| text_of("`extends`", item, problems).map(|path| (path, item.at))).collect()
+        }
+        _ => text_of("`extends`", node, problems).map(|path| (path, node.at)).into_iter().collect(),
+    }
+}
+
+/// Report an unknown table or value; a setting that was probably meant counts as set.
+fn unknown_top(key: &Key, node: &Node, layer: &mut Layer, problems: &mut Vec<Problem>) {
+    let mark = |layer: &mut Layer, key: &'static str, at| {
+        layer.entry(key).or_insert(Setting::unread(at));
+    };
+    if matches!(node.value, Value::Table(_)) {
+        let problem = Problem::new(key.at, format!("unknown section `{}`", key.name), "no such section");
+        problems.push(match closest_top(&key.name) {
+            Some(near) => {
+                for spec in KEYS.iter().filter(|spec| spec.section() == near) {
+                    mark(layer, spec.key, key.at);
+                }
+                problem.help(format!("did you mean `{near}`?"))
+            }
+            None => problem.help(format!("sections are {}", SECTIONS.join(", "))),
+        });
+        return;
+    }
+    let problem = Problem::new(key.at, format!("unknown key `{}`", key.name), "no such key");
+    let leaf = KEYS.iter().find(|spec| spec.leaf() == key.name || spec.also.contains(&key.name.as_str()));
+    let near = leaf.or_else(|| {
+        let near = closest(&key.name, KEYS.iter().map(super::keys::KeySpec::leaf))?;
+        KEYS.iter().find(|spec| spec.leaf() == near)
+    });
+    problems.push(match (closest_top(&key.name), near) {
+        (Some(top), _) => problem.help(format!("did you mean `{top}`?")),
+        (None, Some(spec)) => {
+            mark(layer, spec.key, key.at);
+            problem.help(format!("did you mean `{}`? settings belong to a section: [{}]", spec.key, spec.section()))
+        }
+        (None, None) => problem.help("all keys are listed in docs/config.md"),
+    });
+}
+
+/// A variant's name becomes part of folder names.
+fn check_name(key: &Key, problems: &mut Vec<Problem>) {
+    let first = key.name.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let rest = key.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c));
+    if !(first && rest && key.name.len() <= 64) {
+        let problem = Problem::new(key.at, format!("`{}` cannot name a variant", key.name), "part of folder names");
+        problems.push(problem.help(
+            "use up to 64 lowercase letters, digits, `_` and `-`, the first a letter or digit; `method` takes free text",
+        ));
+    }
+}

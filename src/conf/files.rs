@@ -1,0 +1,154 @@
+use std::path::{Component, Path, PathBuf};
+
+use super::document::Document;
+use super::node::{Node, Table, Value, table_from_toml};
+use super::problem::Problem;
+use super::source::{Origin, Sources};
+
+/// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
+/// at all, so that nothing is said about what it may hold.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub sources: Sources,
+    pub problems: Vec<Problem>,
+    pub complete: bool,
+    /// The files being read, outermost first, with the names that messages use.
+    open: Vec<(PathBuf, String)>,
+}
+
+impl Reader {
+    pub fn new() -> Self {
+        Self { sources: Sources::default(), problems: Vec::new(), complete: true, open: Vec::new() }
+    }
+
+    /// Read `path` with all that it extends underneath it. `asked` is where the file was asked for.
+    pub fn file(&mut self, path: &Path, asked: Option<Origin>) -> Document {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => {
+                self.complete = false;
+                let at = asked.unwrap_or_else(|| Origin::start_of(self.sources.add("command line", name.clone())));
+                let at = if asked.is_some() { at } else { Origin::new(at.source(), 0..name.len()) };
+                let reason = match e.kind() {
+                    std::io::ErrorKind::NotFound => "no such file".to_owned(),
+                    kind => kind.to_string(),
+                };
+                let problem = Problem::new(at, format!("cannot read the config {name}: {reason}"), reason);
+                self.problems.push(match asked {
+                    Some(_) => problem.help("paths in `extends` are relative to the file that they stand in"),
+                    None => problem.help("give the path of a TOML file, for example conf/demo.toml"),
+                });
+                return Document::default();
+            }
+        };
+        let identity = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if let (Some(at), Some(first)) = (asked, self.open.iter().position(|(p, _)| *p == identity)) {
+            let mut way: Vec<&str> = self.open[first..].iter().map(|(_, n)| n.as_str()).collect();
+            way.push(&self.open[first].1);
+            let message = format!("`extends` goes in a circle: {}", way.join(" → "));
+            self.problems.push(Problem::new(at, message, "leads back").help("remove one of these `extends`"));
+            self.complete = false;
+            return Document::default();
+        }
+        let source = self.sources.add(name.clone(), text);
+        let Some(tree) = self.parse(source) else { return Document::default() };
+        self.open.push((identity, name));
+        let own = Document::read(&tree, &mut self.problems);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut whole = Document::default();
+        for (parent, at) in &own.extends {
+            let below = self.file(&tidy(&folder.join(parent)), Some(*at));
+            whole.extend(below);
+        }
+        self.open.pop();
+        whole.extend(own);
+        whole
+    }
+
+    fn parse(&mut self, source: usize) -> Option<Table> {
+        let (table, errors) = toml::de::DeTable::parse_recoverable(self.sources.text(source));
+        if errors.is_empty() {
+            return Some(table_from_toml(source, table.get_ref()));
+        }
+        self.complete = false;
+        self.problems.extend(errors.iter().map(|e| syntax(source, e)));
+        None
+    }
+
+    /// Read one `--set key=value`. A value that is no TOML is taken as text.
+    pub fn argument(&mut self, argument: &str) -> Document {
+        let source = self.sources.add("--set", argument);
+        let Some((key, value)) = argument.split_once('=') else {
+            let at = Origin::new(source, 0..argument.len());
+            let problem = Problem::new(at, format!("`--set {argument}` has no value"), "expected key=value");
+            self.problems.push(problem.help("for example --set loader.workers=4"));
+            return Document::default();
+        };
+        let tree = match toml::de::DeTable::parse(argument) {
+            Ok(table) => table_from_toml(source, table.get_ref()),
+            // A quote or bracket says that TOML was meant.
+            Err(e) if value.trim_start().starts_with(['"', '\'', '[', '{']) => {
+                let quotes = "quote texts, and the argument for the shell: --set 'key=[\"a\", \"b\"]'";
+                self.problems.push(syntax(source, &e).help(quotes));
+                return Document::default();
+            }
+            Err(_) => match toml::de::DeTable::parse(&format!("{key}=\"\"")) {
+                Ok(table) => {
+                    let start = key.len() + 1;
+                    let text = Node {
+                        value: Value::Text(value.trim().to_owned()),
+                        at: Origin::new(source, start..argument.len()),
+                    };
+                    let mut tree = table_from_toml(source, table.get_ref());
+                    replace_leaf(&mut tree, &text);
+                    tree
+                }
+                Err(e) => {
+                    self.problems.push(syntax(source, &e));
+                    return Document::default();
+                }
+            },
+        };
+        let document = Document::read(&tree, &mut self.problems);
+        if let Some((_, at)) = document.extends.first() {
+            self.problems.push(Problem::new(*at, "`extends` cannot be set on the command line", "only in a file"));
+        }
+        document
+    }
+}
+
+fn syntax(source: usize, error: &toml::de::Error) -> Problem {
+    let at = error.span().map_or(Origin::start_of(source), |span| Origin::new(source, span));
+    let message = error.message().lines().next().unwrap_or("syntax error").to_owned();
+    if message.starts_with("duplicate") {
+        let problem = Problem::new(at, format!("not valid TOML: {message}"), "already there, further up");
+        return problem.help("a key or table may stand once in a file; remove one");
+    }
+    Problem::new(at, format!("not valid TOML: {message}"), "here")
+}
+
+/// Put `text` where the only value of a one-key tree is.
+fn replace_leaf(tree: &mut Table, text: &Node) {
+    for (_, node) in tree {
+        match &mut node.value {
+            Value::Table(inner) => replace_leaf(inner, text),
+            _ => *node = text.clone(),
+        }
+    }
+}
+
+/// The path without `.` and `folder/..`, as a reader would write it.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidied = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidied.components().next_back(), Some(Component::Normal(_))) => {
+                tidied.pop();
+            }
+            _ => tidied.push(part),
+        }
+    }
+    tidied
+}

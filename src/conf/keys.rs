@@ -1,0 +1,242 @@
+//! The one table of keys. Checking, defaults, `--set`, suggestions and the reference in docs/config.md all read it.
+
+use super::kind::Kind;
+
+/// Sections of a config, in the order of the reference.
+pub const SECTIONS: [&str; 9] =
+    ["experiment", "data", "pipeline", "loader", "model", "train", "measure", "launch", "slurm"];
+
+/// What a key is when nothing sets it.
+#[derive(Clone, Copy, Debug)]
+pub enum Preset {
+    /// It has to be set.
+    Required,
+    /// A TOML value.
+    Value(&'static str),
+    /// Taken from something else; the text says from what.
+    Derived(&'static str),
+}
+
+/// One key of the language.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// The dotted key, `section.name`.
+    pub key: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is when nothing sets it.
+    pub preset: Preset,
+    /// What it means, one line.
+    pub help: &'static str,
+    /// Names that other tools use for it; only for "did you mean".
+    pub also: &'static [&'static str],
+}
+
+impl KeySpec {
+    /// The part before the dot.
+    pub fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// The part after the dot.
+    pub fn leaf(&self) -> &'static str {
+        self.key.split_once('.').map_or(self.key, |(_, leaf)| leaf)
+    }
+
+    /// Whether the key holds for the whole job, so that variants and sweeps cannot change it: one job is one array with
+    /// one note.
+    pub fn per_job(&self) -> bool {
+        matches!(self.section(), "experiment" | "slurm")
+    }
+}
+
+/// The key with this dotted name.
+pub fn find(key: &str) -> Option<&'static KeySpec> {
+    KEYS.iter().find(|spec| spec.key == key)
+}
+
+use Preset::{Derived, Required, Value};
+
+const COUNT: Kind = Kind::Integer { min: 1, max: i64::MAX };
+/// Far beyond any use, and safe in 32 bits.
+const MANY: i64 = 1_000_000;
+const COUNT32: Kind = Kind::Integer { min: 1, max: MANY };
+const NATURAL: Kind = Kind::Integer { min: 0, max: i64::MAX };
+const NATURAL32: Kind = Kind::Integer { min: 0, max: MANY };
+const NOT_NEGATIVE: Kind = Kind::Number { min: 0.0, from: true, max: f64::MAX };
+
+const fn words(words: &'static [&'static str]) -> Kind {
+    Kind::Choice { words, aliases: &[] }
+}
+
+const fn key(key: &'static str, kind: Kind, preset: Preset, help: &'static str) -> KeySpec {
+    KeySpec { key, kind, preset, help, also: &[] }
+}
+
+const fn key_also(
+    key: &'static str,
+    kind: Kind,
+    preset: Preset,
+    help: &'static str,
+    also: &'static [&'static str],
+) -> KeySpec {
+    KeySpec { key, kind, preset, help, also }
+}
+
+/// All keys, in the order of the reference.
+pub const KEYS: &[KeySpec] = &[
+    key("experiment.study", Kind::Text, Derived("data.set"), "Folder in `experiments/`"),
+    key("experiment.title", Kind::Text, Value("\"\""), "One line for the note"),
+    key("experiment.description", Kind::Text, Value("\"\""), "What the experiment asks"),
+    key("experiment.measures", Kind::TextList, Value("[]"), "What the figures contain"),
+    key("experiment.does_not_measure", Kind::TextList, Value("[]"), "What they do not contain"),
+    key_also(
+        "data.set",
+        Kind::Text,
+        Value("\"006-kuzmin-tmi\""),
+        "Data set: a folder in `experiments/` with a `dataset.toml`",
+        &["dataset", "name"],
+    ),
+    key_also(
+        "data.samples",
+        COUNT,
+        Value("332313"),
+        "Number of samples; at most what the recipe has",
+        &["perturbation_subset_size", "subset", "size"],
+    ),
+    key(
+        "data.scale",
+        Kind::Number { min: 0.0, from: false, max: 1.0 },
+        Value("1.0"),
+        "Share of the genes that the graph has",
+    ),
+    key(
+        "data.networks",
+        words(&["real", "completed"]),
+        Value("\"real\""),
+        "STRING networks as they are, or completed with generated edges to the published counts",
+    ),
+    key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),
+    key_also(
+        "pipeline.processor",
+        words(&["lazy", "perturbation", "shared", "ids"]),
+        Required,
+        "What a worker makes of a record",
+        &["graph_processor", "type"],
+    ),
+    key_also(
+        "pipeline.edge_types",
+        Kind::TextList,
+        Derived("all networks of the recipe, in its order"),
+        "Edge types of the graph, in order",
+        &["graphs"],
+    ),
+    key_also("loader.batch_size", COUNT, Required, "Samples per rank and step", &["batch"]),
+    key_also(
+        "loader.workers",
+        NATURAL32,
+        Value("0"),
+        "Loader threads per rank; 0 loads on the step's own thread",
+        &["num_workers", "threads"],
+    ),
+    key_also("loader.prefetch_factor", COUNT32, Value("2"), "Batches that each thread may be ahead", &["prefetch"]),
+    key_also(
+        "loader.pin_memory",
+        Kind::Bool,
+        Value("false"),
+        "Copy batches into page-locked memory (where there is a device to copy to)",
+        &["pin"],
+    ),
+    key("loader.shuffle", Kind::Bool, Value("true"), "A new order in each epoch"),
+    key(
+        "loader.drop_last",
+        Kind::Bool,
+        Value("false"),
+        "Leave out the samples that do not fill all ranks, and the last batch that is not full",
+    ),
+    key("loader.seed", NATURAL, Value("42"), "Seed of the order"),
+    key("model.kind", words(&["dango"]), Value("\"dango\""), "Which model"),
+    key_also(
+        "model.hidden",
+        COUNT32,
+        Value("64"),
+        "Channels; a multiple of `heads`",
+        &["hidden_channels", "hidden_dim"],
+    ),
+    key_also("model.heads", COUNT32, Value("4"), "Attention heads", &["num_heads"]),
+    key_also("model.layers", COUNT32, Value("2"), "Attention layers", &["num_layers"]),
+    key_also(
+        "model.edge_types",
+        Kind::TextList,
+        Derived("the `string12_0_*` types of pipeline.edge_types"),
+        "Edge types that the model reads",
+        &["graphs"],
+    ),
+    key("model.seed", NATURAL, Value("42"), "Seed of the initial parameters"),
+    key_also(
+        "train.mode",
+        Kind::Choice {
+            words: &["data", "forward", "forward_backward", "train"],
+            aliases: &[
+                ("dataloader_profiling", "data"),
+                ("model_profiling", "forward_backward"),
+                ("training", "train"),
+            ],
+        },
+        Value("\"data\""),
+        "What a step does after the batch has arrived",
+        &["execution_mode"],
+    ),
+    key("train.optimizer", words(&["adamw", "sgd"]), Value("\"adamw\""), "The optimizer"),
+    key_also(
+        "train.learning_rate",
+        Kind::Number { min: 0.0, from: false, max: f64::MAX },
+        Value("1e-5"),
+        "Its learning rate",
+        &["lr"],
+    ),
+    key("train.weight_decay", NOT_NEGATIVE, Value("1e-6"), "Its weight decay"),
+    key_also(
+        "train.clip_norm",
+        NOT_NEGATIVE,
+        Value("0.0"),
+        "Largest norm of the gradient; 0 leaves it alone",
+        &["clip_grad_norm", "clip_grad_norm_max_norm"],
+    ),
+    key(
+        "train.reconstruction",
+        words(&["linear_until_uniform", "uniform", "off"]),
+        Value("\"linear_until_uniform\""),
+        "Weight of the reconstruction loss",
+    ),
+    key("measure.warmup", NATURAL, Value("10"), "Steps before the measured ones; recorded, never counted"),
+    key_also("measure.steps", COUNT, Value("100"), "Steps that are measured", &["max_steps"]),
+    key("measure.repeats", COUNT32, Value("3"), "Runs of each variant; with one there is no verdict"),
+    key_also(
+        "launch.ranks",
+        COUNT32,
+        Value("1"),
+        "Processes of a trial",
+        &["devices", "world_size", "nproc_per_node", "processes"],
+    ),
+    key("launch.threads", COUNT32, Value("1"), "Threads of libtorch inside one operation, per rank"),
+    key("launch.rendezvous_timeout_s", COUNT, Value("120"), "Seconds for all ranks to appear"),
+    key(
+        "launch.heartbeat_timeout_s",
+        COUNT,
+        Value("8"),
+        "Seconds without a sign of life after which a rank counts as lost",
+    ),
+    key("slurm.partition", Kind::Text, Value("\"\""), "Partition; empty leaves it to the cluster"),
+    key("slurm.account", Kind::Text, Value("\"\""), "Account; empty leaves it to the cluster"),
+    key_also("slurm.cpus_per_rank", COUNT32, Value("1"), "Processors per rank", &["cpus_per_task", "cpus"]),
+    key_also(
+        "slurm.memory_mib",
+        NATURAL,
+        Value("0"),
+        "Memory per task in MiB; 0 leaves it to the cluster",
+        &["mem", "memory"],
+    ),
+    key_also("slurm.time_min", NATURAL, Value("0"), "Time limit in minutes; 0 leaves it to the partition", &["time"]),
+    key("slurm.throttle", NATURAL32, Value("0"), "Tasks of the array that may run at once; 0 is no limit"),
+];

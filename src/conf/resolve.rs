@@ -1,0 +1,149 @@
+use std::collections::BTreeMap;
+
+use super::document::{Document, Variant};
+use super::keys::{KEYS, KeySpec, Preset};
+use super::layer::{DEFAULTS, Layer};
+use super::load::{Run, check_baseline};
+use super::problem::Problem;
+use super::semantics::Judge;
+use super::source::Origin;
+use super::suggest::closest;
+use super::sweep::{Row, Sweep};
+use super::values::Values;
+use crate::project::Project;
+
+/// What a config runs.
+pub(super) struct Resolved {
+    pub runs: Vec<Run>,
+    pub baseline: Option<String>,
+    pub variants: usize,
+    pub points: usize,
+}
+
+/// Lay the layers on top of each other and judge each result: defaults, files (parents first), variant, point of the
+/// sweep, `--set`, `--set variant.NAME`.
+pub(super) fn resolve(project: &Project, files: Document, set: &Document, problems: &mut Vec<Problem>) -> Resolved {
+    let Document { settings, sections, mut variants, baseline, mut sweep, .. } = files;
+    sweep.extend(set.sweep.clone());
+    set_variants(&mut variants, &set.variants, problems);
+    if variants.is_empty() {
+        variants.push(Variant { name: "default".to_owned(), method: None, settings: Layer::new(), at: None });
+    }
+    let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
+    let baseline = check_baseline(set.baseline.clone().or(baseline), &names, problems);
+    check_swept(&sweep, &variants, set, problems);
+    let points = sweep.points(problems);
+
+    let place = Place { sections, file: Origin::start_of(0) };
+    let mut judge = Judge::new(project, &place);
+    let mut missing: BTreeMap<&'static str, Vec<&Variant>> = BTreeMap::new();
+    let mut runs = Vec::new();
+    for variant in &variants {
+        let over = set.variants.iter().find(|v| v.name == variant.name);
+        for point in &points {
+            let mut values = Values(DEFAULTS.clone());
+            for layer in [Some(&settings), Some(&variant.settings), Some(&point.settings), Some(&set.settings)] {
+                values.0.extend(layer.cloned().unwrap_or_default());
+            }
+            values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
+            for spec in required().filter(|spec| !values.has(spec.key)) {
+                let lacking = missing.entry(spec.key).or_default();
+                if lacking.last().is_none_or(|v| v.name != variant.name) {
+                    lacking.push(variant);
+                }
+            }
+            judge.judge(&mut values, problems);
+            runs.push(run(variant, over, point, values));
+        }
+    }
+    report_missing(&missing, &variants, &place, problems);
+    Resolved { runs, baseline, variants: variants.len(), points: points.len() }
+}
+
+fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {
+    let method = over.and_then(|v| v.method.as_ref()).or(variant.method.as_ref()).unwrap_or(&variant.name);
+    Run { variant: variant.name.clone(), method: method.clone(), point: point.settings.clone(), at: point.at, values }
+}
+
+/// Where to point when nothing was written: the section, else the start of the file.
+pub(super) struct Place {
+    sections: BTreeMap<&'static str, Origin>,
+    file: Origin,
+}
+
+impl Place {
+    /// For a key without a place of its own.
+    pub fn of(&self, key: &str) -> Origin {
+        let section = key.split_once('.').map_or(key, |(section, _)| section);
+        self.sections.get(section).copied().unwrap_or(self.file)
+    }
+}
+
+fn required() -> impl Iterator<Item = &'static KeySpec> {
+    KEYS.iter().filter(|spec| matches!(spec.preset, Preset::Required))
+}
+
+fn report_missing(
+    missing: &BTreeMap<&'static str, Vec<&Variant>>,
+    variants: &[Variant],
+    place: &Place,
+    problems: &mut Vec<Problem>,
+) {
+    for (key, lacking) in missing {
+        let Some(spec) = super::keys::find(key) else { continue };
+        let (section, leaf) = (spec.section(), spec.leaf());
+        let add = format!("add `{leaf} = …` to [{section}] ({}: {})", spec.help, spec.kind.describe());
+        if lacking.len() == variants.len() {
+            let problem = Problem::new(place.of(key), format!("`{key}` is not set"), format!("needs `{leaf}`"));
+            problems.push(problem.help(add));
+            continue;
+        }
+        for variant in lacking {
+            let at = variant.at.unwrap_or_else(|| place.of(key));
+            let problem = Problem::new(at, format!("variant `{}` does not set `{key}`", variant.name), "needs it");
+            problems.push(problem.help(format!("{add}, for all variants or below [variant.{}]", variant.name)));
+        }
+    }
+}
+
+/// `--set variant.NAME` changes variants, it does not make any.
+fn set_variants(variants: &mut [Variant], set: &[Variant], problems: &mut Vec<Problem>) {
+    for over in set {
+        if variants.iter().any(|v| v.name == over.name) {
+            continue;
+        }
+        let Some(at) = over.at else { continue };
+        let problem = Problem::new(at, format!("there is no variant `{}` to set", over.name), "no such variant");
+        let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+        problems.push(match closest(&over.name, names.iter().copied()) {
+            Some(near) => problem.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => problem.help("the config has no variants"),
+            None => problem.help(format!("variants are {}", names.join(", "))),
+        });
+    }
+}
+
+/// A swept key has its values from the sweep alone. A variant or `--set` with another one would silently lose it, or
+/// make all points the same.
+fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &mut Vec<Problem>) {
+    let mut seen = Vec::new();
+    for (key, swept) in sweep.keys() {
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        for variant in variants {
+            if let Some(at) = variant.settings.get(key).and_then(|s| s.at) {
+                let message = format!("variant `{}` sets `{key}`, which the sweep varies", variant.name);
+                let problem = Problem::new(at, message, "would have no effect").also(swept, "swept here");
+                problems.push(problem.help("sweep it or set it, not both"));
+            }
+        }
+        let of_variants = set.variants.iter().filter_map(|v| v.settings.get(key));
+        for at in set.settings.get(key).into_iter().chain(of_variants).filter_map(|s| s.at) {
+            let message = format!("`--set` gives `{key}` one value, but the sweep varies it");
+            let problem = Problem::new(at, message, "would make all points the same").also(swept, "swept");
+            problems.push(problem.help(format!("narrow the sweep instead: --set 'sweep.grid.{key}=[…]'")));
+        }
+    }
+}

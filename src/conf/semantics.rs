@@ -1,0 +1,226 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use expctl_pipeline::dataset::Recipe;
+use serde_json::Value as Json;
+
+use super::problem::Problem;
+use super::resolve::Place;
+use super::source::Origin;
+use super::suggest::closest;
+use super::values::Values;
+use crate::project::Project;
+
+/// Judges whole settings against each other and against what is on disk, and fills in what is derived.
+pub(super) struct Judge<'a> {
+    project: &'a Project,
+    place: &'a Place,
+    /// None for a recipe that could not be read.
+    recipes: BTreeMap<String, Option<Arc<Recipe>>>,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(project: &'a Project, place: &'a Place) -> Self {
+        Self { project, place, recipes: BTreeMap::new() }
+    }
+
+    /// Complete `values` and report what is wrong with them. The same problem of several runs is reported once, because
+    /// equal problems are.
+    pub fn judge(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        if !values.has("experiment.study") {
+            values.derive("experiment.study", values.get("data.set").cloned());
+        }
+        self.study(values, problems);
+        let recipe = self.recipe(values, problems);
+        if !values.has("pipeline.edge_types") {
+            let all = recipe.as_ref().map(|r| r.network.iter().map(|n| Json::from(n.name.as_str())).collect());
+            values.derive("pipeline.edge_types", all);
+        }
+        if let Some(recipe) = &recipe {
+            self.samples(values, recipe, problems);
+            self.genes(values, recipe, problems);
+            self.edge_types(values, recipe, problems);
+        }
+        self.heads(values, problems);
+        self.model(values, problems);
+        self.batches(values, problems);
+    }
+
+    fn at(&self, values: &Values, key: &str) -> Origin {
+        values.at(key).unwrap_or_else(|| self.place.of(key))
+    }
+
+    fn study(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some(study) = values.text("experiment.study") else { return };
+        // Without an own study, the data set says what is missing.
+        let Some(at) = values.at("experiment.study") else { return };
+        if study.is_empty() || !self.project.study(study).is_dir() {
+            let problem =
+                Problem::new(at, format!("there is no study `{study}`"), format!("no folder experiments/{study}"));
+            problems.push(problem.help(choose(study, &self.folders(false))));
+        }
+    }
+
+    /// Folders in experiments/, or only those with a recipe.
+    fn folders(&self, with_recipe: bool) -> Vec<String> {
+        let entries = std::fs::read_dir(self.project.studies()).into_iter().flatten().flatten();
+        let wanted = entries.filter(|entry| match with_recipe {
+            true => entry.path().join("dataset.toml").is_file(),
+            false => entry.path().is_dir(),
+        });
+        let mut names: Vec<String> = wanted.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn recipe(&mut self, values: &Values, problems: &mut Vec<Problem>) -> Option<Arc<Recipe>> {
+        let set = values.text("data.set")?.to_owned();
+        // One that could not be read is reported again wherever else it is named.
+        if let Some(Some(known)) = self.recipes.get(&set) {
+            return Some(Arc::clone(known));
+        }
+        let folder = self.project.study(&set);
+        let at = self.at(values, "data.set");
+        let found = if set.is_empty() || !folder.join("dataset.toml").is_file() {
+            let label = format!("no experiments/{set}/dataset.toml");
+            let problem = Problem::new(at, format!("there is no data set `{set}`"), label);
+            problems.push(problem.help(choose(&set, &self.folders(true))));
+            None
+        } else {
+            match Recipe::load(&folder) {
+                Ok(recipe) => Some(Arc::new(recipe)),
+                Err(e) => {
+                    let problem =
+                        Problem::new(at, format!("the recipe of data set `{set}` cannot be read"), "this one");
+                    problems.push(problem.help(e));
+                    None
+                }
+            }
+        };
+        self.recipes.insert(set, found.clone());
+        found
+    }
+
+    fn samples(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
+        let (Some(samples), Some(set)) = (values.number("data.samples"), values.text("data.set")) else { return };
+        let count = recipe.samples.count;
+        if samples > count {
+            let message = format!("{samples} samples asked for, but data set `{set}` has {count}");
+            let problem = Problem::new(self.at(values, "data.samples"), message, "too many");
+            problems.push(problem.help(format!("set data.samples to at most {count}")));
+        }
+    }
+
+    fn genes(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
+        let Some(scale) = values.get("data.scale").and_then(Json::as_f64) else { return };
+        let (genes, needed) = (recipe.genes as f64 * scale, recipe.samples.genes_per_sample);
+        if genes < f64::from(needed) {
+            let message = format!("a scale of {scale} leaves less than the {needed} genes that a sample perturbs");
+            let problem = Problem::new(self.at(values, "data.scale"), message, "too small");
+            problems.push(problem.help(format!("all {} genes are scale 1.0", recipe.genes)));
+        }
+    }
+
+    fn edge_types(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
+        let known: Vec<String> = recipe.network.iter().map(|n| n.name.clone()).collect();
+        for key in ["pipeline.edge_types", "model.edge_types"] {
+            let Some(wanted) = values.texts(key) else { continue };
+            let at = self.at(values, key);
+            if wanted.is_empty() {
+                problems
+                    .push(Problem::new(at, format!("`{key}` is empty"), "needs at least one").help(choose("", &known)));
+            }
+            for (i, name) in wanted.iter().enumerate() {
+                let at = values.item_at(key, i).unwrap_or(at);
+                if !known.iter().any(|k| k == name) {
+                    let set = values.text("data.set").unwrap_or("");
+                    let message = format!("data set `{set}` has no edge type `{name}`");
+                    problems.push(Problem::new(at, message, "not there").help(choose(name, &known)));
+                } else if wanted[..i].contains(name) {
+                    problems.push(Problem::new(at, format!("`{key}` names `{name}` twice"), "each type once"));
+                }
+            }
+        }
+    }
+
+    fn heads(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (Some(hidden), Some(heads)) = (values.number("model.hidden"), values.number("model.heads")) else { return };
+        if hidden % heads == 0 {
+            return;
+        }
+        let (key, also) = match values.at("model.hidden") {
+            Some(_) => ("model.hidden", "model.heads"),
+            None => ("model.heads", "model.hidden"),
+        };
+        let message = format!("`model.hidden` = {hidden} is not a multiple of `model.heads` = {heads}");
+        let mut problem = Problem::new(self.at(values, key), message, "each head takes an equal share of the channels");
+        if let Some(at) = values.at(also) {
+            problem = problem.also(at, format!("`{also}`"));
+        }
+        let below = hidden - hidden % heads;
+        let near = if below == 0 { heads } else { below };
+        problems.push(problem.help(format!("for {heads} heads, for example hidden = {near}")));
+    }
+
+    fn model(&self, values: &mut Values, problems: &mut Vec<Problem>) {
+        let Some(graph) = values.texts("pipeline.edge_types") else {
+            if !values.has("model.edge_types") {
+                values.derive("model.edge_types", None);
+            }
+            return;
+        };
+        if let Some(wanted) = values.texts("model.edge_types") {
+            for (i, name) in wanted.iter().enumerate().filter(|(_, name)| !graph.contains(name)) {
+                let message = format!("the model reads edge type `{name}`, which is not in `pipeline.edge_types`");
+                let problem = Problem::new(
+                    values.item_at("model.edge_types", i).unwrap_or_else(|| self.place.of("model.edge_types")),
+                    message,
+                    "not in the graph",
+                );
+                let problem = match values.at("pipeline.edge_types") {
+                    Some(at) => problem.also(at, "the graph's edge types"),
+                    None => problem,
+                };
+                problems.push(problem.help(format!("the graph has {}", graph.join(", "))));
+            }
+        } else if !values.has("model.edge_types") {
+            let read: Vec<&str> = graph.iter().copied().filter(|name| name.starts_with("string12_0_")).collect();
+            let uses_model = values.text("train.mode").is_some_and(|mode| mode != "data");
+            if read.is_empty() && uses_model {
+                let at = self.at(values, "pipeline.edge_types");
+                let problem = Problem::new(at, "the model has no edge types to read", "no `string12_0_*` type here");
+                problems.push(problem.help("set model.edge_types"));
+            }
+            let read = Json::from(read);
+            values.derive("model.edge_types", Some(read));
+        }
+    }
+
+    fn batches(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let numbers =
+            (values.number("loader.batch_size"), values.number("launch.ranks"), values.number("data.samples"));
+        let (Some(batch), Some(ranks), Some(samples)) = numbers else { return };
+        let together = batch.saturating_mul(ranks);
+        if together > samples {
+            let message = format!(
+                "one step takes {batch} samples on each of {ranks} ranks, {together} in all, but there are {samples}"
+            );
+            let label = match values.get("loader.drop_last") {
+                Some(Json::Bool(true)) => "with `drop_last` there would be no batch at all",
+                _ => "no step could be full",
+            };
+            let key =
+                ["loader.batch_size", "launch.ranks", "data.samples"].into_iter().find(|k| values.at(k).is_some());
+            let at = self.at(values, key.unwrap_or("loader.batch_size"));
+            problems.push(Problem::new(at, message, label).help("take a smaller batch, fewer ranks or more samples"));
+        }
+    }
+}
+
+fn choose(word: &str, known: &[String]) -> String {
+    match closest(word, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if known.is_empty() => "there is none; is this the right project folder (--root)?".to_owned(),
+        None => format!("there are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,171 @@
+use super::layer::{Layer, Setting};
+use super::problem::Problem;
+use super::source::Origin;
+
+/// One swept key of `grid` or `zip`.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub key: &'static str,
+    pub at: Origin,
+    pub values: Vec<Setting>,
+}
+
+/// One table of `list`, `exclude` or `include`, and one point of the result.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub at: Option<Origin>,
+    pub settings: Layer,
+}
+
+/// `[sweep]`: points = (grid × zip × list) − exclude + include.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sweep {
+    /// Where it stands; none without a sweep.
+    pub at: Option<Origin>,
+    pub grid: Vec<Axis>,
+    pub zip: Vec<Axis>,
+    pub list: Option<Vec<Row>>,
+    pub exclude: Option<Vec<Row>>,
+    pub include: Option<Vec<Row>>,
+}
+
+impl Sweep {
+    /// Put `over` on top: axes one by one, each array of tables as a whole.
+    pub fn extend(&mut self, over: Self) {
+        self.at = over.at.or(self.at);
+        for (below, above) in [(&mut self.grid, over.grid), (&mut self.zip, over.zip)] {
+            for axis in above {
+                match below.iter_mut().find(|a| a.key == axis.key) {
+                    Some(old) => *old = axis,
+                    None => below.push(axis),
+                }
+            }
+        }
+        self.list = over.list.or(self.list.take());
+        self.exclude = over.exclude.or(self.exclude.take());
+        self.include = over.include.or(self.include.take());
+    }
+
+    /// Every swept key, with where it is swept.
+    pub fn keys(&self) -> Vec<(&'static str, Origin)> {
+        let axes = self.grid.iter().chain(&self.zip).map(|axis| (axis.key, axis.at));
+        let rows = self.list.iter().chain(&self.include).flatten();
+        let cells = rows.flat_map(|row| row.settings.iter().filter_map(|(key, s)| Some((*key, s.at?))));
+        axes.chain(cells).collect()
+    }
+
+    /// The points, in order: the first axis of the grid changes slowest, then zip, then list; included ones come last.
+    /// Without a sweep there is one point that changes nothing.
+    pub fn points(&self, problems: &mut Vec<Problem>) -> Vec<Row> {
+        let nothing = Row { at: None, settings: Layer::new() };
+        let Some(at) = self.at else { return vec![nothing] };
+        let before = problems.len();
+        self.check(problems);
+        let mut points = vec![nothing];
+        for axis in &self.grid {
+            let rows: Vec<Row> = axis.values.iter().map(|value| one(axis.key, value)).collect();
+            points = product(&points, &rows);
+        }
+        if let Some(first) = self.zip.first() {
+            let row = |i: usize| {
+                let cells = self.zip.iter().filter_map(|axis| Some((axis.key, axis.values.get(i)?.clone())));
+                Row { at: first.values.get(i).and_then(|v| v.at), settings: cells.collect() }
+            };
+            points = product(&points, &(0..first.values.len()).map(row).collect::<Vec<_>>());
+        }
+        if let Some(list) = &self.list {
+            points = product(&points, list);
+        }
+        if self.grid.is_empty() && self.zip.is_empty() && self.list.is_none() {
+            points.clear();
+        }
+        for row in self.exclude.iter().flatten() {
+            points.retain(|point| !row.matches(point));
+        }
+        points.extend(self.include.iter().flatten().cloned());
+        if points.is_empty() && problems.len() == before {
+            let all = self.exclude.iter().flatten().next().is_some();
+            let message = if all { "`exclude` leaves no point of the sweep" } else { "the sweep is empty" };
+            let problem = Problem::new(at, message, "makes no trial");
+            problems.push(
+                problem.help("give it values, for example [sweep.grid] with loader.workers = [0, 4], or remove it"),
+            );
+        }
+        points
+    }
+
+    fn check(&self, problems: &mut Vec<Problem>) {
+        for axis in self.grid.iter().chain(&self.zip).filter(|axis| axis.values.is_empty()) {
+            problems.push(Problem::new(axis.at, format!("the sweep of `{}` is empty", axis.key), "has no values"));
+        }
+        if let Some((first, rest)) = self.zip.split_first() {
+            for axis in rest.iter().filter(|axis| axis.values.len() != first.values.len()) {
+                let (n, m) = (axis.values.len(), first.values.len());
+                let problem = Problem::new(
+                    axis.at,
+                    format!("`sweep.zip` pairs arrays of unequal length: {m} and {n}"),
+                    format!("`{}` has {n} values", axis.key),
+                );
+                problems.push(
+                    problem
+                        .also(first.at, format!("`{}` has {m}", first.key))
+                        .help("give each as many values, or use [sweep.grid] for all combinations"),
+                );
+            }
+        }
+        self.check_twice(problems);
+        let swept = self.keys();
+        for row in self.exclude.iter().flatten() {
+            for (key, setting) in &row.settings {
+                if let (false, Some(at)) = (swept.iter().any(|(k, _)| k == key), setting.at) {
+                    let problem =
+                        Problem::new(at, format!("`exclude` names `{key}`, which is not swept"), "never matches");
+                    let keys: std::collections::BTreeSet<&str> = swept.iter().map(|(k, _)| *k).collect();
+                    let keys: Vec<&str> = keys.into_iter().collect();
+                    problems.push(problem.help(format!("swept are {}", keys.join(", "))));
+                }
+            }
+        }
+    }
+
+    /// A key in two of grid, zip and list would leave one of them without effect.
+    fn check_twice(&self, problems: &mut Vec<Problem>) {
+        let mut seen: Vec<(&str, Origin)> = self.grid.iter().map(|a| (a.key, a.at)).collect();
+        let mut listed: Vec<(&str, Origin)> = Vec::new();
+        for (key, setting) in self.list.iter().flatten().flat_map(|row| &row.settings) {
+            if let (Some(at), false) = (setting.at, listed.iter().any(|(k, _)| k == key)) {
+                listed.push((*key, at));
+            }
+        }
+        for (key, at) in self.zip.iter().map(|a| (a.key, a.at)).chain(listed) {
+            match seen.iter().find(|(k, _)| *k == key) {
+                Some((_, first)) => problems
+                    .push(Problem::new(at, format!("`{key}` is swept twice"), "here again").also(*first, "swept here")),
+                None => seen.push((key, at)),
+            }
+        }
+    }
+}
+
+impl Row {
+    /// Whether the point has all of this row's values. A value that could not be read matches nothing.
+    fn matches(&self, point: &Self) -> bool {
+        !self.settings.is_empty()
+            && self.settings.iter().all(|(key, wanted)| {
+                wanted.value.is_some() && point.settings.get(key).is_some_and(|found| found.value == wanted.value)
+            })
+    }
+}
+
+fn one(key: &'static str, value: &Setting) -> Row {
+    Row { at: value.at, settings: Layer::from([(key, value.clone())]) }
+}
+
+fn product(left: &[Row], right: &[Row]) -> Vec<Row> {
+    let pair = |l: &Row, r: &Row| {
+        let mut settings = l.settings.clone();
+        settings.extend(r.settings.clone());
+        Row { at: r.at.or(l.at), settings }
+    };
+    left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
+}

@@ -1,0 +1,69 @@
+use super::layer::{Layer, Scope, Setting, known_key, read_settings, table_of};
+use super::node::{Node, Table, Value, flatten};
+use super::problem::Problem;
+use super::source::Origin;
+use super::suggest::closest;
+use super::sweep::{Axis, Row, Sweep};
+
+const PARTS: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
+
+/// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
+pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>) -> Sweep {
+    let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
+    for (key, node) in table {
+        match key.name.as_str() {
+            "grid" => sweep.grid = read_axes("`sweep.grid`", node, problems),
+            "zip" => sweep.zip = read_axes("`sweep.zip`", node, problems),
+            "list" => sweep.list = read_rows("`sweep.list`", node, problems),
+            "exclude" => sweep.exclude = read_rows("`sweep.exclude`", node, problems),
+            "include" => sweep.include = read_rows("`sweep.include`", node, problems),
+            name => {
+                let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
+                problems.push(match closest(name, PARTS) {
+                    Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
+                    None => problem.help("[sweep] takes grid, zip, list, exclude and include; keys go below these"),
+                });
+            }
+        }
+    }
+    sweep
+}
+
+fn read_axes(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<Axis> {
+    let Some(table) = table_of(what, node, problems) else { return Vec::new() };
+    let mut axes = Vec::new();
+    for (key, node) in flatten("", table) {
+        let Some(spec) = known_key(&key.name, key.at, Scope::Trial, problems, &mut Layer::new()) else { continue };
+        let Value::Array(items) = &node.value else {
+            let problem = Problem::new(
+                node.at,
+                format!("a sweep takes an array of values for `{}`, not {}", spec.key, node.describe()),
+                "expected an array",
+            );
+            problems.push(problem.help("write the values in brackets: [1, 2, 4]"));
+            continue;
+        };
+        let values = items.iter().map(|item| Setting::read(spec, item, problems)).collect();
+        axes.push(Axis { key: spec.key, at: key.at, values });
+    }
+    axes
+}
+
+fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Row>> {
+    let Value::Array(items) = &node.value else {
+        let problem = Problem::new(
+            node.at,
+            format!("{what} is an array of tables, not {}", node.describe()),
+            "expected an array",
+        );
+        problems.push(problem.help("write [[sweep.list]] tables, or [{ loader.workers = 4 }]"));
+        return None;
+    };
+    let mut rows = Vec::new();
+    for item in items {
+        if let Some(table) = table_of(&format!("an entry of {what}"), item, problems) {
+            rows.push(Row { at: Some(item.at), settings: read_settings("", table, Scope::Trial, problems) });
+        }
+    }
+    Some(rows)
+}

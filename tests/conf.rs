@@ -1,0 +1,300 @@
+//! Configs as a user meets them: the messages of `expctl check`, the trials of `expctl plan`, and the reference.
+
+#![allow(clippy::unwrap_used, reason = "a test stops where something is missing")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use expctl::conf::{self, keys};
+use expctl::plan;
+use expctl::project::Project;
+use expctl_record::Trial;
+use serde_json::Value as Json;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn expctl(arguments: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("expctl").unwrap();
+    command.current_dir(root()).env("NO_COLOR", "1");
+    for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_LOG"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).output().unwrap()
+}
+
+fn tomls(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|e| Path::new(folder).join(e.unwrap().file_name())).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    files
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(root().join("tests/conf/snapshots"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// The trials of a config written to a folder of its own, or the messages of its problems.
+fn trials(text: &str, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.toml");
+    std::fs::write(&path, text).unwrap();
+    trials_of(&path, overrides)
+}
+
+fn trials_of(path: &Path, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
+    let project = Project::find(Some(root())).unwrap();
+    let overrides: Vec<String> = overrides.iter().map(|&s| s.to_owned()).collect();
+    let messages = |e: conf::ConfErrors| e.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>();
+    let config = conf::load(&project, path, &overrides).map_err(messages)?;
+    Ok(plan::expand(&project, &config).map_err(messages)?.trials)
+}
+
+const SMALL: &str = "pipeline.processor = \"ids\"\nloader.batch_size = 28\nmeasure.repeats = 1\n";
+
+fn points(text: &str, keys: &[&str]) -> Vec<Vec<Json>> {
+    let trials = trials(&format!("{SMALL}{text}"), &[]).unwrap();
+    trials.iter().map(|t| keys.iter().map(|k| t.point.get(*k).cloned().unwrap_or(Json::Null)).collect()).collect()
+}
+
+#[test]
+fn broken_configs_are_explained() {
+    let files = tomls("tests/conf/broken");
+    assert!(files.len() >= 15);
+    for path in files {
+        let output = expctl(&["check", path.to_str().unwrap()]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}: {message}", path.display());
+        assert!(output.stdout.is_empty(), "{}: data goes to stdout, messages do not", path.display());
+        assert!(!message.contains('\u{1b}'), "{}: escape codes in a pipe", path.display());
+        snapshot(path.file_stem().unwrap().to_str().unwrap(), &message);
+    }
+}
+
+#[test]
+fn broken_arguments_are_explained() {
+    let cases = [
+        ("set_unknown_key", vec!["loader.worker=4"]),
+        ("set_wrong_type", vec!["loader.workers=many", "data.scale=0"]),
+        ("set_without_value", vec!["loader.workers"]),
+        ("set_bad_toml", vec!["pipeline.edge_types=[physical]"]),
+        ("set_unknown_variant", vec!["variant.lasy.loader.workers=1"]),
+        ("set_extends", vec!["extends=086_base.toml"]),
+        ("set_scale", vec!["data.scale=0.0001"]),
+        ("set_samples", vec!["data.samples=10"]),
+    ];
+    for (name, arguments) in cases {
+        let mut line = vec!["check", "conf/demo.toml"];
+        line.extend(arguments.iter().flat_map(|a| ["--set", a]));
+        let output = expctl(&line);
+        assert_eq!(output.status.code(), Some(3), "{name}");
+        snapshot(name, &String::from_utf8(output.stderr).unwrap());
+    }
+}
+
+#[test]
+fn a_missing_config_is_explained() {
+    let output = expctl(&["check", "conf/nowhere.toml"]);
+    assert_eq!(output.status.code(), Some(3));
+    snapshot("no_such_config", &String::from_utf8(output.stderr).unwrap());
+}
+
+#[test]
+fn shipped_configs_are_valid() {
+    let files = tomls("conf");
+    assert!(files.len() >= 4);
+    let mut arguments = vec!["check"];
+    arguments.extend(files.iter().map(|path| path.to_str().unwrap()));
+    let output = expctl(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    snapshot("shipped", &String::from_utf8(output.stderr).unwrap());
+}
+
+#[test]
+fn the_plan_is_data() {
+    let table = expctl(&["plan", "conf/demo.toml", "--set", "sweep.grid.loader.prefetch_factor=[1, 2]"]);
+    snapshot("plan_markdown", &String::from_utf8(table.stdout).unwrap());
+    let json = expctl(&["plan", "conf/086_dataloader.toml", "--json", "--only", "ids"]);
+    let trials: Vec<Trial> = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        trials.iter().map(|t| (t.variant.as_str(), t.repeat)).collect::<Vec<_>>(),
+        [("ids", 1), ("ids", 2), ("ids", 3)]
+    );
+    assert!(trials[0].data_dir.is_absolute());
+    let unknown = expctl(&["plan", "conf/demo.toml", "--only", "lasy"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    snapshot("only_unknown", &String::from_utf8(unknown.stderr).unwrap());
+}
+
+#[test]
+fn points_are_grid_times_zip_times_list_minus_exclude_plus_include() {
+    let keys = ["loader.workers", "loader.batch_size", "model.hidden", "loader.seed"];
+    let text = r#"
+        [sweep]
+        grid.loader.workers = [0, 4]
+        zip.loader.batch_size = [28, 64]
+        zip.model.hidden = [16, 32]
+        list = [{ loader.seed = 1 }, { loader.seed = 2 }]
+        exclude = [{ loader.workers = 4, loader.batch_size = 64 }, { loader.workers = 0, loader.seed = 2 }]
+        include = [{ loader.workers = 8 }]
+    "#;
+    let expected: Vec<Vec<Json>> = vec![
+        vec![0.into(), 28.into(), 16.into(), 1.into()],
+        vec![0.into(), 64.into(), 32.into(), 1.into()],
+        vec![4.into(), 28.into(), 16.into(), 1.into()],
+        vec![4.into(), 28.into(), 16.into(), 2.into()],
+        vec![8.into(), Json::Null, Json::Null, Json::Null],
+    ];
+    assert_eq!(points(text, &keys), expected);
+    assert_eq!(points("[[sweep.include]]\nloader.workers = 3", &keys[..1]), [[Json::from(3)]]);
+    assert_eq!(points("", &keys[..1]), [[Json::Null]]);
+}
+
+#[test]
+fn the_grid_has_every_combination_once() {
+    let axis = |n: usize| (1..=n).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+    for (a, b, c) in [(1, 1, 1), (2, 3, 1), (3, 2, 4), (5, 1, 2)] {
+        let text = format!(
+            "[sweep.grid]\nloader.workers = [{}]\nloader.batch_size = [{}]\n\"loader.seed\" = [{}]",
+            axis(a),
+            axis(b),
+            axis(c)
+        );
+        let mut found = points(&text, &["loader.workers", "loader.batch_size", "loader.seed"]);
+        assert_eq!(found.len(), a * b * c);
+        found.sort_by_key(|row| row.iter().map(Json::as_u64).collect::<Vec<_>>());
+        found.dedup();
+        assert_eq!(found.len(), a * b * c, "{a} {b} {c}");
+    }
+}
+
+#[test]
+fn the_upper_layer_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("child.toml");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "grand.toml",
+        "loader.seed = 1\nmodel.seed = 1\ndata.seed = 1\nmodel.layers = 1\nmodel.heads = 1\n[variant.v]\n",
+    );
+    write("other.toml", "model.seed = 2\n[variant.v.loader]\nprefetch_factor = 9\n");
+    write(
+        "child.toml",
+        "extends = [\"grand.toml\", \"other.toml\"]\npipeline.processor = \"ids\"\nloader.batch_size = 8\nmeasure.repeats = 1\n\
+         data.seed = 3\nmodel.layers = 3\nmodel.heads = 2\nloader.workers = 3\n[variant.v]\nmodel.layers = 4\n\
+         loader.workers = 4\n[sweep.grid]\nmodel.heads = [8]\n",
+    );
+    let one = |set: &[&str]| trials_of(&path, set).unwrap()[0].settings.clone();
+    let s = one(&[]);
+    assert_eq!((s.loader.seed, s.model.seed, s.data.seed), (1, 2, 3), "extends in order, then the file");
+    assert_eq!((s.model.layers, s.model.heads), (4, 8), "variant, then sweep");
+    assert_eq!((s.loader.prefetch_factor, s.loader.workers), (9, 4), "variants are merged over files");
+    assert_eq!(s.launch.ranks, 1, "default");
+    assert_eq!(one(&["loader.workers=7"]).loader.workers, 7, "--set wins over the variant");
+    let both = ["variant.v.loader.workers=9", "loader.workers=7"];
+    assert_eq!(one(&both).loader.workers, 9, "--set variant wins over --set");
+    assert_eq!(one(&["loader.workers=1", "loader.workers=2"]).loader.workers, 2, "the last --set wins");
+    assert_eq!(one(&["sweep.grid.model.heads=[4]"]).model.heads, 4);
+    let refused = trials_of(&path, &["model.heads=4"]).unwrap_err();
+    assert_eq!(refused, ["`--set` gives `model.heads` one value, but the sweep varies it"]);
+}
+
+#[test]
+fn set_takes_toml_and_bare_words() {
+    let one = |set: &str| trials(SMALL, &[set]).unwrap()[0].settings.clone();
+    assert_eq!(one("train.mode=training").train.mode.name(), "train");
+    assert_eq!(one("train.mode = \"model_profiling\"").train.mode.name(), "forward_backward");
+    assert_eq!(one("train.learning_rate=1e-3").train.learning_rate, 1e-3);
+    assert_eq!(one("pipeline.edge_types=[\"physical\"]").pipeline.edge_types, ["physical"]);
+    assert_eq!(one("slurm.partition=").slurm.partition, "");
+    assert_eq!(one("experiment.title=a = b").experiment.title, "a = b");
+}
+
+#[test]
+fn edge_types_come_from_the_recipe() {
+    let s = trials(SMALL, &[]).unwrap()[0].settings.clone();
+    assert_eq!(s.pipeline.edge_types.len(), 9);
+    assert_eq!(s.pipeline.edge_types[0], "physical");
+    assert_eq!(s.model.edge_types.len(), 6);
+    let s = trials(SMALL, &["pipeline.edge_types=[\"string12_0_fusion\", \"physical\"]"]).unwrap()[0].settings.clone();
+    assert_eq!(s.model.edge_types, ["string12_0_fusion"]);
+}
+
+#[test]
+fn repeats_go_round_all_variants() {
+    let text = "loader.batch_size = 8\n[variant.z]\npipeline.processor = \"ids\"\nmeasure.repeats = 1\n\
+                [variant.a]\npipeline.processor = \"ids\"\nmeasure.repeats = 2\n";
+    let order: Vec<_> = trials(text, &[]).unwrap().iter().map(|t| (t.variant.clone(), t.repeat)).collect();
+    assert_eq!(order, [("z".into(), 1), ("a".into(), 1), ("a".into(), 2)], "as in the file, repeat by repeat");
+}
+
+#[test]
+fn ids_depend_on_what_is_run_alone() {
+    let id = |text: &str, set: &[&str]| trials(text, set).unwrap()[0].id.clone();
+    let first = id(SMALL, &[]);
+    assert_eq!(first, PINNED);
+    let same = "# a comment\nmeasure.repeats = 4\nexperiment.title = \"Other\"\nslurm.partition = \"gpu\"\n\
+                [loader]\nworkers = 0\nbatch_size = 0x1c\n[pipeline]\nprocessor = \"ids\"\n\
+                [variant.default]\n[variant.other]\nloader.workers = 4\n";
+    assert_eq!(id(same, &[]), first);
+    assert_ne!(id(SMALL, &["loader.workers=1"]), first);
+    assert_ne!(id(SMALL, &["data.seed=1"]), first);
+    let all = trials(same, &["measure.repeats=2"]).unwrap();
+    let mut ids: Vec<&str> = all.iter().map(|t| t.id.as_str()).collect();
+    assert!(ids.iter().all(|id| id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')));
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 4);
+}
+
+/// Changing it cuts the ledgers of users off from their next jobs.
+const PINNED: &str = "default-r1-b8170434";
+
+#[test]
+fn the_key_table_and_the_settings_have_the_same_keys() {
+    let settings = serde_json::to_value(&trials(SMALL, &[]).unwrap()[0].settings).unwrap();
+    let mut typed = Vec::new();
+    for (section, keys) in settings.as_object().unwrap() {
+        typed.extend(keys.as_object().unwrap().keys().map(|key| format!("{section}.{key}")));
+    }
+    let mut table: Vec<String> = keys::KEYS.iter().map(|spec| spec.key.to_owned()).collect();
+    typed.sort();
+    table.sort();
+    assert_eq!(table, typed);
+    for spec in keys::KEYS {
+        assert!(keys::SECTIONS.contains(&spec.section()), "{}", spec.key);
+    }
+}
+
+#[test]
+fn every_choice_makes_settings() {
+    for spec in keys::KEYS {
+        if let conf::Kind::Choice { words, aliases } = spec.kind {
+            for word in words.iter().chain(aliases.iter().map(|(alias, _)| alias)) {
+                assert!(trials(SMALL, &[&format!("{}={word}", spec.key)]).is_ok(), "{} = {word}", spec.key);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_current() {
+    let path = root().join("docs/config.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let start = text.find("<!-- keys:").unwrap();
+    let start = start + text[start..].find('\n').unwrap() + 1;
+    let end = text.find("<!-- /keys -->").unwrap();
+    let current = format!("{}\n{}\n\n{}", &text[..start], conf::reference(), &text[end..]);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &current).unwrap();
+    } else {
+        assert!(current == text, "docs/config.md is not current: UPDATE_DOCS=1 cargo test --release --test conf");
+    }
+}
