@@ -1,11 +1,67 @@
-use crate::exit::Failure;
+use std::io::IsTerminal;
+
+use super::{out, say};
+use crate::exit::{Exit, Failure};
+use crate::ledger::Ledger;
 use crate::project::Project;
+use crate::report::compare::{Comparison, Format, rows_of};
 
-/// Arguments of the verb.
+/// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Jobs: a number, 428/430 for two published together, published:392 for the published one of two
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<String>,
+    /// The job that ratios refer to [default: the first]
+    #[arg(long, value_name = "JOB")]
+    baseline: Option<String>,
+    /// Form of the output [default: table on a terminal, else markdown]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
 
-/// Run the verb.
-pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Put jobs side by side on stdout.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let ledger = Ledger::open(project)?;
+    ledger.notes().iter().for_each(|note| say(format!("note: {note}")));
+    let mut names: Vec<&str> = Vec::new();
+    for name in args.jobs.iter().map(String::as_str) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let baseline = match args.baseline.as_deref() {
+        None => 0,
+        Some(name) => names.iter().position(|n| *n == name).unwrap_or_else(|| {
+            names.insert(0, name);
+            0
+        }),
+    };
+    let mut jobs = Vec::new();
+    for name in names {
+        let found = ledger.find(name)?;
+        if let Some(note) = found.note {
+            say(format!("note: {note}"));
+        }
+        jobs.push(rows_of(&found.job));
+    }
+    let comparison = Comparison::new(&jobs, baseline)?;
+    let form = match args.format {
+        _ if args.json => Format::Json,
+        Some(form) => form,
+        None if std::io::stdout().is_terminal() => Format::Table,
+        None => Format::Markdown,
+    };
+    out(comparison.render(form)?);
+    if form == Format::Csv {
+        comparison.remarks().iter().for_each(|remark| say(format!("note: {remark}")));
+    }
+    match comparison.incomplete() {
+        0 => Ok(()),
+        1 => Err(Failure::new(Exit::Incomplete, "1 trial did not complete, so the results are incomplete")),
+        n => Err(Failure::new(Exit::Incomplete, format!("{n} trials did not complete, so the results are incomplete"))),
+    }
 }

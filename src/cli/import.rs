@@ -1,11 +1,30 @@
+use std::path::PathBuf;
+
+use super::{out, say};
 use crate::exit::Failure;
+use crate::ledger;
 use crate::project::Project;
 
-/// Arguments of the verb.
+/// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// TOML file of published results (docs/ledger.md describes the form)
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replace a file of the same name with other content
+    #[arg(long)]
+    force: bool,
+}
 
-/// Run the verb.
-pub fn run(_project: &Project, _args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Take published results into the project; prints the path of the copy.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let imported = ledger::import(project, &args.file, args.force)?;
+    let verb = if imported.changed { "took" } else { "unchanged:" };
+    for row in &imported.file.rows {
+        let (low, high) = row.it_per_s;
+        let speed = crate::report::format::range(low, high);
+        say(format!("{verb} job {} {} {}: {speed} it/s, imported", row.job_name(), row.config, row.method));
+    }
+    out(imported.path.display());
+    Ok(())
 }

@@ -1,1 +1,15 @@
 //! The ledger, read back: measured jobs and published ones.
+//!
+//! Invariant: reading never writes, and a figure keeps its origin. What was published by others stays marked as such.
+
+mod import;
+mod measured;
+mod open;
+mod published;
+mod settings;
+
+pub use import::{Imported, import};
+pub use measured::{MeasuredJob, Run, RunState};
+pub use open::{Found, Job, Ledger};
+pub use published::{PublishedFile, PublishedRow, Source};
+pub use settings::{flatten, run_settings};

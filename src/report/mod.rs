@@ -1,1 +1,18 @@
 //! Notes and comparison tables.
+//!
+//! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and
+//! busy time are never added up.
+
+pub mod compare;
+pub mod figures;
+pub mod format;
+mod frontmatter;
+mod note;
+mod sections;
+mod table;
+mod warnings;
+
+pub use frontmatter::Frontmatter;
+pub use note::{note_path, write_note};
+pub use table::Table;
+pub use warnings::warnings;

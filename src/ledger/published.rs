@@ -1,0 +1,334 @@
+//! The form of published results: a TOML file with one `[[result]]` per row of a published table.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use crate::exit::{Exit, Failure};
+
+/// Version of the form.
+const SCHEMA: u32 = 1;
+
+/// Where a published figure comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Title of the note or paper.
+    pub title: String,
+    /// Where it is: repository, note id, address.
+    pub from: String,
+    /// When it was published, `YYYY-MM-DD`.
+    pub date: String,
+}
+
+/// One published row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedRow {
+    /// Job numbers; several where the source gives one figure for them together.
+    pub jobs: Vec<u64>,
+    /// Name of the config.
+    pub config: String,
+    /// Folder of the study in experiments/.
+    pub study: String,
+    /// Name of the row within its job; empty where the job has one.
+    pub variant: String,
+    /// What the source calls it.
+    pub method: String,
+    /// What a step did: data, forward, forward_backward, train.
+    pub mode: String,
+    /// Lowest and highest published rate, iterations per second; equal where one was given.
+    pub it_per_s: (f64, f64),
+    /// How the source made the rate.
+    pub estimator: String,
+    /// Processes.
+    pub ranks: u64,
+    /// Samples per rank and iteration.
+    pub batch_size: u64,
+    /// Loader processes per rank.
+    pub workers: Option<u64>,
+    /// Size of the data set on disk, 10^9 bytes.
+    pub storage_gb: Option<f64>,
+    /// Folder of the data set, as the source names it.
+    pub data_dir: Option<String>,
+    /// True if a profiler ran along.
+    pub profiler: bool,
+    /// Everything else that is known, by the keys of a config where such a key exists.
+    pub settings: BTreeMap<String, String>,
+    /// What is known to be wrong or open.
+    pub notes: Vec<String>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl PublishedRow {
+    /// The job as tables name it: `392`, `428/430`.
+    pub fn job_name(&self) -> String {
+        self.jobs.iter().map(u64::to_string).collect::<Vec<_>>().join("/")
+    }
+
+    /// Samples per iteration over all ranks.
+    pub fn global_batch(&self) -> u64 {
+        self.ranks * self.batch_size
+    }
+
+    /// True if both say the same, wherever they lie.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+/// A file of published results.
+#[derive(Clone, Debug)]
+pub struct PublishedFile {
+    /// Its rows, in order.
+    pub rows: Vec<PublishedRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    schema: Spanned<u32>,
+    study: String,
+    source: Source,
+    result: Vec<RawRow>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore<T> {
+    One(T),
+    More(Vec<T>),
+}
+
+impl<T> OneOrMore<T> {
+    fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(value) => vec![value],
+            Self::More(values) => values,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawMode {
+    Data,
+    Forward,
+    ForwardBackward,
+    Train,
+}
+
+impl RawMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Forward => "forward",
+            Self::ForwardBackward => "forward_backward",
+            Self::Train => "train",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    job: Spanned<OneOrMore<u64>>,
+    config: String,
+    #[serde(default)]
+    variant: String,
+    method: String,
+    mode: RawMode,
+    it_per_s: Spanned<OneOrMore<f64>>,
+    estimator: String,
+    ranks: Spanned<u64>,
+    batch_size: Spanned<u64>,
+    workers: Option<u64>,
+    pin_memory: Option<bool>,
+    prefetch_factor: Option<u64>,
+    samples: Option<u64>,
+    cpus: Option<u64>,
+    allocator: Option<String>,
+    device: Option<String>,
+    model: Option<String>,
+    epochs: Option<u64>,
+    #[serde(default)]
+    profiler: bool,
+    storage_gb: Option<Spanned<f64>>,
+    data_dir: Option<String>,
+    #[serde(default)]
+    other: BTreeMap<String, toml::Value>,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+impl PublishedFile {
+    /// Read and check a file.
+    ///
+    /// # Errors
+    /// Exit 3, with file, line and reason of every mistake.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(Exit::Config, format!("cannot read {}: {e}", path.display())))?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
+        let place = Place { text, path: path.to_owned() };
+        let raw: RawFile = toml::from_str(text).map_err(|e| {
+            let at = e.span().map_or_else(|| path.display().to_string(), |span| place.at(span));
+            Failure::new(Exit::Config, format!("{at}: {}", e.message()))
+        })?;
+        let mut mistakes = Vec::new();
+        if *raw.schema.get_ref() != SCHEMA {
+            let found = raw.schema.get_ref();
+            mistakes.push(format!("{}: schema {found}; this expctl reads {SCHEMA}", place.at(raw.schema.span())));
+        }
+        let mut rows: Vec<PublishedRow> = Vec::new();
+        for row in raw.result {
+            let line = row.job.span();
+            let row = row.check(&place, &raw.study, &raw.source, &mut mistakes);
+            if rows.iter().any(|r| r.jobs == row.jobs && r.config == row.config && r.variant == row.variant) {
+                let reason = "this job, config and variant stand in the file already";
+                mistakes.push(format!("{}: {reason}", place.at(line)));
+            }
+            rows.push(row);
+        }
+        if mistakes.is_empty() {
+            Ok(Self { rows })
+        } else {
+            Err(Failure::new(Exit::Config, mistakes.join("\n       ")))
+        }
+    }
+}
+
+/// Turns byte offsets into `file:line:column`.
+struct Place<'a> {
+    text: &'a str,
+    path: PathBuf,
+}
+
+impl Place<'_> {
+    fn at(&self, span: Range<usize>) -> String {
+        let before = &self.text[..span.start.min(self.text.len())];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        format!("{}:{line}:{column}", self.path.display())
+    }
+}
+
+impl RawRow {
+    fn check(self, place: &Place<'_>, study: &str, source: &Source, mistakes: &mut Vec<String>) -> PublishedRow {
+        let mut wrong = |span: Range<usize>, reason: &str| mistakes.push(format!("{}: {reason}", place.at(span)));
+        let span = self.job.span();
+        let jobs = self.job.into_inner().into_vec();
+        if jobs.is_empty() || jobs.contains(&0) {
+            wrong(span, "job numbers start at 1");
+        }
+        let span = self.it_per_s.span();
+        let rates = self.it_per_s.into_inner().into_vec();
+        if rates.iter().any(|r| !r.is_finite() || *r <= 0.0) {
+            wrong(span.clone(), "it_per_s must be above 0");
+        }
+        let it_per_s = match rates[..] {
+            [one] => (one, one),
+            [low, high] if low <= high => (low, high),
+            _ => {
+                wrong(span, "it_per_s is one number, or [lowest, highest]");
+                (0.0, 0.0)
+            }
+        };
+        for (name, value) in [("ranks", &self.ranks), ("batch_size", &self.batch_size)] {
+            if *value.get_ref() == 0 {
+                wrong(value.span(), &format!("{name} must be at least 1"));
+            }
+        }
+        if let Some(storage) = &self.storage_gb
+            && !(*storage.get_ref() > 0.0 && storage.get_ref().is_finite())
+        {
+            wrong(storage.span(), "storage_gb must be above 0");
+        }
+        let mut settings = BTreeMap::new();
+        let mut set = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                settings.insert(key.to_owned(), value);
+            }
+        };
+        let (ranks, batch_size) = (self.ranks.into_inner(), self.batch_size.into_inner());
+        // Measured rows name their data set after the study, too.
+        set("data.set", Some(study.to_owned()));
+        set("loader.batch_size", Some(batch_size.to_string()));
+        set("launch.ranks", Some(ranks.to_string()));
+        set("loader.workers", self.workers.map(|v| v.to_string()));
+        set("loader.pin_memory", self.pin_memory.map(|v| v.to_string()));
+        set("loader.prefetch_factor", self.prefetch_factor.map(|v| v.to_string()));
+        set("data.samples", self.samples.map(|v| v.to_string()));
+        set("cpus", self.cpus.map(|v| v.to_string()));
+        set("allocator", self.allocator);
+        set("device", self.device);
+        set("model", self.model);
+        set("epochs", self.epochs.map(|v| v.to_string()));
+        for (key, value) in &self.other {
+            set(key, Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+        }
+        PublishedRow {
+            jobs,
+            config: self.config,
+            study: study.to_owned(),
+            variant: self.variant,
+            method: self.method,
+            mode: self.mode.name().to_owned(),
+            it_per_s,
+            estimator: self.estimator,
+            ranks,
+            batch_size,
+            workers: self.workers,
+            storage_gb: self.storage_gb.map(Spanned::into_inner),
+            data_dir: self.data_dir,
+            profiler: self.profiler,
+            settings,
+            notes: self.notes,
+            source: source.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "schema = 1\nstudy = \"s\"\nsource = { title = \"t\", from = \"f\", date = \"2025-01-01\" }\n";
+
+    fn mistake(rows: &str) -> String {
+        let failure = PublishedFile::parse(&format!("{HEAD}{rows}"), Path::new("p.toml")).unwrap_err();
+        assert_eq!(failure.exit, Exit::Config);
+        failure.message
+    }
+
+    fn row(job: &str, rate: &str, more: &str) -> String {
+        format!(
+            "[[result]]\njob = {job}\nconfig = \"c\"\nmethod = \"m\"\nmode = \"data\"\nit_per_s = {rate}\nestimator = \"e\"\n\
+             ranks = 4\nbatch_size = 28\n{more}\n"
+        )
+    }
+
+    #[test]
+    fn a_row_is_read() {
+        let text = format!("{HEAD}{}", row("[428, 430]", "[0.26, 0.38]", "workers = 4\nother = { buffer = 224 }"));
+        let file = PublishedFile::parse(&text, Path::new("p.toml")).unwrap();
+        let row = &file.rows[0];
+        assert_eq!((row.job_name().as_str(), row.it_per_s, row.global_batch()), ("428/430", (0.26, 0.38), 112));
+        assert_eq!((row.settings["buffer"].as_str(), row.settings["loader.workers"].as_str()), ("224", "4"));
+    }
+
+    #[test]
+    fn every_mistake_names_its_line() {
+        assert!(mistake(&row("1", "-1.0", "")).contains("p.toml:9:12: it_per_s must be above 0"));
+        assert!(mistake(&row("1", "[2.0, 1.0]", "")).contains("p.toml:9:12: it_per_s is one number, or"));
+        assert!(mistake(&row("1", "1.0", "wrokers = 4")).contains("p.toml:13:1: unknown field `wrokers`"));
+        assert!(mistake(&row("0", "1.0", "storage_gb = 0.0")).matches("p.toml:").count() == 2);
+        assert!(mistake(&format!("{}{}", row("1", "1.0", ""), row("1", "2.0", ""))).contains("p.toml:15:7: this job"));
+    }
+}

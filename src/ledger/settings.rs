@@ -1,0 +1,71 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use expctl_record::Settings;
+use serde_json::Value;
+
+use super::{MeasuredJob, Run};
+
+/// Settings as text by dotted key, without `experiment.*`, which only says what the note is about.
+pub fn flatten(settings: &Settings) -> BTreeMap<String, String> {
+    let mut flat = BTreeMap::new();
+    if let Ok(value) = serde_json::to_value(settings) {
+        walk("", &value, &mut flat);
+    }
+    // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
+    flat.retain(|key, _| !key.starts_with("experiment.") && key != "slurm.throttle" && key != "slurm.time_min");
+    flat
+}
+
+fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                walk(&key, value, flat);
+            }
+        }
+        other => {
+            flat.insert(prefix.to_owned(), text(other));
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(s) => s.clone(),
+        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
+///
+/// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values
+/// are named.
+pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
+    let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
+    flat.remove("pipeline.processor");
+    flat.remove("measure.repeats");
+    let record = &job.record;
+    flat.insert("backend".into(), record.backend.clone());
+    flat.insert("expctl".into(), record.expctl_version.clone());
+    flat.insert("commit".into(), record.commit.clone().unwrap_or_else(|| "none".into()));
+    let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for environment in runs.iter().filter_map(|r| r.environment.as_ref()) {
+        let mut add = |key, value: String| {
+            found.entry(key).or_default().insert(value);
+        };
+        add("device", environment.device.clone());
+        add("libtorch", environment.libtorch_version.clone());
+        add("worker", environment.worker_version.clone());
+        for rank in &environment.ranks {
+            add("node", rank.host.clone());
+            add("cpu", rank.cpu.clone());
+            add("cpus", rank.cpus.to_string());
+        }
+    }
+    for (key, values) in found {
+        flat.insert(key.to_owned(), values.into_iter().collect::<Vec<_>>().join(" "));
+    }
+    flat
+}

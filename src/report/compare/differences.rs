@@ -1,0 +1,55 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::Row;
+
+/// A setting that is not the same in all rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The setting, as a reader calls it.
+    pub setting: String,
+    /// Its value in each row, in order; `?` where it is not known.
+    pub values: Vec<String>,
+}
+
+impl Difference {
+    /// `workers 4/6/12`.
+    pub fn words(&self) -> String {
+        let separator = if self.values.iter().any(|v| v.contains([' ', '/'])) { " / " } else { "/" };
+        format!("{} {}", self.setting, self.values.join(separator))
+    }
+}
+
+/// What readers ask for first; the rest follows by name.
+const FIRST: [(&str, &str); 10] = [
+    ("launch.ranks", "ranks"),
+    ("loader.batch_size", "batch_size"),
+    ("data.samples", "samples"),
+    ("device", "device"),
+    ("loader.workers", "workers"),
+    ("loader.pin_memory", "pin_memory"),
+    ("cpus", "CPUs"),
+    ("allocator", "allocator"),
+    ("model", "model"),
+    ("loader.prefetch_factor", "prefetch_factor"),
+];
+
+/// Settings in which rows differ besides the method. One that no two rows know is no difference.
+pub fn differences(rows: &[&Row]) -> Vec<Difference> {
+    let keys: BTreeSet<&str> = rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)).collect();
+    let names: BTreeMap<&str, &str> = FIRST.into_iter().collect();
+    let first = FIRST.iter().map(|(key, _)| *key).filter(|key| keys.contains(key));
+    let rest = keys.iter().copied().filter(|key| !names.contains_key(key));
+    first
+        .chain(rest)
+        .filter_map(|key| {
+            let found: Vec<Option<&String>> = rows.iter().map(|r| r.settings.get(key)).collect();
+            let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
+            (distinct.len() > 1).then(|| Difference {
+                setting: names.get(key).copied().unwrap_or(key).to_owned(),
+                values: found.iter().map(|v| v.map_or_else(|| "?".to_owned(), Clone::clone)).collect(),
+            })
+        })
+        .collect()
+}

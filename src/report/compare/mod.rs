@@ -1,0 +1,11 @@
+//! Jobs side by side: rows, groups of rows that may be compared, and what may be said of them.
+
+mod comparison;
+mod differences;
+mod render;
+mod row;
+
+pub use comparison::{Comparison, Group, Line};
+pub use differences::{Difference, differences};
+pub use render::Format;
+pub use row::{Class, Row, rows_of};

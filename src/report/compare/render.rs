@@ -1,0 +1,172 @@
+use serde_json::json;
+
+use super::comparison::group_name;
+use super::{Comparison, Group, Line};
+use crate::exit::Failure;
+use crate::report::Table;
+use crate::report::format::{self, MISSING};
+use crate::stats::Ratio;
+
+/// Form of a comparison on stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Pipe table for a note
+    Markdown,
+    /// Boxed table for a terminal
+    Table,
+    /// One line per row, raw values
+    Csv,
+    /// Everything, raw values
+    Json,
+}
+
+/// Columns of the published table, and two that say how far to trust it.
+const HEADER: [&str; 11] = [
+    "Job ID",
+    "Config",
+    "Method",
+    "Speed (it/s)",
+    "samples/s",
+    "Storage",
+    "Batch Size",
+    "Workers",
+    "Data Dir",
+    "Figures",
+    "n",
+];
+
+/// A ratio with its interval, where there is one.
+pub(super) fn ratio_words(ratio: &Ratio) -> String {
+    let value = format::ratio(ratio.value);
+    match ratio.interval {
+        Some(i) => format!("{value} [{}]", format::interval(i.low, i.high)),
+        None => value,
+    }
+}
+
+impl Comparison {
+    /// The comparison as text, without a line end at its end.
+    pub fn render(&self, form: Format) -> Result<String, Failure> {
+        match form {
+            Format::Markdown => Ok(self.text(Table::markdown)),
+            Format::Table => Ok(self.text(Table::terminal)),
+            Format::Csv => Ok(self.csv()),
+            Format::Json => {
+                let all = json!({ "schema": 1, "groups": self.groups, "remarks": self.remarks() });
+                serde_json::to_string_pretty(&all).map_err(Failure::internal)
+            }
+        }
+    }
+
+    fn text(&self, render: impl Fn(&Table) -> String) -> String {
+        let mut parts = Vec::new();
+        for group in &self.groups {
+            let mut table = Table::new(HEADER);
+            for line in &group.lines {
+                let cells = cells(line, group);
+                if line.baseline { table.bold_row(cells) } else { table.row(cells) }
+            }
+            if self.groups.len() > 1 {
+                parts.push(format!("Steps: {}", group_name(group)));
+            }
+            parts.push(render(&table));
+        }
+        parts.push(self.remarks().iter().map(|r| format!("- {r}")).collect::<Vec<_>>().join("\n"));
+        parts.join("\n\n")
+    }
+
+    fn csv(&self) -> String {
+        let mut table = Table::new([
+            "job",
+            "config",
+            "variant",
+            "method",
+            "mode",
+            "profiler",
+            "baseline",
+            "class",
+            "n",
+            "it_per_s",
+            "it_per_s_low",
+            "it_per_s_high",
+            "samples_per_s",
+            "ratio_it_per_s",
+            "ratio_samples_per_s",
+            "ratio_samples_low",
+            "ratio_samples_high",
+            "verdict",
+            "storage_bytes",
+            "batch_size",
+            "ranks",
+            "workers",
+            "data_dir",
+            "incomplete",
+        ]);
+        let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
+        for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
+            let row = &line.row;
+            let interval = line.ratio_samples_per_s.and_then(|r| r.interval);
+            table.row([
+                row.job.clone(),
+                row.config.clone(),
+                row.label.clone(),
+                row.method.clone(),
+                group.mode.clone(),
+                row.profiler.to_string(),
+                line.baseline.to_string(),
+                row.class.name().to_owned(),
+                row.n().to_string(),
+                number(row.median_it_per_s()),
+                number(row.range.map(|r| r.0)),
+                number(row.range.map(|r| r.1)),
+                number(row.median_samples_per_s()),
+                number(line.ratio_it_per_s.map(|r| r.value)),
+                number(line.ratio_samples_per_s.map(|r| r.value)),
+                number(interval.map(|i| i.low)),
+                number(interval.map(|i| i.high)),
+                line.verdict.map(|v| v.words().to_owned()).unwrap_or_default(),
+                number(row.storage_bytes),
+                row.batch_size.to_string(),
+                row.ranks.to_string(),
+                row.workers.map(|w| w.to_string()).unwrap_or_default(),
+                row.data_dir.clone().unwrap_or_default(),
+                row.incomplete.to_string(),
+            ]);
+        }
+        table.csv()
+    }
+}
+
+fn cells(line: &Line, group: &Group) -> Vec<String> {
+    let row = &line.row;
+    let missing = || MISSING.to_owned();
+    let with = |value: String, ratio: Option<String>| match ratio {
+        Some(ratio) => format!("{value} ({ratio})"),
+        None => value,
+    };
+    let scaled = |(low, high): (f64, f64)| {
+        let batch = row.global_batch() as f64;
+        format::range(low * batch, high * batch)
+    };
+    let speed = row.median_it_per_s().map(format::rate).or(row.range.map(|(low, high)| format::range(low, high)));
+    let samples = row.median_samples_per_s().map(format::rate).or(row.range.map(scaled));
+    // With equal batches both ratios are the same, and once is enough.
+    let per_sample = line.ratio_samples_per_s.filter(|_| group.mixed_batches());
+    let n = if row.range.is_some() { row.job.split('/').count() } else { row.n() };
+    vec![
+        row.job.clone(),
+        row.config.clone(),
+        row.method.clone(),
+        with(speed.unwrap_or_else(missing), line.ratio_it_per_s.as_ref().map(ratio_words)),
+        with(samples.unwrap_or_else(missing), per_sample.as_ref().map(ratio_words)),
+        row.storage_bytes.map_or_else(missing, |s| {
+            let changed = line.ratio_storage.filter(|r| (r - 1.0).abs() > 0.005);
+            with(format::bytes(s), changed.map(format::size_ratio))
+        }),
+        row.batch_size.to_string(),
+        row.workers.map_or_else(missing, |w| w.to_string()),
+        row.data_dir.clone().unwrap_or_else(missing),
+        row.class.name().to_owned(),
+        n.to_string(),
+    ]
+}

@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, run_settings};
+use crate::report::figures::all_rates;
+use crate::stats::median;
+
+/// Where the figures of a row come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Timed by this project.
+    Measured,
+    /// Published by others.
+    Imported,
+}
+
+impl Class {
+    /// The word used in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Imported => "imported",
+        }
+    }
+}
+
+/// One row of a comparison: a variant of a job, at one point of a sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Job number, or several published together.
+    pub job: String,
+    /// Name of the config.
+    pub config: String,
+    /// Variant, with its swept settings; empty for the only row of a published job.
+    pub label: String,
+    /// What the source or config calls it, with its swept settings.
+    pub method: String,
+    /// Where the figures come from.
+    pub class: Class,
+    /// What a step does.
+    pub mode: String,
+    /// True if a profiler ran along.
+    pub profiler: bool,
+    /// True for the row that its job's config names as baseline.
+    pub is_job_baseline: bool,
+    /// Iterations per second, one value per run.
+    pub it_per_s: Vec<f64>,
+    /// Samples per second over all ranks, one value per run.
+    pub samples_per_s: Vec<f64>,
+    /// Lowest and highest it/s, where the source gives only these.
+    pub range: Option<(f64, f64)>,
+    /// Size of the data set on disk, bytes.
+    pub storage_bytes: Option<f64>,
+    /// Samples per rank and iteration.
+    pub batch_size: u64,
+    /// Processes.
+    pub ranks: u64,
+    /// Loader workers per rank.
+    pub workers: Option<u64>,
+    /// Folder of the data set.
+    pub data_dir: Option<String>,
+    /// All that may explain a difference besides the method.
+    pub settings: BTreeMap<String, String>,
+    /// What is known to be wrong or missing.
+    pub notes: Vec<String>,
+    /// How the rate was made.
+    pub estimator: String,
+    /// Trials that did not complete.
+    pub incomplete: usize,
+}
+
+impl Row {
+    /// Number of runs behind the figures.
+    pub fn n(&self) -> usize {
+        self.it_per_s.len()
+    }
+
+    /// Samples per iteration over all ranks.
+    pub fn global_batch(&self) -> u64 {
+        self.batch_size * self.ranks
+    }
+
+    /// Median it/s over the runs.
+    pub fn median_it_per_s(&self) -> Option<f64> {
+        median(&self.it_per_s)
+    }
+
+    /// Median samples/s over the runs.
+    pub fn median_samples_per_s(&self) -> Option<f64> {
+        median(&self.samples_per_s)
+    }
+
+    /// How the row is called in a sentence: `525 086a DANGO`.
+    pub fn name(&self) -> String {
+        format!("{} {} {}", self.job, self.config, self.method)
+    }
+}
+
+/// The rows of a job.
+pub fn rows_of(job: &Job) -> Vec<Row> {
+    match job {
+        Job::Published(rows) => rows.iter().map(published).collect(),
+        Job::Measured(job) => job.by_label().into_iter().map(|(label, runs)| measured(job, label, &runs)).collect(),
+    }
+}
+
+fn published(row: &PublishedRow) -> Row {
+    let (low, high) = row.it_per_s;
+    // A range has no middle that anyone published: it is shown, and enters no ratio.
+    let rates = if low == high { vec![low] } else { Vec::new() };
+    Row {
+        job: row.job_name(),
+        config: row.config.clone(),
+        label: row.variant.clone(),
+        method: row.method.clone(),
+        class: Class::Imported,
+        mode: row.mode.clone(),
+        profiler: row.profiler,
+        is_job_baseline: false,
+        samples_per_s: rates.iter().map(|r| r * row.global_batch() as f64).collect(),
+        it_per_s: rates,
+        range: (low != high).then_some((low, high)),
+        storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
+        batch_size: row.batch_size,
+        ranks: row.ranks,
+        workers: row.workers,
+        data_dir: row.data_dir.clone(),
+        settings: row.settings.clone(),
+        notes: row.notes.clone(),
+        estimator: row.estimator.clone(),
+        incomplete: 0,
+    }
+}
+
+fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
+    let trial = &runs[0].trial;
+    let settings = &trial.settings;
+    let rates = all_rates(runs);
+    let method = match label.strip_prefix(&trial.variant).map(str::trim) {
+        Some(point) if !point.is_empty() => format!("{} {point}", trial.method),
+        _ => trial.method.clone(),
+    };
+    let mut notes = Vec::new();
+    for run in runs.iter().filter(|r| !r.completed()) {
+        notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.name()));
+    }
+    for run in runs.iter().filter(|r| r.attempts > 1) {
+        notes.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
+    }
+    Row {
+        job: job.record.job.to_string(),
+        config: job.record.config.clone(),
+        is_job_baseline: job.record.baseline.as_deref() == Some(trial.variant.as_str()),
+        label,
+        method,
+        class: Class::Measured,
+        mode: settings.train.mode.name().to_owned(),
+        profiler: false,
+        it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
+        samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
+        range: None,
+        storage_bytes: size_on_disk(&trial.data_dir),
+        batch_size: settings.loader.batch_size,
+        ranks: u64::from(settings.launch.ranks),
+        workers: Some(u64::from(settings.loader.workers)),
+        data_dir: trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()),
+        settings: run_settings(job, runs),
+        notes,
+        estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
+        incomplete: runs.iter().filter(|r| !r.completed()).count(),
+    }
+}
+
+/// Bytes that a folder takes on disk now; none if it is not there. LMDB files have holes, so lengths would not do.
+fn size_on_disk(folder: &Path) -> Option<f64> {
+    let mut total = 0.0;
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        total += if meta.is_dir() { size_on_disk(&entry.path()).unwrap_or(0.0) } else { meta.blocks() as f64 * 512.0 };
+    }
+    Some(total)
+}

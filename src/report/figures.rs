@@ -1,0 +1,157 @@
+//! Figures of completed runs, from measured steps only.
+
+use expctl_record::{PerStage, Stage, StepRecord};
+
+use crate::ledger::Run;
+use crate::stats::{median, quantile};
+
+/// Rates of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Iterations per second of the slowest rank: a step of all ranks ends when the last one ends.
+    pub it_per_s: f64,
+    /// Samples per second, summed over the ranks.
+    pub samples_per_s: f64,
+}
+
+/// Measured steps of a rank.
+pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
+    steps.iter().filter(|s| s.measured)
+}
+
+/// Measured steps over their summed wall time, and samples over it; none without measured steps.
+pub fn rank_rates(steps: &[StepRecord]) -> Option<Rates> {
+    let (mut n, mut wall, mut samples) = (0u64, 0u64, 0u64);
+    for step in measured(steps) {
+        n += 1;
+        wall += step.wall_ns;
+        samples += step.samples;
+    }
+    let seconds = wall as f64 / 1e9;
+    (wall > 0).then(|| Rates { it_per_s: n as f64 / seconds, samples_per_s: samples as f64 / seconds })
+}
+
+/// Rates of a run; none if it did not complete or a rank has no measured step.
+pub fn run_rates(run: &Run) -> Option<Rates> {
+    if !run.completed() || run.ranks.is_empty() {
+        return None;
+    }
+    let ranks: Vec<Rates> = run.ranks.iter().map(|steps| rank_rates(steps)).collect::<Option<_>>()?;
+    Some(Rates {
+        it_per_s: ranks.iter().map(|r| r.it_per_s).fold(f64::INFINITY, f64::min),
+        samples_per_s: ranks.iter().map(|r| r.samples_per_s).sum(),
+    })
+}
+
+/// Rates of all runs that have any.
+pub fn all_rates(runs: &[&Run]) -> Vec<Rates> {
+    runs.iter().filter_map(|run| run_rates(run)).collect()
+}
+
+/// Median and 5th and 95th percentile of a set of step times, ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTimes {
+    /// Median.
+    pub median: f64,
+    /// 5th percentile.
+    pub p5: f64,
+    /// 95th percentile.
+    pub p95: f64,
+}
+
+/// Step times over all given steps; none of no steps.
+pub fn step_times<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<StepTimes> {
+    let walls: Vec<f64> = steps.map(|s| s.wall_ns as f64).collect();
+    Some(StepTimes { median: median(&walls)?, p5: quantile(&walls, 0.05)?, p95: quantile(&walls, 0.95)? })
+}
+
+/// All measured steps of the completed runs among `runs`, of all ranks.
+pub fn completed_steps<'a>(runs: &'a [&'a Run]) -> impl Iterator<Item = &'a StepRecord> {
+    runs.iter().filter(|r| r.completed()).flat_map(|r| r.ranks.iter()).flat_map(|steps| measured(steps))
+}
+
+/// Where the mean step of a variant goes, ns per step and rank.
+///
+/// Invariant: the exposed times and `unattributed` add up to `wall`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Breakdown {
+    /// Number of steps that were averaged.
+    pub steps: u64,
+    /// Wall time.
+    pub wall: f64,
+    /// What the step waited for each stage; none for a stage that did not happen.
+    pub exposed: Vec<(Stage, Option<f64>)>,
+    /// What was worked on each stage, summed over the threads of the rank.
+    pub busy: Vec<(Stage, Option<f64>)>,
+    /// Wall time that no stage claims; below zero if the stages claim more than the wall time.
+    pub unattributed: f64,
+}
+
+impl Breakdown {
+    /// Mean over the given steps; none of no steps.
+    pub fn of<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
+        let (mut n, mut wall) = (0u64, 0u64);
+        let (mut exposed, mut busy) = (PerStage::<u64>::default(), PerStage::<u64>::default());
+        for step in steps {
+            n += 1;
+            wall += step.wall_ns;
+            for stage in Stage::ALL {
+                exposed[stage] += step.exposed[stage];
+                busy[stage] += step.busy[stage];
+            }
+        }
+        if n == 0 {
+            return None;
+        }
+        let per_step = |all: &PerStage<u64>| {
+            let happened = |s: Stage| exposed[s] > 0 || busy[s] > 0;
+            all.iter().map(|(s, ns)| (s, happened(s).then(|| *ns as f64 / n as f64))).collect()
+        };
+        let wall = wall as f64 / n as f64;
+        Some(Self {
+            steps: n,
+            wall,
+            exposed: per_step(&exposed),
+            busy: per_step(&busy),
+            unattributed: wall - exposed.total() as f64 / n as f64,
+        })
+    }
+
+    /// Unattributed time as a share of the wall time.
+    pub fn open_share(&self) -> f64 {
+        if self.wall > 0.0 { self.unattributed / self.wall } else { 0.0 }
+    }
+
+    /// The stage that the step waited for longest, with its time.
+    pub fn largest(&self) -> Option<(Stage, f64)> {
+        self.exposed
+            .iter()
+            .filter_map(|(s, ns)| ns.map(|ns| (*s, ns)))
+            .filter(|(_, ns)| *ns > 0.0)
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// Share of steps, by rank, in which the rank worked longest before it waited for the others.
+///
+/// The wall times of synchronised ranks are equal, so it is wall time less exposed allreduce that tells who was late.
+/// Steps that not all ranks measured are left out; a tie counts for the lowest rank.
+pub fn slowest_shares(runs: &[&Run]) -> Vec<f64> {
+    let ranks = runs.iter().map(|r| r.ranks.len()).max().unwrap_or(0);
+    let mut times = vec![0u64; ranks];
+    let mut steps = 0u64;
+    for run in runs.iter().filter(|r| r.completed()) {
+        let by_rank: Vec<Vec<&StepRecord>> = run.ranks.iter().map(|s| measured(s).collect()).collect();
+        for index in 0..by_rank.iter().map(Vec::len).min().unwrap_or(0) {
+            let own = |rank: usize| {
+                let step = by_rank[rank][index];
+                step.wall_ns.saturating_sub(step.exposed[Stage::Allreduce])
+            };
+            if let Some(slowest) = (0..by_rank.len()).max_by_key(|rank| (own(*rank), std::cmp::Reverse(*rank))) {
+                times[slowest] += 1;
+                steps += 1;
+            }
+        }
+    }
+    times.into_iter().map(|t| if steps > 0 { t as f64 / steps as f64 } else { 0.0 }).collect()
+}

@@ -1,0 +1,167 @@
+//! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
+
+/// Stands where there is no value.
+pub const MISSING: &str = "–";
+
+/// A rate per second: five significant digits, at most three decimals, no trailing zeros.
+pub fn rate(value: f64) -> String {
+    trimmed(value, 5, 3)
+}
+
+/// A ratio with its sign: four significant digits, at most two decimals. `0.57×`, `56.35×`, `128.8×`.
+pub fn ratio(value: f64) -> String {
+    format!("{}×", fixed(value, 4, 2))
+}
+
+/// A ratio of sizes: one decimal below 100, none above, because sizes are given to two digits. `2.3×`, `225×`.
+pub fn size_ratio(value: f64) -> String {
+    format!("{}×", round(value, if value < 100.0 { 1 } else { 0 }))
+}
+
+/// An interval of a ratio: `1.20–1.31`.
+pub fn interval(low: f64, high: f64) -> String {
+    format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2))
+}
+
+/// Lowest and highest, as one value where they are equal.
+pub fn range(low: f64, high: f64) -> String {
+    if low == high { rate(low) } else { format!("{}–{}", rate(low), rate(high)) }
+}
+
+/// A size in powers of 1000, three significant digits. `8.8 GB`.
+pub fn bytes(value: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let mut value = value;
+    let mut unit = 0;
+    // 999.5 would round to 1000 of the smaller unit.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{} {}", trimmed(value, 3, 2), UNITS[unit])
+}
+
+/// Nanoseconds as milliseconds, four significant digits, at most three decimals.
+pub fn milliseconds(ns: f64) -> String {
+    trimmed(ns / 1e6, 4, 3)
+}
+
+/// Nanoseconds as seconds with six decimals: a column of them adds up to the microsecond.
+pub fn seconds(ns: f64) -> String {
+    round(ns / 1e9, 6)
+}
+
+/// A share of 1 in percent with one decimal.
+pub fn percent(share: f64) -> String {
+    format!("{} %", round(share * 100.0, 1))
+}
+
+/// Shares of `total` in percent with one decimal, rounded by largest remainder so that they add up to what they add up to:
+/// parts of a whole give exactly 100.0.
+pub fn percentages(parts: &[f64], total: f64) -> Vec<String> {
+    if total <= 0.0 {
+        return vec![MISSING.to_owned(); parts.len()];
+    }
+    // In tenths of a percent.
+    let exact: Vec<f64> = parts.iter().map(|p| p / total * 1000.0).collect();
+    let mut tenths: Vec<i64> = exact.iter().map(|e| e.floor() as i64).collect();
+    let target = exact.iter().sum::<f64>().round() as i64;
+    let mut order: Vec<usize> = (0..exact.len()).collect();
+    order.sort_by(|a, b| (exact[*b] - exact[*b].floor()).total_cmp(&(exact[*a] - exact[*a].floor())));
+    let missing = usize::try_from(target - tenths.iter().sum::<i64>()).unwrap_or(0);
+    for index in order.into_iter().take(missing) {
+        tenths[index] += 1;
+    }
+    tenths.into_iter().map(|t| format!("{} %", round(t as f64 / 10.0, 1))).collect()
+}
+
+/// A moment as date and time in UTC.
+pub fn moment(seconds: i64) -> String {
+    match jiff::Timestamp::from_second(seconds) {
+        Ok(t) => t.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => MISSING.to_owned(),
+    }
+}
+
+/// A day the way the titles of notes write it: `2025.11.04`.
+pub fn day(seconds: i64) -> String {
+    match jiff::Timestamp::from_second(seconds) {
+        Ok(t) => t.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y.%m.%d").to_string(),
+        Err(_) => MISSING.to_owned(),
+    }
+}
+
+/// `one run`, `3 runs`.
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Decimals that give `significant` digits, at most `most`. Values below 0.1 keep three digits.
+fn decimals(value: f64, significant: i32, most: i32) -> usize {
+    if value == 0.0 || !value.is_finite() {
+        return 0;
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let wanted = (significant - 1 - magnitude).max(0);
+    let decimals = if magnitude < -1 { 2 - magnitude } else { wanted.min(most) };
+    usize::try_from(decimals).unwrap_or(0)
+}
+
+fn fixed(value: f64, significant: i32, most: i32) -> String {
+    round(value, decimals(value, significant, most))
+}
+
+fn trimmed(value: f64, significant: i32, most: i32) -> String {
+    let text = fixed(value, significant, most);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Half away from zero in decimal, which `{:.n}` is not for values such as 2.5.
+fn round(value: f64, decimals: usize) -> String {
+    let scale = 10f64.powi(decimals as i32);
+    let scaled = value * scale;
+    let rounded = if scaled.abs() < 1e15 { scaled.round() / scale } else { value };
+    // "-0.0" is no number a reader wants to see.
+    let rounded = if rounded == 0.0 { 0.0 } else { rounded };
+    format!("{rounded:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_ratios_are_rounded_last() {
+        assert_eq!(ratio(0.24 / 0.42), "0.57×");
+        assert_eq!(ratio(0.22 / 0.42), "0.52×");
+        assert_eq!(ratio(73.816 / 1.310), "56.35×");
+        assert_eq!(ratio(16.980 / 0.879), "19.32×");
+        assert_eq!(ratio(73.816 * 64.0 / (1.310 * 28.0)), "128.8×");
+        assert_eq!(ratio(19.904 / 1.592), "12.50×");
+        assert_eq!((size_ratio(8.8 / 3.8), size_ratio(855.0 / 3.8)), ("2.3×".into(), "225×".into()));
+    }
+
+    #[test]
+    fn rates_keep_what_was_published() {
+        let shown: Vec<_> = [0.42, 1.592, 19.904, 73.816, 0.42 * 112.0, 4724.224, 0.0012345, 0.0].map(rate).into();
+        assert_eq!(shown, ["0.42", "1.592", "19.904", "73.816", "47.04", "4724.2", "0.00123", "0"]);
+    }
+
+    #[test]
+    fn percentages_of_a_whole_give_one_hundred() {
+        let shown = percentages(&[1.0, 1.0, 1.0], 3.0);
+        assert_eq!(shown, ["33.4 %", "33.3 %", "33.3 %"]);
+        // An unattributed share below zero: more was attributed than the step took.
+        assert_eq!(percentages(&[0.6, 0.5, -0.1], 1.0), ["60.0 %", "50.0 %", "-10.0 %"]);
+        assert_eq!(percentages(&[1.0], 0.0), ["–"]);
+    }
+
+    #[test]
+    fn sizes_times_and_days() {
+        assert_eq!((bytes(8.8e9), bytes(855e9), bytes(12.0)), ("8.8 GB".into(), "855 GB".into(), "12 B".into()));
+        assert_eq!(bytes(999_999.0), "1 MB");
+        assert_eq!((seconds(1_234_567_890.0), milliseconds(763_000_000.0)), ("1.234568".into(), "763".into()));
+        assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));
+        assert_eq!(round(2.5, 0), "3");
+    }
+}

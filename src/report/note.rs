@@ -1,0 +1,82 @@
+use std::path::{Path, PathBuf};
+
+use minijinja::{Environment, context};
+
+use super::frontmatter::Frontmatter;
+use super::sections::{self, Titled};
+use super::{format, warnings};
+use crate::exit::{Exit, Failure};
+use crate::ledger::{Ledger, MeasuredJob};
+use crate::project::Project;
+
+const TEMPLATE: &str = include_str!("note.md.j2");
+
+/// Where the note of a job lies: `results/<config>_<job>.md`.
+pub fn note_path(project: &Project, config: &str, job: u64) -> PathBuf {
+    project.results().join(format!("{config}_{job}.md"))
+}
+
+/// Write the note of a measured job for what there is of it, and say where it is.
+///
+/// # Errors
+/// Exit 7 for a job that is not measured here; 70 for a ledger that cannot be read or a note that cannot be written.
+pub fn write_note(project: &Project, job: u64) -> Result<PathBuf, Failure> {
+    let dir = project.job(job);
+    if !dir.record_path().exists() {
+        let ledger = Ledger::open(project)?;
+        // An unknown job is explained by the ledger; what is left is a published one.
+        ledger.find(&job.to_string())?;
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("job {job} is published, not measured here: there are no steps to report"),
+        )
+        .hint(format!("expctl compare {job} shows what is published")));
+    }
+    let job = MeasuredJob::load(&dir)?;
+    let path = note_path(project, &job.record.config, job.record.job);
+    let text = render(&job, &path)?;
+    expctl_record::write_atomic(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {
+    let record = &job.record;
+    let experiment = job.runs.first().map(|r| &r.trial.settings.experiment);
+    let title = experiment.map(|e| e.title.as_str()).filter(|t| !t.is_empty()).unwrap_or(record.config.as_str());
+    let titled = |all: Vec<Titled>| -> Vec<minijinja::Value> {
+        all.into_iter().map(|t| context! { label => t.label, table => t.table, sentence => t.sentence }).collect()
+    };
+    let mut environment = Environment::new();
+    // A value that the template forgets is a mistake, not an empty place.
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    let text = environment
+        .render_str(
+            TEMPLATE,
+            context! {
+                frontmatter => Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""),
+                day => format::day(record.submitted),
+                title => title,
+                job => record.job,
+                config => record.config.as_str(),
+                submitted => format::moment(record.submitted),
+                backend => record.backend.as_str(),
+                version => env!("CARGO_PKG_VERSION"),
+                description => experiment.map_or("", |e| e.description.trim()),
+                measures => experiment.map(|e| e.measures.clone()).unwrap_or_default(),
+                does_not_measure => experiment.map(|e| e.does_not_measure.clone()).unwrap_or_default(),
+                warnings => warnings(job),
+                results => sections::results(job).markdown(),
+                verdicts => sections::verdicts(job),
+                mixed_modes => sections::mixed_modes(job),
+                steps_of => "the measured steps of all completed runs",
+                breakdowns => titled(sections::breakdowns(job)),
+                ranks => titled(sections::ranks(job)),
+                common => sections::common(job),
+                differences => sections::variant_differences(job).map(|t| t.markdown()),
+                trials => sections::trials(job).markdown(),
+                provenance => sections::provenance(job),
+            },
+        )
+        .map_err(Failure::internal)?;
+    Ok(format!("{}\n", text.trim_end()))
+}

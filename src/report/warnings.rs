@@ -1,0 +1,84 @@
+use super::figures::{Breakdown, all_rates, completed_steps, measured};
+use super::format;
+use crate::ledger::{MeasuredJob, Run, RunState};
+use crate::stats::median;
+
+/// Share of a step that may stay unattributed before it is said.
+const CLOSURE_LIMIT: f64 = 0.05;
+/// Change of the median step time over a run before it is said.
+const DRIFT_LIMIT: f64 = 0.10;
+/// How much slower the first tenth may be than the rest.
+const WARM_UP_LIMIT: f64 = 1.2;
+/// Steps below which neither drift nor warm-up is judged.
+const MIN_STEPS: usize = 20;
+
+/// What a reader must know before believing a job's figures, one sentence each.
+pub fn warnings(job: &MeasuredJob) -> Vec<String> {
+    let mut all = Vec::new();
+    for (label, runs) in job.by_label() {
+        let n = all_rates(&runs).len();
+        if n == 0 {
+            all.push(format!("{label}: no completed run, so no figures"));
+        } else if n == 1 {
+            all.push(format!("{label}: n = 1, so nothing can be said of its spread and no verdict is given"));
+        }
+        for run in runs.iter().filter(|r| r.completed()) {
+            all.extend(shape(&label, run));
+        }
+        if let Some(b) = Breakdown::of(completed_steps(&runs))
+            && b.open_share().abs() > CLOSURE_LIMIT
+        {
+            let share = format::percent(b.open_share());
+            all.push(format!("{label}: the stages do not close, {share} of the step is unattributed"));
+        }
+    }
+    for run in job.incomplete() {
+        let reason = match &run.state {
+            RunState::Failed(reason) => format!("failed: {reason}"),
+            other => other.name().to_owned(),
+        };
+        all.push(format!("trial {} is not counted, {reason}", run.trial.id));
+    }
+    all
+}
+
+/// Signs in the step times of a run that its mean does not describe it.
+fn shape(label: &str, run: &Run) -> Vec<String> {
+    let repeat = run.trial.repeat;
+    let mut all = Vec::new();
+    let wanted = run.trial.settings.measure.steps as usize;
+    for (rank, steps) in run.ranks.iter().enumerate() {
+        let walls: Vec<f64> = measured(steps).map(|s| s.wall_ns as f64).collect();
+        if walls.len() < wanted {
+            all.push(format!("{label}, repeat {repeat}, rank {rank}: {} of {wanted} measured steps", walls.len()));
+        }
+        if walls.len() < MIN_STEPS {
+            continue;
+        }
+        let tenth = walls.len() / 10;
+        let quarter = walls.len() / 4;
+        let warm_up = match (median(&walls[..tenth]), median(&walls[tenth..])) {
+            (Some(first), Some(rest)) if rest > 0.0 => first / rest,
+            _ => 1.0,
+        };
+        // The first tenth is left out here: a short warm-up is not a drift.
+        let drift = match (median(&walls[tenth..tenth + quarter]), median(&walls[walls.len() - quarter..])) {
+            (Some(first), Some(last)) if first > 0.0 => last / first,
+            _ => 1.0,
+        };
+        if warm_up >= WARM_UP_LIMIT {
+            let ratio = format::ratio(warm_up);
+            let text = "the first tenth of the measured steps took";
+            all.push(format!(
+                "{label}, repeat {repeat}, rank {rank}: {text} {ratio} the rest, the warm-up is too short"
+            ));
+        }
+        if (drift - 1.0).abs() > DRIFT_LIMIT {
+            let ratio = format::ratio(drift);
+            all.push(format!(
+                "{label}, repeat {repeat}, rank {rank}: step times drift, the last quarter took {ratio} the first"
+            ));
+        }
+    }
+    all
+}

@@ -1,0 +1,147 @@
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::statistics::Statistics;
+
+/// Runs that both sides need before a word like "faster" is said.
+///
+/// With two runs a side the interval exists, but it rests on one degree of freedom each.
+pub const MIN_RUNS_FOR_VERDICT: usize = 3;
+
+/// A 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// How many times as fast one side is as the other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Ratio of the geometric means of the rates; of the two values where there is one run each.
+    pub value: f64,
+    /// Welch's t interval of the difference of the log rates, taken back; none below two runs on a side.
+    pub interval: Option<Interval>,
+}
+
+/// What may be said of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The interval lies above 1.
+    Faster,
+    /// The interval lies below 1.
+    Slower,
+    /// The interval holds 1.
+    NoDifferenceShown,
+    /// Fewer than [`MIN_RUNS_FOR_VERDICT`] runs on a side.
+    TooFewRuns,
+}
+
+impl Verdict {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::NoDifferenceShown => "no difference shown",
+            Self::TooFewRuns => "too few runs",
+        }
+    }
+}
+
+/// Ratio of the rates of `side` to those of `base`, one value per run; none if a side has no run or a rate is not positive.
+pub fn ratio(side: &[f64], base: &[f64]) -> Option<Ratio> {
+    if side.is_empty() || base.is_empty() || side.iter().chain(base).any(|r| !r.is_finite() || *r <= 0.0) {
+        return None;
+    }
+    let logs = |rates: &[f64]| rates.iter().map(|r| r.ln()).collect::<Vec<_>>();
+    let (a, b) = (logs(side), logs(base));
+    let difference = (&a).mean() - (&b).mean();
+    // A single value needs no detour over its logarithm, which would cost its last digits.
+    let value = if side.len() == 1 && base.len() == 1 { side[0] / base[0] } else { difference.exp() };
+    Some(Ratio { value, interval: welch(&a, &b, difference) })
+}
+
+/// Welch's interval of a difference of means, with Satterthwaite's degrees of freedom, taken back from logarithms.
+fn welch(a: &[f64], b: &[f64], difference: f64) -> Option<Interval> {
+    if a.len() < 2 || b.len() < 2 {
+        return None;
+    }
+    let (na, nb) = (a.len() as f64, b.len() as f64);
+    let (va, vb) = (a.variance() / na, b.variance() / nb);
+    let error = (va + vb).sqrt();
+    if error == 0.0 {
+        return Some(Interval { low: difference.exp(), high: difference.exp() });
+    }
+    let freedom = (va + vb).powi(2) / (va.powi(2) / (na - 1.0) + vb.powi(2) / (nb - 1.0));
+    let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);
+    Some(Interval { low: (difference - t * error).exp(), high: (difference + t * error).exp() })
+}
+
+/// What may be said of the ratio of two sides with `runs` runs each.
+pub fn verdict(ratio: &Ratio, runs: (usize, usize)) -> Verdict {
+    match ratio.interval {
+        Some(interval) if runs.0 >= MIN_RUNS_FOR_VERDICT && runs.1 >= MIN_RUNS_FOR_VERDICT => {
+            if interval.low > 1.0 {
+                Verdict::Faster
+            } else if interval.high < 1.0 {
+                Verdict::Slower
+            } else {
+                Verdict::NoDifferenceShown
+            }
+        }
+        _ => Verdict::TooFewRuns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sides, base, and what scipy.stats.ttest_ind(log(side), log(base), equal_var=False) says: ratio, low, high.
+    #[test]
+    fn intervals_are_those_of_scipy() {
+        let cases: [(&[f64], &[f64], [f64; 3]); 3] = [
+            (
+                &[12.0, 12.9, 12.2],
+                &[10.0, 10.4, 9.8, 10.1],
+                [1.227_152_110_069_452_7, 1.136_791_538_843_014_3, 1.324_695_205_578_820_1],
+            ),
+            (&[5.0, 5.5], &[4.0, 4.1], [1.294_924_425_707_030_7, 0.804_853_715_651_087_1, 2.083_396_318_716_389_8]),
+            (
+                &[5.0, 5.5, 4.6],
+                &[4.9, 5.2, 5.3],
+                [0.978_449_488_962_646_5, 0.810_690_843_417_246_7, 1.180_922_925_459_178_9],
+            ),
+        ];
+        let expected = [Verdict::Faster, Verdict::TooFewRuns, Verdict::NoDifferenceShown];
+        for ((side, base, [value, low, high]), word) in cases.into_iter().zip(expected) {
+            let found = ratio(side, base).unwrap();
+            let interval = found.interval.unwrap();
+            for (got, want) in [(found.value, value), (interval.low, low), (interval.high, high)] {
+                assert!((got - want).abs() < 1e-8 * want, "{got} is not {want}");
+            }
+            assert_eq!(verdict(&found, (side.len(), base.len())), word);
+        }
+    }
+
+    #[test]
+    fn one_run_gives_a_ratio_without_interval() {
+        let found = ratio(&[0.24], &[0.42]).unwrap();
+        assert_eq!(found, Ratio { value: 0.24 / 0.42, interval: None });
+        assert_eq!(verdict(&found, (1, 1)), Verdict::TooFewRuns);
+        assert_eq!(ratio(&[], &[1.0]), None);
+        assert_eq!(ratio(&[0.0], &[1.0]), None);
+    }
+
+    #[test]
+    fn swapping_the_sides_inverts_everything() {
+        let (a, b) = ([4.0, 4.2, 4.1], [2.0, 2.3, 2.1]);
+        let (ab, ba) = (ratio(&a, &b).unwrap(), ratio(&b, &a).unwrap());
+        assert!((ab.value * ba.value - 1.0).abs() < 1e-12);
+        assert!((ab.interval.unwrap().low * ba.interval.unwrap().high - 1.0).abs() < 1e-9);
+        assert_eq!((verdict(&ab, (3, 3)), verdict(&ba, (3, 3))), (Verdict::Faster, Verdict::Slower));
+    }
+}
