@@ -1,10 +1,39 @@
-use crate::exit::Failure;
+use std::path::PathBuf;
 
-/// Arguments of the verb.
+use expctl_record::{AttemptDir, TrialState};
+
+use crate::exit::{Exit, Failure};
+use crate::launch::{conclude, slurm};
+
+/// Arguments of `expctl conclude`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Folder of the attempt
+    attempt: PathBuf,
+    /// Exit code of srun
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    exit_code: i32,
+    /// What srun printed: it tells how each rank ended
+    #[arg(long, value_name = "FILE")]
+    srun_log: Option<PathBuf>,
+    /// The task was told to stop
+    #[arg(long)]
+    interrupted: bool,
+}
 
-/// Run the verb.
-pub fn run(_args: &Args) -> Result<(), Failure> {
-    Err(Failure::internal("not there yet"))
+/// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let attempt = AttemptDir::open(&args.attempt);
+    let trial = attempt.trial()?;
+    // Without it the ranks' own last words still count.
+    let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
+    let outcome = conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted)?;
+    match outcome.state {
+        TrialState::Completed => Ok(()),
+        state => {
+            Err(Failure::new(Exit::TrialsFailed, format!("trial {} {}: {}", trial.id, state.name(), outcome.message)))
+        }
+    }
 }

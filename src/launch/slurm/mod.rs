@@ -1,14 +1,62 @@
-//! The Slurm backend.
+//! The Slurm backend: one array job per submission, one array task per trial, one `srun` per task.
+//!
+//! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
+
+mod attempt;
+mod resources;
+mod script;
+mod srun_log;
+mod submit;
+mod tasks;
+mod tools;
+mod wait;
+
+use std::path::Path;
 
 use expctl_record::JobRecord;
+
+pub use attempt::{stage, started};
+pub use script::render;
+pub use srun_log::process_ends;
+pub use tasks::{Task, TaskState};
+pub use tools::{Programs, Slurm};
+pub use wait::{TrialProgress, WaitProgress};
 
 use crate::exit::Failure;
 use crate::project::Project;
 
+/// Whether there is a Slurm to submit to: `sbatch` is on the path and a controller answers within seconds.
+pub fn available() -> bool {
+    Slurm::from_environment().is_available()
+}
+
 /// The batch script of a job, exactly as it would be submitted.
 ///
 /// # Errors
-/// Always, as long as this build has no Slurm backend.
-pub fn script(_project: &Project, _job: &JobRecord) -> Result<String, Failure> {
-    Err(Failure::internal("this build has no Slurm backend"))
+/// Exit 3 if the trials need different resources.
+pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
+    script::render(project, job, &Programs::find()?)
+}
+
+/// Submit a job; returns the id that Slurm gave it. See [`Slurm::submit`].
+///
+/// # Errors
+/// As [`Slurm::submit`].
+pub fn submit(project: &Project, job: JobRecord) -> Result<u64, Failure> {
+    Slurm::from_environment().submit(project, job, &Programs::find()?)
+}
+
+/// Wait until every trial of a job has an outcome. See [`Slurm::wait`].
+///
+/// # Errors
+/// As [`Slurm::wait`].
+pub fn wait(project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
+    Slurm::from_environment().wait(project, id, progress)
+}
+
+/// Text of a path for a script.
+fn path_text(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| {
+        Failure::new(crate::exit::Exit::Usage, format!("the path {} is not valid UTF-8", path.display()))
+    })
 }

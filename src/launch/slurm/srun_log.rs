@@ -1,0 +1,88 @@
+//! What `srun` says about the end of each rank. It is the only one that sees the processes.
+
+use crate::launch::ProcessEnd;
+
+/// Names that the C library gives to the signals that end processes, as srun prints them.
+const SIGNALS: [(&str, i32); 10] = [
+    ("Hangup", 1),
+    ("Interrupt", 2),
+    ("Illegal instruction", 4),
+    ("Aborted", 6),
+    ("Bus error", 7),
+    ("Floating point exception", 8),
+    ("Killed", 9),
+    ("Out Of Memory", 9),
+    ("Segmentation fault", 11),
+    ("Terminated", 15),
+];
+
+/// Each rank's end, from srun's messages (`srun: error: n1: tasks 0,2-3: Killed`) and its exit code.
+///
+/// srun does not mention a rank that ended well. The exit code alone speaks for a rank only where there is but one.
+pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
+    let mut ends = vec![None; ranks as usize];
+    for (list, what) in log.lines().filter_map(message) {
+        let Some(end) = end(what) else { continue };
+        for rank in super::tasks::expand(list) {
+            // The first word counts: later ones are about the clean-up.
+            if let Some(slot @ None) = ends.get_mut(rank as usize) {
+                *slot = Some(end);
+            }
+        }
+    }
+    if let [only @ None] = ends.as_mut_slice() {
+        *only = Some(if exit_code > 128 { signalled(exit_code - 128) } else { exited(exit_code) });
+    }
+    ends
+}
+
+/// The list of tasks, and what befell them.
+fn message(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.split_once("srun: error: ")?;
+    let (_node, rest) = rest.split_once(": ")?;
+    let rest = rest.strip_prefix("tasks ").or_else(|| rest.strip_prefix("task "))?;
+    rest.split_once(": ")
+}
+
+fn end(what: &str) -> Option<ProcessEnd> {
+    if let Some(code) = what.strip_prefix("Exited with exit code ") {
+        return code.trim().parse().ok().map(exited);
+    }
+    SIGNALS.iter().find(|(name, _)| what.starts_with(name)).map(|(_, signal)| signalled(*signal))
+}
+
+const fn exited(code: i32) -> ProcessEnd {
+    ProcessEnd { code: Some(code), signal: None }
+}
+
+const fn signalled(signal: i32) -> ProcessEnd {
+    ProcessEnd { code: None, signal: Some(signal) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_about_a_rank_counts() {
+        let log = "srun: error: n1: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=16.0\n\
+                   srun: error: n1: tasks 0-1,3: Terminated\nsrun: error: n2: task 2: Exited with exit code 7\n";
+        let ends = process_ends(log, 137, 5);
+        let expected = [Some(signalled(15)), Some(signalled(9)), Some(exited(7)), Some(signalled(15)), None];
+        assert_eq!(ends, expected);
+    }
+
+    #[test]
+    fn the_exit_code_speaks_for_a_rank_that_is_alone() {
+        assert_eq!(process_ends("", 139, 1), [Some(signalled(11))]);
+        assert_eq!(process_ends("", 0, 1), [Some(exited(0))]);
+        assert_eq!(process_ends("", 139, 2), [None, None]);
+    }
+
+    #[test]
+    fn other_messages_are_not_about_ranks() {
+        let log = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n\
+                   srun: error: Unable to create step for job 4: Job/step already completing or completed\n";
+        assert_eq!(process_ends(log, 1, 2), [None, None]);
+    }
+}

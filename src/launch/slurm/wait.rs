@@ -1,0 +1,220 @@
+//! Waiting for a job. Invariant: when it returns, every trial has an outcome, whatever happened to its task.
+
+use std::fmt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use expctl_record::{AttemptDir, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
+
+use super::attempt::{stage, started};
+use super::tasks::{Task, Tasks};
+use super::tools::Slurm;
+use crate::exit::Failure;
+use crate::launch::conclude;
+use crate::project::Project;
+
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
+/// Time for a task's own outcome.json to show up here once Slurm says that the task is over: network file systems show the
+/// files of other machines late.
+const GRACE: Duration = Duration::from_secs(10);
+/// The same for a task that was cancelled before it wrote anything.
+const GRACE_UNSTARTED: Duration = Duration::from_secs(2);
+/// The same when the controller has forgotten the task while the accounting still takes it for alive.
+const GRACE_CONTRADICTION: Duration = Duration::from_secs(60);
+/// Longest that the controller may be away. Jobs go on without it.
+const LONGEST_SILENCE: Duration = Duration::from_secs(600);
+
+/// Where a trial stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrialProgress {
+    /// It has an outcome.
+    Ended(TrialState),
+    /// It has none yet, and Slurm says this of its task.
+    Active(Task),
+    /// It has none yet, and Slurm does not know its task.
+    Unknown,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitProgress {
+    /// Each trial, in the order of array tasks.
+    pub trials: Vec<TrialProgress>,
+    /// Why Slurm could not be asked this time.
+    pub trouble: Option<String>,
+}
+
+impl fmt::Display for WaitProgress {
+    /// One line: `2 of 6 trials ended, 1 running, 3 waiting (Resources)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |pick: &dyn Fn(&TrialProgress) -> bool| self.trials.iter().filter(|t| pick(t)).count();
+        let ended = count(&|t| matches!(t, TrialProgress::Ended(_)));
+        let failed = count(&|t| matches!(t, TrialProgress::Ended(TrialState::Failed)));
+        let running = count(&|t| matches!(t, TrialProgress::Active(task) if !task.state.is_waiting()));
+        write!(f, "{ended} of {} trials ended", self.trials.len())?;
+        if failed > 0 {
+            write!(f, " ({failed} failed)")?;
+        }
+        if running > 0 {
+            write!(f, ", {running} running")?;
+        }
+        let mut waiting = self.trials.iter().filter_map(|t| match t {
+            TrialProgress::Active(task) if task.state.is_waiting() => Some(task),
+            _ => None,
+        });
+        if let Some(first) = waiting.next() {
+            write!(f, ", {} waiting", 1 + waiting.count())?;
+            if !first.detail.is_empty() {
+                write!(f, " ({})", first.detail)?;
+            }
+        }
+        self.trouble.iter().try_for_each(|trouble| write!(f, "; {trouble}"))
+    }
+}
+
+impl Slurm {
+    /// Wait until every trial of job `id` has an outcome. A task that ended without writing one (cancelled, lost with its
+    /// node, …) gets one that says what Slurm said of it. `progress` is called after each look.
+    ///
+    /// # Errors
+    /// If the job is not in the ledger, the ledger cannot be written, or the controller is away for ten minutes (exit 4).
+    pub fn wait(&self, project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
+        let job = project.job(id);
+        let trials = job.record()?.trials;
+        let mut interval = FIRST_INTERVAL;
+        let mut last: Option<WaitProgress> = None;
+        let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
+        let mut silent_since: Option<Instant> = None;
+        loop {
+            let outcomes: Vec<Option<Outcome>> = trials.iter().map(|t| latest(&job, t)).collect::<Result<_, _>>()?;
+            let all_ended = outcomes.iter().all(Option::is_some);
+            let asked = if all_ended { Ok(Tasks::new()) } else { self.queued(id) };
+            let (queued, trouble) = match asked {
+                Ok(tasks) => {
+                    silent_since = None;
+                    (Some(tasks), None)
+                }
+                Err(e) => {
+                    let since = *silent_since.get_or_insert_with(Instant::now);
+                    let trouble = e.to_string();
+                    if since.elapsed() > LONGEST_SILENCE {
+                        return Err(Failure::from(e).hint(format_args!("job {id} may go on; wait for it again later")));
+                    }
+                    (None, Some(trouble))
+                }
+            };
+            let mut now = WaitProgress { trials: Vec::new(), trouble };
+            // Asked at most once a look, and only for tasks that the controller has forgotten.
+            let mut accounted: Option<Tasks> = None;
+            for (index, (trial, outcome)) in trials.iter().zip(&outcomes).enumerate() {
+                if let Some(outcome) = outcome {
+                    now.trials.push(TrialProgress::Ended(outcome.state));
+                    continue;
+                }
+                let Some(queued) = &queued else {
+                    now.trials.push(TrialProgress::Unknown);
+                    continue;
+                };
+                let key = u32::try_from(index).map_err(Failure::internal)?;
+                let in_queue = queued.get(&key).cloned();
+                let task = in_queue.clone().or_else(|| {
+                    let accounted = accounted.get_or_insert_with(|| self.accounted(id).unwrap_or_default());
+                    accounted.get(&key).cloned()
+                });
+                let attempts = job.attempts(&trial.id)?;
+                let Some(grace) = grace(in_queue.is_some(), task.as_ref(), attempts.is_empty()) else {
+                    over_since[index] = None;
+                    now.trials.extend(task.map(TrialProgress::Active));
+                    continue;
+                };
+                let since = *over_since[index].get_or_insert_with(Instant::now);
+                if since.elapsed() >= grace {
+                    let outcome = close(&job, key, trial, attempts.into_iter().next_back(), task.as_ref())?;
+                    now.trials.push(TrialProgress::Ended(outcome.state));
+                } else {
+                    now.trials.push(task.map_or(TrialProgress::Unknown, TrialProgress::Active));
+                }
+            }
+            let done = now.trials.iter().all(|t| matches!(t, TrialProgress::Ended(_)));
+            // Look often while something happens, seldom while nothing does.
+            let changed = last.as_ref() != Some(&now) || over_since.iter().any(Option::is_some);
+            interval = if changed { FIRST_INTERVAL } else { (interval * 3 / 2).min(LONGEST_INTERVAL) };
+            last = Some(now.clone());
+            progress(now);
+            if done {
+                return Ok(());
+            }
+            sleep(interval);
+        }
+    }
+}
+
+/// How long to wait for the outcome of a task; none while the task may still write it.
+fn grace(in_queue: bool, task: Option<&Task>, no_attempt: bool) -> Option<Duration> {
+    match task {
+        Some(task) if task.state.is_over() && task.state.is_cancelled() && no_attempt => Some(GRACE_UNSTARTED),
+        Some(task) if task.state.is_over() => Some(GRACE),
+        Some(_) if in_queue => None,
+        Some(_) => Some(GRACE_CONTRADICTION),
+        None => Some(GRACE),
+    }
+}
+
+/// The outcome of a trial's last attempt.
+fn latest(job: &JobDir, trial: &Trial) -> Result<Option<Outcome>, Failure> {
+    match job.attempts(&trial.id)?.last() {
+        Some(attempt) => Ok(attempt.outcome()?),
+        None => Ok(None),
+    }
+}
+
+/// Write the outcome that a task did not write itself.
+fn close(
+    job: &JobDir,
+    index: u32,
+    trial: &Trial,
+    attempt: Option<AttemptDir>,
+    task: Option<&Task>,
+) -> Result<Outcome, Failure> {
+    let said = task.map_or_else(|| "no longer knows the task".to_owned(), |task| format!("says {task}"));
+    // A task that was cancelled while it waited may be gone without a trace (its row leaves the queue at once).
+    let cancelled = task.is_some_and(|task| task.state.is_cancelled());
+    let never_started = attempt.is_none();
+    let attempt = match attempt {
+        Some(attempt) => attempt,
+        None => {
+            let attempt = stage(job, index)?;
+            for rank in 0..trial.settings.launch.ranks {
+                write_json(&attempt.exit_path(rank), &never_ran(rank))?;
+            }
+            attempt
+        }
+    };
+    let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled)?;
+    if outcome.state == TrialState::Completed {
+        return Ok(outcome);
+    }
+    let own_words = outcome.ranks.iter().find(|r| r.status == RankStatus::Failed).map(|r| r.message.clone());
+    outcome.message = match own_words {
+        Some(message) => format!("{message}; Slurm {said}"),
+        None if never_started => format!("the task never started; Slurm {said}"),
+        None => format!("the task ended without writing its outcome; Slurm {said}"),
+    };
+    outcome.save(&attempt)?;
+    Ok(outcome)
+}
+
+/// Words for a rank that never ran.
+fn never_ran(rank: u32) -> RankExit {
+    RankExit {
+        rank,
+        status: RankStatus::Interrupted,
+        message: format!("rank {rank} never started"),
+        lost_peer: None,
+        steps: 0,
+        parameters_digest: None,
+        exit_code: None,
+        signal: None,
+    }
+}

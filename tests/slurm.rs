@@ -1,0 +1,276 @@
+//! The Slurm backend on a real cluster: each test starts its own throw-away cluster of virtual nodes and ends it.
+//!
+//! Most tests try the way of a job through Slurm and back, with a shell script in the worker's place that leaves what a
+//! worker leaves ([`job::WORKER`]); the last one runs the real worker.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "slurm/cluster.rs"]
+mod cluster;
+#[path = "slurm/job.rs"]
+mod job;
+
+use std::path::Path;
+use std::time::Duration;
+
+use cluster::Cluster;
+use expctl::exit::Exit;
+use expctl::launch::slurm::{self, Programs, TrialProgress};
+use expctl_record::{Outcome, RankStatus, TrialState};
+use job::{Flow, fixed_programs, job, ledger};
+
+const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
+
+/// Start a cluster, or say why not and leave the test.
+macro_rules! cluster {
+    ($($option:expr),*) => {
+        match Cluster::start(&[$($option),*]) {
+            Some(cluster) => cluster,
+            None => return,
+        }
+    };
+}
+
+#[test]
+fn the_script_is_this() {
+    let mut job = job("086_ddp", &["lazy", "shared", "ids"], 2);
+    for trial in &mut job.trials {
+        let slurm = &mut trial.settings.slurm;
+        (slurm.memory_mib, slurm.time_min, slurm.throttle, slurm.cpus_per_rank) = (4096, 90, 2, 4);
+        ("debug".clone_into(&mut slurm.partition), "lab".clone_into(&mut slurm.account));
+    }
+    let script = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
+    insta::assert_snapshot!(script);
+}
+
+#[test]
+fn any_script_is_one_that_bash_can_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, runs) in [("plain", "plain"), (HOSTILE, "it's \"a\" $(folder) 100%")] {
+        let job = job(name, &["a"], 1);
+        let programs = Programs { library_path: Some("/a b:$(c)".to_owned()), ..fixed_programs() };
+        let project = ledger(&folder.path().join(runs));
+        let script = slurm::render(&project, &job, &programs).unwrap();
+        let file = folder.path().join("batch.sh");
+        std::fs::write(&file, &script).unwrap();
+        let bash = std::process::Command::new("bash").arg("-n").arg(&file).output().unwrap();
+        assert!(bash.status.success(), "{}\n{script}", String::from_utf8_lossy(&bash.stderr));
+        let directives = script.lines().filter(|l| l.starts_with("#SBATCH "));
+        let names = directives.map(|l| l["#SBATCH ".len()..].split('=').next().unwrap());
+        let plain = "--job-name --array --nodes --ntasks --cpus-per-task --output --error --open-mode --no-requeue";
+        assert_eq!(names.collect::<Vec<_>>().join(" "), plain, "{script}");
+    }
+}
+
+#[test]
+fn trials_of_one_job_need_the_same_resources() {
+    let mut job = job("mixed", &["a", "b", "c"], 1);
+    job.trials[1].settings.launch.ranks = 2;
+    job.trials[2].settings.slurm.partition = "debug".to_owned();
+    let failure = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap_err();
+    assert_eq!(failure.exit, Exit::Config);
+    insta::assert_snapshot!(failure);
+}
+
+#[test]
+fn a_value_that_would_start_a_new_line_is_refused() {
+    let mut job = job("a", &["a"], 1);
+    job.trials[0].settings.slurm.partition = "batch\n#SBATCH --uid=0".to_owned();
+    let failure = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap_err();
+    assert_eq!(failure.exit, Exit::Config);
+    assert!(failure.message.contains("control character"), "{failure}");
+}
+
+#[test]
+fn no_cluster_is_not_available() {
+    let nowhere = slurm::Slurm::from_environment().with_variable("SLURM_CONF", "/nonexistent/slurm.conf");
+    assert!(!nowhere.is_available());
+}
+
+#[test]
+fn a_job_goes_through_slurm_and_leaves_outcomes() {
+    let cluster = cluster!();
+    assert!(cluster.slurm.is_available());
+    // The ledger's own name is as hostile as Slurm lets it be.
+    let flow = Flow::new("it's \"my\" $(ledger) 100%");
+    let id = flow.submit(&cluster, job(HOSTILE, &["good", "also-good"], 2)).unwrap();
+    let mut looks = Vec::new();
+    cluster.slurm.wait(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
+
+    let folder = flow.project.job(id);
+    let record = folder.record().unwrap();
+    assert_eq!((record.job, record.backend.as_str()), (id, "slurm"));
+    assert!(folder.path().join("batch.sh").exists());
+    for trial in &record.trials {
+        let attempts = folder.attempts(&trial.id).unwrap();
+        assert_eq!(attempts.len(), 1);
+        assert_eq!(attempts[0].trial().unwrap(), *trial);
+        let outcome = attempts[0].outcome().unwrap().unwrap();
+        assert_eq!((outcome.state, outcome.message.as_str()), (TrialState::Completed, ""));
+        assert_eq!(outcome.ranks.iter().map(|r| r.rank).collect::<Vec<_>>(), [0, 1]);
+        for rank in 0..2 {
+            let log = std::fs::read_to_string(attempts[0].log_path(rank)).unwrap();
+            assert_eq!(log, format!("rank {rank} of 2\n"));
+        }
+    }
+    assert_eq!(looks.last().unwrap(), "2 of 2 trials ended");
+    let states = cluster.ask("squeue", &["--noheader", "--array", "--states=all", "--format=%T"]);
+    assert_eq!(states, "COMPLETED\nCOMPLETED\n");
+    let name = cluster.ask("squeue", &["--noheader", "--states=all", "--format=%j"]);
+    assert_eq!(name.lines().next().unwrap(), HOSTILE.replace('\n', " "));
+    assert!(flow.files_named("pwned").is_empty() && flow.files_named(".staged-").is_empty());
+}
+
+#[test]
+fn a_killed_rank_is_named_and_slurm_shows_the_task_as_failed() {
+    let cluster = cluster!();
+    let flow = Flow::new("ledger");
+    let id = flow.submit(&cluster, job("killed", &["dies", "good"], 2)).unwrap();
+    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+
+    let outcome = flow.outcome(id, 0);
+    assert_eq!((outcome.state, outcome.failed_rank), (TrialState::Failed, Some(1)));
+    assert_eq!(outcome.message, "rank 1 was killed by signal 9 SIGKILL");
+    assert!(outcome.ended - outcome.started <= 10, "{outcome:?}");
+    assert_eq!(flow.outcome(id, 1).state, TrialState::Completed);
+    cluster.until("the task's end", || cluster.task(id, 0).contains("JobState=FAILED"));
+    assert!(cluster.task(id, 0).contains("ExitCode=5:0"), "{}", cluster.task(id, 0));
+}
+
+#[test]
+fn a_cancelled_task_gets_an_outcome_whether_it_ran_or_not() {
+    let cluster = cluster!();
+    let flow = Flow::new("ledger");
+    let mut three = job("cancelled", &["sleeps", "never", "good"], 2);
+    for trial in &mut three.trials {
+        trial.settings.slurm.throttle = 1;
+    }
+    let id = flow.submit(&cluster, three).unwrap();
+    // Both ranks are asleep, so both can be asked to stop.
+    cluster.until("the ranks", || flow.files_named("asleep-").len() == 2);
+    cluster.ask("scancel", &[&format!("{id}_1")]);
+    cluster.ask("scancel", &[&format!("{id}_0")]);
+    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+
+    let ran = flow.outcome(id, 0);
+    assert_eq!((ran.state, ran.message.as_str()), (TrialState::Interrupted, "stopped on request"), "{ran:?}");
+    // They had the time to say so themselves.
+    assert!(ran.ranks.iter().all(|r| r.status == RankStatus::Interrupted), "{ran:?}");
+    let never = flow.outcome(id, 1);
+    assert_eq!(never.state, TrialState::Interrupted, "{never:?}");
+    assert!(never.message.starts_with("the task never started; Slurm "), "{never:?}");
+    assert_eq!(flow.outcome(id, 2).state, TrialState::Completed);
+}
+
+#[test]
+fn a_signal_to_the_script_alone_reaches_the_ranks() {
+    let cluster = cluster!();
+    let flow = Flow::new("ledger");
+    let id = flow.submit(&cluster, job("signalled", &["sleeps", "sleeps-too"], 1)).unwrap();
+    cluster.until("the ranks", || flow.files_named("asleep-").len() == 2);
+    // The last task of an array has the id of the array: it must not take the other with it.
+    let last = (0..2).find(|task| cluster.task(id, *task).contains(&format!("JobId={id} "))).unwrap();
+    cluster.ask("scancel", &["--batch", "--signal=TERM", &format!("{id}_{last}")]);
+    cluster.until("the outcome", || flow.try_outcome(id, last).is_some());
+    assert_eq!(flow.outcome(id, last).state, TrialState::Interrupted);
+    assert!(cluster.task(id, 1 - last).contains("JobState=RUNNING"));
+}
+
+#[test]
+fn a_task_lost_with_its_node_gets_an_outcome() {
+    let cluster = cluster!("--nodes", "1");
+    let flow = Flow::new("ledger");
+    let id = flow.submit(&cluster, job("lost", &["sleeps"], 2)).unwrap();
+    cluster.until("the ranks", || flow.files_named("asleep-").len() == 2);
+    cluster.node("kill", "n1");
+    // Spare the test the time until the controller notices by itself.
+    cluster.ask("scontrol", &["update", "nodename=n1", "state=down", "reason=test"]);
+    let mut states = Vec::new();
+    cluster
+        .slurm
+        .wait(&flow.project, id, &mut |look| {
+            if let [TrialProgress::Active(task)] = &look.trials[..] {
+                states.push(task.state.to_string());
+            }
+        })
+        .unwrap();
+    let outcome = flow.outcome(id, 0);
+    assert_eq!(outcome.state, TrialState::Failed);
+    assert!(outcome.message.contains("Slurm says NODE_FAIL"), "{outcome:?}");
+    assert!(states.contains(&"NODE_FAIL".to_owned()), "{states:?}");
+}
+
+#[test]
+fn a_refused_job_leaves_nothing_behind() {
+    let cluster = cluster!();
+    let flow = Flow::new("ledger");
+    let mut refused = job("refused", &["good"], 1);
+    refused.trials[0].settings.slurm.partition = "nowhere".to_owned();
+    let failure = flow.submit(&cluster, refused).unwrap_err();
+    assert_eq!(failure.exit, Exit::Cluster);
+    assert!(failure.message.contains("invalid partition specified: nowhere"), "{failure}");
+    assert_eq!(std::fs::read_dir(flow.project.runs()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_number_that_the_ledger_has_already_is_refused() {
+    let cluster = cluster!("--first-job-id", "392");
+    let flow = Flow::new("ledger");
+    let old = flow.project.job(392);
+    std::fs::create_dir_all(old.path()).unwrap();
+    let failure = flow.submit(&cluster, job("again", &["good"], 1)).unwrap_err();
+    assert_eq!(failure.exit, Exit::Cluster);
+    assert!(failure.message.contains("job number 392"), "{failure}");
+    assert_eq!(std::fs::read_dir(flow.project.runs()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(old.path()).unwrap().count(), 0);
+    let states = cluster.ask("squeue", &["--noheader", "--states=all", "--format=%T"]);
+    assert_eq!(states, "CANCELLED\n");
+    // The next one has a number of its own.
+    assert_eq!(flow.submit(&cluster, job("again", &["good"], 1)).unwrap(), 393);
+}
+
+#[test]
+fn a_controller_that_is_gone_is_exit_4() {
+    let cluster = cluster!("--nodes", "1");
+    let flow = Flow::new("ledger");
+    cluster.node("down", "ctld");
+    assert!(!cluster.slurm.is_available());
+    let failure = flow.submit(&cluster, job("unheard", &["good"], 1)).unwrap_err();
+    assert_eq!(failure.exit, Exit::Cluster);
+    assert!(failure.message.starts_with("sbatch: "), "{failure}");
+}
+
+#[test]
+#[ignore = "needs submit"]
+fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_backend() {
+    let cluster = cluster!();
+    let runs = tempfile::tempdir().unwrap();
+    let run = |backend: &str| {
+        let output = assert_cmd::Command::new(env!("CARGO_BIN_EXE_expctl"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["submit", "conf/demo.toml", "--backend", backend, "--wait"])
+            .env("EXPCTL_RUNS", runs.path().join(backend))
+            .env("SLURM_CONF", cluster.conf())
+            .timeout(Duration::from_secs(600))
+            .assert()
+            .success()
+            .get_output()
+            .stdout
+            .clone();
+        let id: u64 = String::from_utf8(output).unwrap().trim().parse().unwrap();
+        expctl_record::JobDir::new(runs.path().join(backend).join(id.to_string()))
+    };
+    let (slurm, local) = (run("slurm"), run("local"));
+    let trials = slurm.record().unwrap().trials;
+    assert_eq!(trials, local.record().unwrap().trials);
+    assert!(!trials.is_empty());
+    for trial in &trials {
+        let (a, b) = (slurm.attempts(&trial.id).unwrap().remove(0), local.attempts(&trial.id).unwrap().remove(0));
+        let states: Vec<Outcome> = [&a, &b].map(|attempt| attempt.outcome().unwrap().unwrap()).into();
+        assert!(states.iter().all(|o| o.state == TrialState::Completed), "{states:?}");
+        for rank in 0..trial.settings.launch.ranks {
+            assert_eq!(job::columns(&a.steps_path(rank)), job::columns(&b.steps_path(rank)));
+            assert_eq!(a.steps(rank).unwrap().len(), b.steps(rank).unwrap().len());
+        }
+    }
+}
