@@ -1,1 +1,3 @@
-//! stub
+//! Parts of expctl-worker that its tests drive directly.
+
+pub mod models;
