@@ -2,7 +2,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use super::out;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::project::Project;
 use crate::{conf, launch, plan};
 
@@ -29,9 +29,7 @@ pub struct Args {
 /// Print the trials of a config: a table on a terminal, markdown into a file or pipe.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let config = conf::load(project, &args.config, &args.set)?;
-    let plan = plan::expand(project, &config)?
-        .only(&args.only)
-        .map_err(|e| Failure::new(Exit::Usage, &e).hint(format_args!("variants are {}", e.variants.join(", "))))?;
+    let plan = plan::expand(project, &config)?.only(&args.only)?;
     if args.json {
         out(serde_json::to_string_pretty(&plan.trials).map_err(Failure::internal)?);
     } else if args.script {

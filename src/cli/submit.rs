@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_record::{JobRecord, TRIAL_SCHEMA_VERSION};
+use expctl_record::JobRecord;
 
 use super::{data, out, say};
 use crate::conf;
@@ -57,30 +57,17 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
     };
     build_data(project, &plan)?;
-    let job = job_record(project, args, &plan);
+    let job = JobRecord {
+        submitted: jiff::Timestamp::now().as_second(),
+        commit: commit(project),
+        ..plan.job_record(if slurm { "slurm" } else { "local" })
+    };
     if slurm { submit_slurm(project, args, job) } else { submit_local(project, args, job) }
 }
 
 fn build_data(project: &Project, plan: &Plan) -> Result<(), Failure> {
     let wanted: BTreeMap<_, _> = plan.trials.iter().map(|t| (&t.data_dir, &t.settings.data)).collect();
     wanted.values().try_for_each(|settings| data::ensure(project, settings))
-}
-
-fn job_record(project: &Project, args: &Args, plan: &Plan) -> JobRecord {
-    JobRecord {
-        schema: TRIAL_SCHEMA_VERSION,
-        job: 0,
-        backend: "slurm".to_owned(),
-        config: plan.config.clone(),
-        study: plan.study.clone(),
-        config_path: args.conf.clone(),
-        overrides: args.overrides.clone(),
-        submitted: jiff::Timestamp::now().as_second(),
-        commit: commit(project),
-        expctl_version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: plan.baseline.clone(),
-        trials: plan.trials.clone(),
-    }
 }
 
 /// Commit of the project's working tree, marked when it has changes; none outside a repository or without git.

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use expctl_record::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 
 use crate::conf::closest;
+use crate::exit::{Exit, Failure};
 
 /// What a config runs: its trials, in the order in which they are submitted.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +32,12 @@ pub struct UnknownName {
     pub near: Option<String>,
     /// The variants that there are.
     pub variants: Vec<String>,
+}
+
+impl From<UnknownName> for Failure {
+    fn from(unknown: UnknownName) -> Self {
+        Self::new(Exit::Usage, &unknown).hint(format_args!("variants are {}", unknown.variants.join(", ")))
+    }
 }
 
 impl Plan {

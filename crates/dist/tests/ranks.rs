@@ -194,6 +194,25 @@ fn ranks_that_never_come_are_named() {
     assert_eq!(store.try_get("rendezvous/rank-1").unwrap(), None);
 }
 
+#[test]
+fn a_silent_peer_runs_into_the_time_limit() {
+    let store = serve();
+    let limit = Duration::from_secs(2);
+    let port = store.port();
+    let silent = std::thread::spawn(move || {
+        let store = Store::connect("127.0.0.1", port, LIMIT).unwrap();
+        ProcessGroup::gloo(&store, 1, 2, limit).unwrap()
+    });
+    let group = ProcessGroup::gloo(&store, 0, 2, limit).unwrap();
+    let silent = silent.join().unwrap();
+    let start = Instant::now();
+    let error = group.barrier().unwrap_err();
+    let waited = start.elapsed();
+    assert!(waited >= limit && waited < 2 * limit, "{waited:?}");
+    assert!(error.to_string().starts_with("barrier: "), "{error}");
+    drop(silent);
+}
+
 fn killed_peer(scenario: &str, operation: &str) {
     let store = serve();
     let survivor = Rank::start(scenario, 0, 2, store.port());

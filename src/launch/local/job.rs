@@ -21,7 +21,6 @@ pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Fail
         match std::fs::create_dir(dir.path()) {
             Ok(()) => {
                 job.job = id;
-                job.backend = "local".to_owned();
                 write_json(&dir.record_path(), &job)?;
                 return Ok(job);
             }

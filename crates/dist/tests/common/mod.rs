@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "each test binary uses its own part")]
 //! Runs the calling test binary again as ranks of their own: its ignored test `rank_entry` is where they start.
 
 use std::process::{Child, Command, Stdio};

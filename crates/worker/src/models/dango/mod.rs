@@ -1,0 +1,17 @@
+//! DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention. Formulas and shapes: docs/dango.md.
+//!
+//! Invariant: with the same seed, configuration and graphs, every rank builds the same parameters in the same order.
+
+mod config;
+mod graph;
+mod hyper_sagnn;
+mod init;
+mod loss;
+mod meta;
+mod model;
+mod reconstruction;
+mod sage;
+
+pub use config::{DangoConfig, DangoError, EdgeList};
+pub use loss::{TotalLoss, log_cosh};
+pub use model::{Dango, DangoOutput};

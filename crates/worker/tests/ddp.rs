@@ -1,0 +1,124 @@
+//! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit.
+
+#[path = "../../dist/tests/common/mod.rs"]
+mod common;
+
+use common::{LIMIT, Rank, Role, serve, text};
+use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store, rendezvous};
+use expctl_record::Reconstruction;
+use expctl_worker::models::dango::{Dango, DangoConfig, EdgeList, TotalLoss};
+use expctl_worker::models::{named_parameters, parameters_digest};
+use tch::nn::OptimizerConfig;
+use tch::{Device, Tensor, nn};
+
+const STEPS: i64 = 5;
+/// Samples of a whole step; each rank takes its share.
+const BATCH: i64 = 8;
+const CONFIG: DangoConfig = DangoConfig { num_genes: 50, hidden: 16, heads: 4, layers: 2, absent_weight: 1.0 };
+
+#[test]
+#[ignore = "entry of the ranks that the tests start"]
+fn rank_entry() {
+    let role = Role::from_env();
+    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
+    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
+    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
+    tch::set_num_threads(1);
+
+    tch::manual_seed(17);
+    let vs = nn::VarStore::new(Device::Cpu);
+    let edges: Vec<(Vec<i64>, Vec<i64>)> = (0..3)
+        .map(|t| {
+            ((0..200).map(|i| (i * i + t) % 50).collect(), (0..200).map(|i| (i * 7 + 3 * t + i / 50) % 50).collect())
+        })
+        .collect();
+    let graphs: Vec<EdgeList> =
+        edges.iter().map(|(sources, targets)| EdgeList { name: "t", sources, targets }).collect();
+    let model = Dango::new(&vs.root(), &CONFIG, &graphs).unwrap();
+    let parameters = named_parameters(&vs);
+    let mut optimizer = match role.scenario.as_str() {
+        "adamw" => nn::AdamW { wd: 1e-6, ..nn::AdamW::default() }.build(&vs, 1e-3).unwrap(),
+        _ => nn::Sgd::default().build(&vs, 0.1).unwrap(),
+    };
+    let mut reducer = Reducer::new(&parameters, &group, ReducerOptions::default()).unwrap();
+    let loss_of = TotalLoss::new(Reconstruction::Uniform);
+    for step in 0..STEPS {
+        let (genes, sample, labels) = share(step, &role);
+        reducer.prepare_forward().unwrap();
+        let output = model.forward(&genes, &sample, labels.size()[0], loss_of.reconstructs()).unwrap();
+        let loss = loss_of.of(&output, &labels, 0);
+        optimizer.zero_grad();
+        reducer.prepare_backward(&[&loss]).unwrap();
+        reducer.backward(&loss).unwrap();
+        optimizer.step();
+    }
+    let flat: Vec<Tensor> = parameters.iter().map(|(_, p)| p.detach().flatten(0, -1)).collect();
+    let values = Vec::<f32>::try_from(Tensor::cat(&flat, 0)).unwrap();
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let name = format!("{}/{}/{}", role.scenario, role.world, role.rank);
+    store.set(&format!("digest/{name}"), parameters_digest(&parameters).unwrap().as_bytes()).unwrap();
+    store.set(&format!("parameters/{name}"), &bytes).unwrap();
+    group.barrier().unwrap();
+}
+
+/// This rank's samples of a step: every `world`-th, as a distributed sampler deals them. Samples have 1 to 4 genes.
+/// The scenario "half" keeps only what rank 0 of 2 would get.
+fn share(step: i64, role: &Role) -> (Tensor, Tensor, Tensor) {
+    let world = if role.scenario == "half" { 2 } else { i64::from(role.world) };
+    let (mut genes, mut sample, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+    for s in (0..BATCH).filter(|s| s % world == i64::from(role.rank)) {
+        let id = step * BATCH + s;
+        for g in 0..=(id % 4) {
+            genes.push((id * 11 + g * 17) % 50);
+            sample.push(labels.len() as i64);
+        }
+        labels.push((id as f32 * 0.7).sin());
+    }
+    (Tensor::from_slice(&genes), Tensor::from_slice(&sample), Tensor::from_slice(&labels))
+}
+
+/// Parameters after the run, by rank; and their digests.
+fn run(scenario: &str, world: u32) -> (Vec<Vec<f32>>, Vec<String>) {
+    let store = serve();
+    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
+    ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    let name = |r: u32| format!("{scenario}/{world}/{r}");
+    let values = |r| {
+        let bytes = store.get(&format!("parameters/{}", name(r))).unwrap();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    ((0..world).map(values).collect(), (0..world).map(|r| text(&store, &format!("digest/{}", name(r)))).collect())
+}
+
+fn max_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
+    let (one, _) = run("sgd", 1);
+    let (two, digests) = run("sgd", 2);
+    let difference = max_difference(&one[0], &two[0]);
+    eprintln!("SGD: {} parameters, max difference 1 rank to 2 ranks {difference:e}", one[0].len());
+    assert!(difference <= 1e-6, "{difference:e}");
+    assert_eq!(digests[0], digests[1], "ranks differ from each other");
+    assert_eq!(two[0], two[1]);
+    // The samples matter: half of them lead elsewhere.
+    let (half, _) = run("half", 1);
+    let off = max_difference(&one[0], &half[0]);
+    eprintln!("SGD: max difference to half of the samples {off:e}");
+    assert!(off > 1e-3, "{off:e}");
+}
+
+#[test]
+fn adamw_on_two_ranks_stays_near_one_rank_and_bit_identical_between_ranks() {
+    let (one, _) = run("adamw", 1);
+    let (two, digests) = run("adamw", 2);
+    let difference = max_difference(&one[0], &two[0]);
+    eprintln!("AdamW: max difference 1 rank to 2 ranks {difference:e}");
+    assert_eq!(digests[0], digests[1], "ranks differ from each other");
+    // AdamW divides by the root of a running mean of squares: where a gradient is rounding noise, its sign decides a
+    // whole step. Five steps of 1e-3 either way bound the difference.
+    assert!(difference <= 2.0 * 1e-3 * STEPS as f32, "{difference:e}");
+}
