@@ -99,7 +99,14 @@ fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Fa
     if !args.wait {
         return Ok(());
     }
-    let result = slurm::wait(project, id, &mut |progress| say(progress));
+    let mut shown = String::new();
+    let result = slurm::wait(project, id, &mut |progress| {
+        let line = progress.to_string();
+        if line != shown {
+            say(format!("job {id}: {line}"));
+            shown = line;
+        }
+    });
     finish(project, id, result)
 }
 
