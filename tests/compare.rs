@@ -1,4 +1,5 @@
 //! `expctl compare` and `expctl import`, as a user runs them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 #[path = "support/ledger.rs"]
 mod ledger;
@@ -134,6 +135,7 @@ fn steps_of_different_kinds_do_not_compare() {
     // With a published data-only job it does, across everything that differs.
     let (stdout, _) = project.run(&["compare", "525", "14"], 0);
     assert!(stdout.contains("cross a different world size, number of samples, device"), "{stdout}");
+    assert!(stdout.contains("not known for all rows (data), so they may differ: allocator"), "{stdout}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! `expctl report`, as a user runs it, on ledgers written by the record crate.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 #[path = "support/ledger.rs"]
 mod ledger;
@@ -71,6 +72,7 @@ fn failed_and_lost_trials_are_told_and_not_counted() {
     finish(&running(&dir, &trials[2], &fast), &fast, TrialState::Completed, "");
     let text = note(&project, 5);
     assert!(text.contains("| lazy-r3-0a1b2c | 3 | completed | 2 | 22 |"), "{text}");
+    assert!(text.contains("trial lazy-r3-0a1b2c took 2 attempts"), "{text}");
 }
 
 #[test]

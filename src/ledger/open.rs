@@ -49,7 +49,7 @@ impl<'a> Ledger<'a> {
             for row in rows {
                 match row.jobs.iter().find(|j| taken.contains(j)) {
                     None => ledger.published.push(row),
-                    Some(_) if ledger.published.iter().any(|r| r.same_content(&row)) => {}
+                    Some(_) if ledger.published.contains(&row) => {}
                     Some(job) => {
                         ledger.notes.push(format!("job {job} in {} is hidden by another file", path.display()));
                     }

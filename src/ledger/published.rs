@@ -73,11 +73,6 @@ impl PublishedRow {
     pub fn global_batch(&self) -> u64 {
         self.ranks * self.batch_size
     }
-
-    /// True if both say the same, wherever they lie.
-    pub fn same_content(&self, other: &Self) -> bool {
-        self == other
-    }
 }
 
 /// A file of published results.

@@ -1,5 +1,7 @@
 //! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
 
+use crate::stats::Ratio;
+
 /// Stands where there is no value.
 pub const MISSING: &str = "–";
 
@@ -13,13 +15,21 @@ pub fn ratio(value: f64) -> String {
     format!("{}×", fixed(value, 4, 2))
 }
 
+/// A ratio with its interval, where there is one: `1.25× [1.20–1.31]`.
+pub fn ratio_with_interval(value: &Ratio) -> String {
+    match value.interval {
+        Some(i) => format!("{} [{}]", ratio(value.value), interval(i.low, i.high)),
+        None => ratio(value.value),
+    }
+}
+
 /// A ratio of sizes: one decimal below 100, none above, because sizes are given to two digits. `2.3×`, `225×`.
 pub fn size_ratio(value: f64) -> String {
     format!("{}×", round(value, if value < 100.0 { 1 } else { 0 }))
 }
 
-/// An interval of a ratio: `1.20–1.31`.
-pub fn interval(low: f64, high: f64) -> String {
+/// `1.20–1.31`.
+fn interval(low: f64, high: f64) -> String {
     format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2))
 }
 

@@ -32,6 +32,9 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
             all.push(format!("{label}: the stages do not close, {share} of the step is unattributed"));
         }
     }
+    for run in job.runs.iter().filter(|r| r.attempts > 1) {
+        all.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
+    }
     for run in job.incomplete() {
         let reason = match &run.state {
             RunState::Failed(reason) => format!("failed: {reason}"),

@@ -49,6 +49,16 @@ impl Verdict {
             Self::TooFewRuns => "too few runs",
         }
     }
+
+    /// In words that the name of the baseline follows.
+    pub const fn against(self) -> &'static str {
+        match self {
+            Self::Faster => "faster than",
+            Self::Slower => "slower than",
+            Self::NoDifferenceShown => "no difference shown to",
+            Self::TooFewRuns => "too few runs against",
+        }
+    }
 }
 
 /// Ratio of the rates of `side` to those of `base`, one value per run; none if a side has no run or a rate is not positive.

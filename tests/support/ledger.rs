@@ -1,5 +1,6 @@
 //! A project in a temporary folder with a ledger written by the record crate's own writers.
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

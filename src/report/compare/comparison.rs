@@ -1,7 +1,9 @@
 use serde::Serialize;
 
+use super::differences::unknown;
 use super::{Class, Difference, Row, differences};
 use crate::exit::{Exit, Failure};
+use crate::report::format;
 use crate::stats::{Ratio, Verdict, ratio, verdict};
 
 /// A row with what may be said of it against the baseline of its group.
@@ -33,6 +35,8 @@ pub struct Group {
     pub lines: Vec<Line>,
     /// Settings that are not the same in all rows besides the method.
     pub differences: Vec<Difference>,
+    /// Settings that are known for some rows only.
+    pub unknown: Vec<String>,
 }
 
 impl Group {
@@ -60,22 +64,21 @@ impl Comparison {
     /// # Errors
     /// Exit 7 if several jobs were given and no two of them can be compared.
     pub fn new(jobs: &[Vec<Row>], baseline: usize) -> Result<Self, Failure> {
-        let mut groups: Vec<(String, bool, Vec<(usize, &Row)>)> = Vec::new();
+        let mut kinds: Vec<Kind<'_>> = Vec::new();
         let order = std::iter::once(baseline).chain(0..jobs.len());
         for row in order.filter_map(|j| jobs.get(j)).flatten() {
-            if !groups.iter().any(|(mode, profiler, _)| *mode == row.mode && *profiler == row.profiler) {
-                groups.push((row.mode.clone(), row.profiler, Vec::new()));
+            if !kinds.iter().any(|k| k.holds(row)) {
+                kinds.push(Kind { mode: &row.mode, profiler: row.profiler, rows: Vec::new() });
             }
         }
         for (index, row) in jobs.iter().enumerate().flat_map(|(i, rows)| rows.iter().map(move |r| (i, r))) {
-            if let Some(group) = groups.iter_mut().find(|g| g.0 == row.mode && g.1 == row.profiler) {
-                group.2.push((index, row));
+            if let Some(kind) = kinds.iter_mut().find(|k| k.holds(row)) {
+                kind.rows.push((index, row));
             }
         }
-        groups.sort_by_key(|g| g.1);
-        refuse_if_nothing_compares(jobs, &groups)?;
-        let groups = groups.into_iter().map(|(mode, profiler, rows)| group(mode, profiler, &rows, baseline)).collect();
-        Ok(Self { groups })
+        kinds.sort_by_key(|k| k.profiler);
+        refuse_if_nothing_compares(jobs, &kinds)?;
+        Ok(Self { groups: kinds.iter().map(|kind| group(kind, baseline)).collect() })
     }
 
     /// All rows.
@@ -129,19 +132,16 @@ fn remarks_on(group: &Group, of: &str, all: &mut Vec<String>) {
         };
         let name = line.row.name();
         if line.row.global_batch() != base.row.global_batch() {
-            let (per_it, per_sample) = (super::render::ratio_words(&it), super::render::ratio_words(&samples));
+            let (per_it, per_sample) = (format::ratio_with_interval(&it), format::ratio_with_interval(&samples));
             all.push(format!(
                 "{name}: {per_it} per iteration, {per_sample} per sample (batch {} × {} against {} × {}); samples/s is what compares",
                 line.row.batch_size, line.row.ranks, base.row.batch_size, base.row.ranks
             ));
         }
         if word != Verdict::TooFewRuns {
-            let ratio = super::render::ratio_words(&samples);
+            let ratio = format::ratio_with_interval(&samples);
             let runs = format!("n = {} and {}", line.row.n(), base.row.n());
-            all.push(
-                format!("{name}: {} than {}, {ratio} in samples/s ({runs})", word.words(), base.row.name())
-                    .replace("no difference shown than", "no difference shown to"),
-            );
+            all.push(format!("{name}: {} {}, {ratio} in samples/s ({runs})", word.against(), base.row.name()));
         }
     }
     if group.lines.len() > 1 {
@@ -156,6 +156,9 @@ fn remarks_on(group: &Group, of: &str, all: &mut Vec<String>) {
         let words: Vec<String> = group.differences.iter().map(Difference::words).collect();
         all.push(format!("not the same in all rows{of} besides the method: {}", words.join(", ")));
     }
+    if !group.unknown.is_empty() {
+        all.push(format!("not known for all rows{of}, so they may differ: {}", group.unknown.join(", ")));
+    }
     let differs = |setting: &str| group.differences.iter().any(|d| d.setting == setting);
     let flags: Vec<&str> =
         [("ranks", "world size"), ("samples", "number of samples"), ("data.set", "data set"), ("device", "device")]
@@ -167,32 +170,50 @@ fn remarks_on(group: &Group, of: &str, all: &mut Vec<String>) {
     }
 }
 
-fn refuse_if_nothing_compares(jobs: &[Vec<Row>], groups: &[(String, bool, Vec<(usize, &Row)>)]) -> Result<(), Failure> {
-    let several = |rows: &[(usize, &Row)]| rows.iter().any(|(job, _)| *job != rows[0].0);
-    if jobs.len() < 2 || groups.iter().any(|(_, profiler, rows)| !profiler && several(rows)) {
+/// Rows of one kind of step, each with the index of its job.
+struct Kind<'a> {
+    mode: &'a str,
+    profiler: bool,
+    rows: Vec<(usize, &'a Row)>,
+}
+
+impl Kind<'_> {
+    fn holds(&self, row: &Row) -> bool {
+        self.mode == row.mode && self.profiler == row.profiler
+    }
+
+    /// True if rows of two jobs can be compared.
+    fn compares(&self) -> bool {
+        !self.profiler && self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
+    }
+}
+
+fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(), Failure> {
+    if jobs.len() < 2 || kinds.iter().any(Kind::compares) {
         return Ok(());
     }
     let mut failure = Failure::new(Exit::Refused, "nothing in these jobs can be compared with each other");
-    for (mode, profiler, rows) in groups {
-        let mut names: Vec<&str> = rows.iter().map(|(_, r)| r.job.as_str()).collect();
+    for kind in kinds {
+        let mut names: Vec<&str> = kind.rows.iter().map(|(_, r)| r.job.as_str()).collect();
         names.dedup();
-        let with = if *profiler { " with a profiler" } else { "" };
-        failure = failure.hint(format!("steps of kind {mode}{with}: {}", names.join(", ")));
+        let with = if kind.profiler { " with a profiler" } else { "" };
+        failure = failure.hint(format!("steps of kind {}{with}: {}", kind.mode, names.join(", ")));
     }
     Err(failure)
 }
 
-fn group(mode: String, profiler: bool, rows: &[(usize, &Row)], baseline: usize) -> Group {
+fn group(kind: &Kind<'_>, baseline: usize) -> Group {
+    let Kind { mode, profiler, rows } = kind;
     let of_baseline = |index: usize| rows[index].0 == baseline;
-    let all = || 0..rows.len();
-    let chosen = all()
+    let chosen = (0..rows.len())
         .find(|i| of_baseline(*i) && rows[*i].1.is_job_baseline)
-        .or_else(|| all().find(|i| of_baseline(*i)))
+        .or_else(|| (0..rows.len()).find(|i| of_baseline(*i)))
         .unwrap_or(0);
-    let base = (!profiler).then(|| rows[chosen].1);
+    let base = rows.get(chosen).map(|(_, row)| *row).filter(|_| !profiler);
     let lines = rows.iter().enumerate().map(|(i, (_, row))| line(row, base, !profiler && i == chosen)).collect();
     let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
-    Group { mode, profiler, lines, differences: differences(&plain) }
+    let (mode, profiler) = ((*mode).to_owned(), *profiler);
+    Group { mode, profiler, lines, differences: differences(&plain), unknown: unknown(&plain) }
 }
 
 fn line(row: &Row, base: Option<&Row>, baseline: bool) -> Line {

@@ -53,3 +53,10 @@ pub fn differences(rows: &[&Row]) -> Vec<Difference> {
         })
         .collect()
 }
+
+/// Of the settings that readers ask for first, those that some rows know and others do not.
+pub(super) fn unknown(rows: &[&Row]) -> Vec<String> {
+    let known = |key: &str| rows.iter().filter(|r| r.settings.contains_key(key)).count();
+    let some = |key: &str| (1..rows.len()).contains(&known(key));
+    FIRST.iter().filter(|(key, _)| some(key)).map(|(_, name)| (*name).to_owned()).collect()
+}

@@ -8,4 +8,4 @@ mod row;
 pub use comparison::{Comparison, Group, Line};
 pub use differences::{Difference, differences};
 pub use render::Format;
-pub use row::{Class, Row, rows_of};
+pub use row::{Class, Row, measured_rows, rows_of};

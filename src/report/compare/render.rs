@@ -5,7 +5,6 @@ use super::{Comparison, Group, Line};
 use crate::exit::Failure;
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
-use crate::stats::Ratio;
 
 /// Form of a comparison on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -34,15 +33,6 @@ const HEADER: [&str; 11] = [
     "Figures",
     "n",
 ];
-
-/// A ratio with its interval, where there is one.
-pub(super) fn ratio_words(ratio: &Ratio) -> String {
-    let value = format::ratio(ratio.value);
-    match ratio.interval {
-        Some(i) => format!("{value} [{}]", format::interval(i.low, i.high)),
-        None => value,
-    }
-}
 
 impl Comparison {
     /// The comparison as text, without a line end at its end.
@@ -157,8 +147,8 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
         row.job.clone(),
         row.config.clone(),
         row.method.clone(),
-        with(speed.unwrap_or_else(missing), line.ratio_it_per_s.as_ref().map(ratio_words)),
-        with(samples.unwrap_or_else(missing), per_sample.as_ref().map(ratio_words)),
+        with(speed.unwrap_or_else(missing), line.ratio_it_per_s.as_ref().map(format::ratio_with_interval)),
+        with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval)),
         row.storage_bytes.map_or_else(missing, |s| {
             let changed = line.ratio_storage.filter(|r| (r - 1.0).abs() > 0.005);
             with(format::bytes(s), changed.map(format::size_ratio))

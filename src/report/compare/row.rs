@@ -104,8 +104,13 @@ impl Row {
 pub fn rows_of(job: &Job) -> Vec<Row> {
     match job {
         Job::Published(rows) => rows.iter().map(published).collect(),
-        Job::Measured(job) => job.by_label().into_iter().map(|(label, runs)| measured(job, label, &runs)).collect(),
+        Job::Measured(job) => measured_rows(job),
     }
+}
+
+/// The rows of a measured job.
+pub fn measured_rows(job: &MeasuredJob) -> Vec<Row> {
+    job.by_label().into_iter().map(|(label, runs)| measured(job, label, &runs)).collect()
 }
 
 fn published(row: &PublishedRow) -> Row {

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
+use crate::report::compare::{Difference, differences, measured_rows};
 use crate::report::figures::{all_rates, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
 use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, mean, median, ratio, verdict};
@@ -58,7 +59,7 @@ pub fn results(job: &MeasuredJob) -> Table {
         let batch: Vec<f64> = completed_steps(&entry.runs).map(|s| s.bytes_batch as f64).collect();
         let ratio = match (&entry.ratio, entry.baseline) {
             (_, true) => "baseline".to_owned(),
-            (Some(r), _) => words(r),
+            (Some(r), _) => format::ratio_with_interval(r),
             _ => missing(),
         };
         let cells = [
@@ -93,15 +94,7 @@ fn state(runs: &[&Run]) -> String {
     }
 }
 
-fn words(ratio: &Ratio) -> String {
-    let value = format::ratio(ratio.value);
-    match ratio.interval {
-        Some(i) => format!("{value} [{}]", format::interval(i.low, i.high)),
-        None => value,
-    }
-}
-
-/// What may be said of each variant against the baseline.
+/// What may be said of each variant against the baseline, and what else differs.
 pub fn verdicts(job: &MeasuredJob) -> Vec<String> {
     let entries = entries(job);
     let Some(base) = entries.iter().find(|e| e.baseline) else { return Vec::new() };
@@ -112,16 +105,21 @@ pub fn verdicts(job: &MeasuredJob) -> Vec<String> {
     let mut all: Vec<String> = said
         .into_iter()
         .map(|(e, ratio, verdict)| {
-            let than = if verdict == Verdict::NoDifferenceShown { "to" } else { "than" };
             let n = (e.samples_per_s.len(), base.samples_per_s.len());
-            let words = words(ratio);
-            format!("{}: {} {than} {}, {words} (n = {} and {})", e.label, verdict.words(), base.label, n.0, n.1)
+            let words = format::ratio_with_interval(ratio);
+            format!("{}: {} {}, {words} (n = {} and {})", e.label, verdict.against(), base.label, n.0, n.1)
         })
         .collect();
     if !open.is_empty() {
         let labels: Vec<&str> = open.iter().map(|(e, ..)| e.label.as_str()).collect();
         let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
         all.push(format!("too few runs for a verdict ({need}): {}", labels.join(", ")));
+    }
+    let rows = measured_rows(job);
+    let differences: Vec<String> =
+        differences(&rows.iter().collect::<Vec<_>>()).iter().map(Difference::words).collect();
+    if !differences.is_empty() {
+        all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
     }
     all
 }
