@@ -37,7 +37,8 @@ fn the_script_is_this() {
     for trial in &mut job.trials {
         let slurm = &mut trial.settings.slurm;
         (slurm.memory_mib, slurm.time_min, slurm.throttle, slurm.cpus_per_rank) = (4096, 90, 2, 4);
-        ("debug".clone_into(&mut slurm.partition), "lab".clone_into(&mut slurm.account));
+        "debug".clone_into(&mut slurm.partition);
+        "lab".clone_into(&mut slurm.account);
     }
     let script = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
     insta::assert_snapshot!(script);
@@ -160,6 +161,30 @@ fn a_cancelled_task_gets_an_outcome_whether_it_ran_or_not() {
     assert_eq!(never.state, TrialState::Interrupted, "{never:?}");
     assert!(never.message.starts_with("the task never started; Slurm "), "{never:?}");
     assert_eq!(flow.outcome(id, 2).state, TrialState::Completed);
+}
+
+#[test]
+fn the_accounting_is_asked_about_a_task_that_the_controller_forgot() {
+    if !Path::new("/usr/sbin/slurmdbd").exists() {
+        cluster::skip("needs accounting: slurm/dev-cluster/install.sh --dbd");
+        return;
+    }
+    let cluster = cluster!("--dbd", "--nodes", "1");
+    let flow = Flow::new("ledger");
+    let id = flow.submit(&cluster, job("forgotten", &["sleeps"], 1)).unwrap();
+    cluster.until("the rank", || flow.files_named("asleep-").len() == 1);
+    cluster.node("kill", "n1");
+    cluster.ask("scontrol", &["update", "nodename=n1", "state=down", "reason=test"]);
+    // Accounting is late, and its rows have neither array index nor final state at first.
+    let whole = format!("{id}_0|NODE_FAIL");
+    let rows = ["--allocations", "--duplicates", "--parsable2", "--format=JobID,State"];
+    cluster.until("the accounting", || cluster.ask("sacct", &rows).contains(&whole));
+    cluster.forget_jobs();
+    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    let lost = flow.outcome(id, 0);
+    assert_eq!(lost.state, TrialState::Failed);
+    let expected = "the task ended without writing its outcome; Slurm says NODE_FAIL (exit code ";
+    assert!(lost.message.starts_with(expected), "{lost:?}");
 }
 
 #[test]

@@ -33,10 +33,7 @@ impl Cluster {
             assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
             return Some(cluster);
         };
-        // Straight to the file: the harness captures eprintln.
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let line = format!("SKIPPED {name}: a development Slurm cluster {missing}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        skip(&format!("a development Slurm cluster {missing}"));
         None
     }
 
@@ -63,6 +60,16 @@ impl Cluster {
         assert!(done.status.success(), "node.sh {act} {node}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// Let the controller forget all jobs, as it does with old ones after MinJobAge.
+    pub fn forget_jobs(&self) {
+        self.node("down", "ctld");
+        for state in ["job_state", "job_state.old"] {
+            let _ = std::fs::remove_file(self.folder.path().join("state").join(state));
+        }
+        self.node("up", "ctld");
+        self.until("the controller", || self.slurm.is_available());
+    }
+
     /// Wait for something that a cluster at work does within seconds.
     pub fn until(&self, what: &str, happened: impl Fn() -> bool) {
         let start = Instant::now();
@@ -80,6 +87,12 @@ impl Drop for Cluster {
             let _ = std::io::stderr().write_all(&down.stderr);
         }
     }
+}
+
+/// Say on stderr, past the harness that captures what tests print, that a test did not run.
+pub fn skip(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    std::io::stderr().write_all(format!("SKIPPED {name}: {why}\n").as_bytes()).unwrap();
 }
 
 fn script(name: &str, arguments: &[&str]) -> std::process::Output {

@@ -119,7 +119,12 @@ impl Slurm {
                 let key = u32::try_from(index).map_err(Failure::internal)?;
                 let in_queue = queued.get(&key).cloned();
                 let task = in_queue.clone().or_else(|| {
-                    let accounted = accounted.get_or_insert_with(|| self.accounted(id).unwrap_or_default());
+                    let accounted = accounted.get_or_insert_with(|| {
+                        self.accounted(id).unwrap_or_else(|e| {
+                            tracing::debug!("no accounting: {e}");
+                            Tasks::new()
+                        })
+                    });
                     accounted.get(&key).cloned()
                 });
                 let attempts = job.attempts(&trial.id)?;
