@@ -1,4 +1,5 @@
 //! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 #[path = "../../dist/tests/common/mod.rs"]
 mod common;
