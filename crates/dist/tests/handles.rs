@@ -1,4 +1,5 @@
 //! Everything that is opened is closed again. Alone in its binary: it counts the process' open files.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
 //! Real processes over Gloo: collectives, a rank that never comes, a peer that is killed, a store that is gone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The DANGO model as a whole.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 use expctl_worker::models::dango::{Dango, DangoConfig, DangoError, EdgeList};
 use expctl_worker::models::{named_parameters, parameters_digest};

@@ -1,4 +1,5 @@
 //! Two ranks with batches of b leave the parameters of one rank with batches of 2b, and agree to the last bit.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 #[path = "../../dist/tests/common/mod.rs"]
 mod common;
@@ -40,8 +41,12 @@ fn rank_entry() {
         "adamw" => nn::AdamW { wd: 1e-6, ..nn::AdamW::default() }.build(&vs, 1e-3).unwrap(),
         _ => nn::Sgd::default().build(&vs, 0.1).unwrap(),
     };
-    let mut reducer = Reducer::new(&parameters, &group, ReducerOptions::default()).unwrap();
-    let loss_of = TotalLoss::new(Reconstruction::Uniform);
+    let loss_of = TotalLoss::new(match role.scenario.as_str() {
+        "interaction" => Reconstruction::Off,
+        _ => Reconstruction::Uniform,
+    });
+    let options = ReducerOptions { find_unused: !loss_of.reconstructs(), ..ReducerOptions::default() };
+    let mut reducer = Reducer::new(&parameters, &group, options).unwrap();
     for step in 0..STEPS {
         let (genes, sample, labels) = share(step, &role);
         reducer.prepare_forward().unwrap();
@@ -109,6 +114,18 @@ fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
     let off = max_difference(&one[0], &half[0]);
     eprintln!("SGD: max difference to half of the samples {off:e}");
     assert!(off > 1e-3, "{off:e}");
+}
+
+#[test]
+fn parameters_that_the_loss_leaves_out_are_found() {
+    let (one, _) = run("interaction", 1);
+    let (two, digests) = run("interaction", 2);
+    let difference = max_difference(&one[0], &two[0]);
+    eprintln!("SGD, interaction only: max difference 1 rank to 2 ranks {difference:e}");
+    assert!(difference <= 1e-6, "{difference:e}");
+    assert_eq!(digests[0], digests[1], "ranks differ from each other");
+    let (with, _) = run("sgd", 1);
+    assert!(max_difference(&one[0], &with[0]) > 1e-3, "the reconstruction made no difference");
 }
 
 #[test]
