@@ -1,5 +1,28 @@
 //! Data sets: the recipe, how it is built, what was built.
+//!
+//! Invariant: everything in a data set follows from the recipe's files and the five settings of `[data]`; two machines
+//! build the same edges, samples and records.
 
+mod build;
+mod built;
+mod edges;
+mod files;
+mod genes;
+mod graph_file;
+mod labels;
+mod manifest;
+mod metabolism;
+mod networks;
+mod partial;
 mod recipe;
+mod rng;
+mod template;
+mod triples;
+mod verify;
 
+pub use build::build;
+pub use built::Dataset;
+pub use files::BuildProgress;
+pub use manifest::{BipartiteInfo, FileInfo, GeneCounts, Manifest, NetworkInfo, Origin, SCHEMA, SampleInfo, StoreInfo};
 pub use recipe::{Bipartite, Network, NetworkSource, Recipe, Samples};
+pub use verify::verify;

@@ -33,6 +33,8 @@ pub struct Samples {
     pub count: u64,
     /// Perturbed genes of a sample.
     pub genes_per_sample: u32,
+    /// Template of a record, relative to the recipe.
+    pub record: PathBuf,
     /// Mean label.
     pub label_mean: f64,
     /// Standard deviation of the labels.
@@ -91,5 +93,42 @@ impl Recipe {
         let mut recipe: Self = toml::from_str(&text).map_err(|e| PipelineError::damaged(&path, e))?;
         recipe.folder = folder.to_owned();
         Ok(recipe)
+    }
+
+    /// Name of the data set: that of its folder.
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// What makes `data` impossible to build from this recipe.
+    pub fn check(&self, data: &expctl_record::Data) -> Result<(), PipelineError> {
+        let invalid = |reason: String| Err(PipelineError::Invalid(reason));
+        if data.samples == 0 || data.samples > self.samples.count {
+            return invalid(format!("{} has 1 to {} samples, not {}", self.name(), self.samples.count, data.samples));
+        }
+        if !(data.scale > 0.0 && data.scale <= 1.0) {
+            return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        }
+        if self.samples.genes_per_sample as usize != super::triples::GENES_PER_SAMPLE {
+            return invalid(format!("samples of {} genes are not supported, only of 3", self.samples.genes_per_sample));
+        }
+        Ok(())
+    }
+
+    /// blake3 over the recipe and every file that it names, and over `data`: all that a built data set depends on.
+    pub(crate) fn digest(&self, data: &expctl_record::Data) -> Result<String, PipelineError> {
+        let mut hasher = blake3::Hasher::new();
+        let networks = self.network.iter().filter_map(|network| match &network.source {
+            NetworkSource::File(file) => Some(file.as_path()),
+            NetworkSource::Generated => None,
+        });
+        let own = [Path::new("dataset.toml"), &self.gene_names, &self.samples.record];
+        for file in own.into_iter().chain(networks) {
+            let path = self.folder.join(file);
+            let content = std::fs::read(&path).map_err(PipelineError::io("read", &path))?;
+            hasher.update(&(content.len() as u64).to_le_bytes()).update(&content);
+        }
+        hasher.update(&super::manifest::SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
+        Ok(hasher.finalize().to_hex().to_string())
     }
 }

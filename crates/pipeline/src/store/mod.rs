@@ -1,5 +1,12 @@
 //! Where records are read from.
+//!
+//! The base store is LMDB: key = index of the sample as decimal text, value = UTF-8 JSON list with one
+//! `{experiment, experiment_reference}`. It is written once, in bulk, and read-only afterwards.
 
-mod sample;
+mod decoder;
+mod lmdb;
+mod writer;
 
-pub use sample::Sample;
+pub use decoder::{RecordDecoder, Sample};
+pub use lmdb::{LmdbReader, LmdbStore};
+pub(crate) use writer::{LmdbWriter, text_order};

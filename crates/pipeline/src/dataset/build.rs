@@ -1,0 +1,199 @@
+use std::path::Path;
+use std::time::Instant;
+
+use expctl_record::Data;
+
+use super::files::{GENES_FILE, Report, STORE_FOLDER, checksums, report};
+use super::genes::Genes;
+use super::graph_file::{self, GRAPH_FILE};
+use super::labels::{Labels, statistics};
+use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SampleInfo, StoreInfo};
+use super::metabolism::Metabolism;
+use super::networks;
+use super::partial::Partial;
+use super::template::RecordTemplate;
+use super::triples::{GENES_PER_SAMPLE, Triples};
+use super::{BuildProgress, Recipe, SCHEMA};
+use crate::PipelineError;
+use crate::store::{LmdbStore, LmdbWriter, text_order};
+
+/// Records that are written in one transaction.
+const BATCH: usize = 1000;
+/// LMDB's page.
+const PAGE: u64 = 4096;
+
+/// Build a data set in `folder`, or return its manifest at once if it is there.
+///
+/// A build that was stopped (`Break`, which gives [`PipelineError::Stopped`], or a killed process) leaves
+/// `<folder>.partial`; the next one goes on with it and ends with the same records. `folder` itself appears only when
+/// all is complete.
+pub fn build(
+    recipe: &Recipe,
+    data: &Data,
+    folder: &Path,
+    progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
+) -> Result<Manifest, PipelineError> {
+    let started = Instant::now();
+    recipe.check(data)?;
+    let digest = recipe.digest(data)?;
+    if let Some(manifest) = existing(folder, &digest)? {
+        return Ok(manifest);
+    }
+    let genes = Genes::new(recipe, data.seed, data.scale)?;
+    let triples = Triples::new(&genes, recipe.samples.count, data.seed, data.scale);
+    triples.check(data.samples, data.scale)?;
+    let template = RecordTemplate::load(&recipe.folder.join(&recipe.samples.record))?;
+    let labels = Labels::new(&recipe.samples, data.samples, data.seed, data.scale);
+    let records = Records { genes: &genes, triples: &triples, labels: &labels, template: &template };
+
+    let partial = Partial::open(folder)?;
+    if let Some(manifest) = existing(folder, &digest)? {
+        partial.discard()?;
+        return Ok(manifest);
+    }
+    partial.prepare(&digest)?;
+    let share = genes.len() as f64 / recipe.genes as f64;
+    let store_bytes = records.store_bytes(data.samples);
+    let graph_bytes = (recipe.network.iter().map(|n| n.edges).sum::<u64>() as f64 * share * share * 16.0) as u64;
+    room_for(partial.path(), store_bytes + graph_bytes)?;
+
+    report(progress, "graph", 0, 1)?;
+    let networks = networks::build_all(recipe, data, &genes)?;
+    let metabolism = Metabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
+    graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
+    let names = partial.path().join(GENES_FILE);
+    std::fs::write(&names, genes.names.join("\n") + "\n").map_err(PipelineError::io("write", &names))?;
+    report(progress, "graph", 1, 1)?;
+
+    let store_folder = partial.path().join(STORE_FOLDER);
+    let resumed_at = records.write(&store_folder, data.samples, store_bytes, progress)?;
+    let store = store_info(&store_folder)?;
+    let files = [GENES_FILE.to_owned(), GRAPH_FILE.to_owned(), format!("{STORE_FOLDER}/data.mdb")];
+    let files = checksums(partial.path(), &files, progress)?;
+
+    let manifest = Manifest {
+        schema: SCHEMA,
+        title: recipe.title.clone(),
+        data: data.clone(),
+        recipe_blake3: digest,
+        genes: GeneCounts::of(&genes),
+        networks: networks.iter().map(|network| NetworkInfo::of(network, genes.len())).collect(),
+        bipartite: BipartiteInfo::of(&metabolism),
+        samples: sample_info(&labels),
+        store,
+        files,
+        build_seconds: started.elapsed().as_secs_f64(),
+        resumed_at,
+    };
+    let path = partial.path().join(MANIFEST_FILE);
+    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    partial.finish(folder)?;
+    Ok(manifest)
+}
+
+/// The manifest of `folder`, if that is a data set built from just this.
+fn existing(folder: &Path, digest: &str) -> Result<Option<Manifest>, PipelineError> {
+    match Manifest::load(folder) {
+        Ok(manifest) if manifest.recipe_blake3 == digest => Ok(Some(manifest)),
+        Ok(_) => {
+            Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
+        }
+        Err(PipelineError::NotBuilt { .. }) if !folder.exists() => Ok(None),
+        Err(PipelineError::NotBuilt { .. }) => {
+            Err(PipelineError::damaged(folder, "exists, but is no data set (it has no manifest)"))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// What the records are made of.
+struct Records<'a> {
+    genes: &'a Genes,
+    triples: &'a Triples,
+    labels: &'a Labels,
+    template: &'a RecordTemplate,
+}
+
+impl Records<'_> {
+    /// Append the JSON of sample `index`.
+    fn render(&self, index: u64, out: &mut Vec<u8>) {
+        let genes: [&str; GENES_PER_SAMPLE] =
+            self.triples.at(index).map(|gene| self.genes.names[gene as usize].as_str());
+        let at = index as usize;
+        self.template.render(index, genes, self.labels.values[at], self.labels.p_values[at], out);
+    }
+
+    /// Bytes that the store will take: whole pages for each value with its header, and a little for the tree of keys.
+    fn store_bytes(&self, samples: u64) -> u64 {
+        let mut value = Vec::new();
+        self.render(0, &mut value);
+        samples * ((value.len() as u64 + 16).next_multiple_of(PAGE) + 64) + 64 * PAGE
+    }
+
+    /// Write the records that are not there yet; returns how many were.
+    fn write(&self, folder: &Path, samples: u64, bytes: u64, to: &mut Report<'_>) -> Result<u64, PipelineError> {
+        let order = text_order(samples);
+        let writer = LmdbWriter::open(folder, 2 * bytes + (1 << 30))?;
+        let (there, last) = writer.state()?;
+        let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
+        if last != expected.map(String::into_bytes) {
+            return Err(PipelineError::damaged(folder, "holds other records than a build leaves; remove it"));
+        }
+        report(to, "samples", there, samples)?;
+        let mut done = there;
+        for indices in order[there as usize..].chunks(BATCH) {
+            writer.append(indices, |index, out| self.render(index, out))?;
+            done += indices.len() as u64;
+            report(to, "samples", done, samples)?;
+        }
+        writer.finish()?;
+        Ok(there)
+    }
+}
+
+/// Read the whole store once more: what is counted and summed up is what lies on the disk.
+fn store_info(folder: &Path) -> Result<StoreInfo, PipelineError> {
+    let store = LmdbStore::open(folder)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
+    store.for_each(|key, value| {
+        for bytes in [key, value] {
+            hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+        }
+        info.records += 1;
+        info.value_bytes += value.len() as u64;
+        info.largest_value = info.largest_value.max(value.len() as u64);
+        Ok(())
+    })?;
+    info.content_blake3 = hasher.finalize().to_hex().to_string();
+    Ok(info)
+}
+
+fn sample_info(labels: &Labels) -> SampleInfo {
+    let (label_mean, label_sd) = statistics(&labels.values);
+    SampleInfo {
+        count: labels.values.len() as u64,
+        genes_per_sample: GENES_PER_SAMPLE as u32,
+        label_mean,
+        label_sd,
+        label_min: labels.values.iter().copied().fold(f64::INFINITY, f64::min),
+        label_max: labels.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        class: Origin::Generated,
+    }
+}
+
+/// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
+fn room_for(partial: &Path, needed: u64) -> Result<(), PipelineError> {
+    let there = partial.join(STORE_FOLDER).join("data.mdb").metadata().map_or(0, |meta| meta.len());
+    let disk = nix::sys::statvfs::statvfs(partial).map_err(|e| PipelineError::io("inspect", partial)(e.into()))?;
+    // The types of these fields differ between platforms.
+    #[allow(clippy::unnecessary_cast)]
+    let free = disk.blocks_available() as u64 * disk.fragment_size() as u64;
+    let needed = needed.saturating_sub(there);
+    if needed <= free {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    let reason = format!("{:.2} GiB are needed, {:.2} GiB are free", gib(needed), gib(free));
+    Err(PipelineError::io("build", partial)(std::io::Error::new(std::io::ErrorKind::StorageFull, reason)))
+}

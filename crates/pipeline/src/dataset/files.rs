@@ -1,0 +1,74 @@
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::FileInfo;
+use crate::PipelineError;
+
+/// How far a build or a verification is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildProgress {
+    /// What is being done: `graph` (networks), `samples` (records) or `checksum` (bytes).
+    pub phase: &'static str,
+    /// How much of it is done.
+    pub done: u64,
+    /// Out of how much.
+    pub total: u64,
+}
+
+/// Who is told about progress; `Break` stops the work.
+pub(crate) type Report<'a> = dyn FnMut(BuildProgress) -> ControlFlow<()> + 'a;
+
+/// Tell how far a phase is, and stop if that is asked for.
+pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total: u64) -> Result<(), PipelineError> {
+    match to(BuildProgress { phase, done, total }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(PipelineError::Stopped),
+    }
+}
+
+/// The LMDB store inside a data set.
+pub(crate) const STORE_FOLDER: &str = "processed/lmdb";
+/// The gene names inside a data set, one a line, in the order of their indices.
+pub(crate) const GENES_FILE: &str = "genes.txt";
+
+/// blake3 of a file, with progress in bytes.
+pub(crate) fn blake3_of(
+    path: &Path,
+    mut advance: impl FnMut(u64) -> Result<(), PipelineError>,
+) -> Result<String, PipelineError> {
+    let mut file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).map_err(PipelineError::io("read", path))?;
+        if n == 0 {
+            return Ok(hasher.finalize().to_hex().to_string());
+        }
+        hasher.update(&buffer[..n]);
+        advance(n as u64)?;
+    }
+}
+
+/// Size and checksum of each of `paths` in `folder`.
+pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) -> Result<Vec<FileInfo>, PipelineError> {
+    let stat = |path: &String| {
+        let path = folder.join(path);
+        path.metadata().map_err(PipelineError::io("read", &path))
+    };
+    let total = paths.iter().map(|path| Ok(stat(path)?.len())).sum::<Result<u64, PipelineError>>()?;
+    let mut done = 0;
+    paths
+        .iter()
+        .map(|path| {
+            let blake3 = blake3_of(&folder.join(path), |n| {
+                done += n;
+                report(to, "checksum", done, total)
+            })?;
+            let meta = stat(path)?;
+            // st_blocks counts units of 512 bytes whatever the file system's block size.
+            Ok(FileInfo { path: path.clone(), bytes: meta.len(), allocated_bytes: meta.blocks() * 512, blake3 })
+        })
+        .collect()
+}

@@ -1,0 +1,234 @@
+use std::path::Path;
+
+use expctl_record::Data;
+use serde::{Deserialize, Serialize};
+
+use super::genes::Genes;
+use super::metabolism::Metabolism;
+use super::networks::BuiltNetwork;
+use crate::PipelineError;
+
+/// Version of the layout of a built data set.
+pub const SCHEMA: u32 = 1;
+/// File name inside a data set.
+pub(crate) const MANIFEST_FILE: &str = "manifest.json";
+
+/// Where something comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// From a real data source.
+    Measured,
+    /// Drawn at random.
+    Generated,
+    /// Partly real, completed with random ones.
+    Completed,
+}
+
+impl Origin {
+    /// The word used in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Generated => "generated",
+            Self::Completed => "completed",
+        }
+    }
+
+    fn of(real: u64, generated: u64) -> Self {
+        match (real, generated) {
+            (_, 0) => Self::Measured,
+            (0, _) => Self::Generated,
+            _ => Self::Completed,
+        }
+    }
+}
+
+/// `manifest.json`: what was built. It is written last, so a folder that has one is complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Layout version.
+    pub schema: u32,
+    /// Title of the recipe.
+    pub title: String,
+    /// What was asked for.
+    pub data: Data,
+    /// blake3 of the recipe and all files that it names.
+    pub recipe_blake3: String,
+    /// The genes.
+    pub genes: GeneCounts,
+    /// The networks, in the recipe's order.
+    pub networks: Vec<NetworkInfo>,
+    /// The metabolism graph, all of it generated.
+    pub bipartite: BipartiteInfo,
+    /// The samples.
+    pub samples: SampleInfo,
+    /// The base store.
+    pub store: StoreInfo,
+    /// Every other file, and the store's.
+    pub files: Vec<FileInfo>,
+    /// Seconds that the build took (its last run, if it was stopped before).
+    pub build_seconds: f64,
+    /// Records that earlier, stopped runs had already written.
+    pub resumed_at: u64,
+}
+
+/// Genes of a data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GeneCounts {
+    /// All genes.
+    pub count: u64,
+    /// With a real systematic name.
+    pub real: u64,
+    /// With a generated name.
+    pub generated: u64,
+}
+
+/// One network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkInfo {
+    /// Name of the edge type.
+    pub name: String,
+    /// All edges, self-loops included.
+    pub edges: u64,
+    /// Edges from the real source.
+    pub real: u64,
+    /// Edges drawn at random.
+    pub generated: u64,
+    /// One per gene.
+    pub self_loops: u64,
+    /// Whether the source is directed.
+    pub directed: bool,
+    /// Where the edges come from.
+    pub class: Origin,
+}
+
+/// The metabolism graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BipartiteInfo {
+    /// Reactions.
+    pub reactions: u64,
+    /// Reactions that have genes.
+    pub reactions_with_genes: u64,
+    /// Metabolites.
+    pub metabolites: u64,
+    /// Edges gene to reaction.
+    pub gpr: u64,
+    /// Edges reaction to metabolite.
+    pub rmr: u64,
+    /// Where they come from.
+    pub class: Origin,
+}
+
+/// The samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleInfo {
+    /// Number of samples.
+    pub count: u64,
+    /// Perturbed genes of each.
+    pub genes_per_sample: u32,
+    /// Mean label.
+    pub label_mean: f64,
+    /// Population standard deviation of the labels.
+    pub label_sd: f64,
+    /// Smallest label.
+    pub label_min: f64,
+    /// Largest label.
+    pub label_max: f64,
+    /// Where genes and labels come from.
+    pub class: Origin,
+}
+
+/// The base store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    /// Records.
+    pub records: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// Length of the longest value.
+    pub largest_value: u64,
+    /// blake3 over each key and value in key order, each with its length before it as eight bytes, little-endian. The
+    /// same recipe and options give the same digest on every machine, however often the build was stopped.
+    pub content_blake3: String,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileInfo {
+    /// Path inside the data set.
+    pub path: String,
+    /// Its apparent size.
+    pub bytes: u64,
+    /// What it takes on the disk.
+    pub allocated_bytes: u64,
+    /// Checksum of this very file.
+    pub blake3: String,
+}
+
+impl Manifest {
+    /// Read the manifest of a data set.
+    pub fn load(folder: &Path) -> Result<Self, PipelineError> {
+        let path = folder.join(MANIFEST_FILE);
+        let text = match std::fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(PipelineError::NotBuilt { path: folder.to_owned() });
+            }
+            other => other.map_err(PipelineError::io("read", &path))?,
+        };
+        let manifest: Self = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
+        if manifest.schema != SCHEMA {
+            let reason = format!("layout version {}, but this program reads {SCHEMA}", manifest.schema);
+            return Err(PipelineError::damaged(&path, reason));
+        }
+        Ok(manifest)
+    }
+
+    /// Edges over all networks, self-loops included.
+    pub fn num_edges(&self) -> u64 {
+        self.networks.iter().map(|network| network.edges).sum()
+    }
+
+    /// Apparent size of all files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// What all files take on the disk, in bytes.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.allocated_bytes).sum()
+    }
+}
+
+impl GeneCounts {
+    pub(crate) fn of(genes: &Genes) -> Self {
+        Self { count: genes.len(), real: genes.real, generated: genes.len() - genes.real }
+    }
+}
+
+impl NetworkInfo {
+    pub(crate) fn of(network: &BuiltNetwork, genes: u64) -> Self {
+        Self {
+            name: network.name.clone(),
+            edges: network.edge_index.len() as u64 / 2,
+            real: network.real,
+            generated: network.generated,
+            self_loops: genes,
+            directed: network.directed,
+            class: Origin::of(network.real, network.generated),
+        }
+    }
+}
+
+impl BipartiteInfo {
+    pub(crate) fn of(metabolism: &Metabolism) -> Self {
+        Self {
+            reactions: metabolism.reactions,
+            reactions_with_genes: metabolism.reactions_with_genes,
+            metabolites: metabolism.metabolites,
+            gpr: metabolism.gpr.len() as u64 / 2,
+            rmr: metabolism.rmr.len() as u64 / 2,
+            class: Origin::Generated,
+        }
+    }
+}
