@@ -224,7 +224,7 @@ pub const KEYS: &[KeySpec] = &[
     key(
         "launch.heartbeat_timeout_s",
         COUNT,
-        Value("8"),
+        Value("5"),
         "Seconds without a sign of life after which a rank counts as lost",
     ),
     key("slurm.partition", Kind::Text, Value("\"\""), "Partition; empty leaves it to the cluster"),

@@ -220,14 +220,12 @@ impl Rank<'_> {
         })?;
         let assembler = Assembler::new(settings.pipeline.processor, graph);
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
-        Ok(Loader::start(
-            builder,
-            LoaderOptions {
-                workers: options.workers,
-                prefetch_factor: options.prefetch_factor,
-                steps: settings.measure.warmup + settings.measure.steps,
-            },
-        )?)
+        let steps = settings.measure.warmup + settings.measure.steps;
+        // The threads stay as busy during the last steps as they are in the middle of an epoch: without this the last
+        // batches would be built with ever fewer threads competing, and the rate would be flattered.
+        let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
+        let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
+        Ok(Loader::start(builder, LoaderOptions { workers, prefetch_factor, steps: steps + ahead })?)
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.
