@@ -1,5 +1,7 @@
 //! `expctl data` as a user runs it, and what it builds as Python reads it.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

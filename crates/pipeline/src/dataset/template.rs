@@ -14,6 +14,7 @@ pub(crate) struct RecordTemplate {
     parts: Vec<Part>,
 }
 
+#[derive(Clone)]
 enum Part {
     Text(String),
     Gene(usize),
@@ -31,14 +32,10 @@ impl RecordTemplate {
     fn parse(text: &str) -> Result<Self, String> {
         let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
         let mut rest = compact.to_string();
-        let marks: Vec<(String, fn(usize) -> Part)> = (0..GENES_PER_SAMPLE)
-            .map(|k| (format!("$gene{k}"), Part::Gene as fn(usize) -> Part))
-            .chain([
-                ("\"$index\"".to_owned(), (|_| Part::Index) as fn(usize) -> Part),
-                ("\"$label\"".to_owned(), |_| Part::Label),
-                ("\"$p_value\"".to_owned(), |_| Part::PValue),
-            ])
-            .collect();
+        let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), Part::Gene(k)));
+        let numbers = [("index", Part::Index), ("label", Part::Label), ("p_value", Part::PValue)];
+        let numbers = numbers.map(|(name, part)| (format!("\"${name}\""), part));
+        let marks: Vec<(String, Part)> = genes.chain(numbers).collect();
         let mut parts = Vec::new();
         let mut met = vec![false; marks.len()];
         while let Some((start, k)) =
@@ -46,7 +43,7 @@ impl RecordTemplate {
         {
             let tail = rest.split_off(start + marks[k].0.len());
             rest.truncate(start);
-            parts.extend([Part::Text(rest), marks[k].1(k)]);
+            parts.extend([Part::Text(rest), marks[k].1.clone()]);
             met[k] = true;
             rest = tail;
         }
