@@ -202,6 +202,22 @@ fn a_signal_to_the_script_alone_reaches_the_ranks() {
 }
 
 #[test]
+fn a_time_limit_is_a_failure_that_says_so() {
+    let cluster = cluster!("--nodes", "1");
+    let flow = Flow::new("ledger");
+    let mut late = job("late", &["sleeps"], 2);
+    late.trials[0].settings.slurm.time_min = 1;
+    let id = flow.submit(&cluster, late).unwrap();
+    cluster.until("the ranks", || flow.files_named("asleep-").len() == 2);
+    assert!(cluster.task(id, 0).contains("TimeLimit=00:01:00"));
+    // Slurm looks at time limits every 30 s.
+    cluster.ask("scontrol", &["update", &format!("jobid={id}_0"), "endtime=now+1"]);
+    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    let outcome = flow.outcome(id, 0);
+    assert_eq!((outcome.state, outcome.message.as_str()), (TrialState::Failed, "stopped by Slurm (TimeLimit)"));
+}
+
+#[test]
 fn a_task_lost_with_its_node_gets_an_outcome() {
     let cluster = cluster!("--nodes", "1");
     let flow = Flow::new("ledger");

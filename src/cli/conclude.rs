@@ -16,9 +16,9 @@ pub struct Args {
     /// What srun printed: it tells how each rank ended
     #[arg(long, value_name = "FILE")]
     srun_log: Option<PathBuf>,
-    /// The task was told to stop
-    #[arg(long)]
-    interrupted: bool,
+    /// This array task was told to stop; Slurm is asked why
+    #[arg(long, value_name = "JOB_TASK")]
+    interrupted: Option<String>,
 }
 
 /// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
@@ -29,7 +29,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
-    let outcome = conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted)?;
+    let mut outcome = conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted.is_some())?;
+    if let Some(reason) = args.interrupted.as_deref().and_then(slurm::stop_reason)
+        && outcome.state == TrialState::Interrupted
+    {
+        // Nobody asked for it: the trial did not do what it was meant to.
+        outcome.state = TrialState::Failed;
+        outcome.message = format!("stopped by Slurm ({reason})");
+        outcome.save(&attempt)?;
+    }
     match outcome.state {
         TrialState::Completed => Ok(()),
         state => {

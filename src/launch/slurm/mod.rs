@@ -18,7 +18,7 @@ use expctl_record::JobRecord;
 pub use attempt::{stage, started};
 pub use script::render;
 pub use srun_log::process_ends;
-pub use tasks::{Task, TaskState};
+pub use tasks::{Task, TaskState, stop_reason};
 pub use tools::{Programs, Slurm};
 pub use wait::{TrialProgress, WaitProgress};
 

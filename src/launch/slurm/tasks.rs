@@ -86,6 +86,15 @@ impl Slurm {
     }
 }
 
+/// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. None if somebody cancelled it, or Slurm
+/// does not say: who is being stopped has no time to ask twice.
+pub fn stop_reason(task: &str) -> Option<String> {
+    let (job, index) = task.split_once('_')?;
+    let (job, index) = (job.parse().ok()?, index.parse().ok()?);
+    let task = Slurm::from_environment().queued(job).ok()?.remove(&index)?;
+    (!task.detail.is_empty()).then_some(task.detail)
+}
+
 /// Rows of `squeue --format=%i|%T|%r`, with its heading.
 fn parse_queue(table: &str, job: u64) -> Tasks {
     rows(table, ["JOBID", "STATE", "REASON"], job, |reason| match reason {
