@@ -178,7 +178,9 @@ fn without_wait_the_job_goes_on_in_the_background() {
         project.attempt(&job, "ids").and_then(|a| a.outcome().unwrap())
     });
     assert_eq!(outcome.state, TrialState::Completed);
-    wait_until("the note", Duration::from_secs(30), || project.path().join("results/small_1.md").exists().then_some(()));
+    wait_until("the note", Duration::from_secs(30), || {
+        project.path().join("results/small_1.md").exists().then_some(())
+    });
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Fa
     if !args.wait {
         return Ok(());
     }
+    leave_on_interrupt(id);
     let mut shown = String::new();
     let result = slurm::wait(project, id, &mut |progress| {
         let line = progress.to_string();
@@ -108,6 +109,19 @@ fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Fa
         }
     });
     finish(project, id, result)
+}
+
+/// Ctrl-C while waiting for Slurm ends the waiting, not the job.
+fn leave_on_interrupt(job: u64) {
+    let wait = move || -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(tokio::signal::ctrl_c())?;
+        say(format!(
+            "job {job} goes on without me\n  hint: stop it with `scancel {job}`; `expctl report {job}` shows what it has"
+        ));
+        std::process::exit(Exit::Incomplete as i32)
+    };
+    std::thread::spawn(wait);
 }
 
 /// Write the note of what there is, whatever the result; the result decides the exit code.

@@ -21,7 +21,12 @@ pub struct Connections {
 ///
 /// # Errors
 /// Names the ranks that did not appear within `timeout`.
-pub fn connect(env: RankEnv, attempt: &AttemptDir, timeout: Duration, lively: Duration) -> Result<Connections, DistError> {
+pub fn connect(
+    env: RankEnv,
+    attempt: &AttemptDir,
+    timeout: Duration,
+    lively: Duration,
+) -> Result<Connections, DistError> {
     let started = Instant::now();
     let file = RendezvousFile::of(attempt);
     let host = std::env::var("MASTER_ADDR").ok().filter(|h| !h.is_empty());

@@ -127,9 +127,7 @@ impl Watch {
                 shared.changed.notify_all();
                 return self.end_if_stuck(shared, RankStatus::PeerLost, &loss.message, Some(loss.rank));
             }
-            if self.stop.load(Ordering::SeqCst)
-                && stop_since.get_or_insert_with(Instant::now).elapsed() > 2 * GRACE
-            {
+            if self.stop.load(Ordering::SeqCst) && stop_since.get_or_insert_with(Instant::now).elapsed() > 2 * GRACE {
                 return self.end_if_stuck(shared, RankStatus::Interrupted, "stopped on request", None);
             }
             std::thread::park_timeout(BEAT);
@@ -138,7 +136,8 @@ impl Watch {
 
     /// One beat: show a sign of life and look at the others'.
     fn look(&self, seen: &mut [(i64, Instant)]) -> Result<(), Loss> {
-        let store_gone = |e: DistError| Loss { rank: 0, message: format!("rank 0, which serves the store, is gone: {e}") };
+        let store_gone =
+            |e: DistError| Loss { rank: 0, message: format!("rank 0, which serves the store, is gone: {e}") };
         self.store.add(&beat_key(self.rank), 1).map_err(store_gone)?;
         for other in (0..self.world_size).filter(|r| *r != self.rank) {
             if let Some(why) = self.store.try_get(&failed_key(other)).map_err(store_gone)? {

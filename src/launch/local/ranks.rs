@@ -72,7 +72,8 @@ fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resul
         let log = std::fs::File::create(attempt.log_path(rank))?;
         Ok((log.try_clone()?, log))
     };
-    let (stdout, stderr) = open().map_err(|e| Failure::internal(format!("cannot write the log of rank {rank}: {e}")))?;
+    let (stdout, stderr) =
+        open().map_err(|e| Failure::internal(format!("cannot write the log of rank {rank}: {e}")))?;
     let mut command = Command::new(worker);
     command
         .arg("--attempt")
