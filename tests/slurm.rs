@@ -197,7 +197,11 @@ fn a_signal_to_the_script_alone_reaches_the_ranks() {
     let last = (0..2).find(|task| cluster.task(id, *task).contains(&format!("JobId={id} "))).unwrap();
     cluster.ask("scancel", &["--batch", "--signal=TERM", &format!("{id}_{last}")]);
     cluster.until("the outcome", || flow.try_outcome(id, last).is_some());
-    assert_eq!(flow.outcome(id, last).state, TrialState::Interrupted);
+    let outcome = flow.outcome(id, last);
+    assert_eq!(outcome.state, TrialState::Interrupted);
+    assert!(outcome.ranks.iter().all(|r| r.status == RankStatus::Interrupted), "{outcome:?}");
+    // Time enough for a signal that went astray to show.
+    std::thread::sleep(Duration::from_secs(4));
     assert!(cluster.task(id, 1 - last).contains("JobState=RUNNING"));
 }
 

@@ -23,7 +23,8 @@ say() {
 }
 echo "rank $rank of $SLURM_NTASKS"
 variant=$(sed -n 's/.*"variant": "\([a-z-]*\)".*/\1/p' "$attempt/trial.json")
-nap() { sleep 120 & wait $!; }
+# In a loop: Slurm signals every process of a rank, and the sleep may be gone before the script hears of it.
+nap() { while :; do sleep 120 & wait $!; done; }
 case $variant in
   *good) say completed "" ;;
   dies)
@@ -31,8 +32,8 @@ case $variant in
     trap 'say peer_lost "rank 1 is gone"; exit 1' TERM
     nap ;;
   sleeps*)
-    # As a worker in the middle of a step: it needs a moment to end it.
-    trap 'sleep 1; say interrupted "asked to stop"; exit 0' TERM
+    # As a worker in the middle of a step: it needs a moment to end it (less than KillWait).
+    trap 'sleep 3; say interrupted "asked to stop"; exit 0' TERM
     touch "$attempt/asleep-$rank"
     nap ;;
   *) exit 9 ;;
