@@ -13,8 +13,7 @@ cargo clippy --release --workspace --all-targets --locked -- -D warnings
 say "==> cargo doc"
 RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
 say "==> Python test tools"
-EXPCTL_TEST_PYTHON=$(scripts/python.sh)
-export EXPCTL_TEST_PYTHON
+scripts/python.sh >/dev/null
 say "==> cargo test"
 cargo test --release --workspace --locked
 say "==> all checks passed"

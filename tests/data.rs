@@ -2,12 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
+#[path = "common/python.rs"]
+mod python;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
+use python::interpreter;
 use serde_json::Value;
 
 const SET: &str = "006-kuzmin-tmi";
@@ -35,11 +39,8 @@ fn info(data: &Path) -> Value {
     serde_json::from_slice(&assert.get_output().stdout).unwrap()
 }
 
-fn python(script: &str, folder: &Path, args: &[&str]) -> Value {
-    let setup = Command::new("bash").arg(root().join("scripts/python.sh")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(setup.status.success(), "scripts/python.sh failed");
-    let interpreter = String::from_utf8(setup.stdout).unwrap();
-    let output = Command::new(interpreter.trim())
+fn read_in_python(script: &str, folder: &Path, args: &[&str]) -> Value {
+    let output = Command::new(interpreter())
         .arg(root().join("tests/python").join(script))
         .arg(folder)
         .args(args)
@@ -91,7 +92,7 @@ fn python_reads_store_and_graph() {
     let folder = build_small(data.path());
     let manifest = info(data.path());
 
-    let store = python("read_store.py", &folder, &["0", "31", "1199"]);
+    let store = read_in_python("read_store.py", &folder, &["0", "31", "1199"]);
     assert_eq!((store["records"].as_u64(), store["distinct_triples"].as_u64()), (Some(1200), Some(1200)));
     for (key, expected) in [("label_mean", -0.008024), ("label_sd", 0.063264)] {
         let found = store[key].as_f64().unwrap();
@@ -115,7 +116,7 @@ fn python_reads_store_and_graph() {
         assert_eq!((shown["class"].as_str(), shown["strain"].as_str()), (Some("generated"), Some("S288C")));
     }
 
-    let graph = python("read_graph.py", &folder, &[]);
+    let graph = read_in_python("read_graph.py", &folder, &[]);
     assert_eq!((graph["genes"].as_u64(), graph["genes_sorted"].as_bool()), (Some(661), Some(true)));
     for network in manifest["networks"].as_array().unwrap() {
         let name = network["name"].as_str().unwrap();

@@ -52,30 +52,27 @@ fn two_ranks_train_and_leave_a_whole_ledger() {
 
 #[test]
 fn pandas_reads_the_step_tables() {
-    let Some(python) = std::env::var_os("EXPCTL_TEST_PYTHON") else {
-        eprintln!("SKIPPED pandas_reads_the_step_tables: EXPCTL_TEST_PYTHON is not set (make test sets it)");
-        return;
-    };
     let project = TestProject::new();
     let conf = project.conf("small", SMALL);
     let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
     let table = project.attempt(&job, "ids").unwrap().steps_path(1);
-    let program = "import pandas, sys; d = pandas.read_parquet(sys.argv[1]); print(','.join(d.columns)); \
-                   print(len(d), int(d.measured.sum()), d.loss.notna().all(), (d.wall_ns > 0).all())";
-    let output = std::process::Command::new(python).args(["-c", program]).arg(table).output().unwrap();
+    let reader = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/read_steps.py");
+    let output = std::process::Command::new(common::python::interpreter()).arg(reader).arg(table).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed = text(&output.stdout);
-    let (columns, facts) = printed.trim().split_once('\n').unwrap();
-    assert_eq!(facts, "8 6 True True");
+    let facts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&facts["rows"], &facts["measured"]), (&8.into(), &6.into()));
+    assert_eq!(facts["every_step_has_a_loss"], true);
+    assert!(facts["samples_per_s"].as_f64().unwrap() > 0.0);
+    let columns: Vec<&str> = facts["columns"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
     let documented =
         std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ledger.md")).unwrap();
-    for column in columns.split(',') {
+    for column in &columns {
         let stage_column = Stage::ALL.iter().any(|s| column.starts_with(s.name()) && column.ends_with("_ns"));
         assert!(stage_column || documented.contains(&format!("`{column}`")), "{column} is not in docs/ledger.md");
     }
     for stage in Stage::ALL {
         for side in ["exposed", "busy"] {
-            assert!(columns.split(',').any(|c| c == format!("{stage}_{side}_ns")), "{stage} {side}");
+            assert!(columns.contains(&format!("{stage}_{side}_ns").as_str()), "{stage} {side}");
         }
     }
 }
@@ -130,7 +127,6 @@ fn killed_rank(mode: &str, rank: u32) {
         assert!(attempt.steps_path(rank).exists());
         assert!(attempt.steps(rank).unwrap().len() > 5);
     }
-    eprintln!("{mode}, rank {rank} killed: the launcher ended after {took:?}");
 }
 
 #[test]

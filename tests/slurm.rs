@@ -7,6 +7,7 @@
 
 #[path = "slurm/cluster.rs"]
 mod cluster;
+mod common;
 #[path = "slurm/job.rs"]
 mod job;
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cluster::Cluster;
+use common::{SMALL, TestProject};
 use expctl::exit::Exit;
 use expctl::launch::slurm::{self, Programs, TrialProgress};
 use expctl_record::{Outcome, RankStatus, TrialState};
@@ -285,37 +287,39 @@ fn a_controller_that_is_gone_is_exit_4() {
     assert!(failure.message.starts_with("sbatch: "), "{failure}");
 }
 
+/// The same config through Slurm and through the local backend: the same columns, steps and parameters.
 #[test]
-#[ignore = "needs submit"]
 fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_backend() {
     let cluster = cluster!();
-    let runs = tempfile::tempdir().unwrap();
     let run = |backend: &str| {
-        let output = assert_cmd::Command::new(env!("CARGO_BIN_EXE_expctl"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args(["submit", "conf/demo.toml", "--backend", backend, "--wait"])
-            .env("EXPCTL_RUNS", runs.path().join(backend))
+        let project = TestProject::new();
+        let conf = project.conf("small", SMALL);
+        let output = project
+            .expctl(&["submit", conf.to_str().unwrap(), "--backend", backend, "--wait"])
             .env("SLURM_CONF", cluster.conf())
-            .timeout(Duration::from_secs(600))
-            .assert()
-            .success()
-            .get_output()
-            .stdout
-            .clone();
-        let id: u64 = String::from_utf8(output).unwrap().trim().parse().unwrap();
-        expctl_record::JobDir::new(runs.path().join(backend).join(id.to_string()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{backend}: {}", common::text(&output.stderr));
+        (common::text(&output.stdout).trim().to_owned(), project)
     };
-    let (slurm, local) = (run("slurm"), run("local"));
-    let trials = slurm.record().unwrap().trials;
-    assert_eq!(trials, local.record().unwrap().trials);
-    assert!(!trials.is_empty());
-    for trial in &trials {
-        let (a, b) = (slurm.attempts(&trial.id).unwrap().remove(0), local.attempts(&trial.id).unwrap().remove(0));
-        let states: Vec<Outcome> = [&a, &b].map(|attempt| attempt.outcome().unwrap().unwrap()).into();
-        assert!(states.iter().all(|o| o.state == TrialState::Completed), "{states:?}");
-        for rank in 0..trial.settings.launch.ranks {
+    let ((slurm_id, slurm), (local_id, local)) = (run("slurm"), run("local"));
+    assert_eq!(slurm.job(&slurm_id).record().unwrap().backend, "slurm");
+    for variant in ["lazy", "ids"] {
+        let (a, b) = (slurm.attempt(&slurm_id, variant).unwrap(), local.attempt(&local_id, variant).unwrap());
+        assert_eq!(a.trial().unwrap().id, b.trial().unwrap().id);
+        let (x, y) = (slurm.outcome(&slurm_id, variant), local.outcome(&local_id, variant));
+        assert_eq!((x.state, y.state), (TrialState::Completed, TrialState::Completed));
+        for rank in 0..2 {
             assert_eq!(job::columns(&a.steps_path(rank)), job::columns(&b.steps_path(rank)));
-            assert_eq!(a.steps(rank).unwrap().len(), b.steps(rank).unwrap().len());
+            let losses = |attempt: &expctl_record::AttemptDir| -> Vec<Option<f64>> {
+                attempt.steps(rank).unwrap().iter().map(|s| s.loss).collect()
+            };
+            assert_eq!(losses(&a), losses(&b), "{variant}, rank {rank}");
+            let digest = |o: &Outcome| o.ranks[rank as usize].parameters_digest.clone().unwrap();
+            assert_eq!(digest(&x), digest(&y), "{variant}, rank {rank}");
         }
+        assert!(a.environment().unwrap().unwrap().variables.contains_key("SLURM_JOB_ID"));
     }
+    let note = std::fs::read_to_string(slurm.path().join(format!("results/small_{slurm_id}.md"))).unwrap();
+    assert!(note.contains("to slurm"), "{note}");
 }

@@ -1,7 +1,7 @@
+use super::submit;
 use crate::exit::Failure;
 use crate::launch::local;
 use crate::project::Project;
-use crate::report;
 
 /// Arguments of the hidden verb that runs a local job in the background.
 #[derive(Debug, clap::Args)]
@@ -13,7 +13,5 @@ pub struct Args {
 /// Run the trials of a job that `submit` put into the ledger, then write its note.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let job = project.job(args.job).record()?;
-    let result = local::run(project, &job);
-    let note = report::write_note(project, args.job).map(drop);
-    result.and(note)
+    submit::finish(project, args.job, local::run(project, &job))
 }

@@ -7,6 +7,7 @@ use super::{data, out, say};
 use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::launch::{local, slurm};
+use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::report;
@@ -124,12 +125,10 @@ fn leave_on_interrupt(job: u64) {
     std::thread::spawn(wait);
 }
 
-/// Write the note of what there is, whatever the result; the result decides the exit code.
-fn finish(project: &Project, job: u64, result: Result<(), Failure>) -> Result<(), Failure> {
-    match report::write_note(project, job) {
-        Ok(path) => say(format!("note: {}", path.display())),
-        Err(failure) if result.is_ok() || failure.exit == Exit::Internal => return Err(failure),
-        Err(failure) => say(failure),
-    }
-    result
+/// Write the note of what there is; then what became of the trials decides the exit code.
+pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
+    let note = report::write_note(project, job).map(|path| say(format!("note: {}", path.display())));
+    launched?;
+    note?;
+    MeasuredJob::load(&project.job(job))?.verdict()
 }

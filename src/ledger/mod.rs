@@ -7,6 +7,7 @@ mod measured;
 mod open;
 mod published;
 mod settings;
+mod verdict;
 
 pub use import::{Imported, import};
 pub use measured::{MeasuredJob, Run, RunState};

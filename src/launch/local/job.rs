@@ -44,7 +44,11 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
     Ok(last)
 }
 
-/// Run all trials of a job, one after another, so that none disturbs the timing of another.
+/// Run all trials of a job, one after another, so that none disturbs the timing of another. A trial that fails does not
+/// keep the next ones from running; its outcome says so.
+///
+/// # Errors
+/// [`Exit::Incomplete`] if the user stopped it.
 pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
     let worker = worker_binary()?;
     let dir = project.job(job.job);
@@ -52,7 +56,6 @@ pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
-    let mut failed = Vec::new();
     for (i, trial) in job.trials.iter().enumerate() {
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
@@ -61,7 +64,6 @@ pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
         if outcome.state == TrialState::Failed {
             say(format!("    {}", outcome.message));
             say(format!("    logs: {}", attempt.log_path(outcome.failed_rank.unwrap_or(0)).display()));
-            failed.push(trial.id.clone());
         }
         if interrupted {
             let done = i + usize::from(outcome.state == TrialState::Completed);
@@ -70,11 +72,7 @@ pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
                 .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
         }
     }
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let message = format!("{} of {} trials failed: {}", failed.len(), job.trials.len(), failed.join(", "));
-    Err(Failure::new(Exit::TrialsFailed, message))
+    Ok(())
 }
 
 /// Run a job in the background, as a process of its own that outlives this one.
