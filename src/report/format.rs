@@ -56,9 +56,16 @@ pub fn milliseconds(ns: f64) -> String {
     trimmed(ns / 1e6, 4, 3)
 }
 
-/// Nanoseconds as seconds with six decimals: a column of them adds up to the microsecond.
-pub fn seconds(ns: f64) -> String {
-    round(ns / 1e9, 6)
+/// Nanoseconds as milliseconds with three decimals: a column of them adds up to the microsecond.
+pub fn milliseconds_in_column(ns: f64) -> String {
+    round(ns / 1e6, 3)
+}
+
+/// A count with commas between thousands.
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();
+    groups.iter().map(|g| String::from_utf8_lossy(g)).collect::<Vec<_>>().join(",")
 }
 
 /// A share of 1 in percent with one decimal.
@@ -170,7 +177,8 @@ mod tests {
     fn sizes_times_and_days() {
         assert_eq!((bytes(8.8e9), bytes(855e9), bytes(12.0)), ("8.8 GB".into(), "855 GB".into(), "12 B".into()));
         assert_eq!(bytes(999_999.0), "1 MB");
-        assert_eq!((seconds(1_234_567_890.0), milliseconds(763_000_000.0)), ("1.234568".into(), "763".into()));
+        assert_eq!((milliseconds_in_column(1_234_567.0), milliseconds(763_000_000.0)), ("1.235".into(), "763".into()));
+        assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));
         assert_eq!(round(2.5, 0), "3");
     }

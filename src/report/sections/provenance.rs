@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -70,21 +70,27 @@ pub fn provenance(job: &MeasuredJob) -> String {
     lines.into_iter().map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A data set's folder, and which of its networks are real, as its `manifest.json` says, where that can be read.
+/// A data set by name, and how many edges of each network are real, as its `manifest.json` says, where that can be read.
 fn data_set(folder: &Path) -> String {
-    let name = folder.display();
+    // The last two parts identify it; where a project keeps its data says nothing to a reader elsewhere.
+    let parts: Vec<_> = folder.components().rev().take(2).map(|c| c.as_os_str().to_string_lossy()).collect();
+    let name = parts.into_iter().rev().collect::<Vec<_>>().join("/");
     let manifest = std::fs::read(folder.join("manifest.json")).ok();
     let manifest: Option<Value> = manifest.and_then(|text| serde_json::from_slice(&text).ok());
     let Some(networks) = manifest.as_ref().and_then(|m| m.get("networks")).and_then(Value::as_array) else {
         return format!("{name} (no manifest says what in it is real and what is generated)");
     };
-    let mut by_class: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for network in networks {
-        let class = network.get("class").and_then(Value::as_str).unwrap_or("origin unknown");
-        let name = network.get("name").and_then(Value::as_str).unwrap_or("unnamed");
-        by_class.entry(class.to_owned()).or_default().push(name);
-    }
-    let said: Vec<String> =
-        by_class.into_iter().map(|(class, names)| format!("{class}: {}", names.join(", "))).collect();
-    format!("{name} (networks {})", said.join("; "))
+    let said: Vec<String> = networks.iter().map(network).collect();
+    format!("{name}; edges without self-loops: {}; samples and labels generated", said.join(", "))
+}
+
+/// `physical 137,604 generated`, `string12_0_fusion 1,361 real + 10,426 generated`.
+fn network(entry: &Value) -> String {
+    let name = entry.get("name").and_then(Value::as_str).unwrap_or("unnamed");
+    let edges = |kind: &str| entry.get(kind).and_then(Value::as_u64).filter(|n| *n > 0);
+    let said: Vec<String> = ["real", "generated"]
+        .iter()
+        .filter_map(|kind| edges(kind).map(|n| format!("{} {kind}", format::thousands(n))))
+        .collect();
+    if said.is_empty() { format!("{name} (origin unknown)") } else { format!("{name} {}", said.join(" + ")) }
 }
