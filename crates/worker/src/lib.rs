@@ -7,6 +7,7 @@ pub mod models;
 mod monitor;
 mod rank_env;
 mod run;
+mod stop;
 mod trainer;
 
 pub use rank_env::{RankEnv, RankEnvError};

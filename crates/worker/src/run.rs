@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_dist::{DistError, ProcessGroup};
-use expctl_pipeline::PipelineError;
+use expctl_dist::ProcessGroup;
 use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
@@ -19,43 +18,8 @@ use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, Loss, Monitor, Watch, announce_failure, done_key};
 use crate::rank_env::RankEnv;
-use crate::trainer::{TrainError, Trainer};
-
-/// Why a rank ended before its last step.
-#[derive(Debug, thiserror::Error)]
-enum Stop {
-    #[error("{0}")]
-    Pipeline(#[from] PipelineError),
-    #[error("{0}")]
-    Dist(#[from] DistError),
-    #[error("{0}")]
-    Record(#[from] RecordError),
-    #[error("{0}")]
-    Train(TrainError),
-    #[error("{0}")]
-    Invalid(String),
-    #[error("{}", .0.message)]
-    PeerLost(Loss),
-    #[error("stopped on request")]
-    Interrupted,
-}
-
-impl From<TrainError> for Stop {
-    fn from(error: TrainError) -> Self {
-        match error {
-            // A collective that failed is mostly a lost peer.
-            TrainError::Dist(error) => Self::Dist(error),
-            other => Self::Train(other),
-        }
-    }
-}
-
-impl Stop {
-    /// The fault lies with this rank.
-    fn is_own_failure(&self) -> bool {
-        !matches!(self, Self::PeerLost(_) | Self::Interrupted)
-    }
-}
+use crate::stop::Stop;
+use crate::trainer::Trainer;
 
 /// Run one rank of the trial in `attempt`; returns the exit code of the process.
 pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &Arc<AtomicBool>) -> i32 {
@@ -151,6 +115,21 @@ impl Rank<'_> {
         };
         let mut loader = self.loader(&dataset, graph)?;
         group.barrier()?;
+        self.step(&mut loader, trainer.as_mut(), monitor, journal)?;
+        drop(loader);
+        self.leave_together(store, monitor)?;
+        Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
+    }
+
+    /// All steps, each recorded when it is done.
+    fn step(
+        &self,
+        loader: &mut Loader,
+        mut trainer: Option<&mut Trainer>,
+        monitor: &Monitor,
+        journal: &mut Journal,
+    ) -> Result<(), Stop> {
+        let settings = &self.trial.settings;
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
         let mut previous_end = 0;
@@ -198,9 +177,7 @@ impl Rank<'_> {
             })?;
             self.last_words.step_done();
         }
-        drop(loader);
-        self.leave_together(store, monitor)?;
-        Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
+        Ok(())
     }
 
     fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>) -> Result<Loader, Stop> {

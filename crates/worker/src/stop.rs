@@ -1,0 +1,42 @@
+use expctl_dist::DistError;
+use expctl_pipeline::PipelineError;
+use expctl_record::RecordError;
+
+use crate::monitor::Loss;
+use crate::trainer::TrainError;
+
+/// Why a rank ended before its last step.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    #[error("{0}")]
+    Pipeline(#[from] PipelineError),
+    #[error("{0}")]
+    Dist(#[from] DistError),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("{0}")]
+    Train(TrainError),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{}", .0.message)]
+    PeerLost(Loss),
+    #[error("stopped on request")]
+    Interrupted,
+}
+
+impl From<TrainError> for Stop {
+    fn from(error: TrainError) -> Self {
+        match error {
+            // A collective that failed is mostly a lost peer.
+            TrainError::Dist(error) => Self::Dist(error),
+            other => Self::Train(other),
+        }
+    }
+}
+
+impl Stop {
+    /// The fault lies with this rank.
+    pub(crate) fn is_own_failure(&self) -> bool {
+        !matches!(self, Self::PeerLost(_) | Self::Interrupted)
+    }
+}
