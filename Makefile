@@ -9,7 +9,7 @@ export CARGO_TARGET_DIR ?= $(EXPCTL_CACHE)/target
 # What torch-sys needs to build; the libtorch script prints the folder it set up.
 WITH_TORCH = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 &&
 
-.PHONY: help setup build install env demo test test-rust clean
+.PHONY: help setup build install env demo test clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -21,7 +21,7 @@ setup: ## Compiler, Python and libtorch (skips what is there)
 build: setup ## Build expctl and expctl-worker into bin/
 	@echo "==> build: cargo, release profile, into $(CARGO_TARGET_DIR)" >&2
 	@$(WITH_TORCH) cargo build --release --workspace --locked
-	@mkdir -p bin && cp -u $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker bin/
+	@install -D -t bin $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker
 
 install: build ## Copy both programs to PREFIX/bin (default ~/.local)
 	@install -D -t $(or $(PREFIX),$(HOME)/.local)/bin bin/expctl bin/expctl-worker

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# System packages: a C++ compiler, make, curl-free downloads need only Python. Installs nothing that is there.
+# System packages: a C++ compiler, make, Python with pip and venv. Installs nothing that is there.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-command -v cargo >/dev/null || die "cargo was not found" "install Rust 1.88 or newer, see https://rustup.rs"
+rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+command -v cargo >/dev/null || die "cargo was not found" "install Rust $rust or newer with rustup"
+found=$(cargo --version | cut -d' ' -f2)
+[ "$(printf '%s\n' "$rust" "$found" | sort -V | head -n 1)" = "$rust" ] ||
+  die "cargo is $found; this project needs Rust $rust or newer" "install it with rustup (Debian's own package is older)"
 need=()
 command -v g++ >/dev/null || need+=(g++)
 command -v make >/dev/null || need+=(make)

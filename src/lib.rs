@@ -5,7 +5,9 @@
 
 pub mod cli;
 pub mod conf;
+pub mod console;
 pub mod exit;
+pub mod interrupt;
 pub mod launch;
 pub mod ledger;
 pub mod plan;

@@ -13,13 +13,15 @@ pub struct Project {
 }
 
 impl Project {
-    /// The project at `root`; without it, the nearest folder at or above the current one that holds `experiments/`, else
-    /// the current one. `EXPCTL_DATA` and `EXPCTL_RUNS` move data sets and ledger elsewhere, for example to scratch.
-    pub fn find(root: Option<&Path>) -> std::io::Result<Self> {
+    /// The project at `root`; without it, the nearest folder that holds `experiments/` at or above the current folder, or
+    /// else above `config`; else the current folder. `EXPCTL_DATA` and `EXPCTL_RUNS` move data sets and ledger elsewhere,
+    /// for example to scratch.
+    pub fn find(root: Option<&Path>, config: Option<&Path>) -> std::io::Result<Self> {
         let current = std::env::current_dir()?;
+        let above = |place: &Path| place.ancestors().find(|d| d.join("experiments").is_dir()).map(Path::to_owned);
         let root = match root {
             Some(root) => current.join(root),
-            None => current.ancestors().find(|d| d.join("experiments").is_dir()).unwrap_or(&current).to_owned(),
+            None => above(&current).or_else(|| above(&current.join(config?))).unwrap_or_else(|| current.clone()),
         };
         let moved = |variable: &str, default: PathBuf| match std::env::var_os(variable) {
             Some(path) if !path.is_empty() => current.join(path),
@@ -30,6 +32,11 @@ impl Project {
             runs: moved("EXPCTL_RUNS", root.join("results").join("runs")),
             root,
         })
+    }
+
+    /// Whether there are studies here; without them most questions have no answer.
+    pub fn has_studies(&self) -> bool {
+        self.studies().is_dir()
     }
 
     /// The folder itself.

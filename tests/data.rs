@@ -175,7 +175,7 @@ fn wrong_questions_are_answered() {
     assert!(say(&["info", "zzz"], 3).contains("data sets: 006-kuzmin-tmi"));
     assert!(say(&["build", SET, "--samples", "332314"], 3).contains("1 to 332313 samples, not 332314"));
     assert!(say(&["build", SET, "--scale", "2"], 3).contains("scale is a share"));
-    assert!(say(&["info", SET, "--samples", "3"], 3).contains("has not been built"));
-    assert!(say(&["verify", SET, "--samples", "3"], 3).contains("has not been built"));
+    assert!(say(&["info", SET, "--samples", "3"], 6).contains("has not been built"));
+    assert!(say(&["verify", SET, "--samples", "3"], 6).contains("has not been built"));
     say(&["build", SET, "--networks", "imagined"], 2);
 }

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::say;
 use crate::conf;
@@ -15,6 +15,12 @@ pub struct Args {
     /// Set a key on top of everything the config says, for example loader.workers=4
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.configs.first().map(PathBuf::as_path)
+    }
 }
 
 /// Check every config and print all that is wrong with each.

@@ -1,5 +1,6 @@
 use clap::CommandFactory;
 
+use super::out;
 use crate::exit::Failure;
 
 /// Arguments of `expctl completions`.
@@ -11,6 +12,8 @@ pub struct Args {
 
 /// Print the completion script of a shell on stdout.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    clap_complete::generate(args.shell, &mut super::Cli::command(), "expctl", &mut std::io::stdout().lock());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::Cli::command(), "expctl", &mut script);
+    out(String::from_utf8_lossy(&script).trim_end());
     Ok(())
 }

@@ -1,20 +1,17 @@
 //! `expctl data`: build, show and verify data sets.
 
-use std::io::IsTerminal;
-use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{self, BuildProgress, Dataset, Manifest, Recipe};
+use expctl_pipeline::dataset::{self, Dataset, Manifest, Recipe};
 use expctl_record::{Data, Networks};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 
+use super::build_bar::BuildBar;
 use super::{out, say};
+use crate::conf::closest;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::project::Project;
 
 /// Arguments of `expctl data`.
@@ -82,7 +79,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         Args::Build(set) => {
             let recipe = recipe(project, &set.name)?;
             let data = set.data(&recipe);
-            ensure(project, &data)?;
+            ensure(project, &data, &Interrupt::listen()?)?;
             out(project.data_dir(&data).display());
             Ok(())
         }
@@ -91,12 +88,12 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Build the data set if it is not there, with progress on stderr.
-pub fn ensure(project: &Project, data: &Data) -> Result<(), Failure> {
+/// Build the data set if it is not there, with progress on stderr; an interrupt leaves a build that can go on.
+pub fn ensure(project: &Project, data: &Data, interrupt: &Interrupt) -> Result<(), Failure> {
     let folder = project.data_dir(data);
     let recipe = recipe(project, &data.set)?;
     let new = Dataset::open(&folder).is_err();
-    let mut progress = Progress::new();
+    let mut progress = BuildBar::new(interrupt);
     let manifest = dataset::build(&recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
@@ -118,19 +115,22 @@ fn recipe(project: &Project, set: &str) -> Result<Recipe, Failure> {
         return Recipe::load(&project.study(set)).map_err(|e| failure(&e));
     }
     let unknown = Failure::new(Exit::Config, format_args!("there is no data set `{set}`"));
-    let nearest = known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(name, set), name))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let unknown = match nearest {
-        Some((_, name)) => unknown.hint(format_args!("did you mean `{name}`?")),
+    let unknown = match closest(set, known.iter().map(String::as_str)) {
+        Some(name) => unknown.hint(format_args!("did you mean `{name}`?")),
         None => unknown,
     };
     Err(match known.as_slice() {
         [] => unknown.hint(format_args!("no folder in {} holds a dataset.toml", project.studies().display())),
         known => unknown.hint(format_args!("data sets: {}", known.join(", "))),
     })
+}
+
+/// What `set` asks for, if its recipe can make such a thing.
+fn known(project: &Project, set: &Set) -> Result<Data, Failure> {
+    let recipe = recipe(project, &set.name)?;
+    let data = set.data(&recipe);
+    recipe.check(&data).map_err(|e| failure(&e))?;
+    Ok(data)
 }
 
 fn known_sets(project: &Project) -> Vec<String> {
@@ -148,11 +148,11 @@ fn failure(e: &PipelineError) -> Failure {
         PipelineError::Stopped => Failure::new(Exit::Incomplete, "stopped before the data set was complete")
             .hint("the same command goes on where it stopped"),
         PipelineError::NotBuilt { .. } => {
-            Failure::new(Exit::Config, e).hint("`expctl data build SET` with the same options builds it")
+            Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
         }
         PipelineError::Invalid(_) => Failure::new(Exit::Config, e),
         PipelineError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-            Failure::new(Exit::Config, e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
+            Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
         }
         PipelineError::Damaged { .. } => Failure::new(Exit::Incomplete, e),
         _ => Failure::internal(e),
@@ -160,7 +160,7 @@ fn failure(e: &PipelineError) -> Failure {
 }
 
 fn info(project: &Project, set: &Set, json: bool) -> Result<(), Failure> {
-    let data = set.data(&recipe(project, &set.name)?);
+    let data = known(project, set)?;
     let folder = project.data_dir(&data);
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
     let manifest = dataset.manifest();
@@ -232,9 +232,10 @@ fn facts_table(manifest: &Manifest) -> Table {
 }
 
 fn verify(project: &Project, set: &Set) -> Result<(), Failure> {
-    let data = set.data(&recipe(project, &set.name)?);
+    let data = known(project, set)?;
     let folder = project.data_dir(&data);
-    let mut progress = Progress::new();
+    let interrupt = Interrupt::listen()?;
+    let mut progress = BuildBar::new(&interrupt);
     let problems = dataset::verify(&folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if problems.is_empty() {
@@ -244,81 +245,4 @@ fn verify(project: &Project, set: &Set) -> Result<(), Failure> {
     problems.iter().for_each(out);
     Err(Failure::new(Exit::Incomplete, format_args!("{}: {} problem(s)", folder.display(), problems.len()))
         .hint("remove the folder and build it again"))
-}
-
-/// Progress on stderr: a bar on a terminal, otherwise a line at the start of a phase and every ten seconds. Ctrl-C stops
-/// the work at the next step.
-struct Progress {
-    bar: Option<ProgressBar>,
-    phase: &'static str,
-    last_line: Instant,
-    interrupted: Arc<AtomicBool>,
-}
-
-impl Progress {
-    fn new() -> Self {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        watch_for_interrupt(Arc::clone(&interrupted));
-        let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
-        Self { bar, phase: "", last_line: Instant::now(), interrupted }
-    }
-
-    fn show(&mut self, p: BuildProgress) -> ControlFlow<()> {
-        let changed = std::mem::replace(&mut self.phase, p.phase) != p.phase;
-        match &self.bar {
-            Some(bar) => {
-                if changed {
-                    bar.reset();
-                    bar.set_style(style(p.phase));
-                    bar.set_message(p.phase);
-                }
-                bar.set_length(p.total);
-                bar.set_position(p.done);
-            }
-            None if changed || self.last_line.elapsed() >= Duration::from_secs(10) => {
-                self.last_line = Instant::now();
-                say(format_args!("{}: {} of {}", p.phase, HumanCount(p.done), HumanCount(p.total)));
-            }
-            None => {}
-        }
-        if self.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn style(phase: &str) -> ProgressStyle {
-    let counts = match phase {
-        "checksum" => "{binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}",
-        _ => "{human_pos}/{human_len} {per_sec}",
-    };
-    ProgressStyle::with_template(&format!("{{msg:9}} [{{bar:40}}] {counts} eta {{eta}}"))
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("=> ")
-}
-
-/// Set the flag at SIGINT or SIGTERM. The thread ends with the process; without it (no resources left) the signals keep
-/// their effect, which leaves a partial build just as usable.
-fn watch_for_interrupt(flag: Arc<AtomicBool>) {
-    let watch = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-        runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            flag.store(true, Ordering::Relaxed);
-        });
-    };
-    let _ = std::thread::Builder::new().name("interrupt".to_owned()).spawn(watch);
 }

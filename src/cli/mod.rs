@@ -1,12 +1,12 @@
 //! The command line, a file per verb. Data goes to stdout, everything else to stderr.
 
+mod build_bar;
 mod check;
 mod compare;
 mod completions;
 mod conclude;
 mod data;
 mod import;
-mod io;
 mod plan;
 mod report;
 mod run_local;
@@ -14,5 +14,6 @@ mod stage_attempt;
 mod submit;
 mod verbs;
 
-pub use io::{out, say};
 pub use verbs::{Cli, main};
+
+use crate::console::{out, say};

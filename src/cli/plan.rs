@@ -1,5 +1,5 @@
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::out;
 use crate::exit::Failure;
@@ -24,6 +24,12 @@ pub struct Args {
     /// Only this variant or trial (may be repeated)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+}
+
+impl Args {
+    pub(super) fn config(&self) -> &Path {
+        &self.config
+    }
 }
 
 /// Print the trials of a config: a table on a terminal, markdown into a file or pipe.

@@ -1,5 +1,6 @@
 use super::submit;
 use crate::exit::Failure;
+use crate::interrupt::Interrupt;
 use crate::launch::local;
 use crate::project::Project;
 
@@ -13,5 +14,5 @@ pub struct Args {
 /// Run the trials of a job that `submit` put into the ledger, then write its note.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let job = project.job(args.job).record()?;
-    submit::finish(project, args.job, local::run(project, &job))
+    submit::finish(project, args.job, local::run(project, &job, &Interrupt::listen()?))
 }

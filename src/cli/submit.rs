@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use expctl_record::JobRecord;
 
-use super::{data, out, say};
+use super::{data, say};
 use crate::conf;
+use crate::console::try_out;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::launch::{local, slurm};
 use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
@@ -42,6 +45,12 @@ pub struct Args {
     wait: bool,
 }
 
+impl Args {
+    pub(super) fn config(&self) -> &Path {
+        &self.conf
+    }
+}
+
 /// Submit a config; the job id goes to stdout, alone.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let config = conf::load(project, &args.conf, &args.overrides)?;
@@ -57,18 +66,25 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             found
         }
     };
-    build_data(project, &plan)?;
     let job = JobRecord {
         submitted: jiff::Timestamp::now().as_second(),
         commit: commit(project),
         ..plan.job_record(if slurm { "slurm" } else { "local" })
     };
-    if slurm { submit_slurm(project, args, job) } else { submit_local(project, args, job) }
+    // What can be refused is refused before hours of data building, and before a number is taken.
+    if slurm {
+        slurm::script(project, &job)?;
+    } else {
+        local::check(&job)?;
+    }
+    let interrupt = Interrupt::listen()?;
+    build_data(project, &plan, &interrupt)?;
+    if slurm { submit_slurm(project, args, job, interrupt) } else { submit_local(project, args, job, &interrupt) }
 }
 
-fn build_data(project: &Project, plan: &Plan) -> Result<(), Failure> {
+fn build_data(project: &Project, plan: &Plan, interrupt: &Interrupt) -> Result<(), Failure> {
     let wanted: BTreeMap<_, _> = plan.trials.iter().map(|t| (&t.data_dir, &t.settings.data)).collect();
-    wanted.values().try_for_each(|settings| data::ensure(project, settings))
+    wanted.values().try_for_each(|settings| data::ensure(project, settings, interrupt))
 }
 
 /// Commit of the project's working tree, marked when it has changes; none outside a repository or without git.
@@ -82,25 +98,26 @@ fn commit(project: &Project) -> Option<String> {
     Some(if dirty { format!("{head}-dirty") } else { head })
 }
 
-fn submit_local(project: &Project, args: &Args, job: JobRecord) -> Result<(), Failure> {
+fn submit_local(project: &Project, args: &Args, job: JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
     let job = local::allocate(project, job)?;
-    out(job.job);
+    show_id(job.job);
     if !args.wait {
-        local::detach(project, &job)?;
+        let (pid, log) = local::detach(project, &job)?;
         say(format!("job {} runs in the background; it writes its note when it ends", job.job));
+        say(format!("  progress: tail -f {}\n  stop it: kill {pid}", log.display()));
         return Ok(());
     }
-    let result = local::run(project, &job);
+    let result = local::run(project, &job, interrupt);
     finish(project, job.job, result)
 }
 
-fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Failure> {
+fn submit_slurm(project: &Project, args: &Args, job: JobRecord, interrupt: Interrupt) -> Result<(), Failure> {
     let id = slurm::submit(project, job)?;
-    out(id);
+    show_id(id);
     if !args.wait {
         return Ok(());
     }
-    leave_on_interrupt(id);
+    leave_on_interrupt(id, interrupt);
     let mut shown = String::new();
     let result = slurm::wait(project, id, &mut |progress| {
         let line = progress.to_string();
@@ -112,17 +129,24 @@ fn submit_slurm(project: &Project, args: &Args, job: JobRecord) -> Result<(), Fa
     finish(project, id, result)
 }
 
+/// The id, alone on stdout. The job exists by now: it goes on even if nobody can read its number here.
+fn show_id(id: u64) {
+    if let Err(e) = try_out(id) {
+        say(format!("job {id} was submitted, but its id cannot be written to stdout: {e}"));
+    }
+}
+
 /// Ctrl-C while waiting for Slurm ends the waiting, not the job.
-fn leave_on_interrupt(job: u64) {
-    let wait = move || -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(tokio::signal::ctrl_c())?;
+fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
+    std::thread::spawn(move || {
+        while !interrupt.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         say(format!(
             "job {job} goes on without me\n  hint: stop it with `scancel {job}`; `expctl report {job}` shows what it has"
         ));
         std::process::exit(Exit::Incomplete as i32)
-    };
-    std::thread::spawn(wait);
+    });
 }
 
 /// Write the note of what there is; then what became of the trials decides the exit code.

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -50,11 +51,27 @@ enum Verb {
     Conclude(conclude::Args),
 }
 
+impl Verb {
+    /// The config that the verb is about, if it is about one.
+    fn config(&self) -> Option<&Path> {
+        match self {
+            Self::Check(args) => args.config(),
+            Self::Plan(args) => Some(args.config()),
+            Self::Submit(args) => Some(args.config()),
+            _ => None,
+        }
+    }
+}
+
 /// Run the program and turn its result into an exit code.
 pub fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
-    match run(Cli::parse()) {
+    let cli = Cli::parse();
+    // A panic is a defect of this program: it has its own code, so that scripts do not take it for a failed trial.
+    let result = std::panic::catch_unwind(AssertUnwindSafe(|| run(cli)))
+        .unwrap_or_else(|_| Err(Failure::internal("this is a defect of expctl; please report what is printed above")));
+    match result {
         Ok(()) => Exit::Ok.into(),
         Err(failure) => {
             say(&failure);
@@ -64,17 +81,28 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    let project = Project::find(cli.root.as_deref()).map_err(Failure::internal)?;
+    let project = Project::find(cli.root.as_deref(), cli.verb.config()).map_err(Failure::internal)?;
+    let has_studies = project.has_studies();
+    dispatch(cli, &project).map_err(|failure| {
+        if has_studies || failure.exit == Exit::Usage {
+            return failure;
+        }
+        let place = project.root().display();
+        failure.hint(format_args!("{place} is no project (no experiments/ at or above it): name one with --root DIR"))
+    })
+}
+
+fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
     match cli.verb {
-        Verb::Check(args) => check::run(&project, &args),
-        Verb::Plan(args) => plan::run(&project, &args),
-        Verb::Submit(args) => submit::run(&project, &args),
-        Verb::Report(args) => report::run(&project, &args),
-        Verb::Compare(args) => compare::run(&project, &args),
-        Verb::Import(args) => import::run(&project, &args),
-        Verb::Data(args) => data::run(&project, &args),
+        Verb::Check(args) => check::run(project, &args),
+        Verb::Plan(args) => plan::run(project, &args),
+        Verb::Submit(args) => submit::run(project, &args),
+        Verb::Report(args) => report::run(project, &args),
+        Verb::Compare(args) => compare::run(project, &args),
+        Verb::Import(args) => import::run(project, &args),
+        Verb::Data(args) => data::run(project, &args),
         Verb::Completions(args) => completions::run(&args),
-        Verb::RunLocal(args) => run_local::run(&project, &args),
+        Verb::RunLocal(args) => run_local::run(project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),
         Verb::Conclude(args) => conclude::run(&args),
     }

@@ -100,7 +100,7 @@ pub const KEYS: &[KeySpec] = &[
     key_also(
         "data.samples",
         COUNT,
-        Value("332313"),
+        Derived("all that the recipe has"),
         "Number of samples; at most what the recipe has",
         &["perturbation_subset_size", "subset", "size"],
     ),

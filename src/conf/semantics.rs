@@ -36,6 +36,9 @@ impl<'a> Judge<'a> {
             let all = recipe.as_ref().map(|r| r.network.iter().map(|n| Json::from(n.name.as_str())).collect());
             values.derive("pipeline.edge_types", all);
         }
+        if !values.has("data.samples") {
+            values.derive("data.samples", recipe.as_ref().map(|r| Json::from(r.samples.count)));
+        }
         if let Some(recipe) = &recipe {
             self.samples(values, recipe, problems);
             self.genes(values, recipe, problems);

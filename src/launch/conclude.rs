@@ -11,6 +11,8 @@ pub struct ProcessEnd {
     pub code: Option<i32>,
     /// Signal, if one ended it.
     pub signal: Option<i32>,
+    /// The launcher itself killed it, because another rank had ended before.
+    pub forced: bool,
 }
 
 /// Close an attempt: recover the tables of ranks that could not write their own, and write `outcome.json`.
@@ -46,7 +48,8 @@ pub fn conclude(
         exit.signal = end.and_then(|e| e.signal);
         ranks.push(exit);
     }
-    let outcome = judge(ranks, started, interrupted);
+    let forced = |rank: u32| ends.get(rank as usize).copied().flatten().is_some_and(|end| end.forced);
+    let outcome = judge(ranks, &forced, started, interrupted);
     outcome.save(attempt)?;
     for rank in 0..world_size {
         // Its content is in outcome.json now.
@@ -87,28 +90,68 @@ fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, 
     Ok(attempt.steps(rank)?.len() as u64)
 }
 
-/// The root of a failure: a rank that failed or was killed by itself comes before those that stopped because of it.
-fn judge(ranks: Vec<RankExit>, started: i64, interrupted: bool) -> Outcome {
+/// The state of the attempt and, if it failed, the rank at the root: one that says so itself, else the one that others lost,
+/// else one that was killed from outside, before those that only stopped because of it.
+fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, interrupted: bool) -> Outcome {
     let ended = jiff::Timestamp::now().as_second();
     let with =
         |state, message, failed_rank| Outcome { state, message, failed_rank, started, ended, ranks: ranks.clone() };
     if ranks.iter().all(|r| r.status == RankStatus::Completed) {
         return with(TrialState::Completed, String::new(), None);
     }
-    if interrupted || ranks.iter().all(|r| matches!(r.status, RankStatus::Completed | RankStatus::Interrupted)) {
+    let failed = ranks.iter().find(|r| r.status == RankStatus::Failed);
+    let on_request = interrupted && failed.is_none();
+    if on_request || ranks.iter().all(|r| matches!(r.status, RankStatus::Completed | RankStatus::Interrupted)) {
         return with(TrialState::Interrupted, "stopped on request".to_owned(), None);
     }
-    let root = ranks
-        .iter()
-        .find(|r| r.status == RankStatus::Failed)
-        .or_else(|| {
-            let lost = ranks.iter().find_map(|r| r.lost_peer)?;
-            ranks.iter().find(|r| r.rank == lost && r.status == RankStatus::Killed)
-        })
-        .or_else(|| ranks.iter().find(|r| r.status == RankStatus::Killed))
-        .or_else(|| ranks.iter().find(|r| r.status != RankStatus::Completed));
+    let lost = || {
+        let lost = ranks.iter().find_map(|r| r.lost_peer)?;
+        ranks.iter().find(|r| r.rank == lost && r.status != RankStatus::PeerLost)
+    };
+    let killed = |by_us: bool| ranks.iter().find(|r| r.status == RankStatus::Killed && forced(r.rank) == by_us);
+    let root = failed
+        .or_else(lost)
+        .or_else(|| killed(false))
+        .or_else(|| ranks.iter().find(|r| r.status == RankStatus::PeerLost))
+        .or_else(|| killed(true));
     match root {
+        Some(root) if root.status == RankStatus::Interrupted => {
+            let message = format!("rank {} alone was told to stop (TERM) from outside", root.rank);
+            with(TrialState::Failed, message, Some(root.rank))
+        }
         Some(root) => with(TrialState::Failed, root.message.clone(), Some(root.rank)),
         None => with(TrialState::Failed, "no rank says why".to_owned(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(rank: u32, status: RankStatus, lost_peer: Option<u32>) -> RankExit {
+        let message = format!("rank {rank} {status:?}");
+        RankExit { rank, status, message, lost_peer, steps: 0, parameters_digest: None, exit_code: None, signal: None }
+    }
+
+    #[test]
+    fn the_rank_at_the_root_is_named() {
+        use RankStatus::{Completed, Failed, Interrupted, Killed, PeerLost};
+        let root = |ranks: &[RankExit], forced: &[u32], interrupted| {
+            let outcome = judge(ranks.to_vec(), &|rank| forced.contains(&rank), 0, interrupted);
+            (outcome.state, outcome.failed_rank)
+        };
+        let failed = |rank| (TrialState::Failed, Some(rank));
+        // The peer's report comes before the rank that it names by position.
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Killed, None)], &[], false), failed(1));
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Failed, None)], &[], false), failed(1));
+        // One rank alone was stopped from outside: the survivor is not to blame.
+        assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Interrupted, None)], &[], false), failed(1));
+        // A rank that the launcher had to kill is not the root.
+        assert_eq!(root(&[exit(0, Killed, None), exit(1, Killed, None)], &[0], false), failed(1));
+        // A failure before the user's Ctrl-C stays a failure; otherwise the user stopped it.
+        assert_eq!(root(&[exit(0, Failed, None), exit(1, Interrupted, None)], &[], true), failed(0));
+        let stopped = (TrialState::Interrupted, None);
+        assert_eq!(root(&[exit(0, Killed, None), exit(1, Interrupted, None)], &[0], true), stopped);
+        assert_eq!(root(&[exit(0, Completed, None), exit(1, Interrupted, None)], &[], false), stopped);
     }
 }

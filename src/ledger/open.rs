@@ -64,6 +64,11 @@ impl<'a> Ledger<'a> {
         &self.notes
     }
 
+    /// Numbers of all published jobs.
+    pub fn published_jobs(&self) -> impl Iterator<Item = u64> {
+        self.published.iter().flat_map(|row| row.jobs.iter().copied())
+    }
+
     /// The job that `name` means: a number, several published together (`428/430`), or `published:392`.
     ///
     /// A number that is both measured and published is the measured one.

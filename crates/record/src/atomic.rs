@@ -15,6 +15,8 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), RecordError> {
         .tempfile_in(folder)
         .map_err(RecordError::io("write", path))?;
     file.write_all(content).map_err(RecordError::io("write", path))?;
+    // On disk before the rename is: a node that loses power must not leave an empty file under the final name.
+    file.as_file().sync_all().map_err(RecordError::io("write", path))?;
     file.persist(path).map_err(|e| RecordError::Io { action: "write", path: path.to_owned(), source: e.error })?;
     Ok(())
 }

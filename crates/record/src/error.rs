@@ -21,6 +21,16 @@ pub enum RecordError {
         /// Where and why.
         source: serde_json::Error,
     },
+    /// A file was written by a newer expctl.
+    #[error("{} has schema version {found}; this expctl reads up to version {known}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version that can be read.
+        known: u32,
+    },
     /// A parquet file cannot be read or written, or lacks a documented column.
     #[error("{} is not a valid step table: {reason}", path.display())]
     Parquet {

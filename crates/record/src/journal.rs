@@ -32,12 +32,18 @@ impl Journal {
     }
 }
 
-/// All whole records of a journal. A last line that was cut off by a kill is left out.
+/// All whole records of a journal, up to the first that is damaged: a last line may have been cut off by a kill, and what
+/// stands behind a damaged line cannot be trusted.
+///
+/// # Errors
+/// The file cannot be read at all.
 pub fn read_journal(path: &Path) -> Result<Vec<StepRecord>, RecordError> {
     let mut tail = JournalTail::new(path);
     let mut records = Vec::new();
-    tail.read_new(&mut records)?;
-    Ok(records)
+    match tail.read_new(&mut records) {
+        Ok(()) | Err(RecordError::Json { .. }) => Ok(records),
+        Err(e) => Err(e),
+    }
 }
 
 /// Follows a journal while it is being written.
@@ -93,6 +99,20 @@ mod tests {
         std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
         let records = read_journal(&path).unwrap();
         assert_eq!(records.iter().map(|r| r.step).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn what_stands_before_a_damaged_line_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut journal = Journal::create(&path).unwrap();
+        for step in 0..4 {
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap().replace("{\"step\":2", "{?");
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(read_journal(&path).unwrap().len(), 2);
+        assert!(read_journal(&dir.path().join("absent")).unwrap().is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use crate::{Environment, JobRecord, Outcome, RankExit, RecordError, StepRecord, Trial};
+use crate::{Environment, JobRecord, Outcome, RankExit, RecordError, StepRecord, TRIAL_SCHEMA_VERSION, Trial};
 use crate::{read_journal, read_steps, write_json};
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
@@ -25,7 +25,10 @@ impl JobDir {
 
     /// Read `job.json`.
     pub fn record(&self) -> Result<JobRecord, RecordError> {
-        read_json(&self.record_path())
+        let path = self.record_path();
+        let record: JobRecord = read_json(&path)?;
+        known_schema(&path, record.schema)?;
+        Ok(record)
     }
 
     /// Folder of one trial.
@@ -128,7 +131,10 @@ impl AttemptDir {
 
     /// Read `trial.json`.
     pub fn trial(&self) -> Result<Trial, RecordError> {
-        read_json(&self.trial_path())
+        let path = self.trial_path();
+        let trial: Trial = read_json(&path)?;
+        known_schema(&path, trial.schema)?;
+        Ok(trial)
     }
 
     /// Read `env.json`, if it was written.
@@ -187,6 +193,12 @@ impl RendezvousFile {
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
     let text = std::fs::read(path).map_err(RecordError::io("read", path))?;
     serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.to_owned(), source })
+}
+
+/// What a newer expctl wrote may mean something else: better not read than misread.
+fn known_schema(path: &Path, found: u32) -> Result<(), RecordError> {
+    let known = TRIAL_SCHEMA_VERSION;
+    if found > known { Err(RecordError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
 }
 
 fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {

@@ -1,12 +1,13 @@
 //! The resolved settings of a trial: the typed side of the config language.
 //!
-//! Invariant: these structs and the launcher's key table describe the same keys (a test of the launcher walks both).
+//! Invariants: these structs and the launcher's key table describe the same keys (a test of the launcher walks both). A
+//! ledger stays readable: unknown keys are ignored here, because a newer expctl may have written them (configs are
+//! checked by the launcher), and a key that is added gets `#[serde(default)]`, because an older one has not.
 
 use serde::{Deserialize, Serialize};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// What the experiment is about.
     pub experiment: Experiment,
@@ -30,7 +31,6 @@ pub struct Settings {
 
 /// `[experiment]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Folder in experiments/.
     pub study: String,
@@ -56,7 +56,6 @@ pub enum Networks {
 
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Data {
     /// Name of the recipe: a folder in experiments/.
     pub set: String,
@@ -109,7 +108,6 @@ impl Processor {
 
 /// `[pipeline]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Pipeline {
     /// What a worker makes of a record.
     pub processor: Processor,
@@ -119,7 +117,6 @@ pub struct Pipeline {
 
 /// `[loader]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Loader {
     /// Samples per rank and step.
     pub batch_size: u64,
@@ -147,7 +144,6 @@ pub enum ModelKind {
 
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Model {
     /// Which model.
     pub kind: ModelKind,
@@ -213,7 +209,6 @@ pub enum Reconstruction {
 
 /// `[train]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Train {
     /// What a step does.
     pub mode: Mode,
@@ -231,7 +226,6 @@ pub struct Train {
 
 /// `[measure]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Measure {
     /// Steps that are recorded apart and never counted.
     pub warmup: u64,
@@ -243,7 +237,6 @@ pub struct Measure {
 
 /// `[launch]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Launch {
     /// Processes of a trial.
     pub ranks: u32,
@@ -257,7 +250,6 @@ pub struct Launch {
 
 /// `[slurm]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Slurm {
     /// Partition; empty leaves it to the cluster.
     pub partition: String,

@@ -1,13 +1,18 @@
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use expctl_record::{JobDir, JobRecord, TrialState, write_json};
 
+use super::lock::LocalLock;
 use super::progress::Progress;
 use super::ranks::run_attempt;
-use crate::cli::say;
+use crate::console::say;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::launch::worker_binary;
+use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// Give the job the next free number of the ledger and write its `job.json`.
@@ -15,7 +20,11 @@ pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Fail
     std::fs::create_dir_all(project.runs())
         .map_err(|e| Failure::internal(format!("cannot create the ledger {}: {e}", project.runs().display())))?;
     let mut id = last_local_job(project)? + 1;
+    let taken = numbers_taken(project)?;
     loop {
+        while taken.contains(&id) {
+            id += 1;
+        }
         let dir = project.job(id);
         // Creating the folder is what takes the number: two launchers never get the same one.
         match std::fs::create_dir(dir.path()) {
@@ -28,6 +37,17 @@ pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Fail
             Err(e) => return Err(Failure::internal(format!("cannot create {}: {e}", dir.path().display()))),
         }
     }
+}
+
+/// Numbers that name something else already: published jobs, and notes of jobs whose ledger is elsewhere.
+fn numbers_taken(project: &Project) -> Result<BTreeSet<u64>, Failure> {
+    let mut taken: BTreeSet<u64> = Ledger::open(project)?.published_jobs().collect();
+    for entry in std::fs::read_dir(project.results()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let number: Option<u64> = name.strip_suffix(".md").and_then(|stem| stem.rsplit_once('_')?.1.parse().ok());
+        taken.extend(number);
+    }
+    Ok(taken)
 }
 
 fn last_local_job(project: &Project) -> Result<u64, Failure> {
@@ -49,8 +69,9 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
 ///
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it.
-pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
     let worker = worker_binary()?;
+    let _alone = LocalLock::wait(project, job.job, interrupt)?;
     let dir = project.job(job.job);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -60,12 +81,12 @@ pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
         let progress = Progress::new(&attempt, trial, i + 1, job.trials.len());
-        let (outcome, interrupted) = runtime.block_on(run_attempt(&worker, &attempt, trial, progress))?;
+        let outcome = runtime.block_on(run_attempt(&worker, &attempt, trial, progress, interrupt))?;
         if outcome.state == TrialState::Failed {
-            say(format!("    {}", outcome.message));
-            say(format!("    logs: {}", attempt.log_path(outcome.failed_rank.unwrap_or(0)).display()));
+            let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
+            say(format!("    {}\n    log: {}", outcome.message, log.display()));
         }
-        if interrupted {
+        if interrupt.is_set() {
             let done = i + usize::from(outcome.state == TrialState::Completed);
             let message = format!("stopped after {done} of {} trials of job {}", job.trials.len(), job.job);
             return Err(Failure::new(Exit::Incomplete, message)
@@ -75,14 +96,13 @@ pub fn run(project: &Project, job: &JobRecord) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Run a job in the background, as a process of its own that outlives this one.
-pub fn detach(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+/// Run a job in the background, as a process of its own that outlives this one; returns its id and where it logs.
+pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Failure> {
     use std::os::unix::process::CommandExt;
-    worker_binary()?;
-    let dir = project.job(job.job);
-    let start = || -> std::io::Result<()> {
-        let log = std::fs::File::create(dir.path().join("launcher.log"))?;
-        Command::new(std::env::current_exe()?)
+    let path = project.job(job.job).path().join("launcher.log");
+    let start = || -> std::io::Result<u32> {
+        let log = std::fs::File::create(&path)?;
+        let child = Command::new(std::env::current_exe()?)
             .arg("--root")
             .arg(project.root())
             .arg("run-local")
@@ -92,7 +112,8 @@ pub fn detach(project: &Project, job: &JobRecord) -> Result<(), Failure> {
             .stderr(Stdio::from(log))
             .process_group(0)
             .spawn()?;
-        Ok(())
+        Ok(child.id())
     };
-    start().map_err(|e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job)))
+    let pid = start().map_err(|e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job)))?;
+    Ok((pid, path))
 }

@@ -2,8 +2,11 @@
 //!
 //! Invariant: whatever ends a trial, its ranks are gone and its `outcome.json` is written when the next one starts.
 
+mod check;
 mod job;
+mod lock;
 mod progress;
 mod ranks;
 
+pub use check::check;
 pub use job::{allocate, detach, run};

@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JournalTail, StepRecord, Trial};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cli::say;
+use crate::console::say;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -17,6 +17,7 @@ pub(super) struct Progress {
     tail: JournalTail,
     steps: Vec<StepRecord>,
     printed: Instant,
+    started: Instant,
     ranks: u64,
 }
 
@@ -43,6 +44,7 @@ impl Progress {
             tail: JournalTail::new(&attempt.journal_path(0)),
             steps: Vec::new(),
             printed: Instant::now(),
+            started: Instant::now(),
             ranks: u64::from(trial.settings.launch.ranks),
         }
     }
@@ -58,7 +60,9 @@ impl Progress {
         self.bar.set_message(message.clone());
         if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
             self.printed = Instant::now();
-            say(format!("{}: step {}/{}, {message}", self.label, self.steps.len(), self.total));
+            let (done, left) = (self.steps.len() as u64, self.total.saturating_sub(self.steps.len() as u64));
+            let eta = Duration::from_secs(self.started.elapsed().as_secs() * left / done.max(1));
+            say(format!("{}: step {done}/{}, {message}, ETA {}", self.label, self.total, HumanDuration(eta)));
         }
     }
 

@@ -6,65 +6,37 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, Outcome, Trial};
 use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::progress::Progress;
 use crate::exit::Failure;
+use crate::interrupt::Interrupt;
 use crate::launch::{ProcessEnd, conclude};
 
 /// How long ranks may take to stop after they were asked to.
 const STOP_GRACE: Duration = Duration::from_secs(6);
+/// How long beyond the heartbeat a rank may take to leave its last words after another one was lost.
+const LOSS_GRACE: Duration = Duration::from_secs(4);
 
-/// Run the ranks of one attempt to their end and conclude it. The flag says that the user asked to stop.
+/// Run the ranks of one attempt to their end and conclude it.
 pub(super) async fn run_attempt(
     worker: &Path,
     attempt: &AttemptDir,
     trial: &Trial,
     mut progress: Progress,
-) -> Result<(Outcome, bool), Failure> {
+    interrupt: &Interrupt,
+) -> Result<Outcome, Failure> {
     let started = jiff::Timestamp::now().as_second();
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut ranks = Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize] };
-    for rank in 0..trial.settings.launch.ranks {
-        match spawn(worker, attempt, trial, rank) {
-            Ok(child) => ranks.children.push(child),
-            Err(failure) => {
-                ranks.signal(Signal::SIGKILL);
-                ranks.wait_all().await;
-                return Err(failure);
-            }
-        }
+    let mut ranks =
+        Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize], forced: false };
+    let run = ranks.run(worker, attempt, trial, &mut progress, interrupt).await;
+    if run.is_err() {
+        // Something about the launch itself went wrong; whatever runs must not go on, and the attempt still concludes.
+        ranks.signal(Signal::SIGKILL);
+        ranks.wait_all().await;
     }
-    let mut tick = tokio::time::interval(Duration::from_millis(150));
-    let mut interrupted = false;
-    let mut deadline: Option<Instant> = None;
-    let heartbeat = Duration::from_secs(trial.settings.launch.heartbeat_timeout_s);
-    while !ranks.collect()? {
-        tokio::select! {
-            _ = tick.tick() => progress.tick(),
-            _ = interrupt.recv() => interrupted = true,
-            _ = terminate.recv() => interrupted = true,
-        }
-        if interrupted && deadline.is_none() {
-            ranks.signal(Signal::SIGTERM);
-            deadline = Some(Instant::now() + STOP_GRACE);
-        }
-        // The others notice the loss of a rank by themselves and say so; this only guards against one that cannot.
-        if deadline.is_none() && ranks.any_failed() {
-            deadline = Some(Instant::now() + heartbeat + Duration::from_secs(2));
-        }
-        if deadline.is_some_and(|d| Instant::now() >= d) {
-            ranks.signal(Signal::SIGKILL);
-        }
-    }
-    let outcome = conclude(attempt, trial, started, &ranks.ends, interrupted)?;
+    let outcome = conclude(attempt, trial, started, &ranks.ends, interrupt.is_set())?;
     progress.finish(outcome.state.name());
-    Ok((outcome, interrupted))
-}
-
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
-    signal(kind).map_err(|e| Failure::internal(format!("cannot listen for signals: {e}")))
+    run.map(|()| outcome)
 }
 
 fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Child, Failure> {
@@ -103,16 +75,54 @@ fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resul
 struct Ranks {
     children: Vec<Child>,
     ends: Vec<Option<ProcessEnd>>,
+    /// What still runs has been killed by the launcher.
+    forced: bool,
 }
 
 impl Ranks {
+    /// Start all ranks and stay until they have ended.
+    async fn run(
+        &mut self,
+        worker: &Path,
+        attempt: &AttemptDir,
+        trial: &Trial,
+        progress: &mut Progress,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        for rank in 0..trial.settings.launch.ranks {
+            self.children.push(spawn(worker, attempt, trial, rank)?);
+        }
+        let heartbeat = Duration::from_secs(trial.settings.launch.heartbeat_timeout_s);
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        let mut asked = false;
+        let mut deadline: Option<Instant> = None;
+        while !self.collect()? {
+            tick.tick().await;
+            progress.tick();
+            if interrupt.is_set() && !asked {
+                asked = true;
+                self.signal(Signal::SIGTERM);
+                deadline = Some(Instant::now() + STOP_GRACE);
+            }
+            // The others notice the loss of a rank by themselves and say so; this only guards against one that cannot.
+            if deadline.is_none() && self.any_failed() {
+                deadline = Some(Instant::now() + heartbeat + LOSS_GRACE);
+            }
+            if !self.forced && deadline.is_some_and(|d| Instant::now() >= d) {
+                self.forced = true;
+                self.signal(Signal::SIGKILL);
+            }
+        }
+        Ok(())
+    }
+
     /// Take in what has ended; true when all have.
     fn collect(&mut self) -> Result<bool, Failure> {
         for (child, end) in self.children.iter_mut().zip(&mut self.ends) {
             if end.is_none()
                 && let Some(status) = child.try_wait().map_err(Failure::internal)?
             {
-                *end = Some(ProcessEnd { code: status.code(), signal: status.signal() });
+                *end = Some(ProcessEnd { code: status.code(), signal: status.signal(), forced: self.forced });
             }
         }
         Ok(self.ends.iter().all(Option::is_some))

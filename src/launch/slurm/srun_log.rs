@@ -52,11 +52,11 @@ fn end(what: &str) -> Option<ProcessEnd> {
 }
 
 const fn exited(code: i32) -> ProcessEnd {
-    ProcessEnd { code: Some(code), signal: None }
+    ProcessEnd { code: Some(code), signal: None, forced: false }
 }
 
 const fn signalled(signal: i32) -> ProcessEnd {
-    ProcessEnd { code: None, signal: Some(signal) }
+    ProcessEnd { code: None, signal: Some(signal), forced: false }
 }
 
 #[cfg(test)]

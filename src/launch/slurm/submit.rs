@@ -7,7 +7,7 @@ use expctl_record::{JobDir, JobRecord, write_atomic, write_json};
 use super::path_text;
 use super::script::render;
 use super::tools::{Programs, Slurm, inherited};
-use crate::cli::say;
+use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 

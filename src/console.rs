@@ -1,0 +1,35 @@
+//! What the programs print: data on stdout, everything else on stderr.
+
+#![expect(clippy::print_stderr, reason = "the one place that prints")]
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
+
+use crate::exit::{Exit, Failure};
+
+/// Print data on stdout. A reader that went away (`| head`) ends the program quietly; a full disk ends it with an error.
+pub fn out(text: impl Display) {
+    match try_out(text) {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(Exit::Ok as i32),
+        Err(e) => {
+            say(Failure::internal(format_args!("cannot write to stdout: {e}")));
+            std::process::exit(Exit::Internal as i32);
+        }
+    }
+}
+
+/// Print data on stdout, where work must go on even if nobody can read it.
+///
+/// # Errors
+/// What the system says.
+pub fn try_out(text: impl Display) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+/// Print anything that is not data on stderr.
+pub fn say(text: impl Display) {
+    eprintln!("{text}");
+}
