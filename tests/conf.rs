@@ -50,7 +50,7 @@ fn trials(text: &str, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
 }
 
 fn trials_of(path: &Path, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>> {
-    let project = Project::find(Some(root())).unwrap();
+    let project = Project::find(Some(root()), None).unwrap();
     let overrides: Vec<String> = overrides.iter().map(|&s| s.to_owned()).collect();
     let messages = |e: conf::ConfErrors| e.problems().iter().map(|p| p.message.clone()).collect::<Vec<_>>();
     let config = conf::load(&project, path, &overrides).map_err(messages)?;

@@ -142,6 +142,103 @@ fn a_killed_rank_ends_a_data_only_job_and_is_named() {
     killed_rank("data", 0);
 }
 
+/// A rank that is frozen closes no connection: rank 0 takes the store with it, which then never answers.
+#[test]
+fn a_frozen_rank_ends_the_job_and_is_named() {
+    for (mode, rank) in [("data", 0), ("train", 0), ("train", 1)] {
+        let project = TestProject::new();
+        let (guard, _) = endless(&project, mode);
+        let pids = worker_pids(project.path());
+        let victim = Pid::from_raw(pids.iter().find(|(r, _)| *r == rank).expect("the rank runs").1);
+        kill(victim, Signal::SIGSTOP).unwrap();
+        let since = Instant::now();
+        let (code, stderr) = finish(guard);
+        assert!(since.elapsed() < Duration::from_secs(25), "{mode} {rank}: {:?}", since.elapsed());
+        assert_eq!(code, Some(5), "{stderr}");
+        let outcome = project.outcome("1", "ids");
+        assert_eq!(outcome.failed_rank, Some(rank), "{outcome:?}");
+        let survivor = &outcome.ranks[1 - rank as usize];
+        assert_eq!((survivor.status, survivor.lost_peer), (RankStatus::PeerLost, Some(rank)), "{survivor:?}");
+        assert!(project.attempt("1", "ids").unwrap().steps(rank).unwrap().len() > 5);
+    }
+}
+
+#[test]
+fn a_rank_that_alone_is_told_to_stop_is_the_one_named() {
+    let project = TestProject::new();
+    let (guard, _) = endless(&project, "train");
+    let victim = worker_pids(project.path())[1].1;
+    kill(Pid::from_raw(victim), Signal::SIGTERM).unwrap();
+    let (code, stderr) = finish(guard);
+    assert_eq!(code, Some(5), "{stderr}");
+    let outcome = project.outcome("1", "ids");
+    assert_eq!((outcome.state, outcome.failed_rank), (TrialState::Failed, Some(1)), "{outcome:?}");
+}
+
+#[test]
+fn a_job_waits_for_the_one_that_runs() {
+    let project = TestProject::new();
+    let (guard, _) = endless(&project, "data");
+    let conf = project.conf("small", SMALL);
+    let second = project
+        .expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let second = Guard(second);
+    wait_until("the second job", Duration::from_secs(20), || project.job("2").record().ok());
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(project.attempt("2", "ids").is_none(), "it waits");
+    kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGINT).unwrap();
+    finish(guard);
+    let (code, stderr) = finish(second);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("job 2 waits until local job 1 has ended"), "{stderr}");
+}
+
+#[test]
+fn a_job_goes_on_when_nobody_can_read_its_id() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = project
+        .expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(project.outcome("1", "ids").state, TrialState::Completed);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = project.expctl(&["plan", conf.to_str().unwrap()]).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(70), "data that was not written is not a success");
+}
+
+#[test]
+fn impossible_jobs_are_refused_before_anything_is_made() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let arguments = ["submit", conf.to_str().unwrap(), "--backend", "local", "--set", "launch.ranks=100000"];
+    let output = project.run(&[&arguments[..], &["--set", "data.samples=300000", "--set", "data.scale=1.0"]].concat());
+    // 8 samples × 100,000 ranks do not fit, which the config check says first; then the machine does.
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let output = project.run(&[
+        "submit",
+        conf.to_str().unwrap(),
+        "--backend",
+        "local",
+        "--set",
+        "launch.ranks=5000",
+        "--set",
+        "loader.batch_size=1",
+        "--set",
+        "data.samples=6000",
+    ]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("this machine has"), "{}", text(&output.stderr));
+    assert!(!project.path().join("data").exists() && !project.path().join("results").exists());
+}
+
 #[test]
 fn ctrl_c_stops_all_ranks_and_keeps_what_was_measured() {
     let project = TestProject::new();

@@ -30,20 +30,28 @@ pub fn conclude(
     let mut ranks = Vec::new();
     for rank in 0..world_size {
         let end = ends.get(rank as usize).copied().flatten();
-        let mut exit = match attempt.rank_exit(rank)? {
-            Some(exit) => exit,
-            None => RankExit {
-                rank,
-                status: RankStatus::Killed,
-                message: silent_end(rank, end),
-                lost_peer: None,
-                steps: 0,
-                parameters_digest: None,
-                exit_code: None,
-                signal: None,
-            },
+        // Whatever cannot be read becomes part of the reason; the outcome is written in any case.
+        let (said, unreadable) = match attempt.rank_exit(rank) {
+            Ok(said) => (said, None),
+            Err(e) => (None, Some(format!("rank {rank} left last words that cannot be read: {e}"))),
         };
-        exit.steps = recover_steps(attempt, trial, rank)?;
+        let mut exit = said.unwrap_or_else(|| RankExit {
+            rank,
+            status: RankStatus::Killed,
+            message: unreadable.unwrap_or_else(|| silent_end(rank, end)),
+            lost_peer: None,
+            steps: 0,
+            parameters_digest: None,
+            exit_code: None,
+            signal: None,
+        });
+        match recover_steps(attempt, trial, rank) {
+            Ok(steps) => exit.steps = steps,
+            Err(e) => {
+                exit.status = RankStatus::Failed;
+                exit.message = format!("the steps of rank {rank} cannot be kept: {}", e.message);
+            }
+        }
         exit.exit_code = end.and_then(|e| e.code);
         exit.signal = end.and_then(|e| e.signal);
         ranks.push(exit);

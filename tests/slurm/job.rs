@@ -42,7 +42,7 @@ esac
 
 /// A project with a ledger at `root`/results/runs.
 pub fn ledger(root: &Path) -> Project {
-    Project::find(Some(root)).unwrap()
+    Project::find(Some(root), None).unwrap()
 }
 
 /// Programs that a snapshot can name.

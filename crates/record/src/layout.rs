@@ -56,12 +56,19 @@ impl JobDir {
         Ok(found)
     }
 
-    /// Create the next attempt of a trial.
+    /// Create the next attempt of a trial. Creating the folder takes the number: two stagers never share one.
     pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, RecordError> {
-        let number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
-        let path = self.trial_dir(trial).join(format!("attempt-{number}"));
-        std::fs::create_dir_all(&path).map_err(RecordError::io("create", &path))?;
-        Ok(AttemptDir { path, number })
+        let folder = self.trial_dir(trial);
+        std::fs::create_dir_all(&folder).map_err(RecordError::io("create", &folder))?;
+        let mut number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
+        loop {
+            let path = folder.join(format!("attempt-{number}"));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(AttemptDir { path, number }),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                Err(e) => return Err(RecordError::io("create", &path)(e)),
+            }
+        }
     }
 }
 

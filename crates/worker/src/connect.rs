@@ -1,9 +1,15 @@
+use std::net::{ToSocketAddrs, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store, rendezvous};
 use expctl_record::{AttemptDir, RendezvousFile};
 
 use crate::rank_env::RankEnv;
+use crate::stop::Stop;
+
+/// How long one try to reach the store may take before its address is looked up again.
+const TRY: Duration = Duration::from_secs(5);
 
 /// The store of an attempt: the step's connection and a second one for the monitor.
 #[derive(Debug)]
@@ -16,62 +22,100 @@ pub struct Connections {
 
 /// Find the other ranks: rank 0 serves the store, the others look its address up.
 ///
-/// The address is MASTER_ADDR:MASTER_PORT if both are set. Otherwise rank 0 takes a port from the kernel and publishes
-/// it in the attempt's folder, under MASTER_ADDR or its host name.
+/// The address is MASTER_ADDR:MASTER_PORT, if both are set. Otherwise rank 0 takes a port from the kernel and publishes it
+/// in the attempt's folder.
 ///
 /// # Errors
-/// Names the ranks that did not appear within `timeout`.
+/// Names the ranks that did not appear within `timeout`, or says why the store could not be reached.
 pub fn connect(
     env: RankEnv,
     attempt: &AttemptDir,
     timeout: Duration,
     lively: Duration,
-) -> Result<Connections, DistError> {
+    stop: &AtomicBool,
+) -> Result<Connections, Stop> {
     let started = Instant::now();
     let file = RendezvousFile::of(attempt);
-    let host = std::env::var("MASTER_ADDR").ok().filter(|h| !h.is_empty());
-    let port = std::env::var("MASTER_PORT").ok().and_then(|p| p.parse::<u16>().ok());
+    let master = master()?;
     let (step, host, port) = if env.rank == 0 {
-        let host = host.unwrap_or_else(hostname);
-        let step = Store::serve(&host, port.unwrap_or(0), timeout)?;
+        // What an earlier start left there leads nowhere.
+        file.clear();
+        let (host, port) = master.unwrap_or_else(|| (own_address(env), 0));
+        let step = Store::serve(&host, port, timeout)?;
         let port = step.port();
-        file.publish(&host, port).map_err(|e| refused("publish the address of the store", &e))?;
+        file.publish(&host, port)?;
         (step, host, port)
     } else {
-        let (host, port) = match (host, port) {
-            (Some(host), Some(port)) => (host, port),
-            _ => wait_for(&file, timeout).ok_or_else(|| missing_rank_0(env, timeout))?,
-        };
-        let left = timeout.saturating_sub(started.elapsed()).max(Duration::from_secs(1));
-        let step = Store::connect(&host, port, left).map_err(|_| missing_rank_0(env, timeout))?;
-        (step, host, port)
+        reach(env, &file, master.as_ref(), timeout, stop)?
     };
-    rendezvous(&step, env.rank, env.world_size, timeout.saturating_sub(started.elapsed()))?;
+    let left = timeout.saturating_sub(started.elapsed());
+    rendezvous(&step, env.rank, env.world_size, left)?;
     let monitor = Store::connect(&host, port, lively)?;
     Ok(Connections { step, monitor })
 }
 
-fn wait_for(file: &RendezvousFile, timeout: Duration) -> Option<(String, u16)> {
-    let started = Instant::now();
-    loop {
-        if let Some(address) = file.lookup() {
-            return Some(address);
-        }
-        if started.elapsed() >= timeout {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
+/// MASTER_ADDR and MASTER_PORT, where both are set.
+fn master() -> Result<Option<(String, u16)>, Stop> {
+    let set = |name| std::env::var(name).ok().filter(|v| !v.is_empty());
+    match (set("MASTER_ADDR"), set("MASTER_PORT")) {
+        (Some(host), Some(port)) => match port.parse() {
+            Ok(port) => Ok(Some((host, port))),
+            Err(_) => Err(Stop::Invalid(format!("MASTER_PORT={port} is not a port"))),
+        },
+        _ => Ok(None),
     }
 }
 
-fn missing_rank_0(env: RankEnv, limit: Duration) -> DistError {
-    DistError::MissingRanks { missing: vec![0], world: env.world_size, limit }
+/// Try until the store answers; its address is read anew each time, because what stands there may be of an earlier start.
+fn reach(
+    env: RankEnv,
+    file: &RendezvousFile,
+    master: Option<&(String, u16)>,
+    timeout: Duration,
+    stop: &AtomicBool,
+) -> Result<(Store, String, u16), Stop> {
+    let started = Instant::now();
+    let mut error = None;
+    while started.elapsed() < timeout {
+        if stop.load(Ordering::SeqCst) {
+            return Err(Stop::Interrupted);
+        }
+        let Some((host, port)) = master.cloned().or_else(|| file.lookup()) else {
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        // A short look first: the connection that is kept has the full time limit for its later calls.
+        match Store::connect(&host, port, TRY.min(timeout)) {
+            Ok(_) => return Ok((Store::connect(&host, port, timeout)?, host, port)),
+            Err(e) => error = Some(e),
+        }
+    }
+    let missing = DistError::MissingRanks { missing: vec![0], world: env.world_size, limit: timeout };
+    Err(match error {
+        Some(error) => Stop::Invalid(format!("{missing}: {error}")),
+        None => missing.into(),
+    })
 }
 
-fn refused(operation: &str, why: &dyn std::fmt::Display) -> DistError {
-    DistError::Torch { operation: operation.to_owned(), message: why.to_string() }
-}
-
-fn hostname() -> String {
-    nix::unistd::gethostname().map_or_else(|_| "localhost".to_owned(), |h| h.to_string_lossy().into_owned())
+/// An address of this machine under which the other ranks find it. It is checked to lead somewhere: libtorch would try a
+/// name that does not resolve until its time limit, without a word.
+fn own_address(env: RankEnv) -> String {
+    if let Some(host) = std::env::var("EXPCTL_STORE_HOST").ok().filter(|h| !h.is_empty()) {
+        return host;
+    }
+    let loopback = || "127.0.0.1".to_owned();
+    if env.world_size == 1 {
+        return loopback();
+    }
+    let name = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
+    if (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some()) {
+        return name;
+    }
+    // Connecting a UDP socket asks the kernel for the route and sends nothing.
+    let route = || -> std::io::Result<String> {
+        let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+        socket.connect(("10.255.255.255", 9))?;
+        Ok(socket.local_addr()?.ip().to_string())
+    };
+    route().unwrap_or_else(|_| loopback())
 }

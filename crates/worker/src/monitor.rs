@@ -1,10 +1,13 @@
-//! Notices ranks that are gone. Invariant: a rank never waits for a lost peer longer than the heartbeat time-out.
+//! Notices ranks that are gone. Invariant: a rank never waits for a lost peer much longer than the heartbeat time-out.
 //!
-//! Every rank counts up a key of its own in the store and watches those of the others, over a connection that the step
-//! never uses. A counter that stands still for the time-out, or a store that is gone (rank 0 serves it), is a loss. The
-//! step may be stuck in a collective meanwhile, so when it does not end by itself, this thread ends the process.
+//! Every rank counts up a key of its own in the store, over a connection that the step never uses. Rank 0, which serves the
+//! store, watches the counters of all others and publishes a loss; the others look for that, and for the store itself. A
+//! call to a store that is frozen never returns, so one thread looks and another watches that it gets answers. The step may
+//! be stuck in a collective meanwhile: when it does not end by itself, the watching thread ends the process.
+//!
+//! Silence is counted in own turns, not in wall time: a node that was suspended does not take the pause for a loss.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,9 +17,13 @@ use expctl_record::RankStatus;
 
 use crate::last_words::LastWords;
 
+/// Between two looks.
 const BEAT: Duration = Duration::from_millis(300);
-/// How long the step may take to notice a loss or a stop by itself.
-const GRACE: Duration = Duration::from_millis(1500);
+/// Between two turns of the watching thread.
+const TURN: Duration = Duration::from_millis(100);
+/// How long the step may take to notice a loss or a stop by itself. Rank 0 stays as long, so that the others can read
+/// from its store who was lost.
+pub const GRACE: Duration = Duration::from_millis(1500);
 /// Exit code of a rank that stopped because another one was lost.
 pub const EXIT_PEER_LOST: i32 = 4;
 /// Exit code of a rank that was asked to stop.
@@ -31,10 +38,11 @@ pub struct Loss {
     pub message: String,
 }
 
-/// The running monitor; dropping it ends its thread.
+/// The running monitor; dropping it ends its threads.
 pub struct Monitor {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    looker: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
     timeout: Duration,
 }
 
@@ -42,6 +50,24 @@ struct Shared {
     loss: Mutex<Option<Loss>>,
     changed: Condvar,
     ended: AtomicBool,
+    /// Looks that were answered.
+    looks: AtomicU64,
+}
+
+impl Shared {
+    fn lose(&self, loss: Loss) {
+        // The first reason is the root; what follows from it is not.
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(loss);
+        self.changed.notify_all();
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
 }
 
 /// What a monitor watches with.
@@ -52,7 +78,7 @@ pub struct Watch {
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// A counter that stands still for longer is a loss.
+    /// Silence for longer is a loss.
     pub timeout: Duration,
     /// Set when this process was asked to stop.
     pub stop: Arc<AtomicBool>,
@@ -63,47 +89,71 @@ pub struct Watch {
 impl Monitor {
     /// Start watching.
     pub fn start(watch: Watch) -> std::io::Result<Self> {
-        let shared =
-            Arc::new(Shared { loss: Mutex::new(None), changed: Condvar::new(), ended: AtomicBool::new(false) });
-        let timeout = watch.timeout;
-        let thread = std::thread::Builder::new().name("monitor".to_owned()).spawn({
+        let shared = Arc::new(Shared {
+            loss: Mutex::new(None),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
+        });
+        let Watch { store, rank, world_size, timeout, stop, last_words } = watch;
+        let looker = Looker { store, rank, world_size, limit: turns(timeout, BEAT) };
+        let watcher = Watcher { rank, limit: turns(timeout, TURN), stop, last_words };
+        let spawn = |name: &str, run: Box<dyn FnOnce(&Shared) + Send>| {
             let shared = Arc::clone(&shared);
-            move || watch.run(&shared)
-        })?;
-        Ok(Self { shared, thread: Some(thread), timeout })
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
+        };
+        let looker = spawn("heartbeat", Box::new(move |shared| looker.run(shared)))?;
+        let watcher = spawn("monitor", Box::new(move |shared| watcher.run(shared)))?;
+        Ok(Self { shared, looker: Some(looker), watcher: Some(watcher), timeout })
     }
 
     /// The loss, if there is one.
     pub fn loss(&self) -> Option<Loss> {
-        self.shared.loss.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.loss()
     }
 
     /// After a collective failed: wait until it is clear which rank is gone; none if all are alive.
     pub fn wait_for_loss(&self) -> Option<Loss> {
         let loss = self.shared.loss.lock().unwrap_or_else(PoisonError::into_inner);
-        let limit = self.timeout + 2 * BEAT;
+        let limit = self.timeout + 4 * BEAT;
         let waited = self.shared.changed.wait_timeout_while(loss, limit, |l| l.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// From here on nobody is missed: the ranks part in peace, and the store goes with rank 0.
+    pub fn end(&self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
     }
 }
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
+        self.end();
+        for thread in [&self.looker, &self.watcher].into_iter().flatten() {
             thread.thread().unpark();
+        }
+        if let Some(watcher) = self.watcher.take() {
             // A panic there has nothing more to tell.
-            let _ = thread.join();
+            let _ = watcher.join();
+        }
+        // A look at a frozen store never returns: it is left behind, the process ends soon.
+        let since = Instant::now();
+        while self.looker.as_ref().is_some_and(|l| !l.is_finished()) && since.elapsed() < 2 * BEAT {
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-fn beat_key(rank: u32) -> String {
-    format!("beat/{rank}")
+/// Own turns that make up `timeout`, at least two.
+fn turns(timeout: Duration, turn: Duration) -> u64 {
+    (timeout.as_millis() / turn.as_millis()).max(2) as u64
 }
 
-fn failed_key(rank: u32) -> String {
-    format!("failed/{rank}")
+/// Key of the rank that was lost first, as `<rank> <message>`.
+const LOST: &str = "lost";
+
+fn beat_key(rank: u32) -> String {
+    format!("beat/{rank}")
 }
 
 /// Key of a rank that has done all its steps.
@@ -111,58 +161,109 @@ pub fn done_key(rank: u32) -> String {
     format!("done/{rank}")
 }
 
-/// Tell the others that this rank fails, so that they need not find out.
-pub fn announce_failure(store: &Store, rank: u32, message: &str) {
-    // If the store is gone as well, the others know already.
-    let _ = store.set(&failed_key(rank), message.as_bytes());
+/// Tell the others which rank is lost, unless that is known already.
+pub fn publish_loss(store: &Store, rank: u32, message: &str) -> Result<(), DistError> {
+    if store.add("lost/claims", 1)? == 1 { store.set(LOST, format!("{rank} {message}").as_bytes()) } else { Ok(()) }
 }
 
-impl Watch {
-    fn run(self, shared: &Shared) {
-        let mut seen = vec![(0i64, Instant::now()); self.world_size as usize];
-        let mut stop_since = None;
-        while !shared.ended.load(Ordering::SeqCst) {
-            if let Err(loss) = self.look(&mut seen) {
-                *shared.loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(loss.clone());
-                shared.changed.notify_all();
-                return self.end_if_stuck(shared, RankStatus::PeerLost, &loss.message, Some(loss.rank));
+/// Shows signs of life, and looks for those of the others.
+struct Looker {
+    store: Store,
+    rank: u32,
+    world_size: u32,
+    /// Looks without a change after which a rank is lost.
+    limit: u64,
+}
+
+impl Looker {
+    fn run(&self, shared: &Shared) {
+        let mut silent = vec![(0i64, 0u64); self.world_size as usize];
+        while !shared.ended() {
+            match self.look(&mut silent) {
+                Ok(None) => {}
+                Ok(Some(loss)) => {
+                    // A store that fails now only confirms it.
+                    let _ = publish_loss(&self.store, loss.rank, &loss.message);
+                    return shared.lose(loss);
+                }
+                Err(e) => {
+                    let message = format!("rank 0, which serves the store, is gone: {e}");
+                    return shared.lose(Loss { rank: 0, message });
+                }
             }
-            if self.stop.load(Ordering::SeqCst) && stop_since.get_or_insert_with(Instant::now).elapsed() > 2 * GRACE {
-                return self.end_if_stuck(shared, RankStatus::Interrupted, "stopped on request", None);
-            }
+            shared.looks.fetch_add(1, Ordering::SeqCst);
             std::thread::park_timeout(BEAT);
         }
     }
 
-    /// One beat: show a sign of life and look at the others'.
-    fn look(&self, seen: &mut [(i64, Instant)]) -> Result<(), Loss> {
-        let store_gone =
-            |e: DistError| Loss { rank: 0, message: format!("rank 0, which serves the store, is gone: {e}") };
-        self.store.add(&beat_key(self.rank), 1).map_err(store_gone)?;
-        for other in (0..self.world_size).filter(|r| *r != self.rank) {
-            if let Some(why) = self.store.try_get(&failed_key(other)).map_err(store_gone)? {
-                let why = String::from_utf8_lossy(&why);
-                return Err(Loss { rank: other, message: format!("rank {other} failed: {why}") });
-            }
-            let count = self.store.add(&beat_key(other), 0).map_err(store_gone)?;
-            let (last, since) = &mut seen[other as usize];
-            if count != *last {
-                (*last, *since) = (count, Instant::now());
-            } else if since.elapsed() > self.timeout && !self.store.check(&[done_key(other)]).map_err(store_gone)? {
-                let seconds = self.timeout.as_secs();
-                return Err(Loss {
-                    rank: other,
-                    message: format!("rank {other} is gone: no sign of life for {seconds} s"),
-                });
+    fn look(&self, silent: &mut [(i64, u64)]) -> Result<Option<Loss>, DistError> {
+        self.store.add(&beat_key(self.rank), 1)?;
+        if let Some(text) = self.store.try_get(LOST)? {
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let (rank, message) = text.split_once(' ').unwrap_or((&text, ""));
+            // A rank that announced its own failure needs no telling.
+            return Ok(rank
+                .parse()
+                .ok()
+                .filter(|r| *r != self.rank)
+                .map(|rank| Loss { rank, message: message.into() }));
+        }
+        // Rank 0 watches for all: two calls a beat for each rank, however many there are.
+        if self.rank != 0 {
+            return Ok(None);
+        }
+        for other in 1..self.world_size {
+            let count = self.store.add(&beat_key(other), 0)?;
+            let (last, turns) = &mut silent[other as usize];
+            *turns = if count == *last { *turns + 1 } else { 0 };
+            *last = count;
+            if *turns > self.limit && !self.store.check(&[done_key(other)])? {
+                let seconds = (BEAT * u32::try_from(self.limit).unwrap_or(u32::MAX)).as_secs_f32().round();
+                let message = format!("rank {other} is gone: no sign of life for {seconds} s");
+                return Ok(Some(Loss { rank: other, message }));
             }
         }
-        Ok(())
+        Ok(None)
+    }
+}
+
+/// Watches that the looks are answered, and ends the process where the step cannot.
+struct Watcher {
+    rank: u32,
+    /// Turns without an answer after which the store is lost.
+    limit: u64,
+    stop: Arc<AtomicBool>,
+    last_words: Arc<LastWords>,
+}
+
+impl Watcher {
+    fn run(&self, shared: &Shared) {
+        let (mut looks, mut silent) = (0, 0);
+        let mut stop_turns = 0;
+        while !shared.ended() {
+            if let Some(loss) = shared.loss() {
+                return self.end_if_stuck(shared, RankStatus::PeerLost, &loss.message, Some(loss.rank));
+            }
+            let now = shared.looks.load(Ordering::SeqCst);
+            silent = if now == looks { silent + 1 } else { 0 };
+            looks = now;
+            if silent > self.limit && self.rank != 0 {
+                let seconds = (TURN * u32::try_from(self.limit).unwrap_or(u32::MAX)).as_secs_f32().round();
+                let message = format!("rank 0, which serves the store, has not answered for {seconds} s");
+                shared.lose(Loss { rank: 0, message });
+            }
+            stop_turns += u64::from(self.stop.load(Ordering::SeqCst));
+            if stop_turns > turns(GRACE, TURN) {
+                return self.end_if_stuck(shared, RankStatus::Interrupted, "stopped on request", None);
+            }
+            std::thread::park_timeout(TURN);
+        }
     }
 
     fn end_if_stuck(&self, shared: &Shared, status: RankStatus, message: &str, lost: Option<u32>) {
         let since = Instant::now();
         while since.elapsed() < GRACE {
-            if shared.ended.load(Ordering::SeqCst) {
+            if shared.ended() {
                 return;
             }
             std::thread::park_timeout(Duration::from_millis(50));

@@ -14,9 +14,9 @@ pub struct RankEnv {
 /// Why the environment does not say which rank this is.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankEnvError {
-    /// Neither variable is set.
-    #[error("neither {0} nor {1} is set: start ranks with `expctl submit`, srun or torchrun")]
-    Missing(&'static str, &'static str),
+    /// No variables are set.
+    #[error("neither RANK and WORLD_SIZE nor SLURM_PROCID and SLURM_NTASKS are set: start ranks with `expctl submit`")]
+    Missing,
     /// A variable is not a number.
     #[error("{0}={1} is not a number")]
     NotANumber(&'static str, String),
@@ -39,18 +39,24 @@ pub enum RankEnvError {
 }
 
 impl RankEnv {
-    /// From RANK, LOCAL_RANK, WORLD_SIZE or, where those are not set, Slurm's SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS.
+    /// From RANK and WORLD_SIZE, if both are set, else from Slurm's SLURM_PROCID and SLURM_NTASKS: one that was left over in
+    /// the user's shell must not mix with the other kind. LOCAL_RANK or SLURM_LOCALID is 0 where it is not set.
     pub fn read(get: impl Fn(&str) -> Option<String>, expected_ranks: u32) -> Result<Self, RankEnvError> {
-        let number = |plain: &'static str, slurm: &'static str| {
-            let (name, text) = get(plain)
-                .map(|v| (plain, v))
-                .or_else(|| get(slurm).map(|v| (slurm, v)))
-                .ok_or(RankEnvError::Missing(plain, slurm))?;
-            u32::from_str(text.trim()).map_err(|_| RankEnvError::NotANumber(name, text))
+        let number = |name: &'static str| {
+            get(name)
+                .map(|text| u32::from_str(text.trim()).map_err(|_| RankEnvError::NotANumber(name, text)))
+                .transpose()
         };
-        let rank = number("RANK", "SLURM_PROCID")?;
-        let world_size = number("WORLD_SIZE", "SLURM_NTASKS")?;
-        let local_rank = number("LOCAL_RANK", "SLURM_LOCALID")?;
+        let kind = |rank, world, local| -> Result<Option<(u32, u32, u32)>, RankEnvError> {
+            match (number(rank)?, number(world)?) {
+                (Some(r), Some(w)) => Ok(Some((r, w, number(local)?.unwrap_or(0)))),
+                _ => Ok(None),
+            }
+        };
+        let (rank, world_size, local_rank) = match kind("RANK", "WORLD_SIZE", "LOCAL_RANK")? {
+            Some(plain) => plain,
+            None => kind("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")?.ok_or(RankEnvError::Missing)?,
+        };
         if world_size != expected_ranks {
             return Err(RankEnvError::WorldSize { found: world_size, expected: expected_ranks });
         }
@@ -73,6 +79,9 @@ mod tests {
     fn plain_names_come_before_slurms() {
         let slurm = [("SLURM_PROCID", "3"), ("SLURM_LOCALID", "1"), ("SLURM_NTASKS", "4")];
         assert_eq!(read(&slurm, 4), Ok(RankEnv { rank: 3, local_rank: 1, world_size: 4 }));
+        // A RANK alone is left over from something else.
+        let stale = [&slurm[..], &[("RANK", "0")]].concat();
+        assert_eq!(read(&stale, 4), Ok(RankEnv { rank: 3, local_rank: 1, world_size: 4 }));
         let both = [&slurm[..], &[("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")]].concat();
         assert_eq!(read(&both, 2), Ok(RankEnv { rank: 0, local_rank: 0, world_size: 2 }));
     }
@@ -80,9 +89,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let message = |set: &[(&str, &str)], expected| read(set, expected).unwrap_err().to_string();
-        assert!(message(&[], 1).contains("RANK nor SLURM_PROCID"));
+        assert!(message(&[], 1).contains("neither RANK and WORLD_SIZE nor"));
         let set = [("RANK", "1"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")];
         assert_eq!(message(&set, 4), "the environment says 2 ranks, the trial has 4");
-        assert!(message(&[("RANK", "x")], 1).contains("RANK=x"));
+        assert!(message(&[("RANK", "x"), ("WORLD_SIZE", "1")], 1).contains("RANK=x"));
     }
 }

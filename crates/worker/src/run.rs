@@ -1,5 +1,6 @@
 //! A rank from start to end. Invariant: every way out leaves last words, and steps that were done stay readable.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,10 +17,14 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::connect::connect;
 use crate::environment;
 use crate::last_words::LastWords;
-use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, Loss, Monitor, Watch, announce_failure, done_key};
+use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
+
+/// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
+/// file system) is not gone.
+const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Run one rank of the trial in `attempt`; returns the exit code of the process.
 pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &Arc<AtomicBool>) -> i32 {
@@ -29,6 +34,11 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &Arc<AtomicB
         Ok(digest) => {
             last_words.say(RankStatus::Completed, "", None, digest);
             0
+        }
+        Err(stop @ Stop::Used(_)) => {
+            // The last words of the first start stay.
+            tracing::error!("rank {}: {stop}", env.rank);
+            2
         }
         Err(stop) => {
             tracing::error!("rank {}: {stop}", env.rank);
@@ -54,11 +64,12 @@ struct Rank<'a> {
 impl Rank<'_> {
     fn run(&self) -> Result<Option<String>, Stop> {
         let launch = &self.trial.settings.launch;
+        self.refuse_used_folder()?;
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
         let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
         let lively = Duration::from_secs(launch.heartbeat_timeout_s);
-        let connections = connect(self.env, self.attempt, timeout, lively)?;
+        let connections = connect(self.env, self.attempt, timeout, lively, self.stop)?;
         let store = connections.step;
         let monitor = Monitor::start(Watch {
             store: connections.monitor,
@@ -70,7 +81,9 @@ impl Rank<'_> {
         })
         .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
 
-        let result = self.work(&store, &monitor, &mut journal);
+        // libtorch's errors arrive as panics from tch; the others are to hear of them like of any other.
+        let work = std::panic::catch_unwind(AssertUnwindSafe(|| self.work(&store, &monitor, &mut journal)));
+        let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
         let result = match result {
             Err(Stop::Dist(_)) if self.stop.load(Ordering::SeqCst) => Err(Stop::Interrupted),
@@ -82,16 +95,34 @@ impl Rank<'_> {
             },
             other => other,
         };
-        let failed = result.as_ref().err().filter(|stop| stop.is_own_failure());
-        if let Some(stop) = failed {
-            announce_failure(&store, self.env.rank, &stop.to_string());
+        // From here on this thread ends the process by itself.
+        monitor.end();
+        if let Some(stop) = result.as_ref().err().filter(|stop| stop.is_own_failure()) {
+            // If the store is gone as well, the others know already.
+            let _ = publish_loss(&store, self.env.rank, &format!("rank {} failed: {stop}", self.env.rank));
         }
-        self.write_table()?;
-        // Rank 0 serves the store: leave the others time to read there why it fails.
-        if failed.is_some() && self.env.rank == 0 && self.env.world_size > 1 {
-            std::thread::sleep(Duration::from_secs(1));
+        let written = self.write_table();
+        // Rank 0 serves the store: leave the others time to read there why it ends.
+        if result.is_err() && self.env.rank == 0 && self.env.world_size > 1 {
+            std::thread::sleep(GRACE);
         }
+        if let (Err(_), Err(e)) = (&result, &written) {
+            // The journal stays, and the launcher makes the table from it; the first reason is the one that counts.
+            tracing::error!("rank {}: {e}", self.env.rank);
+            return result;
+        }
+        written?;
         result
+    }
+
+    /// An attempt's records are written once: what a second start would overwrite may be all that is left of the first.
+    fn refuse_used_folder(&self) -> Result<(), Stop> {
+        let rank = self.env.rank;
+        let used = [self.attempt.steps_path(rank), self.attempt.exit_path(rank), self.attempt.outcome_path()];
+        match used.iter().find(|path| path.exists()) {
+            Some(path) => Err(Stop::Used(path.display().to_string())),
+            None => Ok(()),
+        }
     }
 
     /// Connect, load and step, until the last step.
@@ -102,22 +133,23 @@ impl Rank<'_> {
         journal: &mut Journal,
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
-        let timeout = Duration::from_secs(settings.launch.rendezvous_timeout_s);
         if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
             write_json(&self.attempt.environment_path(), &environment)?;
         }
-        let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, timeout)?;
+        let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         let dataset = Dataset::open(&self.trial.data_dir)?;
         let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types)?);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
             Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(Trainer::new(settings, &graph, &group)?),
         };
-        let mut loader = self.loader(&dataset, graph)?;
         group.barrier()?;
+        // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
+        let mut loader = self.loader(&dataset, graph)?;
         self.step(&mut loader, trainer.as_mut(), monitor, journal)?;
         drop(loader);
         self.leave_together(store, monitor)?;
+        monitor.end();
         Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
     }
 
@@ -152,9 +184,6 @@ impl Rank<'_> {
                 }
                 loss = result.loss;
             }
-            if let Some(value) = loss.filter(|l| !l.is_finite()) {
-                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
-            }
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             loader.recycle(loaded.batch);
@@ -171,11 +200,14 @@ impl Rank<'_> {
                 bytes_batch,
                 // The device is the host: nothing is copied.
                 bytes_to_device: 0,
-                loss,
+                loss: loss.filter(|l| l.is_finite()),
                 busy,
                 exposed,
             })?;
             self.last_words.step_done();
+            if let Some(value) = loss.filter(|l| !l.is_finite()) {
+                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
+            }
         }
         Ok(())
     }
@@ -238,4 +270,10 @@ impl Rank<'_> {
         let _ = std::fs::remove_file(&journal);
         Ok(())
     }
+}
+
+/// First line of what a panic says.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no message").lines().next().unwrap_or_default().to_owned()
 }

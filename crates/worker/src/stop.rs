@@ -16,6 +16,10 @@ pub(crate) enum Stop {
     Record(#[from] RecordError),
     #[error("{0}")]
     Train(TrainError),
+    #[error("a defect of the worker or an error inside libtorch: {0}")]
+    Panicked(String),
+    #[error("this attempt was run before: {0} exists")]
+    Used(String),
     #[error("{0}")]
     Invalid(String),
     #[error("{}", .0.message)]

@@ -53,8 +53,9 @@ fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resul
         .env("RANK", rank.to_string())
         .env("LOCAL_RANK", rank.to_string())
         .env("WORLD_SIZE", trial.settings.launch.ranks.to_string())
-        .env("MASTER_ADDR", "127.0.0.1")
-        // Without a port rank 0 takes one from the kernel and publishes it in the attempt folder.
+        // All ranks are here. Rank 0 takes a port from the kernel and publishes it in the attempt folder.
+        .env("EXPCTL_STORE_HOST", "127.0.0.1")
+        .env_remove("MASTER_ADDR")
         .env_remove("MASTER_PORT")
         .stdin(Stdio::null())
         .stdout(Stdio::from(stdout))
