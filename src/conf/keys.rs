@@ -209,7 +209,12 @@ pub const KEYS: &[KeySpec] = &[
         Value("\"linear_until_uniform\""),
         "Weight of the reconstruction loss",
     ),
-    key("measure.warmup", NATURAL, Value("10"), "Steps before the measured ones; recorded, never counted"),
+    key(
+        "measure.warmup",
+        NATURAL,
+        Derived("10, or the batches that are loaded ahead, if more"),
+        "Steps before the measured ones; recorded, never counted",
+    ),
     key_also("measure.steps", COUNT, Value("100"), "Steps that are measured", &["max_steps"]),
     key("measure.repeats", COUNT32, Value("3"), "Runs of each variant; with one there is no verdict"),
     key_also(

@@ -19,6 +19,9 @@ pub(super) struct Judge<'a> {
     recipes: BTreeMap<String, Option<Arc<Recipe>>>,
 }
 
+/// Steps of warm-up where nothing calls for more.
+const USUAL_WARM_UP: u64 = 10;
+
 impl<'a> Judge<'a> {
     pub fn new(project: &'a Project, place: &'a Place) -> Self {
         Self { project, place, recipes: BTreeMap::new() }
@@ -47,6 +50,7 @@ impl<'a> Judge<'a> {
         self.heads(values, problems);
         self.model(values, problems);
         self.batches(values, problems);
+        self.warm_up(values, problems);
     }
 
     fn at(&self, values: &Values, key: &str) -> Origin {
@@ -217,6 +221,28 @@ impl<'a> Judge<'a> {
             let at = self.at(values, key.unwrap_or("loader.batch_size"));
             problems.push(Problem::new(at, message, label).help("take a smaller batch, fewer ranks or more samples"));
         }
+    }
+}
+
+impl Judge<'_> {
+    /// Batches that were loaded ahead cost the step nothing: the first measured step must not be served from them.
+    fn warm_up(&self, values: &mut Values, problems: &mut Vec<Problem>) {
+        let (Some(workers), Some(factor)) = (values.number("loader.workers"), values.number("loader.prefetch_factor"))
+        else {
+            return;
+        };
+        let ahead = workers.saturating_mul(factor);
+        if !values.has("measure.warmup") {
+            values.derive("measure.warmup", Some(Json::from(ahead.max(USUAL_WARM_UP))));
+        }
+        let Some(warm_up) = values.number("measure.warmup").filter(|steps| *steps < ahead) else { return };
+        let message = format!(
+            "{workers} workers × prefetch factor {factor} load up to {ahead} batches ahead, but only {warm_up} steps are \
+             warm-up"
+        );
+        let label = "the first measured steps would find their batches ready, and look too fast";
+        let problem = Problem::new(self.at(values, "measure.warmup"), message, label);
+        problems.push(problem.help(format!("set measure.warmup to at least {ahead}")));
     }
 }
 

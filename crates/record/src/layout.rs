@@ -218,3 +218,44 @@ impl Outcome {
         write_json(&attempt.outcome_path(), self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    const JOB: &str = r#"{"schema": 1, "job": 7, "backend": "local", "config": "c", "study": "s", "config_path": "c.toml",
+        "overrides": [], "submitted": 0, "commit": null, "expctl_version": "0.1.0", "baseline": null, "trials": [],
+        "a_key_of_a_later_version": true}"#;
+
+    #[test]
+    fn what_a_later_version_adds_is_ignored_and_a_later_schema_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobDir::new(dir.path().join("7"));
+        write(&job.record_path(), JOB);
+        assert_eq!(job.record().unwrap().job, 7);
+        write(&job.record_path(), &JOB.replace("\"schema\": 1", "\"schema\": 99"));
+        let message = job.record().unwrap_err().to_string();
+        assert!(message.contains("job.json has schema version 99"), "{message}");
+    }
+
+    #[test]
+    fn attempts_are_numbered_and_never_shared() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobDir::new(dir.path());
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let job = job.clone();
+                std::thread::spawn(move || job.next_attempt("t").unwrap().number())
+            })
+            .collect();
+        let mut numbers: Vec<u32> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=8).collect::<Vec<_>>());
+        assert_eq!(job.attempts("t").unwrap().last().unwrap().number(), 8);
+    }
+}
