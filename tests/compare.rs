@@ -1,17 +1,17 @@
 //! `expctl compare` and `expctl import`, as a user runs them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-#[path = "support/ledger.rs"]
-mod ledger;
+mod common;
 
-use expctl_record::Mode;
-use ledger::{TestProject, completed, running, steps, two_variants};
+use common::TestProject;
+use common::ledger::{completed, running, steps, sweep, two_variants};
+use expctl_record::{JobRecord, Mode, Networks};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
 
 fn json(project: &TestProject, args: &[&str]) -> serde_json::Value {
-    let (stdout, _) = project.run(&[&["compare", "--format", "json"], args].concat(), 0);
+    let (stdout, _) = project.expect(&[&["compare", "--format", "json"], args].concat(), 0);
     serde_json::from_str(&stdout).unwrap()
 }
 
@@ -23,13 +23,13 @@ fn close(value: &serde_json::Value, expected: f64) {
 #[test]
 fn the_published_table() {
     let project = TestProject::new();
-    insta::assert_snapshot!(project.run(&["compare", "392", "447", "456"], 0).0);
+    insta::assert_snapshot!(project.expect(&["compare", "392", "447", "456"], 0).0);
 }
 
 #[test]
 fn the_published_table_as_csv() {
     let project = TestProject::new();
-    let (stdout, stderr) = project.run(&["compare", "392", "447", "456", "--format", "csv"], 0);
+    let (stdout, stderr) = project.expect(&["compare", "392", "447", "456", "--format", "csv"], 0);
     assert!(stderr.contains("no verdict"), "{stderr}");
     insta::assert_snapshot!(stdout);
 }
@@ -55,18 +55,127 @@ fn the_published_table_as_json() {
 #[test]
 fn rows_with_a_profiler_are_set_apart() {
     let project = TestProject::new();
-    insta::assert_snapshot!(project.run(&["compare", "392", "428/430", "447"], 0).0);
-    let (_, stderr) = project.run(&["compare", "392", "428"], 7);
+    insta::assert_snapshot!(project.expect(&["compare", "392", "428/430", "447"], 0).0);
+    let (_, stderr) = project.expect(&["compare", "392", "428"], 7);
     assert!(stderr.contains("steps of kind train with a profiler: 428/430"), "{stderr}");
 }
 
 #[test]
 fn published_profiling_per_iteration_and_per_sample() {
     let project = TestProject::new();
-    insta::assert_snapshot!(project.run(&["compare", "525"], 0).0);
+    insta::assert_snapshot!(project.expect(&["compare", "525"], 0).0);
     let all = json(&project, &["524"]);
     let lines = &all["groups"][0]["lines"];
     assert_eq!((&lines[0]["it_per_s"][0], &lines[1]["it_per_s"][0]), (&1.592.into(), &19.904.into()));
+}
+
+#[test]
+fn a_range_and_its_runs_are_the_same_in_every_format() {
+    let project = TestProject::new();
+    let (table, _) = project.expect(&["compare", "428/430"], 0);
+    assert!(table.contains("| 0.26–0.38 | 29.12–42.56 |") && table.contains("| imported | 2 |"), "{table}");
+    assert!(!table.contains("n = "), "{table}");
+    let row = &json(&project, &["428/430"])["groups"][0]["lines"][0];
+    assert_eq!((&row["n"], &row["range"]), (&2.into(), &serde_json::json!([0.26, 0.38])));
+    close(&row["samples_range"][0], 29.12);
+    close(&row["samples_range"][1], 42.56);
+    let (csv, _) = project.expect(&["compare", "428/430", "--format", "csv"], 0);
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let (header, row) = (lines.next().unwrap(), lines.next().unwrap());
+    let cell = |name: &str| row[header.iter().position(|h| *h == name).unwrap()];
+    assert_eq!((cell("n"), cell("it_per_s_low"), cell("it_per_s_high")), ("2", "0.26", "0.38"));
+    assert!(cell("samples_per_s_low").starts_with("29.12") && cell("samples_per_s_high").starts_with("42.56"));
+}
+
+#[test]
+fn figures_are_told_from_no_figures() {
+    let project = TestProject::new();
+    let trials = [project.trial("lazy", "Lazy", 1, |_| {}), project.trial("ids", "Ids only", 1, |_| {})];
+    project.submitted(12, "086_ddp", trials.to_vec());
+    let (stdout, _) = project.expect(&["compare", "12"], 6);
+    assert!(stdout.contains("n = 0 in every row") && !stdout.contains("n = 1"), "{stdout}");
+}
+
+#[test]
+fn sources_are_named() {
+    let project = TestProject::new();
+    let (stdout, _) = project.expect(&["compare", "392", "447", "525"], 0);
+    let title = "Data Loading Optimization Results (2025-11-04), torchcell notes";
+    assert!(stdout.contains(&format!("- 392, 447: {title}")), "{stdout}");
+    assert_eq!(stdout.matches("- 525: Experiment 086 Results Summary (2025-11-07), ").count(), 1, "{stdout}");
+    let row = &json(&project, &["392"])["groups"][0]["lines"][0];
+    assert_eq!(row["source"]["date"], "2025-11-04");
+    assert!(row["estimator"].as_str().unwrap().starts_with("one rate read off the progress bar"));
+}
+
+#[test]
+fn cpus_have_one_meaning() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    let (stdout, _) = project.expect(&["compare", "392", "12"], 0);
+    // 32 for the job of four ranks, 2 for each of two ranks: neither says anything about the other.
+    assert!(!stdout.contains("CPUs of the job 32") && !stdout.contains("CPUs per rank 2"), "{stdout}");
+    assert!(stdout.contains("CPUs per rank, CPUs of the job"), "{stdout}");
+    let (stdout, _) = project.expect(&["compare", "392", "447"], 0);
+    assert!(stdout.contains("CPUs of the job 32/16"), "{stdout}");
+}
+
+#[test]
+fn ratios_across_other_graphs_are_flagged() {
+    let project = TestProject::new();
+    let trials = [
+        project.trial("lazy", "Lazy", 1, |_| {}),
+        project.trial("whole", "Whole", 1, |s| {
+            s.data.scale = 1.0;
+            s.data.networks = Networks::Completed;
+            s.pipeline.edge_types.pop();
+        }),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    let flags = "cross a different scale of the graph, set of network edges, set of edge types:";
+    assert!(stdout.contains(flags), "{stdout}");
+}
+
+#[test]
+fn a_sweep_is_compared_point_by_point() {
+    let project = TestProject::new();
+    sweep(&project, 12);
+    let all = json(&project, &["12"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
+    assert_eq!(bases, [true, true, false, false, false]);
+    // 400/100 with one rank, 200/40 with two; the baseline has no run with four.
+    close(&lines[2]["ratio_samples_per_s"]["value"], 4.0);
+    close(&lines[3]["ratio_samples_per_s"]["value"], 5.0);
+    assert_eq!(lines[3]["against"], "12 086_ddp Lazy (launch.ranks=2)");
+    assert!(lines[4]["ratio_samples_per_s"].is_null() && lines[4]["against"].is_null());
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    let alone = "no ratio, because the baseline was not run at the same point: 12 086_ddp Ids only (launch.ranks=4)";
+    assert!(stdout.contains(alone) && !stdout.contains("cross a different"), "{stdout}");
+    // Another job with the same sweep meets the same points.
+    sweep(&project, 13);
+    let all = json(&project, &["12", "13"]);
+    close(&all["groups"][0]["lines"][8]["ratio_samples_per_s"]["value"], 5.0);
+}
+
+#[test]
+fn a_baseline_that_was_not_run_is_not_replaced() {
+    let project = TestProject::new();
+    let trials = [project.trial("ids", "Ids only", 1, |_| {}), project.trial("shared", "Shared", 1, |_| {})];
+    for (job, trials, wall) in [(12, &trials[..], 400), (13, &trials[..1], 400), (14, &trials[..1], 200)] {
+        let lazy = |record: &mut JobRecord| record.baseline = Some("lazy".into());
+        let dir = project.submitted_as(job, "086_ddp", trials.to_vec(), lazy);
+        trials.iter().for_each(|trial| completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]));
+    }
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    assert!(stdout.contains("the baseline `lazy` of job 12 was not run, so there are no ratios"), "{stdout}");
+    assert!(!stdout.contains('×'), "{stdout}");
+    // Between jobs, the only variant of the one that was named first leaves no choice.
+    let (stdout, _) = project.expect(&["compare", "13", "14"], 0);
+    assert!(stdout.contains("5 (2.00×)"), "{stdout}");
+    assert!(stdout.contains("the baseline `lazy` of job 13 was not run: ratios refer to `ids`"), "{stdout}");
 }
 
 #[test]
@@ -86,7 +195,7 @@ fn another_baseline() {
 fn measured_jobs_get_intervals_and_verdicts() {
     let project = TestProject::new();
     two_variants(&project, 12);
-    insta::assert_snapshot!(project.run(&["compare", "12"], 0).0);
+    insta::assert_snapshot!(project.expect(&["compare", "12"], 0).0);
     let all = json(&project, &["12"]);
     let ratio = &all["groups"][0]["lines"][1]["ratio_samples_per_s"];
     // scipy.stats.ttest_ind(log([10, 1000/102, 1000/98]), log([2.5, 1000/410, 1000/390]), equal_var=False)
@@ -102,10 +211,10 @@ fn measured_jobs_get_intervals_and_verdicts() {
 fn a_job_that_still_runs_is_incomplete() {
     let project = TestProject::new();
     let trials: Vec<_> = (1..=2).map(|r| project.trial("lazy", "Lazy", r, |_| {})).collect();
-    let dir = project.job(13, "086_ddp", trials.clone());
+    let dir = project.submitted(13, "086_ddp", trials.clone());
     completed(&dir, &trials[0], &[steps(400, 80), steps(400, 8)]);
     running(&dir, &trials[1], &[steps(40, 8), steps(40, 8)]);
-    let (stdout, stderr) = project.run(&["compare", "13"], 6);
+    let (stdout, stderr) = project.expect(&["compare", "13"], 6);
     assert!(
         stdout.contains("| **2.5** | **140** |") && stdout.contains("lazy-r2-0a1b2c is not counted: running or lost"),
         "{stdout}"
@@ -117,35 +226,38 @@ fn a_job_that_still_runs_is_incomplete() {
 fn unknown_jobs_are_refused_with_those_that_exist() {
     let project = TestProject::new();
     two_variants(&project, 12);
-    let (stdout, stderr) = project.run(&["compare", "392", "999"], 7);
+    let (stdout, stderr) = project.expect(&["compare", "392", "999"], 7);
     assert!(stdout.is_empty());
     insta::assert_snapshot!(stderr);
-    assert!(project.run(&["compare", "x"], 2).1.contains("'x' is not a job"));
+    assert!(project.expect(&["compare", "x"], 2).1.contains("'x' is not a job"));
 }
 
 #[test]
 fn steps_of_different_kinds_do_not_compare() {
     let project = TestProject::new();
     let trial = project.trial("lazy", "Lazy", 1, |s| s.train.mode = Mode::Data);
-    let dir = project.job(14, "086_dataloader", vec![trial.clone()]);
+    let dir = project.submitted(14, "086_dataloader", vec![trial.clone()]);
     completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
-    let (stdout, stderr) = project.run(&["compare", "392", "14"], 7);
+    let (stdout, stderr) = project.expect(&["compare", "392", "14"], 7);
     assert!(stdout.is_empty());
     insta::assert_snapshot!(stderr);
     // With a published data-only job it does, across everything that differs.
-    let (stdout, _) = project.run(&["compare", "525", "14"], 0);
+    let (stdout, _) = project.expect(&["compare", "525", "14"], 0);
     assert!(stdout.contains("cross a different world size, number of samples, device"), "{stdout}");
-    assert!(stdout.contains("not known for all rows (data), so they may differ: allocator"), "{stdout}");
+    assert!(
+        stdout.contains("not known for all rows (data), so they may differ: scale, networks, edge_types,"),
+        "{stdout}"
+    );
 }
 
 #[test]
 fn the_measured_job_hides_the_published_one() {
     let project = TestProject::new();
     two_variants(&project, 392);
-    let (stdout, stderr) = project.run(&["compare", "392"], 0);
+    let (stdout, stderr) = project.expect(&["compare", "392"], 0);
     assert!(stdout.contains("measured") && !stdout.contains("imported"), "{stdout}");
     assert!(stderr.contains("job 392 exists measured and published"), "{stderr}");
-    let (stdout, _) = project.run(&["compare", "392", "published:392"], 0);
+    let (stdout, _) = project.expect(&["compare", "392", "published:392"], 0);
     assert!(stdout.contains("Incidence Map (Baseline)") && stdout.contains("Ids only"), "{stdout}");
 }
 
@@ -154,19 +266,19 @@ fn results_are_imported_once_checked() {
     let project = TestProject::new();
     let head = "schema = 1\nstudy = \"s\"\nsource = { title = \"t\", from = \"f\", date = \"2025-01-01\" }\n";
     let row = "[[result]]\njob = 700\nconfig = \"c\"\nmethod = \"m\"\nmode = \"train\"\nit_per_s = 0.5\nestimator = \"e\"\nranks = 4\nbatch_size = 28\n";
-    let file = project.path("mine.toml");
+    let file = project.file("mine.toml");
     let path = file.to_str().unwrap();
     std::fs::write(&file, format!("{head}{row}")).unwrap();
-    let (stdout, stderr) = project.run(&["import", path], 0);
+    let (stdout, stderr) = project.expect(&["import", path], 0);
     assert_eq!(stdout, "ROOT/results/imported/mine.toml\n");
-    assert!(stderr.contains("took job 700 c m: 0.5 it/s, imported"), "{stderr}");
-    assert!(project.run(&["compare", "392", "700"], 0).0.contains("| 700 | c | m | 0.5 (1.19×) | 56 |"));
-    assert!(project.run(&["import", path], 0).1.contains("unchanged"));
+    assert!(stderr.contains("took job 700 c m: 0.5 it/s, 56 samples/s, imported"), "{stderr}");
+    assert!(project.expect(&["compare", "392", "700"], 0).0.contains("| 700 | c | m | 0.5 (1.19×) | 56 |"));
+    assert!(project.expect(&["import", path], 0).1.contains("unchanged"));
     std::fs::write(&file, format!("{head}{}", row.replace("0.5", "0.6"))).unwrap();
-    assert!(project.run(&["import", path], 2).1.contains("exists with other content"));
-    project.run(&["import", path, "--force"], 0);
-    assert!(project.run(&["compare", "700"], 0).0.contains("**0.6**"));
+    assert!(project.expect(&["import", path], 2).1.contains("exists with other content"));
+    project.expect(&["import", path, "--force"], 0);
+    assert!(project.expect(&["compare", "700"], 0).0.contains("**0.6**"));
     std::fs::write(&file, format!("{head}{}", row.replace("it_per_s", "itpers"))).unwrap();
-    let (_, stderr) = project.run(&["import", path, "--force"], 3);
+    let (_, stderr) = project.expect(&["import", path, "--force"], 3);
     assert!(stderr.contains("mine.toml:9:1: unknown field `itpers`"), "{stderr}");
 }

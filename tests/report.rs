@@ -1,18 +1,18 @@
 //! `expctl report`, as a user runs it, on ledgers written by the record crate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-#[path = "support/ledger.rs"]
-mod ledger;
+mod common;
 
-use expctl_record::{Stage, TrialState};
-use ledger::{TestProject, completed, finish, running, steps, two_variants};
+use common::TestProject;
+use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
+use expctl_record::{JobDir, Stage, TrialState};
 
 fn note(project: &TestProject, code: i32) -> String {
-    let (stdout, _) = project.run(&["report", "12"], code);
+    let (stdout, _) = project.expect(&["report", "12"], code);
     assert_eq!(stdout, "ROOT/results/086_ddp_12.md\n");
-    std::fs::read_to_string(project.path("results/086_ddp_12.md"))
+    std::fs::read_to_string(project.file("results/086_ddp_12.md"))
         .unwrap()
-        .replace(project.root().to_str().unwrap(), "ROOT")
+        .replace(project.path().to_str().unwrap(), "ROOT")
 }
 
 fn settings() -> insta::Settings {
@@ -50,15 +50,116 @@ fn a_note_keeps_its_id_and_creation_time() {
 }
 
 #[test]
+fn the_note_of_another_submission_stays() {
+    let head = |text: &str, key: &str| text.lines().find(|l| l.starts_with(key)).unwrap().to_owned();
+    let submitted = |project: &TestProject, at: i64| {
+        let trial = project.trial("lazy", "Lazy", 1, |_| {});
+        let dir = project.submitted_as(12, "086_ddp", vec![trial.clone()], |record| record.submitted = at);
+        if dir.attempts(&trial.id).unwrap().is_empty() {
+            completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
+        }
+    };
+    let project = TestProject::new();
+    submitted(&project, SUBMITTED);
+    let first = note(&project, 0);
+    assert!(first.contains("<!-- expctl: job 12, submitted 1767323045, config 086_ddp -->"), "{first}");
+    // The same number again, as in a fresh clone or another ledger.
+    for at in 1..=2 {
+        submitted(&project, SUBMITTED + at);
+        let (stdout, stderr) = project.expect(&["report", "12"], 0);
+        assert_eq!(stdout, format!("ROOT/results/086_ddp_12-{}.md\n", at + 1));
+        let said = "ROOT/results/086_ddp_12.md is not the note of this submission and stays as it is";
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    assert_eq!(std::fs::read_to_string(project.file("results/086_ddp_12.md")).unwrap(), first);
+    let second = std::fs::read_to_string(project.file("results/086_ddp_12-2.md")).unwrap();
+    assert_ne!(head(&first, "id:"), head(&second, "id:"));
+    // Each is found again, across a gap too.
+    std::fs::remove_file(project.file("results/086_ddp_12-2.md")).unwrap();
+    let third = std::fs::read_to_string(project.file("results/086_ddp_12-3.md")).unwrap();
+    assert_eq!(project.expect(&["report", "12"], 0).0, "ROOT/results/086_ddp_12-3.md\n");
+    let again = std::fs::read_to_string(project.file("results/086_ddp_12-3.md")).unwrap();
+    assert_eq!(head(&third, "id:"), head(&again, "id:"));
+    submitted(&project, SUBMITTED);
+    assert_eq!(head(&note(&project, 0), "created:"), head(&first, "created:"));
+}
+
+#[test]
+fn a_sweep_is_compared_point_by_point() {
+    let project = TestProject::new();
+    sweep(&project, 12);
+    let text = note(&project, 0);
+    for (row, ratio) in [
+        ("| **lazy (launch.ranks=1)** |", "| **baseline** |"),
+        ("| **lazy (launch.ranks=2)** |", "| **baseline** |"),
+        ("| ids (launch.ranks=1) |", "| 4.00× |"),
+        ("| ids (launch.ranks=2) |", "| 5.00× |"),
+        ("| ids (launch.ranks=4) |", "| – |"),
+    ] {
+        let line = text.lines().find(|l| l.starts_with(row)).unwrap();
+        assert!(line.contains(ratio), "{line}");
+    }
+    assert!(text.contains("because the baseline was not run at the same point: ids (launch.ranks=4)"), "{text}");
+}
+
+#[test]
+fn a_baseline_that_was_not_run_is_not_replaced() {
+    let project = TestProject::new();
+    let trials = [project.trial("ids", "Ids only", 1, |_| {}), project.trial("shared", "Shared", 1, |_| {})];
+    for named in [Some("lazy"), None] {
+        let dir = project.submitted_as(12, "086_ddp", trials.to_vec(), |r| r.baseline = named.map(str::to_owned));
+        trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+        let text = note(&project, 0);
+        let said = text.contains("- the baseline `lazy` was not run, so there are no ratios");
+        assert_eq!((said, text.contains("1.00×")), (named.is_some(), named.is_none()), "{text}");
+    }
+}
+
+/// Cut the table of a rank off.
+fn damage(dir: &JobDir, trial: &str) {
+    let path = dir.attempts(trial).unwrap().pop().unwrap().steps_path(1);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(path, &whole[..whole.len() / 2]).unwrap();
+}
+
+#[test]
+fn a_damaged_file_hides_its_own_trial_only() {
+    let project = TestProject::new();
+    let dir = two_variants(&project, 12);
+    damage(&dir, "ids-r2-0a1b2c");
+    let (_, stderr) = project.expect(&["report", "12"], 6);
+    assert!(stderr.contains("1 of 6 trials cannot be read: ids-r2-0a1b2c"), "{stderr}");
+    let text = note(&project, 6);
+    assert!(text.contains("2 completed, 1 unreadable") && text.contains("| **lazy** | **Lazy** | **2.5** |"), "{text}");
+    let reason = "rank-1.parquet is not a valid step table";
+    let warning = text.lines().find(|l| l.starts_with("- trial ids-r2-0a1b2c is not counted, unreadable: ")).unwrap();
+    assert!(warning.contains(reason), "{warning}");
+    let (stdout, _) = project.expect(&["compare", "12"], 6);
+    assert!(stdout.contains("| 12 | 086_ddp | Ids only | 10") && stdout.contains(reason), "{stdout}");
+    // Steps that are gone altogether are no completed run either.
+    let attempt = dir.attempts("lazy-r1-0a1b2c").unwrap().pop().unwrap();
+    std::fs::remove_file(attempt.steps_path(0)).unwrap();
+    assert!(note(&project, 6).contains("lazy-r1-0a1b2c is not counted, unreadable: the steps of rank 0 are gone"));
+    // A failure stays one, with its reason.
+    let steps = [steps(400, 80), steps(400, 8)];
+    let attempt = dir.attempts("lazy-r2-0a1b2c").unwrap().pop().unwrap();
+    finish(&attempt, &steps, TrialState::Failed, "rank 1 was killed");
+    damage(&dir, "lazy-r2-0a1b2c");
+    let text = note(&project, 6);
+    let warning = text.lines().find(|l| l.starts_with("- trial lazy-r2-0a1b2c is not counted")).unwrap();
+    assert!(warning.contains("failed: rank 1 was killed; ") && warning.contains(reason), "{warning}");
+}
+
+#[test]
 fn failed_and_lost_trials_are_told_and_not_counted() {
     let project = TestProject::new();
     let trials: Vec<_> = (1..=3).map(|r| project.trial("lazy", "Lazy", r, |_| {})).collect();
-    let dir = project.job(12, "086_ddp", trials.clone());
+    let dir = project.submitted(12, "086_ddp", trials.clone());
     completed(&dir, &trials[0], &[steps(400, 80), steps(400, 8)]);
     // Ten times as fast: would be seen, if it were counted.
     let fast = [steps(40, 8), steps(40, 8)];
     finish(&running(&dir, &trials[1], &fast), &fast, TrialState::Failed, "rank 1 was killed by signal 9 SIGKILL");
-    let failed = project.run(&["report", "12"], 6);
+    let failed = project.expect(&["report", "12"], 6);
     assert!(failed.1.contains("1 of 3 trials did not end"), "{}", failed.1);
     running(&dir, &trials[2], &fast);
     let text = note(&project, 6);
@@ -79,7 +180,7 @@ fn failed_and_lost_trials_are_told_and_not_counted() {
 fn a_ddp_step_is_as_slow_as_its_slowest_rank() {
     let project = TestProject::new();
     let trial = project.trial("lazy", "Lazy", 1, |_| {});
-    let dir = project.job(12, "086_ddp", vec![trial.clone()]);
+    let dir = project.submitted(12, "086_ddp", vec![trial.clone()]);
     completed(&dir, &trial, &[steps(100, 0), steps(200, 0)]);
     let text = note(&project, 0);
     // 5 it/s of rank 1; 28/0.1 + 28/0.2 samples/s.
@@ -92,7 +193,7 @@ fn a_ddp_step_is_as_slow_as_its_slowest_rank() {
 fn what_makes_a_mean_doubtful_is_said() {
     let project = TestProject::new();
     let trial = project.trial("lazy", "Lazy", 1, |s| (s.launch.ranks, s.loader.workers) = (1, 0));
-    let dir = project.job(12, "086_ddp", vec![trial.clone()]);
+    let dir = project.submitted(12, "086_ddp", vec![trial.clone()]);
     let mut doubtful = steps(100, 0);
     // The first two of twenty are slow; the last five take longer and longer; half of the time is unattributed.
     for (i, step) in doubtful.iter_mut().enumerate().skip(2) {
@@ -115,7 +216,7 @@ fn what_makes_a_mean_doubtful_is_said() {
     assert!(text.contains("| unattributed | 62.500 | 55.6 % | – |"), "{text}");
     // A sound run has none of these.
     let sound = TestProject::new();
-    let dir = sound.job(12, "086_ddp", vec![trial.clone()]);
+    let dir = sound.submitted(12, "086_ddp", vec![trial.clone()]);
     completed(&dir, &trial, &[steps(100, 25)]);
     let text = note(&sound, 0);
     assert!(!text.contains("warm-up is") && !text.contains("drift") && !text.contains("do not close"), "{text}");
@@ -124,8 +225,8 @@ fn what_makes_a_mean_doubtful_is_said() {
 #[test]
 fn jobs_without_steps_are_refused() {
     let project = TestProject::new();
-    let (stdout, stderr) = project.run(&["report", "392"], 7);
+    let (stdout, stderr) = project.expect(&["report", "392"], 7);
     assert!(stdout.is_empty() && stderr.contains("job 392 is published, not measured here"), "{stderr}");
-    let (_, stderr) = project.run(&["report", "999"], 7);
+    let (_, stderr) = project.expect(&["report", "999"], 7);
     assert!(stderr.contains("there is no job 999"), "{stderr}");
 }

@@ -5,6 +5,7 @@ use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::plan::{self, Plan};
 use crate::project::Project;
+use crate::report::format::count;
 
 /// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,9 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             Ok((config, plan)) => say(format_args!(
                 "ok {}: {}, {}, {}, {}",
                 path.display(),
-                count(config.variants, "variant"),
-                count(config.points, "point"),
-                count(plan.trials.len(), "trial"),
+                count(config.variants as u64, "variant"),
+                count(config.points as u64, "point"),
+                count(plan.trials.len() as u64, "trial"),
                 count(steps(&plan), "step"),
             )),
             Err(errors) => failed.push(errors.to_string()),
@@ -50,9 +51,4 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 /// Steps of all trials, warm-up included.
 fn steps(plan: &Plan) -> u64 {
     plan.trials.iter().map(|t| t.settings.measure.warmup.saturating_add(t.settings.measure.steps)).sum()
-}
-
-fn count(n: impl TryInto<u64>, what: &str) -> String {
-    let n = n.try_into().unwrap_or(u64::MAX);
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

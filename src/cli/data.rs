@@ -1,7 +1,5 @@
 //! `expctl data`: build, show and verify data sets.
 
-use comfy_table::presets::ASCII_MARKDOWN;
-use comfy_table::{CellAlignment, Table};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, Recipe};
 use expctl_record::{Data, Networks};
@@ -13,6 +11,7 @@ use crate::conf::closest;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
+use crate::report::Table;
 
 /// Arguments of `expctl data`.
 #[derive(Debug, clap::Subcommand)]
@@ -169,21 +168,17 @@ fn info(project: &Project, set: &Set, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     out(format_args!("{}\n{}\n", manifest.title, folder.display()));
-    out(network_table(manifest));
+    out(network_table(manifest).markdown());
     out("\nEdges count each undirected edge once and one self-loop per gene.\n");
-    out(facts_table(manifest));
+    out(facts_table(manifest).markdown());
     Ok(())
 }
 
 fn network_table(manifest: &Manifest) -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["Network", "Edges", "Real", "Generated", "Self-loops", "Class"]);
-    for column in table.column_iter_mut().skip(1).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let mut table = Table::new(["Network", "Edges", "Real", "Generated", "Self-loops", "Class"]).right(1..5);
     let count = |n: u64| HumanCount(n).to_string();
     let mut row = |name: &str, edges, real, generated, loops, class: &str| {
-        table.add_row([name.to_owned(), count(edges), count(real), count(generated), count(loops), class.to_owned()]);
+        table.row([name.to_owned(), count(edges), count(real), count(generated), count(loops), class.to_owned()]);
     };
     for n in &manifest.networks {
         row(&n.name, n.edges, n.real, n.generated, n.self_loops, n.class.name());
@@ -200,10 +195,9 @@ fn network_table(manifest: &Manifest) -> Table {
 
 fn facts_table(manifest: &Manifest) -> Table {
     let (genes, samples, store) = (&manifest.genes, &manifest.samples, &manifest.store);
-    let mut table = Table::new();
-    table.load_style(ASCII_MARKDOWN).set_header(["What", "Value"]);
+    let mut table = Table::new(["What", "Value"]);
     let mut row = |what: &str, value: String| {
-        table.add_row([what.to_owned(), value]);
+        table.row([what.to_owned(), value]);
     };
     let per_sample = |bytes: u64| bytes as f64 / samples.count.max(1) as f64;
     let store_file = manifest.files.iter().find(|file| file.path.ends_with("data.mdb"));

@@ -4,6 +4,7 @@ use super::{out, say};
 use crate::exit::Failure;
 use crate::ledger;
 use crate::project::Project;
+use crate::report::format::range;
 
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
@@ -22,8 +23,10 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let verb = if imported.changed { "took" } else { "unchanged:" };
     for row in &imported.file.rows {
         let (low, high) = row.it_per_s;
-        let speed = crate::report::format::range(low, high);
-        say(format!("{verb} job {} {} {}: {speed} it/s, imported", row.job_name(), row.config, row.method));
+        let batch = row.global_batch() as f64;
+        let (speed, samples) = (range(low, high), range(low * batch, high * batch));
+        let name = format!("job {} {} {}", row.job_name(), row.config, row.method);
+        say(format!("{verb} {name}: {speed} it/s, {samples} samples/s, imported"));
     }
     out(imported.path.display());
     Ok(())

@@ -11,6 +11,8 @@ pub enum RunState {
     Interrupted,
     /// The attempt has no outcome: it still runs, or was lost with its node.
     Unfinished,
+    /// A file of the last attempt is damaged; which, and why.
+    Unreadable(String),
     /// No attempt was made yet.
     NotStarted,
 }
@@ -23,7 +25,16 @@ impl RunState {
             Self::Failed(_) => TrialState::Failed.name(),
             Self::Interrupted => TrialState::Interrupted.name(),
             Self::Unfinished => "running or lost",
+            Self::Unreadable(_) => "unreadable",
             Self::NotStarted => "not started",
+        }
+    }
+
+    /// The word, with the reason where there is one.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Failed(reason) | Self::Unreadable(reason) => format!("{}: {reason}", self.name()),
+            other => other.name().to_owned(),
         }
     }
 }
@@ -51,35 +62,54 @@ impl Run {
         self.state == RunState::Completed
     }
 
-    fn load(dir: &JobDir, planned: &Trial) -> Result<Self, RecordError> {
-        let attempts = dir.attempts(&planned.id)?;
-        let Some(last) = attempts.last() else {
-            return Ok(Self {
-                trial: planned.clone(),
-                attempts: 0,
-                state: RunState::NotStarted,
-                environment: None,
-                outcome: None,
-                ranks: Vec::new(),
-            });
+    fn load(dir: &JobDir, planned: &Trial) -> Self {
+        let mut run = Self {
+            trial: planned.clone(),
+            attempts: 0,
+            state: RunState::NotStarted,
+            environment: None,
+            outcome: None,
+            ranks: Vec::new(),
         };
-        let trial = if last.trial_path().exists() { last.trial()? } else { planned.clone() };
-        let outcome = last.outcome()?;
-        let state = match &outcome {
-            None => RunState::Unfinished,
-            Some(o) => match o.state {
-                TrialState::Completed => RunState::Completed,
-                TrialState::Failed => RunState::Failed(o.message.clone()),
-                TrialState::Interrupted => RunState::Interrupted,
-            },
+        let attempts = match dir.attempts(&planned.id) {
+            Ok(attempts) => attempts,
+            Err(e) => return Self { state: RunState::Unreadable(e.to_string()), ..run },
         };
-        let ranks = steps(last, trial.settings.launch.ranks)?;
-        Ok(Self { environment: last.environment()?, attempts: attempts.len(), trial, state, outcome, ranks })
+        run.attempts = attempts.len();
+        let Some(last) = attempts.last() else { return run };
+        // One damaged file must not hide the other trials of the job.
+        if let Err(e) = run.read(last) {
+            run.ranks.clear();
+            run.state = match run.state {
+                // It counts for nothing either way; why it failed must stay to be seen.
+                RunState::Failed(reason) => RunState::Failed(format!("{reason}; {e}")),
+                _ => RunState::Unreadable(e.to_string()),
+            };
+        }
+        run
     }
-}
 
-fn steps(attempt: &AttemptDir, ranks: u32) -> Result<Vec<Vec<StepRecord>>, RecordError> {
-    (0..ranks).map(|rank| attempt.steps(rank)).collect()
+    fn read(&mut self, attempt: &AttemptDir) -> Result<(), RecordError> {
+        self.state = RunState::Unfinished;
+        self.outcome = attempt.outcome()?;
+        if let Some(outcome) = &self.outcome {
+            self.state = match outcome.state {
+                TrialState::Completed => RunState::Completed,
+                TrialState::Failed => RunState::Failed(outcome.message.clone()),
+                TrialState::Interrupted => RunState::Interrupted,
+            };
+        }
+        if attempt.trial_path().exists() {
+            self.trial = attempt.trial()?;
+        }
+        self.environment = attempt.environment()?;
+        self.ranks = (0..self.trial.settings.launch.ranks).map(|r| attempt.steps(r)).collect::<Result<_, _>>()?;
+        let lost = self.ranks.iter().position(Vec::is_empty);
+        if let (RunState::Completed, Some(rank)) = (&self.state, lost) {
+            self.state = RunState::Unreadable(format!("the steps of rank {rank} are gone"));
+        }
+        Ok(())
+    }
 }
 
 /// A job of this ledger: `results/runs/<job>`.
@@ -92,10 +122,14 @@ pub struct MeasuredJob {
 }
 
 impl MeasuredJob {
-    /// Read a job with all the steps of the last attempt of each trial.
+    /// Read a job with all the steps of the last attempt of each trial. A trial with a damaged file is
+    /// [`RunState::Unreadable`].
+    ///
+    /// # Errors
+    /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, RecordError> {
         let record = dir.record()?;
-        let runs = record.trials.iter().map(|trial| Run::load(dir, trial)).collect::<Result<_, _>>()?;
+        let runs = record.trials.iter().map(|trial| Run::load(dir, trial)).collect();
         Ok(Self { record, runs })
     }
 
@@ -110,6 +144,12 @@ impl MeasuredJob {
             }
         }
         groups
+    }
+
+    /// The variant that the config names as baseline, if the job has no trial of it (`--only`).
+    pub fn baseline_not_run(&self) -> Option<&str> {
+        let name = self.record.baseline.as_deref()?;
+        (!self.record.trials.iter().any(|trial| trial.variant == name)).then_some(name)
     }
 
     /// Trials that did not complete.

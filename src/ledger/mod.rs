@@ -6,11 +6,13 @@ mod import;
 mod measured;
 mod open;
 mod published;
+mod published_row;
 mod settings;
 mod verdict;
 
 pub use import::{Imported, import};
 pub use measured::{MeasuredJob, Run, RunState};
 pub use open::{Found, Job, Ledger};
-pub use published::{PublishedFile, PublishedRow, Source};
-pub use settings::{flatten, run_settings};
+pub use published::PublishedFile;
+pub use published_row::{PublishedRow, Source};
+pub use settings::{flatten, run_settings, setting_text};

@@ -25,15 +25,16 @@ fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
             }
         }
         other => {
-            flat.insert(prefix.to_owned(), text(other));
+            flat.insert(prefix.to_owned(), setting_text(other));
         }
     }
 }
 
-fn text(value: &Value) -> String {
+/// A setting as text: texts without quotes, lists with spaces.
+pub fn setting_text(value: &Value) -> String {
     match value {
         Value::String(s) => s.clone(),
-        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::Array(all) => all.iter().map(setting_text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }
@@ -61,7 +62,11 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
         for rank in &environment.ranks {
             add("node", rank.host.clone());
             add("cpu", rank.cpu.clone());
-            add("cpus", rank.cpus.to_string());
+            add("cpus_per_rank", rank.cpus.to_string());
+            // The ranks of a job may share their CPUs or not, so those of the job are known only where there is one.
+            if environment.ranks.len() == 1 {
+                add("cpus", rank.cpus.to_string());
+            }
         }
     }
     for (key, values) in found {

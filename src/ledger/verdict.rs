@@ -6,19 +6,30 @@ impl MeasuredJob {
     /// because a trial that has not ended may still fail.
     ///
     /// # Errors
-    /// [`Exit::Incomplete`] if trials did not end, [`Exit::TrialsFailed`] if some failed; both name them.
+    /// [`Exit::Incomplete`] if trials did not end or cannot be read, [`Exit::TrialsFailed`] if some failed; both name
+    /// them.
     pub fn verdict(&self) -> Result<(), Failure> {
-        let all = self.runs.len();
-        let (failed, unended): (Vec<_>, Vec<_>) =
-            self.incomplete().partition(|run| matches!(run.state, RunState::Failed(_)));
-        let names = |runs: &[&super::Run]| runs.iter().map(|r| r.trial.id.as_str()).collect::<Vec<_>>().join(", ");
+        let of = |which: fn(&RunState) -> bool| -> Vec<&str> {
+            self.incomplete().filter(|run| which(&run.state)).map(|run| run.trial.id.as_str()).collect()
+        };
+        let failed = of(|state| matches!(state, RunState::Failed(_)));
+        let damaged = of(|state| matches!(state, RunState::Unreadable(_)));
+        let unended = of(|state| !matches!(state, RunState::Failed(_) | RunState::Unreadable(_)));
+        let said = |names: &[&str], what: &str| {
+            format!("{} of {} trials {what}: {}", names.len(), self.runs.len(), names.join(", "))
+        };
+        let mut incomplete = Vec::new();
         if !unended.is_empty() {
-            let message = format!("{} of {all} trials did not end: {}", unended.len(), names(&unended));
-            return Err(Failure::new(Exit::Incomplete, message));
+            incomplete.push(said(&unended, "did not end"));
+        }
+        if !damaged.is_empty() {
+            incomplete.push(said(&damaged, "cannot be read"));
+        }
+        if !incomplete.is_empty() {
+            return Err(Failure::new(Exit::Incomplete, incomplete.join("; ")));
         }
         if !failed.is_empty() {
-            let message = format!("{} of {all} trials failed: {}", failed.len(), names(&failed));
-            return Err(Failure::new(Exit::TrialsFailed, message));
+            return Err(Failure::new(Exit::TrialsFailed, said(&failed, "failed")));
         }
         Ok(())
     }

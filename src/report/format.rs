@@ -109,7 +109,7 @@ pub fn day(seconds: i64) -> String {
 }
 
 /// `one run`, `3 runs`.
-pub fn count(n: usize, noun: &str) -> String {
+pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 

@@ -8,11 +8,12 @@ pub mod figures;
 pub mod format;
 mod frontmatter;
 mod note;
+mod note_file;
 mod sections;
 mod table;
 mod warnings;
 
 pub use frontmatter::Frontmatter;
-pub use note::{note_path, write_note};
+pub use note::write_note;
 pub use table::Table;
 pub use warnings::warnings;

@@ -3,20 +3,18 @@ use std::path::{Path, PathBuf};
 use minijinja::{Environment, context};
 
 use super::frontmatter::Frontmatter;
+use super::note_file::{NoteFile, identity};
 use super::sections::{self, Titled};
 use super::{format, warnings};
+use crate::cli::say;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 
 const TEMPLATE: &str = include_str!("note.md.j2");
 
-/// Where the note of a job lies: `results/<config>_<job>.md`.
-pub fn note_path(project: &Project, config: &str, job: u64) -> PathBuf {
-    project.results().join(format!("{config}_{job}.md"))
-}
-
-/// Write the note of a measured job for what there is of it, and say where it is.
+/// Write the note of a measured job for what there is of it, and give back where it is: `results/<config>_<job>.md`, or
+/// the next free name if that is the note of another submission, which is said on stderr.
 ///
 /// # Errors
 /// Exit 7 for a job that is not measured here; 70 for a ledger that cannot be read or a note that cannot be written.
@@ -33,7 +31,14 @@ pub fn write_note(project: &Project, job: u64) -> Result<PathBuf, Failure> {
         .hint(format!("expctl compare {job} shows what is published")));
     }
     let job = MeasuredJob::load(&dir)?;
-    let path = note_path(project, &job.record.config, job.record.job);
+    let NoteFile { path, taken } = NoteFile::of(project, &job.record)?;
+    if let Some(taken) = taken {
+        say(format!(
+            "{} is not the note of this submission and stays as it is; writing {}",
+            taken.display(),
+            path.display()
+        ));
+    }
     let text = render(&job, &path)?;
     expctl_record::write_atomic(&path, text.as_bytes())?;
     Ok(path)
@@ -54,6 +59,7 @@ fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {
             TEMPLATE,
             context! {
                 frontmatter => Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""),
+                identity => identity(record),
                 day => format::day(record.submitted),
                 title => title,
                 job => record.job,

@@ -1,18 +1,27 @@
 use std::fmt::Write;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement};
 
 /// A table of text cells, written as markdown, for a terminal, or as CSV.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    right: Vec<usize>,
 }
 
 impl Table {
     /// An empty table.
     pub fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
-        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self { header: header.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Align these columns, counted from 0, to the right.
+    #[must_use]
+    pub fn right(mut self, columns: impl IntoIterator<Item = usize>) -> Self {
+        self.right.extend(columns);
+        self
     }
 
     /// Add a row of as many cells as the header has.
@@ -37,7 +46,8 @@ impl Table {
             format!("| {} |", cells.join(" | "))
         };
         let mut text = line(&self.header);
-        let _ = write!(text, "\n|{}", "---|".repeat(self.header.len()));
+        let rule = |column: usize| if self.right.contains(&column) { "---:|" } else { "---|" };
+        let _ = write!(text, "\n|{}", (0..self.header.len()).map(rule).collect::<String>());
         for row in &self.rows {
             let _ = write!(text, "\n{}", line(row));
         }
@@ -48,12 +58,19 @@ impl Table {
     pub fn terminal(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_header(&self.header);
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        // A terminal that does not tell its width says 0 or so: nothing is wrapped then.
+        let wrap = table.width().is_some_and(|width| width >= 40);
+        table.set_content_arrangement(if wrap { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
         for row in &self.rows {
             table.add_row(row.iter().map(|cell| match cell.strip_prefix("**").and_then(|c| c.strip_suffix("**")) {
-                Some(bold) => comfy_table::Cell::new(bold).add_attribute(comfy_table::Attribute::Bold),
-                None => comfy_table::Cell::new(cell),
+                Some(bold) => Cell::new(bold).add_attribute(Attribute::Bold),
+                None => Cell::new(cell),
             }));
+        }
+        for column in &self.right {
+            if let Some(column) = table.column_mut(*column) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
         }
         table.to_string()
     }
@@ -82,6 +99,7 @@ mod tests {
         table.row(["x|y", "1,\"2\""]);
         table.bold_row(["z", ""]);
         assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1,\"2\" |\n| **z** |  |");
+        assert_eq!(Table::new(["a", "b"]).right([1]).markdown(), "| a | b |\n|---|---:|");
         assert_eq!(table.csv(), "a,b\nx|y,\"1,\"\"2\"\"\"\n**z**,");
     }
 }

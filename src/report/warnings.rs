@@ -1,6 +1,7 @@
 use super::figures::{Breakdown, all_rates, completed_steps, measured};
 use super::format;
-use crate::ledger::{MeasuredJob, Run, RunState};
+use crate::ledger::{MeasuredJob, Run};
+use crate::stats;
 
 /// Share of a step that may stay unattributed before it is said.
 const CLOSURE_LIMIT: f64 = 0.05;
@@ -14,6 +15,9 @@ const MIN_STEPS: usize = 20;
 /// What a reader must know before believing a job's figures, one sentence each.
 pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     let mut all = Vec::new();
+    if let Some(name) = job.baseline_not_run() {
+        all.push(format!("the baseline `{name}` was not run, so there are no ratios"));
+    }
     for (label, runs) in job.by_label() {
         let n = all_rates(&runs).len();
         if n == 0 {
@@ -35,11 +39,7 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
         all.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
     }
     for run in job.incomplete() {
-        let reason = match &run.state {
-            RunState::Failed(reason) => format!("failed: {reason}"),
-            other => other.name().to_owned(),
-        };
-        all.push(format!("trial {} is not counted, {reason}", run.trial.id));
+        all.push(format!("trial {} is not counted, {}", run.trial.id, run.state.words()));
     }
     all
 }
@@ -62,6 +62,7 @@ fn shape(label: &str, run: &Run) -> Vec<String> {
         // Loader threads deliver in bursts of up to their number, so the edges of a window may cut one off. Means, not
         // medians: in a burst most steps take no time at all.
         let burst = f64::from(run.trial.settings.loader.workers);
+        let mean = |window: &[f64]| stats::mean(window).unwrap_or_default();
         let warm_up = mean(&walls[..tenth]) / mean(&walls[tenth..]).max(1.0);
         // The first tenth is left out here: a short warm-up is not a drift.
         let drift = mean(&walls[walls.len() - quarter..]) / mean(&walls[tenth..tenth + quarter]).max(1.0);
@@ -80,9 +81,4 @@ fn shape(label: &str, run: &Run) -> Vec<String> {
         }
     }
     all
-}
-
-/// Mean of a window of steps; windows are never empty.
-fn mean(walls: &[f64]) -> f64 {
-    walls.iter().sum::<f64>() / walls.len().max(1) as f64
 }

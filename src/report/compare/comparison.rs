@@ -1,9 +1,8 @@
 use serde::Serialize;
 
 use super::differences::unknown;
-use super::{Class, Difference, Row, differences};
+use super::{Difference, Row, baselines, differences};
 use crate::exit::{Exit, Failure};
-use crate::report::format;
 use crate::stats::{Ratio, Verdict, ratio, verdict};
 
 /// A row with what may be said of it against the baseline of its group.
@@ -12,8 +11,13 @@ pub struct Line {
     /// The row.
     #[serde(flatten)]
     pub row: Row,
-    /// True for the row that the ratios refer to.
+    /// True for a row that ratios refer to.
     pub baseline: bool,
+    /// Name of the row that its ratios refer to; none for a baseline, and where there is none at its point of the sweep.
+    pub against: Option<String>,
+    /// Index of that row in the group.
+    #[serde(skip)]
+    pub base: Option<usize>,
     /// Ratio of it/s to the baseline.
     pub ratio_it_per_s: Option<Ratio>,
     /// Ratio of samples/s to the baseline; verdicts rest on it.
@@ -40,14 +44,14 @@ pub struct Group {
 }
 
 impl Group {
-    /// The row that the ratios refer to.
-    pub fn baseline(&self) -> Option<&Line> {
-        self.lines.iter().find(|l| l.baseline)
+    /// The row that a line's ratios refer to.
+    pub fn base_of(&self, line: &Line) -> Option<&Row> {
+        line.base.and_then(|index| self.lines.get(index)).map(|base| &base.row)
     }
 
     /// True if a ratio of it/s says something else than one of samples/s.
     pub fn mixed_batches(&self) -> bool {
-        self.lines.iter().any(|l| l.row.global_batch() != self.lines[0].row.global_batch())
+        self.lines.iter().any(|l| self.base_of(l).is_some_and(|b| b.global_batch() != l.row.global_batch()))
     }
 }
 
@@ -90,84 +94,11 @@ impl Comparison {
     pub fn incomplete(&self) -> usize {
         self.rows().map(|r| r.incomplete).sum()
     }
-
-    /// What a reader must know, one sentence each.
-    pub fn remarks(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        let many = self.groups.len() > 1;
-        for group in &self.groups {
-            let of = if many { format!(" ({})", group_name(group)) } else { String::new() };
-            remarks_on(group, &of, &mut all);
-        }
-        if self.rows().any(|r| r.class == Class::Imported) {
-            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks";
-            all.push(text.to_owned());
-        }
-        if self.rows().any(|r| r.class == Class::Measured) {
-            let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs";
-            all.push(text.to_owned());
-        }
-        for row in self.rows() {
-            all.extend(row.notes.iter().map(|note| format!("{}: {note}", row.name())));
-        }
-        all
-    }
 }
 
 /// How a group is called.
 pub(super) fn group_name(group: &Group) -> String {
     if group.profiler { format!("{}, profiler on", group.mode) } else { group.mode.clone() }
-}
-
-fn remarks_on(group: &Group, of: &str, all: &mut Vec<String>) {
-    if group.profiler {
-        all.push(format!("set apart{of}: a profiler ran along, so these rows are not ranked against the others"));
-        return;
-    }
-    let Some(base) = group.baseline() else { return };
-    for line in group.lines.iter().filter(|l| !l.baseline) {
-        let (Some(it), Some(samples), Some(word)) = (line.ratio_it_per_s, line.ratio_samples_per_s, line.verdict)
-        else {
-            continue;
-        };
-        let name = line.row.name();
-        if line.row.global_batch() != base.row.global_batch() {
-            let (per_it, per_sample) = (format::ratio_with_interval(&it), format::ratio_with_interval(&samples));
-            all.push(format!(
-                "{name}: {per_it} per iteration, {per_sample} per sample (batch {} × {} against {} × {}); samples/s is what compares",
-                line.row.batch_size, line.row.ranks, base.row.batch_size, base.row.ranks
-            ));
-        }
-        if word != Verdict::TooFewRuns {
-            let ratio = format::ratio_with_interval(&samples);
-            let runs = format!("n = {} and {}", line.row.n(), base.row.n());
-            all.push(format!("{name}: {} {}, {ratio} in samples/s ({runs})", word.against(), base.row.name()));
-        }
-    }
-    if group.lines.len() > 1 {
-        if group.lines.iter().all(|l| l.row.n() <= 1) {
-            all.push(format!("n = 1 in every row{of}: no verdict, the ratios have no interval"));
-        } else if group.lines.iter().any(|l| l.verdict == Some(Verdict::TooFewRuns)) {
-            let least = crate::stats::MIN_RUNS_FOR_VERDICT;
-            all.push(format!("too few runs for a verdict in some rows{of}: {least} are needed on both sides"));
-        }
-    }
-    if !group.differences.is_empty() {
-        let words: Vec<String> = group.differences.iter().map(Difference::words).collect();
-        all.push(format!("not the same in all rows{of} besides the method: {}", words.join(", ")));
-    }
-    if !group.unknown.is_empty() {
-        all.push(format!("not known for all rows{of}, so they may differ: {}", group.unknown.join(", ")));
-    }
-    let differs = |setting: &str| group.differences.iter().any(|d| d.setting == setting);
-    let flags: Vec<&str> =
-        [("ranks", "world size"), ("samples", "number of samples"), ("data.set", "data set"), ("device", "device")]
-            .into_iter()
-            .filter_map(|(setting, words)| differs(setting).then_some(words))
-            .collect();
-    if !flags.is_empty() {
-        all.push(format!("ratios{of} cross a different {}: they are no effect of the method alone", flags.join(", ")));
-    }
 }
 
 /// Rows of one kind of step, each with the index of its job.
@@ -204,27 +135,27 @@ fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(
 
 fn group(kind: &Kind<'_>, baseline: usize) -> Group {
     let Kind { mode, profiler, rows } = kind;
-    let of_baseline = |index: usize| rows[index].0 == baseline;
-    let chosen = (0..rows.len())
-        .find(|i| of_baseline(*i) && rows[*i].1.is_job_baseline)
-        .or_else(|| (0..rows.len()).find(|i| of_baseline(*i)))
-        .unwrap_or(0);
-    let base = rows.get(chosen).map(|(_, row)| *row).filter(|_| !profiler);
-    let lines = rows.iter().enumerate().map(|(i, (_, row))| line(row, base, !profiler && i == chosen)).collect();
+    let bases = if *profiler { vec![None; rows.len()] } else { baselines(rows, baseline) };
     let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
+    let lines = (0..rows.len()).map(|i| line(&plain, i, bases[i])).collect();
     let (mode, profiler) = ((*mode).to_owned(), *profiler);
     Group { mode, profiler, lines, differences: differences(&plain), unknown: unknown(&plain) }
 }
 
-fn line(row: &Row, base: Option<&Row>, baseline: bool) -> Line {
+fn line(rows: &[&Row], index: usize, base: Option<usize>) -> Line {
+    let row = rows[index];
+    let baseline = base == Some(index);
     let base = base.filter(|_| !baseline);
-    let samples = base.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
+    let against = base.map(|b| rows[b]);
+    let samples = against.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
     Line {
         baseline,
-        ratio_it_per_s: base.and_then(|b| ratio(&row.it_per_s, &b.it_per_s)),
+        against: against.map(Row::name),
+        base,
+        ratio_it_per_s: against.and_then(|b| ratio(&row.it_per_s, &b.it_per_s)),
         ratio_samples_per_s: samples,
-        ratio_storage: base.and_then(|b| Some(row.storage_bytes? / b.storage_bytes.filter(|s| *s > 0.0)?)),
-        verdict: base.zip(samples).map(|(b, r)| verdict(&r, (row.n(), b.n()))),
+        ratio_storage: against.and_then(|b| Some(row.storage_bytes? / b.storage_bytes.filter(|s| *s > 0.0)?)),
+        verdict: against.zip(samples).map(|(b, r)| verdict(&r, (row.n, b.n))),
         row: row.clone(),
     }
 }

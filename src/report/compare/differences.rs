@@ -22,14 +22,18 @@ impl Difference {
 }
 
 /// What readers ask for first; the rest follows by name.
-const FIRST: [(&str, &str); 10] = [
+const FIRST: [(&str, &str); 14] = [
     ("launch.ranks", "ranks"),
     ("loader.batch_size", "batch_size"),
     ("data.samples", "samples"),
+    ("data.scale", "scale"),
+    ("data.networks", "networks"),
+    ("pipeline.edge_types", "edge_types"),
     ("device", "device"),
     ("loader.workers", "workers"),
     ("loader.pin_memory", "pin_memory"),
-    ("cpus", "CPUs"),
+    ("cpus_per_rank", "CPUs per rank"),
+    ("cpus", "CPUs of the job"),
     ("allocator", "allocator"),
     ("model", "model"),
     ("loader.prefetch_factor", "prefetch_factor"),

@@ -80,6 +80,8 @@ impl Comparison {
             "it_per_s_low",
             "it_per_s_high",
             "samples_per_s",
+            "samples_per_s_low",
+            "samples_per_s_high",
             "ratio_it_per_s",
             "ratio_samples_per_s",
             "ratio_samples_low",
@@ -105,11 +107,13 @@ impl Comparison {
                 row.profiler.to_string(),
                 line.baseline.to_string(),
                 row.class.name().to_owned(),
-                row.n().to_string(),
+                row.n.to_string(),
                 number(row.median_it_per_s()),
                 number(row.range.map(|r| r.0)),
                 number(row.range.map(|r| r.1)),
                 number(row.median_samples_per_s()),
+                number(row.samples_range.map(|r| r.0)),
+                number(row.samples_range.map(|r| r.1)),
                 number(line.ratio_it_per_s.map(|r| r.value)),
                 number(line.ratio_samples_per_s.map(|r| r.value)),
                 number(interval.map(|i| i.low)),
@@ -134,15 +138,11 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
         Some(ratio) => format!("{value} ({ratio})"),
         None => value,
     };
-    let scaled = |(low, high): (f64, f64)| {
-        let batch = row.global_batch() as f64;
-        format::range(low * batch, high * batch)
-    };
-    let speed = row.median_it_per_s().map(format::rate).or(row.range.map(|(low, high)| format::range(low, high)));
-    let samples = row.median_samples_per_s().map(format::rate).or(row.range.map(scaled));
+    let range = |(low, high): (f64, f64)| format::range(low, high);
+    let speed = row.median_it_per_s().map(format::rate).or(row.range.map(range));
+    let samples = row.median_samples_per_s().map(format::rate).or(row.samples_range.map(range));
     // With equal batches both ratios are the same, and once is enough.
     let per_sample = line.ratio_samples_per_s.filter(|_| group.mixed_batches());
-    let n = if row.range.is_some() { row.job.split('/').count() } else { row.n() };
     vec![
         row.job.clone(),
         row.config.clone(),
@@ -157,6 +157,6 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
         row.workers.map_or_else(missing, |w| w.to_string()),
         row.data_dir.clone().unwrap_or_else(missing),
         row.class.name().to_owned(),
-        n.to_string(),
+        row.n.to_string(),
     ]
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, run_settings};
+use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, Source, run_settings, setting_text};
 use crate::report::figures::all_rates;
 use crate::stats::median;
 
@@ -45,14 +45,24 @@ pub struct Row {
     pub mode: String,
     /// True if a profiler ran along.
     pub profiler: bool,
-    /// True for the row that its job's config names as baseline.
-    pub is_job_baseline: bool,
+    /// The variant; empty for the only row of a published job.
+    pub variant: String,
+    /// Its swept settings, by key.
+    pub point: BTreeMap<String, String>,
+    /// The variant that its job's config names as baseline.
+    pub job_baseline: Option<String>,
+    /// False if that variant is not in the job.
+    pub job_baseline_ran: bool,
+    /// Number of runs behind the figures.
+    pub n: usize,
     /// Iterations per second, one value per run.
     pub it_per_s: Vec<f64>,
     /// Samples per second over all ranks, one value per run.
     pub samples_per_s: Vec<f64>,
     /// Lowest and highest it/s, where the source gives only these.
     pub range: Option<(f64, f64)>,
+    /// Samples per second that belong to `range`.
+    pub samples_range: Option<(f64, f64)>,
     /// Size of the data set on disk, bytes.
     pub storage_bytes: Option<f64>,
     /// Samples per rank and iteration.
@@ -69,16 +79,13 @@ pub struct Row {
     pub notes: Vec<String>,
     /// How the rate was made.
     pub estimator: String,
+    /// Where an imported row was published.
+    pub source: Option<Source>,
     /// Trials that did not complete.
     pub incomplete: usize,
 }
 
 impl Row {
-    /// Number of runs behind the figures.
-    pub fn n(&self) -> usize {
-        self.it_per_s.len()
-    }
-
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
@@ -117,6 +124,8 @@ fn published(row: &PublishedRow) -> Row {
     let (low, high) = row.it_per_s;
     // A range has no middle that anyone published: it is shown, and enters no ratio.
     let rates = if low == high { vec![low] } else { Vec::new() };
+    let range = (low != high).then_some((low, high));
+    let batch = row.global_batch() as f64;
     Row {
         job: row.job_name(),
         config: row.config.clone(),
@@ -125,10 +134,16 @@ fn published(row: &PublishedRow) -> Row {
         class: Class::Imported,
         mode: row.mode.clone(),
         profiler: row.profiler,
-        is_job_baseline: false,
-        samples_per_s: rates.iter().map(|r| r * row.global_batch() as f64).collect(),
+        variant: row.variant.clone(),
+        point: BTreeMap::new(),
+        job_baseline: None,
+        job_baseline_ran: true,
+        // A range over jobs is one run of each; any other figure is what the source says of one run.
+        n: if range.is_some() { row.jobs.len() } else { 1 },
+        samples_per_s: rates.iter().map(|r| r * batch).collect(),
         it_per_s: rates,
-        range: (low != high).then_some((low, high)),
+        range,
+        samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_size: row.batch_size,
         ranks: row.ranks,
@@ -137,6 +152,7 @@ fn published(row: &PublishedRow) -> Row {
         settings: row.settings.clone(),
         notes: row.notes.clone(),
         estimator: row.estimator.clone(),
+        source: Some(row.source.clone()),
         incomplete: 0,
     }
 }
@@ -151,7 +167,7 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     };
     let mut notes = Vec::new();
     for run in runs.iter().filter(|r| !r.completed()) {
-        notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.name()));
+        notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.words()));
     }
     for run in runs.iter().filter(|r| r.attempts > 1) {
         notes.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
@@ -159,7 +175,11 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     Row {
         job: job.record.job.to_string(),
         config: job.record.config.clone(),
-        is_job_baseline: job.record.baseline.as_deref() == Some(trial.variant.as_str()),
+        variant: trial.variant.clone(),
+        point: trial.point.iter().map(|(key, value)| (key.clone(), setting_text(value))).collect(),
+        job_baseline: job.record.baseline.clone(),
+        job_baseline_ran: job.baseline_not_run().is_none(),
+        n: rates.len(),
         label,
         method,
         class: Class::Measured,
@@ -168,6 +188,7 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         range: None,
+        samples_range: None,
         storage_bytes: size_on_disk(&trial.data_dir),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
@@ -176,6 +197,7 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         settings: run_settings(job, runs),
         notes,
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
+        source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),
     }
 }

@@ -43,7 +43,7 @@ fn table(breakdown: &Breakdown) -> Table {
 }
 
 fn sentence(breakdown: &Breakdown) -> String {
-    let steps = format::count(usize::try_from(breakdown.steps).unwrap_or(usize::MAX), "step");
+    let steps = format::count(breakdown.steps, "step");
     match breakdown.largest() {
         Some((stage, ns)) => {
             let share = format::percent(ns / breakdown.wall);

@@ -12,7 +12,7 @@ pub fn trials(job: &MeasuredJob) -> Table {
     let mut table = Table::new(["Trial", "Repeat", "State", "Attempts", "Steps", "Started", "Reason"]);
     for run in &job.runs {
         let reason = match &run.state {
-            RunState::Failed(reason) => reason.clone(),
+            RunState::Failed(reason) | RunState::Unreadable(reason) => reason.clone(),
             RunState::Unfinished => "no outcome was written".to_owned(),
             _ => String::new(),
         };

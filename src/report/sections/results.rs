@@ -2,38 +2,40 @@ use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
-use crate::report::compare::{Difference, differences, measured_rows};
-use crate::report::figures::{all_rates, completed_steps, step_times};
+use crate::report::compare::{Difference, Row, baselines, differences, measured_rows};
+use crate::report::figures::{completed_steps, step_times};
 use crate::report::format::{self, MISSING};
-use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, mean, median, ratio, verdict};
+use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, mean, ratio, verdict};
 
 /// One line of the table, before it becomes text.
 struct Entry<'a> {
-    label: String,
+    row: Row,
     runs: Vec<&'a Run>,
-    samples_per_s: Vec<f64>,
-    /// None for the baseline itself.
+    /// Label and number of runs of the row that the ratio refers to; none for a baseline, or without one at this point.
+    base: Option<(String, usize)>,
     ratio: Option<Ratio>,
     verdict: Option<Verdict>,
     baseline: bool,
 }
 
 fn entries(job: &MeasuredJob) -> Vec<Entry<'_>> {
-    let groups = job.by_label();
-    let base = groups
-        .iter()
-        .position(|(_, runs)| job.record.baseline.as_deref() == Some(runs[0].trial.variant.as_str()))
-        .unwrap_or(0);
-    let samples = |runs: &[&Run]| all_rates(runs).iter().map(|r| r.samples_per_s).collect::<Vec<f64>>();
-    let base_samples = groups.get(base).map(|(_, runs)| samples(runs)).unwrap_or_default();
-    groups
-        .into_iter()
+    let rows = measured_rows(job);
+    let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
+    let bases = baselines(&indexed, 0);
+    rows.iter()
+        .zip(job.by_label())
         .enumerate()
-        .map(|(i, (label, runs))| {
-            let samples_per_s = samples(&runs);
-            let ratio = (i != base).then(|| ratio(&samples_per_s, &base_samples)).flatten();
-            let verdict = ratio.map(|r| verdict(&r, (samples_per_s.len(), base_samples.len())));
-            Entry { label, runs, samples_per_s, ratio, verdict, baseline: i == base }
+        .map(|(i, (row, (_, runs)))| {
+            let against = bases[i].filter(|b| *b != i).map(|b| &rows[b]);
+            let ratio = against.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
+            Entry {
+                row: row.clone(),
+                runs,
+                base: against.map(|b| (b.label.clone(), b.n)),
+                ratio,
+                verdict: ratio.zip(against).map(|(r, b)| verdict(&r, (row.n, b.n))),
+                baseline: bases[i] == Some(i),
+            }
         })
         .collect()
 }
@@ -54,7 +56,6 @@ pub fn results(job: &MeasuredJob) -> Table {
     ]);
     let missing = || MISSING.to_owned();
     for entry in entries(job) {
-        let it: Vec<f64> = all_rates(&entry.runs).iter().map(|r| r.it_per_s).collect();
         let times = step_times(completed_steps(&entry.runs));
         let batch: Vec<f64> = completed_steps(&entry.runs).map(|s| s.bytes_batch as f64).collect();
         let ratio = match (&entry.ratio, entry.baseline) {
@@ -63,12 +64,12 @@ pub fn results(job: &MeasuredJob) -> Table {
             _ => missing(),
         };
         let cells = [
-            entry.label.clone(),
+            entry.row.label.clone(),
             entry.runs[0].trial.method.clone(),
-            median(&it).map_or_else(missing, format::rate),
-            median(&entry.samples_per_s).map_or_else(missing, format::rate),
+            entry.row.median_it_per_s().map_or_else(missing, format::rate),
+            entry.row.median_samples_per_s().map_or_else(missing, format::rate),
             ratio,
-            entry.samples_per_s.len().to_string(),
+            entry.row.n.to_string(),
             times.map_or_else(missing, |t| format::milliseconds(t.median)),
             times.map_or_else(missing, |t| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95))),
             mean(&batch).filter(|b| *b > 0.0).map_or_else(missing, format::bytes),
@@ -97,27 +98,28 @@ fn state(runs: &[&Run]) -> String {
 /// What may be said of each variant against the baseline, and what else differs.
 pub fn verdicts(job: &MeasuredJob) -> Vec<String> {
     let entries = entries(job);
-    let Some(base) = entries.iter().find(|e| e.baseline) else { return Vec::new() };
-    let (said, open): (Vec<_>, Vec<_>) = entries
-        .iter()
-        .filter_map(|e| Some((e, e.ratio.as_ref()?, e.verdict?)))
-        .partition(|(.., verdict)| *verdict != Verdict::TooFewRuns);
-    let mut all: Vec<String> = said
-        .into_iter()
-        .map(|(e, ratio, verdict)| {
-            let n = (e.samples_per_s.len(), base.samples_per_s.len());
-            let words = format::ratio_with_interval(ratio);
-            format!("{}: {} {}, {words} (n = {} and {})", e.label, verdict.against(), base.label, n.0, n.1)
-        })
-        .collect();
-    if !open.is_empty() {
-        let labels: Vec<&str> = open.iter().map(|(e, ..)| e.label.as_str()).collect();
-        let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
-        all.push(format!("too few runs for a verdict ({need}): {}", labels.join(", ")));
+    let mut all = Vec::new();
+    let mut open: Vec<&str> = Vec::new();
+    for e in &entries {
+        let (Some((base, base_n)), Some(ratio), Some(verdict)) = (&e.base, &e.ratio, e.verdict) else { continue };
+        if verdict == Verdict::TooFewRuns {
+            open.push(&e.row.label);
+            continue;
+        }
+        let (label, words) = (&e.row.label, format::ratio_with_interval(ratio));
+        all.push(format!("{label}: {} {base}, {words} (n = {} and {base_n})", verdict.against(), e.row.n));
     }
-    let rows = measured_rows(job);
-    let differences: Vec<String> =
-        differences(&rows.iter().collect::<Vec<_>>()).iter().map(Difference::words).collect();
+    if !open.is_empty() {
+        let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
+        all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
+    }
+    let alone: Vec<&str> =
+        entries.iter().filter(|e| !e.baseline && e.base.is_none()).map(|e| e.row.label.as_str()).collect();
+    if !alone.is_empty() && entries.iter().any(|e| e.baseline) {
+        all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
+    }
+    let rows: Vec<&Row> = entries.iter().map(|e| &e.row).collect();
+    let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
     if !differences.is_empty() {
         all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
     }

@@ -1,62 +1,51 @@
-//! A project in a temporary folder with a ledger written by the record crate's own writers.
-#![allow(dead_code, reason = "each test binary uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+//! Ledgers written by the record crate's own writers, so that a test needs neither worker nor data set.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use expctl_record::{
     AttemptDir, Environment, Hardware, JobDir, JobRecord, Outcome, RankExit, RankStatus, Settings, Stage, StepRecord,
     StepsFile, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
 };
 
+use super::{TestProject, text};
+
 /// 2026-01-02 03:04:05 UTC.
 pub const SUBMITTED: i64 = 1_767_323_045;
 
-pub struct TestProject {
-    dir: tempfile::TempDir,
-}
-
 impl TestProject {
-    /// A project that ships the published results of this repository.
-    pub fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let published = Path::new("experiments/006-kuzmin-tmi/published");
-        let to = dir.path().join(published);
-        std::fs::create_dir_all(&to).unwrap();
-        for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(published)).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-        Self { dir }
+    pub fn file(&self, relative: &str) -> PathBuf {
+        self.path().join(relative)
     }
 
-    pub fn root(&self) -> &Path {
-        self.dir.path()
+    /// Run, expect an exit code, and give back stdout and stderr with the project's folder called ROOT.
+    pub fn expect(&self, args: &[&str], code: i32) -> (String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_expctl"));
+        command.arg("--root").arg(self.path()).args(args).env_remove("EXPCTL_RUNS").env_remove("EXPCTL_DATA");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: &[u8]| text(bytes).replace(self.path().to_str().unwrap(), "ROOT");
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "expctl {args:?}\n{stdout}{stderr}");
+        (stdout, stderr)
     }
 
-    pub fn path(&self, relative: &str) -> PathBuf {
-        self.root().join(relative)
+    /// Write `job.json`; the first trial's variant is the baseline.
+    pub fn submitted(&self, id: u64, config: &str, trials: Vec<Trial>) -> JobDir {
+        let baseline = trials.first().map(|t| t.variant.clone());
+        self.submitted_as(id, config, trials, |record| record.baseline = baseline)
     }
 
-    pub fn expctl(&self, args: &[&str]) -> assert_cmd::Command {
-        let mut command = assert_cmd::Command::cargo_bin("expctl").unwrap();
-        command.arg("--root").arg(self.root()).args(args).env_remove("EXPCTL_RUNS").env_remove("EXPCTL_DATA");
-        command
-    }
-
-    /// Run, expect an exit code, and give back stdout and stderr.
-    pub fn run(&self, args: &[&str], code: i32) -> (String, String) {
-        let assert = self.expctl(args).assert().code(code);
-        let output = assert.get_output();
-        let text =
-            |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap().replace(self.root().to_str().unwrap(), "ROOT");
-        (text(&output.stdout), text(&output.stderr))
-    }
-
-    pub fn job(&self, id: u64, config: &str, trials: Vec<Trial>) -> JobDir {
-        let dir = JobDir::new(self.path("results/runs").join(id.to_string()));
-        let record = JobRecord {
+    /// Write `job.json` with a change.
+    pub fn submitted_as(
+        &self,
+        id: u64,
+        config: &str,
+        trials: Vec<Trial>,
+        change: impl FnOnce(&mut JobRecord),
+    ) -> JobDir {
+        let dir = self.job(&id.to_string());
+        let mut record = JobRecord {
             schema: TRIAL_SCHEMA_VERSION,
             job: id,
             backend: "local".into(),
@@ -67,16 +56,17 @@ impl TestProject {
             submitted: SUBMITTED,
             commit: Some("0123abc".into()),
             expctl_version: "0.1.0".into(),
-            baseline: trials.first().map(|t| t.variant.clone()),
+            baseline: None,
             trials,
         };
+        change(&mut record);
         write_json(&dir.record_path(), &record).unwrap();
         dir
     }
 
     /// Take what the files say the data is.
     pub fn data_dir(&self) -> PathBuf {
-        self.path("data/006-kuzmin-tmi/small")
+        self.file("data/006-kuzmin-tmi/small")
     }
 
     pub fn trial(&self, variant: &str, method: &str, repeat: u32, change: impl FnOnce(&mut Settings)) -> Trial {
@@ -219,9 +209,28 @@ pub fn two_variants(project: &TestProject, id: u64) -> JobDir {
             s.loader.workers = 1;
         }));
     }
-    let dir = project.job(id, "086_ddp", trials.clone());
+    let dir = project.submitted(id, "086_ddp", trials.clone());
     for (trial, wall) in trials.iter().zip([400, 410, 390, 100, 102, 98]) {
         completed(&dir, trial, &[steps(wall, wall / 5), steps(wall, wall / 50)]);
+    }
+    dir
+}
+
+/// Two variants on 1 and 2 ranks (lazy 400 and 200 ms, ids 100 and 40 ms), and ids on 4 ranks too.
+pub fn sweep(project: &TestProject, id: u64) -> JobDir {
+    let on = |variant: &str, method: &str, ranks: u32| {
+        let mut trial = project.trial(variant, method, 1, |s| s.launch.ranks = ranks);
+        trial.id = format!("{variant}-{ranks}-r1-0a1b2c");
+        trial.point = BTreeMap::from([("launch.ranks".to_owned(), ranks.into())]);
+        trial
+    };
+    let lazy = [on("lazy", "Lazy", 1), on("lazy", "Lazy", 2)];
+    let ids = [on("ids", "Ids only", 1), on("ids", "Ids only", 2), on("ids", "Ids only", 4)];
+    let trials = [&lazy[..], &ids[..]].concat();
+    let dir = project.submitted(id, "086_ddp", trials.clone());
+    for (trial, wall) in trials.iter().zip([400, 200, 100, 40, 20]) {
+        let ranks: Vec<_> = (0..trial.settings.launch.ranks).map(|_| steps(wall, 0)).collect();
+        completed(&dir, trial, &ranks);
     }
     dir
 }
