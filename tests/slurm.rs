@@ -5,9 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "slurm/answers.rs"]
+mod answers;
 #[path = "slurm/cluster.rs"]
 mod cluster;
 mod common;
+#[path = "slurm/fake.rs"]
+mod fake;
 #[path = "slurm/job.rs"]
 mod job;
 
@@ -17,11 +21,15 @@ use std::time::Duration;
 use cluster::Cluster;
 use common::{SMALL, TestProject};
 use expctl::exit::Exit;
-use expctl::launch::slurm::{self, Programs, TrialProgress};
+use expctl::launch::slurm::{self, Availability, Programs, TrialProgress};
 use expctl_record::{Outcome, RankStatus, TrialState};
 use job::{Flow, fixed_programs, job, ledger};
 
 const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
+
+/// A submitting shell in which torchrun was at work.
+const TORCHRUN: [(&str, &str); 5] =
+    [("RANK", "7"), ("LOCAL_RANK", "7"), ("WORLD_SIZE", "8"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")];
 
 /// Start a cluster, or say why not and leave the test.
 macro_rules! cluster {
@@ -85,18 +93,28 @@ fn a_value_that_would_start_a_new_line_is_refused() {
 }
 
 #[test]
-fn no_cluster_is_not_available() {
-    let nowhere = slurm::Slurm::from_environment().with_variable("SLURM_CONF", "/nonexistent/slurm.conf");
-    assert!(!nowhere.is_available());
+fn a_task_without_a_launcher_on_its_node_has_failed() {
+    let cluster = cluster!("--nodes", "1");
+    let flow = Flow::new("ledger").with_launcher("/nonexistent/expctl");
+    let id = flow.submit(&cluster, job("nowhere", &["good"], 1)).unwrap();
+    assert!(id >= 100_000, "{id} may be the number of a local job");
+    cluster.slurm.wait(&flow.project, id, &mut |_| {}).unwrap();
+    let outcome = flow.outcome(id, 0);
+    assert_eq!(outcome.state, TrialState::Failed, "{outcome:?}");
+    assert!(outcome.message.contains("Slurm says FAILED (NonZeroExitCode)"), "{outcome:?}");
+    let log = std::fs::read_to_string(flow.project.job(id).path().join("slurm-0.log")).unwrap();
+    assert!(log.contains("/nonexistent/expctl"), "{log}");
 }
 
 #[test]
 fn a_job_goes_through_slurm_and_leaves_outcomes() {
     let cluster = cluster!();
-    assert!(cluster.slurm.is_available());
+    assert_eq!(cluster.slurm.availability(), Availability::Ready);
     // The ledger's own name is as hostile as Slurm lets it be.
     let flow = Flow::new("it's \"my\" $(ledger) 100%");
-    let id = flow.submit(&cluster, job(HOSTILE, &["good", "also-good"], 2)).unwrap();
+    // What torchrun leaves in a shell is not for these ranks.
+    let slurm = TORCHRUN.iter().fold(cluster.slurm.clone(), |slurm, (name, value)| slurm.with_variable(*name, *value));
+    let id = flow.submit_to(&slurm, job(HOSTILE, &["good", "also-good"], 2)).unwrap();
     let mut looks = Vec::new();
     cluster.slurm.wait(&flow.project, id, &mut |look| looks.push(look.to_string())).unwrap();
 
@@ -268,6 +286,7 @@ fn a_number_that_the_ledger_has_already_is_refused() {
     let failure = flow.submit(&cluster, job("again", &["good"], 1)).unwrap_err();
     assert_eq!(failure.exit, Exit::Cluster);
     assert!(failure.message.contains("job number 392"), "{failure}");
+    assert!(failure.hints.concat().contains("--backend local"), "{failure}");
     assert_eq!(std::fs::read_dir(flow.project.runs()).unwrap().count(), 1);
     assert_eq!(std::fs::read_dir(old.path()).unwrap().count(), 0);
     let states = cluster.ask("squeue", &["--noheader", "--states=all", "--format=%T"]);
@@ -281,7 +300,7 @@ fn a_controller_that_is_gone_is_exit_4() {
     let cluster = cluster!("--nodes", "1");
     let flow = Flow::new("ledger");
     cluster.node("down", "ctld");
-    assert!(!cluster.slurm.is_available());
+    assert!(matches!(cluster.slurm.availability(), Availability::Unreachable(_)));
     let failure = flow.submit(&cluster, job("unheard", &["good"], 1)).unwrap_err();
     assert_eq!(failure.exit, Exit::Cluster);
     assert!(failure.message.starts_with("sbatch: "), "{failure}");
@@ -297,6 +316,7 @@ fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_bac
         let output = project
             .expctl(&["submit", conf.to_str().unwrap(), "--backend", backend, "--wait"])
             .env("SLURM_CONF", cluster.conf())
+            .envs(TORCHRUN)
             .output()
             .unwrap();
         assert!(output.status.success(), "{backend}: {}", common::text(&output.stderr));

@@ -10,7 +10,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"
 usage="usage: up.sh [DIR] [--nodes N] [--cpus N] [--mem MB] [--gpus N] [--first-job-id N] [--port BASE] [--dbd] [--users a,b]"
 
-D='' NODES=2 CPUS=16 MEM=4000 GPUS=0 FIRST=1 PORT='' DBD=0 USERS=root
+# Far from the local backend's numbers, which count from 1 in the same ledger.
+D='' NODES=2 CPUS=16 MEM=4000 GPUS=0 FIRST=100000 PORT='' DBD=0 USERS=root
 while [ $# -gt 0 ]; do
   case $1 in
     --dbd) DBD=1; shift; continue ;;

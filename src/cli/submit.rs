@@ -58,13 +58,20 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let slurm = match args.backend {
         Backend::Slurm => true,
         Backend::Local => false,
-        Backend::Auto => {
-            let found = slurm::available();
-            if !found {
+        Backend::Auto => match slurm::available() {
+            slurm::Availability::Ready => true,
+            slurm::Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
+                false
             }
-            found
-        }
+            slurm::Availability::Unreachable(reason) => {
+                return Err(Failure::new(
+                    Exit::Cluster,
+                    format!("this machine has a Slurm that does not answer: {reason}"),
+                )
+                .hint("try again later, or run on this machine: --backend local"));
+            }
+        },
     };
     let job = JobRecord {
         submitted: jiff::Timestamp::now().as_second(),

@@ -1,21 +1,51 @@
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::exit::Failure;
 
 /// The `expctl-worker` to start: `EXPCTL_WORKER`, or the one beside this program.
+///
+/// # Errors
+/// Exit 70 if it is no program.
 pub fn worker_binary() -> Result<PathBuf, Failure> {
-    if let Some(path) = std::env::var_os("EXPCTL_WORKER").filter(|p| !p.is_empty()) {
-        let path = PathBuf::from(path);
-        return std::path::absolute(&path)
-            .ok()
-            .filter(|p| p.is_file())
-            .ok_or_else(|| Failure::internal(format!("EXPCTL_WORKER names {}, which is no file", path.display())));
+    let path = worker_path()?;
+    if is_program(&path) {
+        return Ok(path);
     }
-    let here = std::env::current_exe().map_err(|e| Failure::internal(format!("cannot find this program: {e}")))?;
-    let beside = here.with_file_name("expctl-worker");
-    if beside.is_file() {
-        return Ok(beside);
+    Err(Failure::internal(format!("the worker {} is not a program", path.display()))
+        .hint("build it with `make build`, or set EXPCTL_WORKER to its path"))
+}
+
+/// Where the worker has to be, whether it is there or not: enough to show a script.
+///
+/// # Errors
+/// If the system cannot say where this program is.
+pub(super) fn worker_path() -> Result<PathBuf, Failure> {
+    match std::env::var_os("EXPCTL_WORKER").filter(|p| !p.is_empty()) {
+        Some(path) => std::path::absolute(&path)
+            .map_err(|e| Failure::internal(format!("EXPCTL_WORKER={}: {e}", PathBuf::from(path).display()))),
+        None => std::env::current_exe()
+            .map(|here| here.with_file_name("expctl-worker"))
+            .map_err(|e| Failure::internal(format!("cannot find this program: {e}"))),
     }
-    Err(Failure::internal(format!("there is no expctl-worker beside {}", here.display()))
-        .hint("build it with `make build`, or set EXPCTL_WORKER"))
+}
+
+/// Whether a path names a file that may be run.
+pub(super) fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_a_file_that_may_be_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("worker");
+        std::fs::write(&file, "").unwrap();
+        assert!(!is_program(folder.path()) && !is_program(&file));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(is_program(&file));
+    }
 }

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl::launch::slurm::Slurm;
+use expctl::launch::slurm::{Availability, Slurm};
 
 /// A running development cluster; ended and wiped when dropped, also by a failing test.
 pub struct Cluster {
@@ -18,23 +18,20 @@ pub struct Cluster {
 impl Cluster {
     /// Start a cluster of two nodes; `None`, with a line on stderr that no test harness hides, where that cannot work.
     pub fn start(options: &[&str]) -> Option<Self> {
-        let missing = if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
-            "needs root"
-        } else if !std::path::Path::new("/etc/debian_version").exists() {
-            "needs Debian"
-        } else {
-            let installed = script("install.sh", &[]);
-            assert!(installed.status.success(), "install.sh: {}", String::from_utf8_lossy(&installed.stderr));
-            let folder = tempfile::Builder::new().prefix("expctl-slurm-").tempdir().unwrap();
-            let path = folder.path().to_str().unwrap().to_owned();
-            let conf = folder.path().join("etc/slurm.conf");
-            let cluster = Self { folder, slurm: Slurm::from_environment().with_variable("SLURM_CONF", conf) };
-            let up = script("up.sh", &[&[path.as_str()], options].concat());
-            assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
-            return Some(cluster);
-        };
-        skip(&format!("a development Slurm cluster {missing}"));
-        None
+        if let Some(missing) = missing() {
+            skip(&format!("a development Slurm cluster {missing}"));
+            return None;
+        }
+        // Its words go to the terminal: whoever runs the tests sees what is installed on the machine, and why that failed.
+        let installed = command("install.sh", &[]).stdin(Stdio::null()).stderr(Stdio::inherit()).status().unwrap();
+        assert!(installed.success(), "install.sh failed");
+        let folder = tempfile::Builder::new().prefix("expctl-slurm-").tempdir().unwrap();
+        let path = folder.path().to_str().unwrap().to_owned();
+        let conf = folder.path().join("etc/slurm.conf");
+        let cluster = Self { folder, slurm: Slurm::from_environment().with_variable("SLURM_CONF", conf) };
+        let up = script("up.sh", &[&[path.as_str()], options].concat());
+        assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
+        Some(cluster)
     }
 
     /// Its slurm.conf.
@@ -67,7 +64,7 @@ impl Cluster {
             let _ = std::fs::remove_file(self.folder.path().join("state").join(state));
         }
         self.node("up", "ctld");
-        self.until("the controller", || self.slurm.is_available());
+        self.until("the controller", || self.slurm.availability() == Availability::Ready);
     }
 
     /// Wait for something that a cluster at work does within seconds.
@@ -89,6 +86,25 @@ impl Drop for Cluster {
     }
 }
 
+/// What this machine lacks for a cluster of virtual nodes.
+fn missing() -> Option<String> {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Some("needs root".to_owned());
+    }
+    if !std::path::Path::new("/etc/debian_version").exists() {
+        return Some("needs Debian".to_owned());
+    }
+    // What node.sh does. Root in an ordinary container may not.
+    let hosts = "mount --bind /etc/hosts /etc/hosts && hostname n1";
+    let probe = ["--mount", "--propagation", "slave", "--uts", "sh", "-c", hosts];
+    let why = match Command::new("unshare").args(probe).output() {
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(e) => e.to_string(),
+    };
+    Some(format!("needs mount and UTS namespaces, which root may not make here ({why})"))
+}
+
 /// Say on stderr, past the harness that captures what tests print, that a test did not run.
 pub fn skip(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
@@ -96,6 +112,12 @@ pub fn skip(why: &str) {
 }
 
 fn script(name: &str, arguments: &[&str]) -> std::process::Output {
+    command(name, arguments).output().unwrap()
+}
+
+fn command(name: &str, arguments: &[&str]) -> Command {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm/dev-cluster").join(name);
-    Command::new(path).args(arguments).output().unwrap()
+    let mut command = Command::new(path);
+    command.args(arguments);
+    command
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use expctl::exit::Failure;
-use expctl::launch::slurm::Programs;
+use expctl::launch::slurm::{Programs, Slurm};
 use expctl::project::Project;
 use expctl_record::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
@@ -21,7 +21,7 @@ say() {
   printf '{"rank": %d, "status": "%s", "message": "%s", "steps": 0}' "$rank" "$1" "$2" > "$attempt/.exit-$rank"
   mv "$attempt/.exit-$rank" "$attempt/rank-$rank.exit.json"
 }
-echo "rank $rank of $SLURM_NTASKS"
+echo "rank $rank of $SLURM_NTASKS${RANK-}${LOCAL_RANK-}${WORLD_SIZE-}${MASTER_ADDR-}${MASTER_PORT-}"
 variant=$(sed -n 's/.*"variant": "\([a-z-]*\)".*/\1/p' "$attempt/trial.json")
 # In a loop: Slurm signals every process of a rank, and the sleep may be gone before the script hears of it.
 nap() { while :; do sleep 120 & wait $!; done; }
@@ -69,8 +69,18 @@ impl Flow {
         Self { root, project, programs }
     }
 
+    /// The same with another launcher on the nodes.
+    pub fn with_launcher(mut self, path: &str) -> Self {
+        self.programs.expctl = path.into();
+        self
+    }
+
     pub fn submit(&self, cluster: &Cluster, job: JobRecord) -> Result<u64, Failure> {
-        cluster.slurm.submit(&self.project, job, &self.programs)
+        self.submit_to(&cluster.slurm, job)
+    }
+
+    pub fn submit_to(&self, slurm: &Slurm, job: JobRecord) -> Result<u64, Failure> {
+        slurm.submit(&self.project, job, &self.programs)
     }
 
     /// Outcome of a trial's only attempt.

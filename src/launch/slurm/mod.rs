@@ -3,10 +3,12 @@
 //! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
 
 mod attempt;
+mod availability;
 mod resources;
 mod script;
 mod srun_log;
 mod submit;
+mod submitted;
 mod tasks;
 mod tools;
 mod wait;
@@ -16,6 +18,7 @@ use std::path::Path;
 use expctl_record::JobRecord;
 
 pub use attempt::{stage, started};
+pub use availability::Availability;
 pub use script::render;
 pub use srun_log::process_ends;
 pub use tasks::{Task, TaskState, stop_reason};
@@ -23,11 +26,12 @@ pub use tools::{Programs, Slurm};
 pub use wait::{TrialProgress, WaitProgress};
 
 use crate::exit::Failure;
+use crate::launch::worker_binary;
 use crate::project::Project;
 
-/// Whether there is a Slurm to submit to: `sbatch` is on the path and a controller answers within seconds.
-pub fn available() -> bool {
-    Slurm::from_environment().is_available()
+/// Whether there is a Slurm to submit to. See [`Slurm::availability`].
+pub fn available() -> Availability {
+    Slurm::from_environment().availability()
 }
 
 /// The batch script of a job, exactly as it would be submitted.
@@ -41,8 +45,9 @@ pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
 /// Submit a job; returns the id that Slurm gave it. See [`Slurm::submit`].
 ///
 /// # Errors
-/// As [`Slurm::submit`].
+/// As [`Slurm::submit`]; exit 70 if there is no worker, before a job waits in the queue for nothing.
 pub fn submit(project: &Project, job: JobRecord) -> Result<u64, Failure> {
+    worker_binary()?;
     Slurm::from_environment().submit(project, job, &Programs::find()?)
 }
 

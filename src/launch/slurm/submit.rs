@@ -6,34 +6,11 @@ use expctl_record::{JobDir, JobRecord, write_atomic, write_json};
 
 use super::path_text;
 use super::script::render;
+use super::submitted::Submitted;
 use super::tools::{Programs, Slurm, inherited};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-
-/// What `sbatch --parsable` answers: `id`, or `id;cluster` where there are several clusters.
-#[derive(Debug, PartialEq, Eq)]
-struct Submitted {
-    id: u64,
-    cluster: Option<String>,
-}
-
-impl Submitted {
-    fn parse(answer: &str) -> Option<Self> {
-        // Sites print greetings; the answer is the last line.
-        let (id, cluster) = match answer.trim().lines().last()?.trim().split_once(';') {
-            Some((id, cluster)) => (id, Some(cluster.to_owned())),
-            None => (answer.trim().lines().last()?.trim(), None),
-        };
-        Some(Self { id: id.parse().ok()?, cluster })
-    }
-
-    /// Arguments of a later command about this job.
-    fn arguments(&self, verb: Option<&str>) -> Vec<String> {
-        let cluster = self.cluster.iter().map(|c| format!("--clusters={c}"));
-        cluster.chain(verb.map(str::to_owned)).chain([self.id.to_string()]).collect()
-    }
-}
 
 impl Slurm {
     /// Submit `job` (whose own number is not known yet) and return the number that Slurm gave it.
@@ -44,11 +21,10 @@ impl Slurm {
     ///
     /// # Errors
     /// Exit 3 if the trials need different resources; exit 4, with Slurm's own words, if the cluster cannot be reached or
-    /// refuses the job.
+    /// refuses the job; exit 70 if the ledger cannot be written.
     pub fn submit(&self, project: &Project, mut job: JobRecord, programs: &Programs) -> Result<u64, Failure> {
         "slurm".clone_into(&mut job.backend);
         let script = render(project, &job, programs)?;
-        programs.check()?;
         let variables = inherited();
         if !variables.is_empty() {
             say(format_args!("note: not used, since they would override the config: {}", variables.join(", ")));
@@ -73,7 +49,7 @@ impl Slurm {
             ));
         };
         job.job = submitted.id;
-        let placed = self.place(project, &job, folder.path());
+        let placed = submitted.save(&folder).and_then(|()| self.place(project, &job, folder.path()));
         let released = placed.and_then(|()| {
             // The folder is the job's own now, and no longer ours to remove.
             let _ = staged.keep();
@@ -98,7 +74,8 @@ impl Slurm {
                 Exit::Cluster,
                 format!("Slurm gave the job number {}, but {} exists already", job.job, folder.path().display()),
             )
-            .hint("the ledger holds jobs of another cluster, or Slurm started counting anew; set EXPCTL_RUNS to another folder"));
+            .hint("it may be a job of this machine (--backend local counts from 1), of another cluster, or of a Slurm that counts anew")
+            .hint("set EXPCTL_RUNS to a folder of this cluster's own, or start the development cluster with a higher --first-job-id"));
         }
         std::fs::rename(staged, folder.path()).map_err(|e| not_made(folder.path(), &e))
     }
@@ -120,26 +97,4 @@ fn not_made(folder: &Path, e: &std::io::Error) -> Failure {
 fn folder_permissions() -> std::fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     std::fs::Permissions::from_mode(0o777)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_of_sbatch() {
-        let alone = |id| Some(Submitted { id, cluster: None });
-        assert_eq!(Submitted::parse("392\n"), alone(392));
-        assert_eq!(Submitted::parse("Welcome to the cluster\n392\n"), alone(392));
-        assert_eq!(Submitted::parse("392;east\n"), Some(Submitted { id: 392, cluster: Some("east".to_owned()) }));
-        assert_eq!(Submitted::parse("Submitted batch job 392\n"), None);
-        assert_eq!(Submitted::parse(""), None);
-    }
-
-    #[test]
-    fn later_commands_name_the_cluster() {
-        let east = Submitted { id: 392, cluster: Some("east".to_owned()) };
-        assert_eq!(east.arguments(Some("release")), ["--clusters=east", "release", "392"]);
-        assert_eq!(Submitted { id: 392, cluster: None }.arguments(None), ["392"]);
-    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::submitted::Submitted;
 use super::tools::{Slurm, ToolError};
 
 /// State of an array task, in Slurm's own word. Words that we do not know are kept.
@@ -69,21 +70,32 @@ pub(super) type Tasks = BTreeMap<u32, Task>;
 
 impl Slurm {
     /// The tasks of `job` that the controller remembers; none if it has forgotten the job.
-    pub(super) fn queued(&self, job: u64) -> Result<Tasks, ToolError> {
-        let jobs = format!("--jobs={job}");
-        match self.run("squeue", ["--array", "--states=all", "--format=%i|%T|%r", &jobs]) {
-            Ok(table) => Ok(parse_queue(&table, job)),
+    pub(super) fn queued(&self, job: &Submitted) -> Result<Tasks, ToolError> {
+        let fixed = ["--array", "--states=all", "--format=%i|%T|%r"];
+        match self.run("squeue", about(job, &fixed)) {
+            Ok(table) => parse_queue(&table, job.id).ok_or_else(|| unreadable("squeue", &table)),
             Err(ToolError::Refused { message, .. }) if message.contains("Invalid job id") => Ok(Tasks::new()),
             Err(e) => Err(e),
         }
     }
 
     /// The tasks of `job` that the accounting remembers. A cluster without accounting is no error for the caller.
-    pub(super) fn accounted(&self, job: u64) -> Result<Tasks, ToolError> {
-        let jobs = format!("--jobs={job}");
-        let table = self.run("sacct", ["--parsable2", "--allocations", "--format=JobID,State,ExitCode", &jobs])?;
-        Ok(parse_accounting(&table, job))
+    pub(super) fn accounted(&self, job: &Submitted) -> Result<Tasks, ToolError> {
+        let fixed = ["--parsable2", "--allocations", "--format=JobID,State,ExitCode"];
+        let table = self.run("sacct", about(job, &fixed))?;
+        parse_accounting(&table, job.id).ok_or_else(|| unreadable("sacct", &table))
     }
+}
+
+/// Arguments of a question about a job.
+fn about(job: &Submitted, fixed: &[&str]) -> Vec<String> {
+    let fixed = fixed.iter().map(|argument| (*argument).to_owned());
+    job.cluster_option().into_iter().chain(fixed).chain([format!("--jobs={}", job.id)]).collect()
+}
+
+/// An answer that is no table says nothing about the tasks, least of all that there are none.
+fn unreadable(program: &str, answer: &str) -> ToolError {
+    ToolError::Unreadable { program: program.to_owned(), answer: answer.trim().chars().take(80).collect() }
 }
 
 /// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. None if somebody cancelled it, or Slurm
@@ -91,12 +103,12 @@ impl Slurm {
 pub fn stop_reason(task: &str) -> Option<String> {
     let (job, index) = task.split_once('_')?;
     let (job, index) = (job.parse().ok()?, index.parse().ok()?);
-    let task = Slurm::from_environment().queued(job).ok()?.remove(&index)?;
+    let task = Slurm::from_environment().queued(&Submitted::here(job)).ok()?.remove(&index)?;
     (!task.detail.is_empty()).then_some(task.detail)
 }
 
 /// Rows of `squeue --format=%i|%T|%r`, with its heading.
-fn parse_queue(table: &str, job: u64) -> Tasks {
+fn parse_queue(table: &str, job: u64) -> Option<Tasks> {
     rows(table, ["JOBID", "STATE", "REASON"], job, |reason| match reason {
         "None" | "" => String::new(),
         reason => reason.to_owned(),
@@ -104,24 +116,25 @@ fn parse_queue(table: &str, job: u64) -> Tasks {
 }
 
 /// Rows of `sacct --parsable2`, with its heading. Steps are left out; of several rows the last counts.
-fn parse_accounting(table: &str, job: u64) -> Tasks {
+fn parse_accounting(table: &str, job: u64) -> Option<Tasks> {
     rows(table, ["JobID", "State", "ExitCode"], job, |code| format!("exit code {code}"))
 }
 
-fn rows(table: &str, columns: [&str; 3], job: u64, detail: impl Fn(&str) -> String) -> Tasks {
+/// The rows under the heading; none without a heading. Above it a cluster may be named (`CLUSTER: east`).
+fn rows(table: &str, columns: [&str; 3], job: u64, detail: impl Fn(&str) -> String) -> Option<Tasks> {
     let mut tasks = Tasks::new();
     let mut lines = table.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
-    let Some(heading) = lines.next() else { return tasks };
-    let [Some(id), Some(state), Some(last)] = columns.map(|c| heading.iter().position(|h| *h == c)) else {
-        return tasks;
-    };
+    let (id, state, last) = lines.find_map(|line| {
+        let [id, state, last] = columns.map(|c| line.iter().position(|h| *h == c));
+        Some((id?, state?, last?))
+    })?;
     for row in lines {
         let (Some(id), Some(state), Some(last)) = (row.get(id), row.get(state), row.get(last)) else { continue };
         for index in indices(id, job) {
             tasks.insert(index, Task { state: TaskState((*state).to_owned()), detail: detail(last) });
         }
     }
-    tasks
+    Some(tasks)
 }
 
 /// Array indices in a job id of `job`: `392_4`, or `392_[1,3-5%2]` for tasks that wait together.
@@ -162,10 +175,10 @@ mod tests {
             ("24.11", include_str!("../../../tests/slurm/samples/sacct-24.11.psv")),
             ("26.05", include_str!("../../../tests/slurm/samples/sacct-26.05.psv")),
         ] {
-            let tasks = parse_accounting(table, 392);
+            let tasks = parse_accounting(table, 392).unwrap();
             let expected = ["0 COMPLETED (exit code 0:0)", "1 FAILED (exit code 3:0)", "2 COMPLETED (exit code 0:0)"];
             assert_eq!(shown(&tasks), expected, "Slurm {version}");
-            let waiting = parse_accounting(table, 397);
+            let waiting = parse_accounting(table, 397).unwrap();
             assert_eq!(waiting.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3], "Slurm {version}");
             assert!(waiting.values().all(|t| t.state.is_waiting() && !t.state.is_over()), "Slurm {version}");
         }
@@ -173,17 +186,27 @@ mod tests {
 
     #[test]
     fn queue_of_a_job_with_tasks_in_every_state() {
-        let tasks = parse_queue(include_str!("../../../tests/slurm/samples/squeue-22.05.txt"), 22);
+        let tasks = parse_queue(include_str!("../../../tests/slurm/samples/squeue-22.05.txt"), 22).unwrap();
         assert_eq!(
             shown(&tasks),
             ["0 COMPLETED", "1 FAILED (NonZeroExitCode)", "2 RUNNING", "3 CANCELLED", "4 PENDING (JobArrayTaskLimit)"]
         );
-        assert!(parse_queue("JOBID|STATE|REASON\n", 7).is_empty());
+        assert!(parse_queue("JOBID|STATE|REASON\n", 7).unwrap().is_empty());
+        let named = parse_queue("CLUSTER: east\nJOBID|STATE|REASON\n7_0|PENDING|Priority\n", 7).unwrap();
+        assert_eq!(shown(&named), ["0 PENDING (Priority)"]);
+    }
+
+    #[test]
+    fn an_answer_without_its_heading_is_no_answer() {
+        for answer in ["", "7_0|PENDING|Priority\n", "JOBID NAME\n7_0 x\n"] {
+            assert_eq!(parse_queue(answer, 7), None, "{answer}");
+            assert_eq!(parse_accounting(answer, 7), None, "{answer}");
+        }
     }
 
     #[test]
     fn states_that_we_do_not_know_are_kept() {
-        let tasks = parse_queue("JOBID|STATE|REASON\n7_0|LEVITATING|Why_not\n7_1|CANCELLED by 0|None\n", 7);
+        let tasks = parse_queue("JOBID|STATE|REASON\n7_0|LEVITATING|Why_not\n7_1|CANCELLED by 0|None\n", 7).unwrap();
         assert_eq!(shown(&tasks), ["0 LEVITATING (Why_not)", "1 CANCELLED by 0"]);
         assert!(!tasks[&0].state.is_over());
         assert!(tasks[&1].state.is_over() && tasks[&1].state.is_cancelled());

@@ -1,15 +1,16 @@
 //! Slurm's own commands: how they are run, and what their failures mean.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use wait_timeout::ChildExt;
 
 use crate::exit::{Exit, Failure};
+use crate::launch::worker_binary::worker_path;
 
 /// Longest that a question to the controller may take: Slurm's own clients give up after about 20 s.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -28,31 +29,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// This launcher, and the worker beside it or at `EXPCTL_WORKER`.
+    /// This launcher, and the worker beside it or at `EXPCTL_WORKER`, which need not be there yet.
     ///
     /// # Errors
     /// If the system cannot say where this program is.
     pub fn find() -> Result<Self, Failure> {
         let expctl = std::env::current_exe().map_err(Failure::internal)?;
-        let worker = match std::env::var_os("EXPCTL_WORKER") {
-            Some(path) if !path.is_empty() => std::path::absolute(path).map_err(Failure::internal)?,
-            _ => expctl.with_file_name("expctl-worker"),
-        };
+        let worker = worker_path()?;
         // The site's own libtorch may need the path under which it was found; ours is found without.
         let site = std::env::var_os("EXPCTL_LIBTORCH").filter(|site| !site.is_empty());
         let library_path = site.and_then(|_| std::env::var("LD_LIBRARY_PATH").ok());
         Ok(Self { expctl, worker, library_path })
-    }
-
-    /// Check that both can be run, before a job waits in the queue for nothing.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        for program in [&self.expctl, &self.worker] {
-            if !is_program(program) {
-                return Err(Failure::internal(format!("{} is not a program", program.display()))
-                    .hint("build it (make build), or set EXPCTL_WORKER to the worker's path"));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -71,6 +58,8 @@ pub(super) enum ToolError {
     Silent { program: String, limit: Duration },
     #[error("{program}: {message}")]
     Refused { program: String, message: String },
+    #[error("{program} answered {answer:?}, which is not the table that was asked for")]
+    Unreadable { program: String, answer: String },
 }
 
 impl From<ToolError> for Failure {
@@ -92,14 +81,18 @@ impl Slurm {
         self
     }
 
-    /// Whether `sbatch` is on the path and a controller answers within seconds.
-    pub fn is_available(&self) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| is_program(&folder.join("sbatch")))
-            && self.run_for("scontrol", ["ping"], PROBE).is_ok_and(|answer| answer.contains(" UP"))
+    /// Answer of `scontrol ping`; a controller that is up answers within seconds.
+    pub(super) fn ping(&self) -> Result<String, ToolError> {
+        self.run_for("scontrol", ["ping"], PROBE)
     }
 
-    /// Run a command and return its stdout. `SBATCH_*` variables never reach it: they would override the script.
+    /// The environment of the commands: ours, less what would change what they do or print.
+    pub(super) fn environment(&self) -> BTreeMap<OsString, OsString> {
+        let all = std::env::vars_os().chain(self.environment.iter().cloned());
+        all.filter(|(name, _)| !name.to_str().is_some_and(overrides)).collect()
+    }
+
+    /// Run a command and return its stdout.
     pub(super) fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
@@ -122,17 +115,13 @@ impl Slurm {
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .envs(self.environment.iter().map(|(k, v)| (k, v)))
+            .env_clear()
+            .envs(self.environment())
             // English messages and plain columns, whatever the user's settings.
             .env("LC_ALL", "C")
-            .env_remove("SQUEUE_FORMAT")
-            .env_remove("SACCT_FORMAT")
             .stdin(Stdio::null())
             .stdout(stdout.try_clone().map_err(start)?)
             .stderr(stderr.try_clone().map_err(start)?);
-        for variable in inherited() {
-            command.env_remove(variable);
-        }
         let mut child = command.spawn().map_err(start)?;
         let Some(status) = child.wait_timeout(limit).map_err(start)? else {
             child.kill().map_err(start)?;
@@ -148,14 +137,15 @@ impl Slurm {
     }
 }
 
+/// Whether a variable would override what a command is told: columns, filters, the script's own directives.
+fn overrides(name: &str) -> bool {
+    ["SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The `SBATCH_*` variables of this process.
 pub(super) fn inherited() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter(|name| name.starts_with("SBATCH_")).collect()
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 fn content(file: &mut std::fs::File) -> std::io::Result<String> {
@@ -193,6 +183,19 @@ mod tests {
     fn a_command_that_hangs_is_given_up() {
         let answer = Slurm::from_environment().run_for("sleep", ["30"], Duration::from_millis(50));
         assert!(matches!(answer, Err(ToolError::Silent { .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn variables_that_override_what_a_command_is_told_do_not_reach_it() {
+        let mut slurm = Slurm::from_environment().with_variable("SLURM_CONF", "kept");
+        let others =
+            ["SQUEUE_FORMAT2", "SQUEUE_STATES", "SACCT_FORMAT", "SCANCEL_INTERACTIVE", "SCONTROL_ALL", "SBATCH_HOLD"];
+        for name in others {
+            slurm = slurm.with_variable(name, "x");
+        }
+        let seen = slurm.run("env", [""; 0]).unwrap();
+        assert!(others.iter().all(|name| !seen.contains(&format!("{name}="))), "{seen}");
+        assert!(seen.contains("SLURM_CONF=kept") && seen.contains("LC_ALL=C"), "{seen}");
     }
 
     #[test]

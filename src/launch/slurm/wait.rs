@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
 
 use super::attempt::{stage, started};
+use super::submitted::Submitted;
 use super::tasks::{Task, Tasks};
 use super::tools::Slurm;
 use crate::exit::Failure;
@@ -82,6 +83,7 @@ impl Slurm {
     pub fn wait(&self, project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
         let job = project.job(id);
         let trials = job.record()?.trials;
+        let submitted = Submitted::load(&job, id)?;
         let mut interval = FIRST_INTERVAL;
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
@@ -89,7 +91,7 @@ impl Slurm {
         loop {
             let outcomes: Vec<Option<Outcome>> = trials.iter().map(|t| latest(&job, t)).collect::<Result<_, _>>()?;
             let all_ended = outcomes.iter().all(Option::is_some);
-            let asked = if all_ended { Ok(Tasks::new()) } else { self.queued(id) };
+            let asked = if all_ended { Ok(Tasks::new()) } else { self.queued(&submitted) };
             let (queued, trouble) = match asked {
                 Ok(tasks) => {
                     silent_since = None;
@@ -120,7 +122,7 @@ impl Slurm {
                 let in_queue = queued.get(&key).cloned();
                 let task = in_queue.clone().or_else(|| {
                     let accounted = accounted.get_or_insert_with(|| {
-                        self.accounted(id).unwrap_or_else(|e| {
+                        self.accounted(&submitted).unwrap_or_else(|e| {
                             tracing::debug!("no accounting: {e}");
                             Tasks::new()
                         })
@@ -186,12 +188,15 @@ fn close(
     // A task that was cancelled while it waited may be gone without a trace (its row leaves the queue at once).
     let cancelled = task.is_some_and(|task| task.state.is_cancelled());
     let never_started = attempt.is_none();
+    // It got as far as a node and died there, or its node did: nobody asked for that.
+    let died = task.is_some_and(|task| task.state.is_over() && !task.state.is_cancelled());
+    let status = if died { RankStatus::Killed } else { RankStatus::Interrupted };
     let attempt = match attempt {
         Some(attempt) => attempt,
         None => {
             let attempt = stage(job, index)?;
             for rank in 0..trial.settings.launch.ranks {
-                write_json(&attempt.exit_path(rank), &never_ran(rank))?;
+                write_json(&attempt.exit_path(rank), &never_ran(rank, status))?;
             }
             attempt
         }
@@ -203,18 +208,25 @@ fn close(
     let own_words = outcome.ranks.iter().find(|r| r.status == RankStatus::Failed).map(|r| r.message.clone());
     outcome.message = match own_words {
         Some(message) => format!("{message}; Slurm {said}"),
+        None if never_started && died => {
+            format!("the task ended before it had an attempt; Slurm {said}; see slurm-{index}.log")
+        }
         None if never_started => format!("the task never started; Slurm {said}"),
         None => format!("the task ended without writing its outcome; Slurm {said}"),
     };
+    if never_started {
+        // No rank is to blame.
+        outcome.failed_rank = None;
+    }
     outcome.save(&attempt)?;
     Ok(outcome)
 }
 
 /// Words for a rank that never ran.
-fn never_ran(rank: u32) -> RankExit {
+fn never_ran(rank: u32, status: RankStatus) -> RankExit {
     RankExit {
         rank,
-        status: RankStatus::Interrupted,
+        status,
         message: format!("rank {rank} never started"),
         lost_peer: None,
         steps: 0,
