@@ -6,7 +6,7 @@ use super::frontmatter::Frontmatter;
 use super::note_file::{NoteFile, identity};
 use super::sections::{self, Titled};
 use super::{format, warnings};
-use crate::cli::say;
+use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
