@@ -8,13 +8,14 @@ final name. The index is pip's own: PIP_INDEX_URL, pip's configuration, or pip's
 
 import hashlib
 import html.parser
+import http.client
 import os
 import pathlib
-import shutil
 import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -112,6 +113,11 @@ def fetch(url, part, context):
             raise OSError(f"connection ended at {done} of {total} bytes")
 
 
+def is_final(error):
+    """Whether the server refuses for good: trying again would get the same answer."""
+    return isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in (408, 425, 429)
+
+
 def main():
     if len(sys.argv) != 5:
         sys.exit(__doc__)
@@ -125,18 +131,22 @@ def main():
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     context = ssl_context()
-    url = wheel_url(project, filename, context)
+    url = None
     for attempt in range(1, TRIES + 1):
         try:
+            url = url or wheel_url(project, filename, context)
             fetch(url, part, context)
-        except OSError as e:
+        # HTTPException: the connection ended in the middle of an answer (IncompleteRead, BadStatusLine).
+        except (OSError, http.client.HTTPException) as e:
+            if is_final(e):
+                sys.exit(f"fetch_wheel: {filename}: {e} ({e.url})\n  hint: PIP_INDEX_URL names another package index")
             if attempt == TRIES:
                 sys.exit(f"fetch_wheel: {filename}: {e}\n  hint: run the same command again, it goes on where it stopped")
-            say(f"{e}; trying again ({attempt} of {TRIES})")
+            say(f"{type(e).__name__}: {e}; trying again ({attempt} of {TRIES})")
             time.sleep(min(2**attempt, 30))
             continue
         if digest(part) == sha256:
-            shutil.move(part, target)
+            os.replace(part, target)
             return
         say(f"{filename} has a wrong checksum: starting over")
         part.unlink()

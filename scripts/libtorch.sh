@@ -23,39 +23,81 @@ make_stub() { # LIBDIR
       -Wl,-rpath-link,"$1" -Wl,--allow-shlib-undefined
 }
 
-site=${EXPCTL_LIBTORCH:-${LIBTORCH:-}}
-case $site in "$EXPCTL_CACHE"/libtorch*) [ -e "$site/.complete" ] && { echo "$site"; exit 0; }; site=;; esac
+# Version that the headers in FOLDER/include name (the macro's value may stand on the next line), or nothing.
+header_version() { # FOLDER
+  cat "$1/include/torch/headeronly/version.h" "$1/include/torch/csrc/api/include/torch/version.h" 2>/dev/null |
+    grep -A1 '^#define TORCH_VERSION\b' | grep -m1 -o '[0-9][0-9]*\.[0-9][0-9]*\.[0-9][0-9]*' || true
+}
+
+is_complete() { # FOLDER, one that this script has made
+  [ -e "$1/.complete" ] && [ -e "$1/lib/libtorch_cpu.so" ] && [ "$(cat "$1/build-version" 2>/dev/null)" = "$TORCH_VERSION" ]
+}
+
+# Give FOLDER.partial its name. One that is there already is incomplete or has lost what it links to: it is moved aside
+# first, so that nobody ever sees half of a folder.
+publish() { # FOLDER
+  touch "$1.partial/.complete"
+  if [ -e "$1" ]; then
+    rm -rf "$1.old"; mv -T "$1" "$1.old"
+  fi
+  mv -T "$1.partial" "$1"
+  rm -rf "$1.old"
+}
+
+# Set-ups that share a cache, also from several machines, go one after the other.
+take_turns() {
+  mkdir -p "$EXPCTL_CACHE"
+  exec 9>"$EXPCTL_CACHE/.lock"
+  flock -n 9 && return
+  say "==> libtorch: waiting for another set-up in $EXPCTL_CACHE"
+  flock 9 || say "    $EXPCTL_CACHE cannot be locked; do not run two set-ups at once"
+}
+
+if [ -n "${EXPCTL_LIBTORCH:-}" ]; then variable=EXPCTL_LIBTORCH site=$EXPCTL_LIBTORCH
+else variable=LIBTORCH site=${LIBTORCH:-}; fi
+case $site in "$EXPCTL_CACHE"/libtorch*)
+  if is_complete "$site"; then echo "$site"; exit 0; fi
+  # LIBTORCH as an earlier set-up printed it, whose folder is gone or out of date
+  [ $variable = EXPCTL_LIBTORCH ] || site=;;
+esac
 
 if [ -n "$site" ]; then
+  fetched="unset $variable to have libtorch $TORCH_VERSION fetched"
   [ -e "$site/lib/libtorch_cpu.so" ] ||
-    die "no libtorch in $site: lib/libtorch_cpu.so is missing" \
-        "EXPCTL_LIBTORCH names a folder with lib/ and include/, for example .../site-packages/torch" \
-        "unset it to have libtorch fetched"
-  [ -e "$site/include/torch/csrc/distributed/c10d/reducer.hpp" ] || die "no c10d headers in $site/include"
-  found=$(sed -n 's/^#define TORCH_VERSION "\?\([0-9.]*\).*/\1/p' "$site/include/torch/headeronly/version.h" "$site/include/torch/csrc/api/include/torch/version.h" 2>/dev/null | head -n 1)
+    die "no libtorch in $site (from the variable $variable): lib/libtorch_cpu.so is missing" \
+        "$variable names a folder with lib/ and include/, for example .../site-packages/torch" "$fetched"
+  [ -e "$site/include/torch/csrc/distributed/c10d/reducer.hpp" ] ||
+    die "no c10d headers in $site/include (from the variable $variable)" "$fetched"
+  found=$(header_version "$site")
   [ -z "$found" ] || [ "$found" = "$TORCH_VERSION" ] ||
-    die "$site is PyTorch $found; this version of expctl pairs with $TORCH_VERSION" "unset EXPCTL_LIBTORCH to have it fetched"
+    die "$site (from the variable $variable) is PyTorch $found; this version of expctl pairs with $TORCH_VERSION" "$fetched"
   dir=$EXPCTL_CACHE/libtorch-site-$(printf %s "$site" | sha256sum | cut -c1-12)
-  if [ ! -e "$dir/.complete" ]; then
+  if ! is_complete "$dir"; then take_turns; fi
+  if ! is_complete "$dir"; then
     say "==> libtorch: linking $site into $dir"
-    rm -rf "$dir"; mkdir -p "$dir/lib"
-    ln -s "$(cd "$site/include" && pwd)" "$dir/include"
+    new=$dir.partial
+    rm -rf "$new"; mkdir -p "$new/lib"
+    ln -s "$(cd "$site/include" && pwd)" "$new/include"
     # every library that libtorch_cpu.so resolves beside itself or in the packages next to it
     ldd "$site/lib/libtorch_cpu.so" | awk '$3 ~ /^\// { print $1, $3 }' | while read -r name path; do
-      case $path in /lib/*|/lib64/*|/usr/lib/*) ;; *) ln -sf "$path" "$dir/lib/$name";; esac
+      case $path in /lib/*|/lib64/*|/usr/lib/*) ;; *) ln -sf "$path" "$new/lib/$name";; esac
     done
-    ln -sf "$(cd "$site/lib" && pwd)/libtorch_cpu.so" "$dir/lib/libtorch_cpu.so"
-    ln -sf "$(cd "$site/lib" && pwd)/libc10.so" "$dir/lib/libc10.so"
-    make_stub "$dir/lib"
-    echo "$TORCH_VERSION" > "$dir/build-version"; touch "$dir/.complete"
+    ln -sf "$(cd "$site/lib" && pwd)/libtorch_cpu.so" "$new/lib/libtorch_cpu.so"
+    ln -sf "$(cd "$site/lib" && pwd)/libc10.so" "$new/lib/libc10.so"
+    make_stub "$new/lib"
+    echo "$TORCH_VERSION" > "$new/build-version"
+    publish "$dir"
   fi
   echo "$dir"; exit 0
 fi
 
 dir=$EXPCTL_CACHE/libtorch-$TORCH_VERSION
-if [ ! -e "$dir/.complete" ]; then
+if ! is_complete "$dir"; then
   [ "$(uname -sm)" = "Linux x86_64" ] ||
     die "the wheels are for Linux x86-64, this is $(uname -sm)" "set EXPCTL_LIBTORCH to a PyTorch $TORCH_VERSION of this machine"
+  take_turns
+fi
+if ! is_complete "$dir"; then
   say "==> libtorch $TORCH_VERSION: three wheels, 545 MB, into $EXPCTL_CACHE/wheels (once)"
   for w in "${wheels[@]}"; do
     read -r project file sha <<< "$w"
@@ -63,7 +105,7 @@ if [ ! -e "$dir/.complete" ]; then
     python3 "$here/fetch_wheel.py" "$project" "$file" "$sha" "$EXPCTL_CACHE/wheels"
   done
   say "==> libtorch $TORCH_VERSION: unpacking the CPU part into $dir"
-  rm -rf "$dir" "$dir.partial"; mkdir -p "$dir.partial/lib"
+  rm -rf "$dir.partial"; mkdir -p "$dir.partial/lib"
   python3 - "$dir.partial" "$EXPCTL_CACHE"/wheels/{torch-2.11.0,nvidia_cuda_runtime-13.0.96,nvidia_cuda_cupti-13.0.85}-*.whl <<'P'
 import pathlib, shutil, sys, zipfile
 target = pathlib.Path(sys.argv[1])
@@ -85,6 +127,6 @@ for wheel in sys.argv[2:]:
 P
   make_stub "$dir.partial/lib"
   echo "$TORCH_VERSION" > "$dir.partial/build-version"
-  touch "$dir.partial/.complete"; mv "$dir.partial" "$dir"
+  publish "$dir"
 fi
 echo "$dir"

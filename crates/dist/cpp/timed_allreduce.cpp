@@ -1,7 +1,5 @@
 #include "timed_allreduce.h"
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -19,8 +17,6 @@ int64_t now() {
 void Timeline::begin() {
   const std::lock_guard<std::mutex> lock(mutex_);
   intervals_.clear();
-  finalised_ = 0;
-  has_result_ = false;
 }
 
 size_t Timeline::handed_over() {
@@ -38,17 +34,6 @@ void Timeline::completed(size_t bucket) {
   }
 }
 
-bool Timeline::first_result() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return !std::exchange(has_result_, true);
-}
-
-void Timeline::finalised() {
-  const auto time = now();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  finalised_ = time;
-}
-
 int64_t Timeline::busy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   // Hand-overs are in order of time, so one pass over the intervals merges them.
@@ -64,7 +49,15 @@ int64_t Timeline::busy() const {
 
 int64_t Timeline::exposed() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return intervals_.empty() ? 0 : std::max<int64_t>(finalised_ - intervals_.back().start, 0);
+  if (intervals_.empty()) {
+    return 0;
+  }
+  // Buckets may complete in another order than they were handed over in.
+  int64_t completed = 0;
+  for (const auto& interval : intervals_) {
+    completed = std::max(completed, interval.end);
+  }
+  return std::max<int64_t>(completed - intervals_.back().start, 0);
 }
 
 size_t Timeline::buckets() const {
@@ -87,11 +80,6 @@ c10::intrusive_ptr<c10::ivalue::Future> TimedAllreduce::runHook(c10d::GradBucket
 }
 
 at::Tensor TimedAllreduce::parseHookResult(const c10::IValue& result) {
-  // The reducer asks for results inside its own final callback of the backward pass. A callback that is queued there
-  // runs after it, that is, when all gradients have been copied back.
-  if (timeline_->first_result()) {
-    torch::autograd::Engine::get_default_engine().queue_callback([timeline = timeline_] { timeline->finalised(); });
-  }
   return c10d::detail::parseCppCommHookResult(result);
 }
 

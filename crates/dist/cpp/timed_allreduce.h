@@ -21,21 +21,16 @@ class Timeline {
   void begin();
   size_t handed_over();
   void completed(size_t bucket);
-  // True for the first call since `begin`.
-  bool first_result();
-  void finalised();
 
   // Length of the union of the bucket intervals.
   int64_t busy() const;
-  // From the last hand-over to the end of the backward pass.
+  // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
   int64_t exposed() const;
   size_t buckets() const;
 
  private:
   mutable std::mutex mutex_;
   std::vector<Interval> intervals_;
-  int64_t finalised_ = 0;
-  bool has_result_ = false;
 };
 
 // What the reducer does by default with a bucket (divide by the world size, start an all-reduce, let the backward pass

@@ -12,7 +12,7 @@ pub enum DistError {
         message: String,
     },
     /// Nothing listens where the store should be.
-    #[error("no store answered at {address} within {} s: {reason}", limit.as_secs_f64())]
+    #[error("no store answered at {address} within {} s: {reason}", seconds(*limit))]
     Unreachable {
         /// `host:port`.
         address: String,
@@ -28,8 +28,18 @@ pub enum DistError {
         missing: Vec<u32>,
         /// Number of ranks expected.
         world: u32,
-        /// How long was waited.
+        /// The limit, as it was set.
         limit: Duration,
+    },
+    /// The libtorch that was loaded is not of the version that this program was built against.
+    #[error("built against libtorch {built}, but {loaded} was loaded from {file} (does LD_LIBRARY_PATH name it?)")]
+    WrongLibtorch {
+        /// Version at compile time.
+        built: String,
+        /// Version that the library says of itself.
+        loaded: String,
+        /// File of the library.
+        file: String,
     },
 }
 
@@ -47,7 +57,12 @@ impl DistError {
 fn missing_message(missing: &[u32], world: u32, limit: Duration) -> String {
     let list = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let noun = if missing.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {list} of {world} did not appear within {} s", limit.as_secs_f64())
+    format!("{noun} {list} of {world} did not appear within {} s", seconds(limit))
+}
+
+/// Seconds to a tenth, without a tenth of 0.
+fn seconds(limit: Duration) -> f64 {
+    (limit.as_secs_f64() * 10.0).round() / 10.0
 }
 
 /// First line of an exception's text. libtorch and gloo put the source position of the throw before the message, and
@@ -88,5 +103,7 @@ mod tests {
         assert_eq!(error.to_string(), "ranks 1, 3 of 4 did not appear within 120 s");
         let error = DistError::MissingRanks { missing: vec![2], world: 4, limit: Duration::from_millis(1500) };
         assert_eq!(error.to_string(), "rank 2 of 4 did not appear within 1.5 s");
+        let error = DistError::MissingRanks { missing: vec![2], world: 4, limit: Duration::from_micros(119_943_110) };
+        assert_eq!(error.to_string(), "rank 2 of 4 did not appear within 119.9 s");
     }
 }

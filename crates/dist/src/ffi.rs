@@ -21,7 +21,9 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/version.h");
 
         fn quiet();
-        fn version() -> String;
+        fn compiled_version() -> String;
+        fn loaded_version() -> String;
+        fn loaded_file() -> String;
         fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
 
         type StoreHandle;

@@ -3,7 +3,8 @@
 //! the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
-//! [`DistError`] that names the operation; nothing waits without a time limit.
+//! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
+//! a store whose server is reachable but frozen (see [`Store`]): a caller that must not hang watches from another thread.
 //!
 //! A rank's way through it:
 //!
@@ -43,7 +44,7 @@ mod version;
 pub use error::DistError;
 pub use group::ProcessGroup;
 pub use reducer::{AllreduceTimes, Reducer, ReducerOptions};
-pub use rendezvous::rendezvous;
+pub use rendezvous::{rendezvous, rendezvous_until};
 pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;
-pub use version::libtorch_version;
+pub use version::{check_libtorch, libtorch_version};

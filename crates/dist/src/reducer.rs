@@ -33,8 +33,9 @@ pub struct AllreduceTimes {
     /// Length of the union of the buckets' intervals: time during which at least one all-reduce was under way, most of
     /// it beside the rest of the backward pass.
     pub busy_ns: u64,
-    /// From the last bucket's hand-over (the last gradient is ready, nothing is left to compute) until the reduced
-    /// gradients are back in the parameters: what communication added to the step.
+    /// From the last bucket's hand-over (the last gradient is ready, nothing is left to compute) until every bucket has
+    /// completed: what communication added to the step. A part of `busy_ns`. Copying the reduced gradients back into the
+    /// parameters is this rank's own work, so it belongs to the backward pass.
     pub exposed_ns: u64,
     /// Number of buckets.
     pub buckets: u64,

@@ -1,5 +1,5 @@
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,21 @@ use cxx::UniquePtr;
 use crate::DistError;
 use crate::ffi::bridge;
 
+/// How long one address is tried before the next one gets its turn.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// A connection to c10d's `TCPStore`, a key-value store that one process serves to all ranks.
 ///
 /// Calls on one connection wait for each other. A thread that must not wait for another one's [`Store::get`] opens a
-/// connection of its own. The server lives as long as the value that [`Store::serve`] returned; dropping that makes
-/// every other connection fail.
+/// connection of its own. The server lives as long as the value that [`Store::serve`] returned, and as any
+/// [`ProcessGroup`](crate::ProcessGroup) or reducer made from it; when the last of them is dropped, every other connection
+/// fails.
+///
+/// Time limits are the server's word: c10d's client reads replies without a limit of its own. A server that is gone is an
+/// error at once; one that is frozen (stopped, swapping, behind a dead network) holds every call but [`Store::set`] for as
+/// long as it is, [`Store::wait`] too: at its limit that asks the server to forget the wait, and reads the answer. The same
+/// holds for opening a connection, for the rendezvous and for making process groups. Who must not hang watches from a
+/// thread that makes no calls to the store.
 pub struct Store {
     pub(crate) handle: UniquePtr<bridge::StoreHandle>,
     pub(crate) host: String,
@@ -28,27 +38,40 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Serve a store on all addresses of this machine, and connect to it as `host`.
     ///
-    /// Port 0 lets the kernel choose; [`Store::port`] says which. `timeout` limits each later call.
+    /// Port 0 lets the kernel choose; [`Store::port`] says which. `timeout` limits each later [`Store::get`].
     ///
     /// # Errors
     /// The port is taken, or `host` does not lead here.
     pub fn serve(host: &str, port: u16, timeout: Duration) -> Result<Self, DistError> {
-        Self::open(host, port, timeout, true, "serve the store")
+        Self::open(host, host, port, timeout, true, "serve the store")
     }
 
     /// Connect to a store that is, or soon will be, served at `host:port`.
     ///
     /// # Errors
-    /// [`DistError::Unreachable`] if nothing answers within `timeout`.
+    /// [`DistError::Unreachable`] if nothing listens within `timeout`. A server that is frozen still listens: the kernel
+    /// takes connections for it, and the call waits for its greeting.
     pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, DistError> {
         // libtorch retries on its own schedule, up to three times the limit; so the waiting is done here.
-        await_listener(host, port, timeout)?;
-        Self::open(host, port, timeout, false, "connect to the store")
+        let found = await_listener(host, port, timeout)?;
+        // libtorch would begin again with the host's first address, and wait there if it is one that swallows packets.
+        let answering = match found {
+            SocketAddr::V6(address) if address.scope_id() != 0 => host.to_owned(),
+            address => address.ip().to_string(),
+        };
+        Self::open(host, &answering, port, timeout, false, "connect to the store")
     }
 
-    fn open(host: &str, port: u16, timeout: Duration, serve: bool, what: &str) -> Result<Self, DistError> {
+    fn open(
+        host: &str,
+        address: &str,
+        port: u16,
+        timeout: Duration,
+        serve: bool,
+        what: &str,
+    ) -> Result<Self, DistError> {
         bridge::quiet();
-        let handle = bridge::open_store(host, port, serve, millis(timeout))
+        let handle = bridge::open_store(address, port, serve, millis(timeout))
             .map_err(DistError::torch(format!("{what} at {host}:{port}")))?;
         Ok(Self { handle, host: host.to_owned(), groups: AtomicU32::new(0) })
     }
@@ -58,7 +81,7 @@ impl Store {
         self.handle.port()
     }
 
-    /// Write a value.
+    /// Write a value. Returns when it is sent; the server does not confirm it.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
         self.handle.set(key, value).map_err(DistError::torch(format!("set {key} in the store")))
     }
@@ -66,22 +89,22 @@ impl Store {
     /// Read a value, waiting for it to be written.
     ///
     /// # Errors
-    /// It was not written within the store's time limit, or the server is gone.
+    /// It was not written within the store's time limit, or the server is gone. No limit holds if the server is frozen.
     pub fn get(&self, key: &str) -> Result<Vec<u8>, DistError> {
         self.handle.get(key).map_err(DistError::torch(format!("get {key} from the store")))
     }
 
-    /// Read a value if it is there.
+    /// Read a value if it is there. Waits for a frozen server without limit.
     pub fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, DistError> {
         if self.check(&[key])? { self.get(key).map(Some) } else { Ok(None) }
     }
 
-    /// Whether all keys are there.
+    /// Whether all keys are there. Waits for a frozen server without limit.
     pub fn check<K: AsRef<str>>(&self, keys: &[K]) -> Result<bool, DistError> {
         self.handle.check(&strings(keys)).map_err(DistError::torch("look for keys in the store"))
     }
 
-    /// Add to a counter, which starts at 0, and return the sum.
+    /// Add to a counter, which starts at 0, and return the sum. Waits for a frozen server without limit.
     pub fn add(&self, key: &str, amount: i64) -> Result<i64, DistError> {
         self.handle.add(key, amount).map_err(DistError::torch(format!("add to {key} in the store")))
     }
@@ -89,7 +112,7 @@ impl Store {
     /// Wait until all keys are there.
     ///
     /// # Errors
-    /// `timeout` passed, or the server is gone.
+    /// `timeout` passed, or the server is gone. No limit holds if the server is frozen.
     pub fn wait<K: AsRef<str>>(&self, keys: &[K], timeout: Duration) -> Result<(), DistError> {
         self.handle.wait(&strings(keys), millis(timeout)).map_err(DistError::torch("wait for keys in the store"))
     }
@@ -101,25 +124,43 @@ impl Store {
     }
 }
 
-fn await_listener(host: &str, port: u16, limit: Duration) -> Result<(), DistError> {
+/// Wait until something listens at `host:port`; returns the address that answered.
+fn await_listener(host: &str, port: u16, limit: Duration) -> Result<SocketAddr, DistError> {
+    // Resolved each time: a host's name can appear later than its ranks.
+    let resolve = || (host, port).to_socket_addrs().map(Iterator::collect);
+    let connect = |address: &SocketAddr, patience| TcpStream::connect_timeout(address, patience).map(drop);
+    first_to_answer(limit, resolve, connect).map_err(|error| DistError::Unreachable {
+        address: format!("{host}:{port}"),
+        limit,
+        reason: error.to_string(),
+    })
+}
+
+/// Try the addresses in turns until one answers or `limit` has passed. Each gets its share of the time and at most
+/// [`PATIENCE`] a turn, so that one that swallows packets (IPv6 behind a firewall) does not use up the others' time.
+fn first_to_answer(
+    limit: Duration,
+    resolve: impl Fn() -> io::Result<Vec<SocketAddr>>,
+    connect: impl Fn(&SocketAddr, Duration) -> io::Result<()>,
+) -> io::Result<SocketAddr> {
     const PAUSE: Duration = Duration::from_millis(50);
     let until = Instant::now() + limit;
     loop {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        // Resolved each time: a host's name can appear later than its ranks.
-        let tried = (host, port).to_socket_addrs().and_then(|addresses| {
-            let mut last = io::Error::other("the host has no address");
-            for address in addresses {
-                match TcpStream::connect_timeout(&address, left) {
-                    Ok(_) => return Ok(()),
-                    Err(error) => last = error,
+        let mut last = io::Error::other("the host has no address");
+        match resolve() {
+            Ok(addresses) => {
+                for (tried, address) in addresses.iter().enumerate() {
+                    let share = until.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+                    match connect(address, share.clamp(Duration::from_millis(1), PATIENCE)) {
+                        Ok(()) => return Ok(*address),
+                        Err(error) => last = error,
+                    }
                 }
             }
-            Err(last)
-        });
-        let Err(error) = tried else { return Ok(()) };
+            Err(error) => last = error,
+        }
         if Instant::now() + PAUSE >= until {
-            return Err(DistError::Unreachable { address: format!("{host}:{port}"), limit, reason: error.to_string() });
+            return Err(last);
         }
         std::thread::sleep(PAUSE);
     }
@@ -132,4 +173,50 @@ fn strings<K: AsRef<str>>(keys: &[K]) -> Vec<String> {
 /// Milliseconds for libtorch; at least 1, because it reads 0 as "no limit".
 pub(crate) fn millis(timeout: Duration) -> i64 {
     i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const DEAF: &str = "[2001:db8::1]:1";
+    const LATE: &str = "192.0.2.1:1";
+
+    /// The first address swallows packets; the second one refuses until it was asked `refusals` times.
+    fn meet(limit: Duration, refusals: u32) -> (io::Result<SocketAddr>, Duration) {
+        let (start, asked) = (Instant::now(), Cell::new(0));
+        let found = first_to_answer(
+            limit,
+            || Ok([DEAF, LATE].map(|a| a.parse().unwrap()).to_vec()),
+            |address, patience| {
+                if address.is_ipv6() {
+                    std::thread::sleep(patience);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                asked.set(asked.get() + 1);
+                if asked.get() > refusals { Ok(()) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+            },
+        );
+        (found, start.elapsed())
+    }
+
+    #[test]
+    fn an_address_that_swallows_packets_leaves_time_for_the_others() {
+        let (found, took) = meet(Duration::from_secs(60), 1);
+        assert_eq!(found.unwrap(), LATE.parse().unwrap());
+        assert!(took < 3 * PATIENCE, "{took:?}");
+        let (found, took) = meet(Duration::from_millis(400), 0);
+        assert_eq!(found.unwrap(), LATE.parse().unwrap());
+        assert!(took < Duration::from_millis(390), "{took:?}");
+    }
+
+    #[test]
+    fn the_time_limit_holds() {
+        let limit = Duration::from_millis(300);
+        let (found, took) = meet(limit, u32::MAX);
+        assert_eq!(found.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert!(took < 2 * limit, "{took:?}");
+    }
 }

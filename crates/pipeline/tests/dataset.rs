@@ -145,6 +145,19 @@ fn two_builders_do_not_meet() {
 }
 
 #[test]
+fn a_build_that_was_killed_just_after_the_rename_is_finished() {
+    let data = data(10, 0.05, Networks::Real);
+    let (_parent, folder, manifest) = built(&data);
+    for file in [".digest", ".lock"] {
+        std::fs::write(folder.join(file), "").unwrap();
+    }
+    // Not built again, and nothing of the builder is left.
+    assert_eq!(build(&recipe(), &data, &folder, &mut |_| ControlFlow::Break(())).unwrap(), manifest);
+    assert_eq!(verify(&folder, &mut quiet).unwrap(), Vec::<String>::new());
+    assert!(!folder.join(".digest").exists() && !folder.join(".lock").exists());
+}
+
+#[test]
 fn records_decode_to_distinct_triples_with_the_published_statistics() {
     let (_parent, folder, manifest) = built(&data(12_000, 0.1, Networks::Completed));
     let dataset = Dataset::open(&folder).unwrap();

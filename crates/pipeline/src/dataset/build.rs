@@ -10,7 +10,7 @@ use super::labels::{Labels, statistics};
 use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SampleInfo, StoreInfo};
 use super::metabolism::Metabolism;
 use super::networks;
-use super::partial::Partial;
+use super::partial::{Partial, tidy};
 use super::template::RecordTemplate;
 use super::triples::{GENES_PER_SAMPLE, Triples};
 use super::{BuildProgress, Recipe, SCHEMA};
@@ -94,7 +94,10 @@ pub fn build(
 /// The manifest of `folder`, if that is a data set built from just this.
 fn existing(folder: &Path, digest: &str) -> Result<Option<Manifest>, PipelineError> {
     match Manifest::load(folder) {
-        Ok(manifest) if manifest.recipe_blake3 == digest => Ok(Some(manifest)),
+        Ok(manifest) if manifest.recipe_blake3 == digest => {
+            tidy(folder);
+            Ok(Some(manifest))
+        }
         Ok(_) => {
             Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
         }

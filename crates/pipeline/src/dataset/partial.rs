@@ -61,14 +61,15 @@ impl Partial {
         Ok(())
     }
 
-    /// Give the finished data set its name. The lock goes along with it and is removed last: who waited for it then
-    /// finds a finished data set.
+    /// Give the finished data set its name. All of it is on the disk first, so that the name stands for a complete data
+    /// set even if the machine fails; the builder's own files go last, because a build that is killed before the rename
+    /// is gone on with only if they are there.
     pub(crate) fn finish(self, folder: &Path) -> Result<(), PipelineError> {
-        let digest = self.path.join(DIGEST_FILE);
-        std::fs::remove_file(&digest).map_err(PipelineError::io("remove", &digest))?;
+        sync_all(&self.path)?;
         std::fs::rename(&self.path, folder).map_err(PipelineError::io("rename to", folder))?;
-        let lock = folder.join(LOCK_FILE);
-        std::fs::remove_file(&lock).map_err(PipelineError::io("remove", &lock))
+        sync(parent(folder))?;
+        tidy(folder);
+        Ok(())
     }
 
     /// Another builder has finished meanwhile: leave nothing behind.
@@ -77,5 +78,70 @@ impl Partial {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(PipelineError::io("remove", &self.path)(e)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Remove the builder's own files from a finished data set: a builder that was killed just after the rename leaves them.
+/// They do no harm, so a folder that may only be read keeps them.
+pub(crate) fn tidy(folder: &Path) {
+    for file in [DIGEST_FILE, LOCK_FILE] {
+        let _ = std::fs::remove_file(folder.join(file));
+    }
+}
+
+/// Flush a folder and everything below it to the disk.
+fn sync_all(folder: &Path) -> Result<(), PipelineError> {
+    for entry in std::fs::read_dir(folder).map_err(PipelineError::io("read", folder))? {
+        let path = entry.map_err(PipelineError::io("read", folder))?.path();
+        if path.is_dir() { sync_all(&path)? } else { sync(&path)? }
+    }
+    sync(folder)
+}
+
+fn sync(path: &Path) -> Result<(), PipelineError> {
+    std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(PipelineError::io("flush", path))
+}
+
+fn parent(folder: &Path) -> &Path {
+    folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(folder: &Path) -> Partial {
+        let partial = Partial::open(folder).unwrap();
+        partial.prepare("digest").unwrap();
+        std::fs::create_dir_all(partial.path().join("store")).unwrap();
+        std::fs::write(partial.path().join("store/data"), "records").unwrap();
+        partial
+    }
+
+    /// A rename that fails stands for a kill before it: what was built is still known as a build of the same thing.
+    #[test]
+    fn what_was_built_survives_an_end_before_the_rename() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("set");
+        let partial = built(&folder);
+        std::fs::create_dir_all(folder.join("in-the-way")).unwrap();
+        partial.finish(&folder).unwrap_err();
+        let next = Partial::open(&folder).unwrap();
+        next.prepare("digest").unwrap();
+        assert!(next.path().join("store/data").is_file(), "the next build threw it away");
+        std::fs::remove_dir_all(&folder).unwrap();
+        next.finish(&folder).unwrap();
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["store"]);
+    }
+
+    #[test]
+    fn a_build_of_something_else_is_thrown_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("set");
+        drop(built(&folder));
+        let next = Partial::open(&folder).unwrap();
+        next.prepare("another").unwrap();
+        assert!(!next.path().join("store").exists());
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, Weak};
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
@@ -14,13 +14,30 @@ pub struct LmdbStore {
 }
 
 struct Open {
-    path: PathBuf,
     env: Env<WithoutTls>,
     database: Database<'static, Bytes, Bytes>,
+    // Last, so that it is dropped when the mapping is closed.
+    entry: Entry,
 }
 
-/// LMDB must not map one file twice in a process, so stores of the same folder share one mapping.
+/// LMDB must not map one file twice in a process, so stores of the same folder share one mapping. An entry that cannot be
+/// upgraded any more is a mapping that another thread is closing.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Open>>>> = LazyLock::new(Mutex::default);
+/// Signalled when an entry of [`OPEN`] is gone.
+static CLOSED: Condvar = Condvar::new();
+
+/// The store's place in [`OPEN`].
+struct Entry {
+    path: PathBuf,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // Nobody else can have taken this place meanwhile: who wants the same folder waits until it is free.
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+        CLOSED.notify_all();
+    }
+}
 
 impl LmdbStore {
     /// Open the store in `folder` (the folder of `data.mdb`): read-only, without lock file and without readahead, since
@@ -31,11 +48,14 @@ impl LmdbStore {
         }
         let path = folder.canonicalize().map_err(PipelineError::io("open", folder))?;
         let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = all.get(&path).and_then(Weak::upgrade) {
-            return Ok(Self { open });
+        while let Some(open) = all.get(&path) {
+            if let Some(open) = open.upgrade() {
+                return Ok(Self { open });
+            }
+            all = CLOSED.wait(all).unwrap_or_else(PoisonError::into_inner);
         }
-        let open = Arc::new(Open::new(path.clone()).map_err(|reason| lmdb_error(&path, reason))?);
-        all.retain(|_, open| open.strong_count() > 0);
+        let (env, database) = Open::map(&path).map_err(|reason| lmdb_error(&path, reason))?;
+        let open = Arc::new(Open { env, database, entry: Entry { path: path.clone() } });
         all.insert(path, Arc::downgrade(&open));
         Ok(Self { open })
     }
@@ -52,12 +72,12 @@ impl LmdbStore {
 
     /// Folder of the store.
     pub fn path(&self) -> &Path {
-        &self.open.path
+        self.open.path()
     }
 
     /// Start reading on this thread.
     pub fn reader(&self) -> Result<LmdbReader<'_>, PipelineError> {
-        let txn = self.open.env.read_txn().map_err(|e| lmdb_error(&self.open.path, e))?;
+        let txn = self.open.env.read_txn().map_err(|e| lmdb_error(self.open.path(), e))?;
         Ok(LmdbReader { open: &self.open, txn, key: Vec::with_capacity(20) })
     }
 
@@ -66,7 +86,7 @@ impl LmdbStore {
         &self,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), PipelineError>,
     ) -> Result<(), PipelineError> {
-        let failed = |e| lmdb_error(&self.open.path, e);
+        let failed = |e| lmdb_error(self.open.path(), e);
         let txn = self.open.env.read_txn().map_err(failed)?;
         for record in self.open.database.iter(&txn).map_err(failed)? {
             let (key, value) = record.map_err(failed)?;
@@ -77,13 +97,17 @@ impl LmdbStore {
 }
 
 impl Open {
-    fn new(path: PathBuf) -> Result<Self, heed::Error> {
+    fn path(&self) -> &Path {
+        &self.entry.path
+    }
+
+    fn map(path: &Path) -> Result<(Env<WithoutTls>, Database<'static, Bytes, Bytes>), heed::Error> {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         // SAFETY: without LMDB's lock file nobody may write while we read. A store is complete before it gets its final
         // name, and never written to afterwards.
         let env = unsafe {
             options.flags(EnvFlags::READ_ONLY | EnvFlags::NO_LOCK | EnvFlags::NO_READ_AHEAD);
-            options.open(&path)?
+            options.open(path)?
         };
         let txn = env.read_txn()?;
         let database = env.open_databases_and_commit(txn, |opener, txn| {
@@ -93,7 +117,7 @@ impl Open {
         let CommitOrAbort::Commit(Some(database)) = database else {
             return Err(heed::Error::Mdb(heed::MdbError::NotFound));
         };
-        Ok(Self { path, env, database })
+        Ok((env, database))
     }
 }
 
@@ -116,15 +140,46 @@ impl LmdbReader<'_> {
                 Ok(value.len())
             }
             Ok(None) => Err(PipelineError::Record {
-                store: self.open.path.clone(),
+                store: self.open.path().to_owned(),
                 index,
                 reason: format!("there is none; the store has {}", self.open.env.unnamed_database_stat().entries),
             }),
-            Err(e) => Err(lmdb_error(&self.open.path, e)),
+            Err(e) => Err(lmdb_error(self.open.path(), e)),
         }
     }
 }
 
 pub(super) fn lmdb_error(path: &Path, reason: impl ToString) -> PipelineError {
     PipelineError::Lmdb { path: path.to_owned(), reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::LmdbWriter;
+
+    #[test]
+    fn a_store_can_be_opened_while_another_thread_closes_it() {
+        let folders: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+        for folder in &folders {
+            let writer = LmdbWriter::open(folder.path(), 1 << 24).unwrap();
+            writer.append(&[0], |_, out| out.extend_from_slice(b"[]")).unwrap();
+            writer.finish().unwrap();
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let folders = &folders;
+                scope.spawn(move || {
+                    for turn in 0..500 {
+                        let store = LmdbStore::open(folders[(thread + turn / 3) % 2].path()).unwrap();
+                        let mut out = Vec::new();
+                        assert_eq!(store.reader().unwrap().read(0, &mut out).unwrap(), 2);
+                    }
+                });
+            }
+        });
+        let paths: Vec<_> = folders.iter().map(|f| f.path().canonicalize().unwrap()).collect();
+        let all = OPEN.lock().unwrap();
+        assert!(paths.iter().all(|path| !all.contains_key(path)), "closed stores leave no entries");
+    }
 }
