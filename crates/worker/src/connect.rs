@@ -2,7 +2,7 @@ use std::net::{ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_dist::{DistError, Store, rendezvous};
+use expctl_dist::{DistError, Store, rendezvous_until};
 use expctl_record::{AttemptDir, RendezvousFile};
 
 use crate::rank_env::RankEnv;
@@ -48,8 +48,7 @@ pub fn connect(
     } else {
         reach(env, &file, master.as_ref(), timeout, stop)?
     };
-    let left = timeout.saturating_sub(started.elapsed());
-    rendezvous(&step, env.rank, env.world_size, left)?;
+    rendezvous_until(&step, env.rank, env.world_size, started + timeout, timeout)?;
     let monitor = Store::connect(&host, port, lively)?;
     Ok(Connections { step, monitor })
 }

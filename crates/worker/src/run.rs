@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_dist::ProcessGroup;
+use expctl_dist::{ProcessGroup, check_libtorch};
 use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
@@ -65,6 +65,7 @@ impl Rank<'_> {
     fn run(&self) -> Result<Option<String>, Stop> {
         let launch = &self.trial.settings.launch;
         self.refuse_used_folder()?;
+        check_libtorch()?;
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
         let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
