@@ -54,7 +54,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     say(format!("job {id} is cancelled: {}", job.summary()));
-    for trial in &job.trials {
+    for trial in job.trials.iter().filter(|trial| !trial.state.is_active()) {
         if let Some(attempt) = &trial.attempt {
             let steps = attempt.steps(0)?.len();
             say(format!("  {} {}, {steps} steps are kept", trial.trial.id, trial.state.name()));
