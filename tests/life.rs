@@ -234,6 +234,27 @@ fn a_slurm_job_is_watched_cancelled_and_retried() {
 }
 
 #[test]
+fn a_trial_lost_with_its_node_is_retried_on_another() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let place = Place { project: TestProject::new(), cluster: Some(cluster) };
+    let job = place.submit(&ENDLESS);
+    let node = place.running(&job)["node"].as_str().unwrap().to_owned();
+    let cluster = place.cluster.as_ref().unwrap();
+    cluster.node("kill", &node);
+    // Spare the test the time until the controller notices by itself.
+    cluster.ask("scontrol", &["update", &format!("nodename={node}"), "state=down", "reason=test"]);
+    wait_until("the trial to be lost", LONG, || (states(&place.status(&job)) == [("lost", 1)]).then_some(()));
+    place.shorten(&job);
+    place.code(&["retry", &job, "--wait"], 0);
+    let trials = place.status(&job);
+    assert_eq!(states(&trials), [("completed", 2)]);
+    assert_ne!(trials[0]["node"].as_str(), Some(node.as_str()));
+    let first = place.project.job(&job).attempts(trials[0]["trial"].as_str().unwrap()).unwrap().remove(0);
+    let outcome = first.outcome().unwrap().unwrap();
+    assert!(outcome.message.contains("NODE_FAIL") && first.steps(0).unwrap().len() > 5, "{outcome:?}");
+}
+
+#[test]
 fn failed_trials_of_a_slurm_job_get_another_array_that_can_be_cancelled() {
     let Some(cluster) = Cluster::start(&[]) else { return };
     let place = Place { project: TestProject::new(), cluster: Some(cluster) };

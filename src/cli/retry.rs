@@ -3,7 +3,7 @@ use expctl_record::JobRecord;
 use super::{data, say, submit};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::{JobStatus, State};
+use crate::launch::life::{JobStatus, State, TrialStatus};
 use crate::launch::slurm::{Programs, Slurm};
 use crate::launch::{local, worker_binary};
 use crate::ledger::Ledger;
@@ -23,18 +23,23 @@ pub struct Args {
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
-    let (job, trouble) = JobStatus::of(&folder)?;
+    let (mut job, trouble) = JobStatus::of(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
             Exit::Cluster,
             format!("nobody knows what of job {} still runs: {trouble}", args.job),
         ));
     }
+    let slurm = job.record.backend == "slurm";
+    if slurm && job.trials.iter().any(|trial| matches!(trial.state, State::Lost | State::NotStarted)) {
+        // An outcome may only be late; where none comes, it gets one that says what Slurm said.
+        Slurm::from_environment().wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
+        (job, _) = JobStatus::of(&folder)?;
+    }
     if job.trials.iter().all(|trial| trial.state == State::Completed) {
         say(format!("nothing to retry: job {} is complete", args.job));
         return Ok(());
     }
-    let slurm = job.record.backend == "slurm";
     // On Slurm the trials of a job are independent; here one launcher runs them all.
     if if slurm { !job.trials.iter().any(again) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
@@ -53,7 +58,12 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn again(trial: &crate::launch::life::TrialStatus) -> bool {
+/// Array tasks of the trials that get another attempt.
+fn indices(job: &JobStatus) -> Vec<u32> {
+    (0..).zip(&job.trials).filter(|(_, trial)| again(trial)).map(|(index, _)| index).collect()
+}
+
+fn again(trial: &TrialStatus) -> bool {
     trial.state != State::Completed && !trial.state.is_active()
 }
 
@@ -67,8 +77,7 @@ fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Inte
 
 fn retry_slurm(project: &Project, args: &Args, job: &JobStatus, interrupt: Interrupt) -> Result<(), Failure> {
     let id = job.record.job;
-    let indices: Vec<u32> = (0..).zip(&job.trials).filter(|(_, trial)| again(trial)).map(|(index, _)| index).collect();
-    let array = Slurm::from_environment().retry(project, id, &indices, &Programs::find()?)?;
+    let array = Slurm::from_environment().retry(project, id, &indices(job), &Programs::find()?)?;
     say(format!("job {id} goes on as Slurm's job {array}"));
     if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
 }

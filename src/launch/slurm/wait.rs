@@ -86,7 +86,10 @@ impl Slurm {
     }
 
     /// [`Slurm::wait`] until the array tasks `only` have an outcome, or all of them.
-    pub(super) fn wait_for(
+    ///
+    /// # Errors
+    /// As [`Slurm::wait`].
+    pub fn wait_for(
         &self,
         project: &Project,
         id: u64,
