@@ -4,9 +4,13 @@
 
 mod attempt;
 mod availability;
+mod cancel;
 mod resources;
+mod retry;
 mod script;
 mod srun_log;
+mod standing;
+mod submissions;
 mod submit;
 mod submitted;
 mod tasks;
@@ -21,6 +25,7 @@ pub use attempt::{stage, started};
 pub use availability::Availability;
 pub use script::render;
 pub use srun_log::process_ends;
+pub use standing::{Standing, Standings};
 pub use tasks::{Task, TaskState, stop_reason};
 pub use tools::{Programs, Slurm};
 pub use wait::{TrialProgress, WaitProgress};
