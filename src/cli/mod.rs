@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod conclude;
 mod data;
+mod doctor;
 mod import;
 mod plan;
 mod report;

@@ -1,9 +1,11 @@
 //! Launching: the same trial on this machine or on Slurm, with the same ledger.
 
 mod conclude;
+mod libtorch;
 pub mod local;
 pub mod slurm;
 mod worker_binary;
 
 pub use conclude::{ProcessEnd, conclude};
+pub use libtorch::libtorch_folder;
 pub use worker_binary::worker_binary;

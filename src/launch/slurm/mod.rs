@@ -4,6 +4,7 @@
 
 mod attempt;
 mod availability;
+mod container;
 mod resources;
 mod script;
 mod srun_log;
