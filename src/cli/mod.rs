@@ -1,6 +1,7 @@
 //! The command line, a file per verb. Data goes to stdout, everything else to stderr.
 
 mod build_bar;
+mod cancel;
 mod check;
 mod compare;
 mod completions;
@@ -8,10 +9,14 @@ mod conclude;
 mod data;
 mod doctor;
 mod import;
+mod job_name;
+mod logs;
 mod plan;
 mod report;
+mod retry;
 mod run_local;
 mod stage_attempt;
+mod status;
 mod submit;
 mod verbs;
 

@@ -117,13 +117,19 @@ fn submit_local(project: &Project, args: &Args, job: JobRecord, interrupt: &Inte
     let job = local::allocate(project, job)?;
     show_id(job.job);
     if !args.wait {
-        let (pid, log) = local::detach(project, &job)?;
-        say(format!("job {} runs in the background; it writes its note when it ends", job.job));
-        say(format!("  progress: tail -f {}\n  stop it: kill {pid}", log.display()));
-        return Ok(());
+        return start_in_background(project, &job);
     }
     let result = local::run(project, &job, interrupt);
     finish(project, job.job, result)
+}
+
+/// Run a local job in a process of its own, and say how to go on.
+pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+    let (_, log) = local::detach(project, job)?;
+    let id = job.job;
+    say(format!("job {id} runs in the background; it writes its note when it ends"));
+    say(format!("  progress: expctl status {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+    Ok(())
 }
 
 fn submit_slurm(project: &Project, args: &Args, job: JobRecord, interrupt: Interrupt) -> Result<(), Failure> {
@@ -132,6 +138,11 @@ fn submit_slurm(project: &Project, args: &Args, job: JobRecord, interrupt: Inter
     if !args.wait {
         return Ok(());
     }
+    wait_for_slurm(project, id, interrupt)
+}
+
+/// Wait until every trial of a job has its outcome, then write its note.
+pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -> Result<(), Failure> {
     leave_on_interrupt(id, interrupt);
     let mut shown = String::new();
     let result = slurm::wait(project, id, &mut |progress| {
@@ -158,7 +169,7 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
             std::thread::sleep(Duration::from_millis(100));
         }
         say(format!(
-            "job {job} goes on without me\n  hint: stop it with `scancel {job}`; `expctl report {job}` shows what it has"
+            "job {job} goes on without me\n  hint: stop it with `expctl cancel {job}`; `expctl report {job}` shows what it has"
         ));
         std::process::exit(Exit::Incomplete as i32)
     });

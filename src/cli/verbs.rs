@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    check, compare, completions, conclude, data, doctor, import, plan, report, run_local, say, stage_attempt, submit,
+    cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
+    stage_attempt, status, submit,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -32,6 +33,14 @@ enum Verb {
     Plan(plan::Args),
     /// Run a config on Slurm or on this machine; prints the job id
     Submit(submit::Args),
+    /// Show where jobs and their trials stand
+    Status(status::Args),
+    /// Print what the ranks of a job printed
+    Logs(logs::Args),
+    /// Stop a job; what it measured is kept
+    Cancel(cancel::Args),
+    /// Run again the trials of a job that did not complete
+    Retry(retry::Args),
     /// Write the markdown note of a job
     Report(report::Args),
     /// Put jobs side by side
@@ -113,6 +122,10 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Check(args) => check::run(project, &args),
         Verb::Plan(args) => plan::run(project, &args),
         Verb::Submit(args) => submit::run(project, &args),
+        Verb::Status(args) => status::run(project, &args),
+        Verb::Logs(args) => logs::run(project, &args),
+        Verb::Cancel(args) => cancel::run(project, &args),
+        Verb::Retry(args) => retry::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::Import(args) => import::run(project, &args),

@@ -3,8 +3,8 @@
 use super::kind::Kind;
 
 /// Sections of a config, in the order of the reference.
-pub const SECTIONS: [&str; 9] =
-    ["experiment", "data", "pipeline", "loader", "model", "train", "measure", "launch", "slurm"];
+pub const SECTIONS: [&str; 10] =
+    ["experiment", "data", "pipeline", "loader", "model", "train", "measure", "checkpoint", "launch", "slurm"];
 
 /// What a key is when nothing sets it.
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +217,15 @@ pub const KEYS: &[KeySpec] = &[
     ),
     key_also("measure.steps", COUNT, Value("100"), "Steps that are measured", &["max_steps"]),
     key("measure.repeats", COUNT32, Value("3"), "Runs of each variant; with one there is no verdict"),
+    key_also(
+        "checkpoint.every_steps",
+        NATURAL,
+        Value("0"),
+        "Keep the state of training after every so many steps; 0 is never",
+        &["save_every", "every_n_train_steps"],
+    ),
+    key("checkpoint.every_min", NATURAL32, Value("0"), "Keep it after every so many minutes; 0 is never"),
+    key("checkpoint.on_signal", Kind::Bool, Value("true"), "Keep it when the ranks are told to stop (TERM)"),
     key_also(
         "launch.ranks",
         COUNT32,

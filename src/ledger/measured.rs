@@ -1,4 +1,6 @@
-use expctl_record::{AttemptDir, Environment, JobDir, JobRecord, Outcome, RecordError, StepRecord, Trial, TrialState};
+use expctl_record::{
+    AttemptDir, Environment, JobDir, JobRecord, Outcome, RecordError, StepRecord, Trial, TrialState, joined_steps,
+};
 
 /// How a trial of a measured job stands, by its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl RunState {
     }
 }
 
-/// One trial with what its last attempt left.
+/// One trial with what its attempts left, as far as the last one built on them.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The trial, as the last attempt was told; as submitted, where there is none.
@@ -52,7 +54,7 @@ pub struct Run {
     pub environment: Option<Environment>,
     /// How it ended.
     pub outcome: Option<Outcome>,
-    /// Steps of each rank, warm-up included.
+    /// Steps of each rank, warm-up included; joined over the attempts where the last one went on from a checkpoint.
     pub ranks: Vec<Vec<StepRecord>>,
 }
 
@@ -76,9 +78,11 @@ impl Run {
             Err(e) => return Self { state: RunState::Unreadable(e.to_string()), ..run },
         };
         run.attempts = attempts.len();
-        let Some(last) = attempts.last() else { return run };
+        if attempts.is_empty() {
+            return run;
+        }
         // One damaged file must not hide the other trials of the job.
-        if let Err(e) = run.read(last) {
+        if let Err(e) = run.read(&attempts) {
             run.ranks.clear();
             run.state = match run.state {
                 // It counts for nothing either way; why it failed must stay to be seen.
@@ -89,7 +93,8 @@ impl Run {
         run
     }
 
-    fn read(&mut self, attempt: &AttemptDir) -> Result<(), RecordError> {
+    fn read(&mut self, attempts: &[AttemptDir]) -> Result<(), RecordError> {
+        let Some(attempt) = attempts.last() else { return Ok(()) };
         self.state = RunState::Unfinished;
         self.outcome = attempt.outcome()?;
         if let Some(outcome) = &self.outcome {
@@ -103,7 +108,8 @@ impl Run {
             self.trial = attempt.trial()?;
         }
         self.environment = attempt.environment()?;
-        self.ranks = (0..self.trial.settings.launch.ranks).map(|r| attempt.steps(r)).collect::<Result<_, _>>()?;
+        self.ranks =
+            (0..self.trial.settings.launch.ranks).map(|r| joined_steps(attempts, r)).collect::<Result<_, _>>()?;
         let lost = self.ranks.iter().position(Vec::is_empty);
         if let (RunState::Completed, Some(rank)) = (&self.state, lost) {
             self.state = RunState::Unreadable(format!("the steps of rank {rank} are gone"));

@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use expctl_record::JobDir;
+
 use super::{MeasuredJob, PublishedFile, PublishedRow};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
@@ -106,6 +108,21 @@ impl<'a> Ledger<'a> {
         Ok(Found { job: Job::Published(published), note: None })
     }
 
+    /// The folder of a job that was measured here.
+    ///
+    /// # Errors
+    /// Exit 7 if there is none, with the jobs that exist.
+    pub fn measured(&self, id: u64) -> Result<JobDir, Failure> {
+        let folder = self.project.job(id);
+        if folder.record_path().exists() {
+            return Ok(folder);
+        }
+        if self.published_jobs().any(|published| published == id) {
+            return Err(Failure::new(Exit::Refused, format!("job {id} was published by others; it never ran here")));
+        }
+        Err(self.unknown(&id.to_string()))
+    }
+
     fn unknown(&self, name: &str) -> Failure {
         let list = |all: Vec<String>| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         let mut published: Vec<String> = Vec::new();
@@ -120,7 +137,8 @@ impl<'a> Ledger<'a> {
             .hint(format!("published jobs: {}", list(published)))
     }
 
-    fn measured_ids(&self) -> BTreeSet<u64> {
+    /// Numbers of all jobs that were measured here.
+    pub fn measured_ids(&self) -> BTreeSet<u64> {
         let entries = std::fs::read_dir(self.project.runs()).into_iter().flatten().flatten();
         entries
             .filter_map(|e| e.file_name().to_str()?.parse().ok())

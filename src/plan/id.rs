@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 /// Settings that say how a trial is described, found or waited for, not what it runs. They are not part of its id: a
-/// better title, another partition or one more repeat leaves the trials what they are.
+/// better title, more checkpoints, another partition or one more repeat leaves the trials what they are.
 const NOT_RUN: [&str; 15] = [
     "measure.repeats",
     "launch.rendezvous_timeout_s",
@@ -34,7 +34,7 @@ pub fn trial_id(
 ) -> String {
     let run: BTreeMap<&str, &Json> = settings
         .iter()
-        .filter(|(key, _)| !key.starts_with("experiment.") && !NOT_RUN.contains(key))
+        .filter(|(key, _)| !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(key))
         .map(|(key, value)| (*key, *value))
         .collect();
     let mut hasher = blake3::Hasher::new();

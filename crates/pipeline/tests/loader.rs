@@ -57,7 +57,7 @@ fn loader(records: Numbers, workers: u32, steps: u64) -> Loader {
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
     let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new() });
     let builder = BatchBuilder::new(Arc::new(records), schedule, Assembler::new(Processor::Ids, graph));
-    Loader::start(builder, LoaderOptions { workers, prefetch_factor: 2, steps }).unwrap()
+    Loader::start(builder, LoaderOptions { workers, prefetch_factor: 2, first: 0, steps }).unwrap()
 }
 
 #[test]

@@ -31,6 +31,14 @@ pub enum RecordError {
         /// The newest version that can be read.
         known: u32,
     },
+    /// A checkpoint is not one that this run can go on from.
+    #[error("cannot go on from the checkpoint {}: {reason}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A parquet file cannot be read or written, or lacks a documented column.
     #[error("{} is not a valid step table: {reason}", path.display())]
     Parquet {

@@ -30,6 +30,11 @@ impl Journal {
         self.line.push(b'\n');
         self.file.write_all(&self.line).map_err(RecordError::io("write", &self.path))
     }
+
+    /// Return when all steps are on disk: a checkpoint must not outlive the records of the steps before it.
+    pub fn sync(&self) -> Result<(), RecordError> {
+        self.file.sync_data().map_err(RecordError::io("write", &self.path))
+    }
 }
 
 /// All whole records of a journal, up to the first that is damaged: a last line may have been cut off by a kill, and what

@@ -4,8 +4,10 @@
 //! final name (written to a temporary name and renamed), except the step journal, which is append-only.
 
 mod atomic;
+mod checkpoint;
 mod environment;
 mod error;
+mod joined;
 mod journal;
 mod layout;
 mod outcome;
@@ -16,14 +18,16 @@ mod steps_file;
 mod trial;
 
 pub use atomic::{write_atomic, write_json};
+pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use environment::{Environment, Hardware};
 pub use error::RecordError;
+pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use outcome::{Outcome, RankExit, RankStatus, TrialState};
 pub use settings::{
-    Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline, Processor,
-    Reconstruction, Settings, Slurm, Train,
+    Checkpoint, Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline,
+    Processor, Reconstruction, Settings, Slurm, Train,
 };
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;

@@ -23,10 +23,20 @@ pub struct Settings {
     pub train: Train,
     /// How much is measured.
     pub measure: Measure,
+    /// When the state is kept.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
     /// What runs it.
     pub launch: Launch,
     /// What Slurm is asked for.
     pub slurm: Slurm,
+}
+
+impl Settings {
+    /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
+    pub fn keeps_state(&self) -> bool {
+        self.train.mode == Mode::Train
+    }
 }
 
 /// `[experiment]`
@@ -233,6 +243,23 @@ pub struct Measure {
     pub steps: u64,
     /// Runs of each variant.
     pub repeats: u32,
+}
+
+/// `[checkpoint]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// After every so many steps; 0 is never.
+    pub every_steps: u64,
+    /// After every so many minutes; 0 is never.
+    pub every_min: u64,
+    /// When the ranks are told to stop.
+    pub on_signal: bool,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self { every_steps: 0, every_min: 0, on_signal: true }
+    }
 }
 
 /// `[launch]`

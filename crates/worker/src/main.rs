@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use expctl_record::AttemptDir;
-use expctl_worker::{RankEnv, run};
+use expctl_worker::{RankEnv, Signals, run};
 
 /// One rank of an expctl trial. Started by `expctl submit`, not by hand.
 #[derive(Debug, Parser)]
@@ -35,9 +35,11 @@ fn start(args: &Args) -> anyhow::Result<i32> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    let checkpoint = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&checkpoint))?;
     let attempt = AttemptDir::open(&args.attempt);
     let trial = attempt.trial()?;
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks)?;
     tracing::info!("rank {} of {}, trial {}", env.rank, env.world_size, trial.id);
-    Ok(run(&attempt, &trial, env, &stop))
+    Ok(run(&attempt, &trial, env, &Signals { stop, checkpoint }))
 }

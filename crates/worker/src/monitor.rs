@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use expctl_dist::{DistError, Store};
 use expctl_record::RankStatus;
 
+use crate::checkpoint::Agreement;
 use crate::last_words::LastWords;
 
 /// Between two looks.
@@ -24,6 +25,8 @@ const TURN: Duration = Duration::from_millis(100);
 /// How long the step may take to notice a loss or a stop by itself. Rank 0 stays as long, so that the others can read
 /// from its store who was lost.
 pub const GRACE: Duration = Duration::from_millis(1500);
+/// The same for a stop, where the ranks first end a step together and keep a checkpoint.
+pub const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
 /// Exit code of a rank that stopped because another one was lost.
 pub const EXIT_PEER_LOST: i32 = 4;
 /// Exit code of a rank that was asked to stop.
@@ -82,6 +85,10 @@ pub struct Watch {
     pub timeout: Duration,
     /// Set when this process was asked to stop.
     pub stop: Arc<AtomicBool>,
+    /// How long the step may take to end after a stop.
+    pub stop_grace: Duration,
+    /// Takes part in agreeing on checkpoints; none where there are no checkpoints.
+    pub agreement: Option<Arc<Agreement>>,
     /// Where to leave the reason if the step cannot.
     pub last_words: Arc<LastWords>,
 }
@@ -95,9 +102,9 @@ impl Monitor {
             ended: AtomicBool::new(false),
             looks: AtomicU64::new(0),
         });
-        let Watch { store, rank, world_size, timeout, stop, last_words } = watch;
-        let looker = Looker { store, rank, world_size, limit: turns(timeout, BEAT) };
-        let watcher = Watcher { rank, limit: turns(timeout, TURN), stop, last_words };
+        let Watch { store, rank, world_size, timeout, stop, stop_grace, agreement, last_words } = watch;
+        let looker = Looker { store, rank, world_size, limit: turns(timeout, BEAT), agreement };
+        let watcher = Watcher { rank, limit: turns(timeout, TURN), stop, stop_grace, last_words };
         let spawn = |name: &str, run: Box<dyn FnOnce(&Shared) + Send>| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
@@ -173,6 +180,7 @@ struct Looker {
     world_size: u32,
     /// Looks without a change after which a rank is lost.
     limit: u64,
+    agreement: Option<Arc<Agreement>>,
 }
 
 impl Looker {
@@ -208,6 +216,9 @@ impl Looker {
                 .filter(|r| *r != self.rank)
                 .map(|rank| Loss { rank, message: message.into() }));
         }
+        if let Some(agreement) = &self.agreement {
+            agreement.look(&self.store)?;
+        }
         // Rank 0 watches for all: two calls a beat for each rank, however many there are.
         if self.rank != 0 {
             return Ok(None);
@@ -233,6 +244,7 @@ struct Watcher {
     /// Turns without an answer after which the store is lost.
     limit: u64,
     stop: Arc<AtomicBool>,
+    stop_grace: Duration,
     last_words: Arc<LastWords>,
 }
 
@@ -253,7 +265,7 @@ impl Watcher {
                 shared.lose(Loss { rank: 0, message });
             }
             stop_turns += u64::from(self.stop.load(Ordering::SeqCst));
-            if stop_turns > turns(GRACE, TURN) {
+            if stop_turns > turns(self.stop_grace, TURN) {
                 return self.end_if_stuck(shared, RankStatus::Interrupted, "stopped on request", None);
             }
             std::thread::park_timeout(TURN);

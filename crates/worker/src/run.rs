@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use expctl_dist::{ProcessGroup, check_libtorch};
+use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, StepRecord, StepsFile, Trial};
+use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
 use expctl_record::{read_journal, write_json, write_steps};
 
+use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
 use crate::environment;
 use crate::last_words::LastWords;
-use crate::monitor::{EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
+use crate::monitor::{
+    CHECKPOINT_GRACE, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key, publish_loss,
+};
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
@@ -26,10 +29,20 @@ use crate::trainer::Trainer;
 /// file system) is not gone.
 const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Set by the signals that a rank gets.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// End at the next step (TERM, INT).
+    pub stop: Arc<AtomicBool>,
+    /// Make a checkpoint and go on (USR1).
+    pub checkpoint: Arc<AtomicBool>,
+}
+
 /// Run one rank of the trial in `attempt`; returns the exit code of the process.
-pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &Arc<AtomicBool>) -> i32 {
+pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals) -> i32 {
     let last_words = Arc::new(LastWords::new(attempt.clone(), env.rank));
-    let result = Rank { attempt, trial, env, stop, last_words: &last_words }.run();
+    let checkpoints = Checkpoints::new(attempt, trial, env, signals);
+    let result = Rank { attempt, trial, env, stop: &signals.stop, last_words: &last_words, checkpoints }.run();
     match result {
         Ok(digest) => {
             last_words.say(RankStatus::Completed, "", None, digest);
@@ -59,6 +72,8 @@ struct Rank<'a> {
     env: RankEnv,
     stop: &'a Arc<AtomicBool>,
     last_words: &'a Arc<LastWords>,
+    /// None where steps change nothing that could be kept.
+    checkpoints: Option<Checkpoints<'a>>,
 }
 
 impl Rank<'_> {
@@ -78,6 +93,8 @@ impl Rank<'_> {
             world_size: self.env.world_size,
             timeout: lively,
             stop: Arc::clone(self.stop),
+            stop_grace: if self.keeps_on_stop() { CHECKPOINT_GRACE } else { GRACE },
+            agreement: self.checkpoints.as_ref().map(Checkpoints::agreement),
             last_words: Arc::clone(self.last_words),
         })
         .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
@@ -116,6 +133,11 @@ impl Rank<'_> {
         result
     }
 
+    /// Whether a stop waits for a checkpoint.
+    fn keeps_on_stop(&self) -> bool {
+        self.checkpoints.is_some() && self.trial.settings.checkpoint.on_signal
+    }
+
     /// An attempt's records are written once: what a second start would overwrite may be all that is left of the first.
     fn refuse_used_folder(&self) -> Result<(), Stop> {
         let rank = self.env.rank;
@@ -127,12 +149,7 @@ impl Rank<'_> {
     }
 
     /// Connect, load and step, until the last step.
-    fn work(
-        &self,
-        store: &expctl_dist::Store,
-        monitor: &Monitor,
-        journal: &mut Journal,
-    ) -> Result<Option<String>, Stop> {
+    fn work(&self, store: &Store, monitor: &Monitor, journal: &mut Journal) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
             write_json(&self.attempt.environment_path(), &environment)?;
@@ -144,21 +161,30 @@ impl Rank<'_> {
             Mode::Data => None,
             Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(Trainer::new(settings, &graph, &group)?),
         };
+        let first = match (&self.checkpoints, &mut trainer) {
+            (Some(checkpoints), Some(trainer)) => checkpoints.restore(store, trainer)?,
+            _ => 0,
+        };
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
-        let mut loader = self.loader(&dataset, graph)?;
-        self.step(&mut loader, trainer.as_mut(), monitor, journal)?;
+        let mut loader = self.loader(&dataset, graph, first)?;
+        self.step(first, &mut loader, trainer.as_mut(), store, monitor, journal)?;
         drop(loader);
         self.leave_together(store, monitor)?;
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.finish()?;
+        }
         monitor.end();
         Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
     }
 
-    /// All steps, each recorded when it is done.
+    /// All steps from `first`, each recorded when it is done.
     fn step(
         &self,
+        first: u64,
         loader: &mut Loader,
         mut trainer: Option<&mut Trainer>,
+        store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
     ) -> Result<(), Stop> {
@@ -166,18 +192,35 @@ impl Rank<'_> {
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
         let mut previous_end = 0;
-        for step in 0..steps {
-            if self.stop.load(Ordering::SeqCst) {
-                return Err(Stop::Interrupted);
-            }
-            if let Some(loss) = monitor.loss() {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.begin(first);
+        }
+        for step in first..steps {
+            let mut stop = self.stop.load(Ordering::SeqCst);
+            if let Some(loss) = monitor.loss().filter(|_| !stop) {
                 return Err(Stop::PeerLost(loss));
+            }
+            let mut other = 0;
+            if let (Some(checkpoints), Some(trainer)) = (&self.checkpoints, &trainer) {
+                let from = Instant::now();
+                let made = checkpoints.arrive(step, trainer, store, monitor, journal)?;
+                // A stop waits for the checkpoint, but not for one that cannot come any more.
+                stop &= made || !self.keeps_on_stop() || monitor.loss().is_some();
+                other = if made { from.elapsed().as_nanos() as u64 } else { 0 };
+            }
+            if stop {
+                return Err(Stop::Interrupted);
             }
             let start_ns = previous_end;
             let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
             let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
             let mut loss = None;
             if let Some(trainer) = &mut trainer {
+                if step == first && first > 0 {
+                    let from = Instant::now();
+                    trainer.settle(&loaded.batch.common, loaded.epoch)?;
+                    other += from.elapsed().as_nanos() as u64;
+                }
                 let result = trainer.step(&loaded.batch.common, loaded.epoch)?;
                 for (stage, ns) in result.busy.iter() {
                     busy[stage] += ns;
@@ -185,6 +228,8 @@ impl Rank<'_> {
                 }
                 loss = result.loss;
             }
+            busy[Stage::Other] += other;
+            exposed[Stage::Other] += other;
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             loader.recycle(loaded.batch);
@@ -213,7 +258,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>) -> Result<Loader, Stop> {
+    fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>, first: u64) -> Result<Loader, Stop> {
         let settings = &self.trial.settings;
         let options = &settings.loader;
         let records = DatasetRecords::open(dataset)?;
@@ -235,11 +280,11 @@ impl Rank<'_> {
         // batches would be built with ever fewer threads competing, and the rate would be flattered.
         let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
         let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
-        Ok(Loader::start(builder, LoaderOptions { workers, prefetch_factor, steps: steps + ahead })?)
+        Ok(Loader::start(builder, LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead })?)
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.
-    fn leave_together(&self, store: &expctl_dist::Store, monitor: &Monitor) -> Result<(), Stop> {
+    fn leave_together(&self, store: &Store, monitor: &Monitor) -> Result<(), Stop> {
         store.set(&done_key(self.env.rank), b"")?;
         if self.env.rank != 0 {
             return Ok(());

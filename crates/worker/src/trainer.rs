@@ -1,16 +1,17 @@
 //! The model side of a step. Invariant: the data mode owns no model and costs nothing here.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions};
 use expctl_pipeline::collate::Common;
 use expctl_pipeline::graph::CellGraph;
-use expctl_record::{Mode, Optimizer, PerStage, Settings, Stage};
-use tch::nn::OptimizerConfig;
+use expctl_record::{Mode, PerStage, Settings, Stage};
 use tch::{Device, Kind, Tensor, nn};
 
 use crate::models::dango::{Dango, DangoConfig, DangoError, EdgeList, TotalLoss};
 use crate::models::{named_parameters, parameters_digest};
+use crate::optimizer::Optimizer;
 
 /// Why a model cannot be set up or stepped.
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +35,24 @@ struct Inputs {
     batch_size: i64,
 }
 
+impl Inputs {
+    fn of(common: &Common) -> Self {
+        Self {
+            genes: Tensor::from_slice(&common.genes),
+            gene_sample: Tensor::from_slice(&common.gene_sample),
+            labels: Tensor::from_slice(&common.labels),
+            batch_size: common.len() as i64,
+        }
+    }
+}
+
 /// A model with what trains it.
 pub struct Trainer {
     mode: Mode,
     vs: nn::VarStore,
     model: Dango,
     loss: TotalLoss,
-    optimizer: nn::Optimizer,
+    optimizer: Optimizer,
     reducer: Reducer,
     clip_norm: f64,
 }
@@ -78,12 +90,7 @@ impl Trainer {
         let network = Dango::new(&vs.root(), &config, &graphs)?;
         let train = &settings.train;
         let loss = TotalLoss::new(train.reconstruction);
-        let optimizer = match train.optimizer {
-            Optimizer::Adamw => {
-                nn::AdamW { wd: train.weight_decay, ..nn::AdamW::default() }.build(&vs, train.learning_rate)
-            }
-            Optimizer::Sgd => nn::Sgd { wd: train.weight_decay, ..nn::Sgd::default() }.build(&vs, train.learning_rate),
-        }?;
+        let optimizer = Optimizer::new(train, &vs)?;
         // Without reconstruction its heads get no gradient.
         let options = ReducerOptions { find_unused: !loss.reconstructs(), ..ReducerOptions::default() };
         let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
@@ -94,21 +101,14 @@ impl Trainer {
     pub fn step(&mut self, common: &Common, epoch: u64) -> Result<StepResult, TrainError> {
         let mut result = StepResult::default();
         let mut clock = Clock::start();
-        let inputs = Inputs {
-            genes: Tensor::from_slice(&common.genes),
-            gene_sample: Tensor::from_slice(&common.gene_sample),
-            labels: Tensor::from_slice(&common.labels),
-            batch_size: common.len() as i64,
-        };
+        let inputs = Inputs::of(common);
         result.both(Stage::Transfer, clock.lap());
 
         let backward = matches!(self.mode, Mode::ForwardBackward | Mode::Train);
         if backward {
             self.reducer.prepare_forward()?;
         }
-        let reconstruct = self.loss.reconstructs();
-        let output = self.model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)?;
-        let loss = self.loss.of(&output, &inputs.labels, epoch);
+        let loss = self.forward(&inputs, epoch)?;
         result.loss = Some(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?);
         result.both(Stage::Forward, clock.lap());
         if !backward {
@@ -130,11 +130,51 @@ impl Trainer {
                 self.optimizer.clip_grad_norm(self.clip_norm);
                 result.both(Stage::Clip, clock.lap());
             }
-            self.optimizer.step();
+            self.optimizer.step()?;
         }
         self.optimizer.zero_grad();
         result.both(if self.mode == Mode::Train { Stage::Optimizer } else { Stage::Other }, clock.lap());
         Ok(result)
+    }
+
+    fn forward(&self, inputs: &Inputs, epoch: u64) -> Result<Tensor, TrainError> {
+        let reconstruct = self.loss.reconstructs();
+        let output = self.model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)?;
+        Ok(self.loss.of(&output, &inputs.labels, epoch))
+    }
+
+    /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts
+    /// its buckets into the order in which the first one made the gradients, and with more than two ranks the order
+    /// decides in which sequence they are added up: all steps behind the checkpoint had that order when it was written.
+    pub fn settle(&mut self, common: &Common, epoch: u64) -> Result<(), TrainError> {
+        self.reducer.prepare_forward()?;
+        let loss = self.forward(&Inputs::of(common), epoch)?;
+        self.reducer.prepare_backward(&[&loss])?;
+        self.reducer.backward(&loss)?;
+        self.optimizer.zero_grad();
+        Ok(())
+    }
+
+    /// All that later steps depend on, by name. The model draws no random numbers after it was made, so there is no
+    /// generator to keep, and the sampler's position follows from the step.
+    pub fn state(&self) -> Vec<(String, Tensor)> {
+        let model = named_parameters(&self.vs).into_iter().map(|(name, tensor)| (format!("model/{name}"), tensor));
+        model.chain(self.optimizer.state()).collect()
+    }
+
+    /// Take over a state.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another shape; the message names it.
+    pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
+        for (name, mut tensor) in named_parameters(&self.vs) {
+            let kept = state.get(&format!("model/{name}")).ok_or_else(|| format!("parameter {name} is missing"))?;
+            if kept.size() != tensor.size() || kept.kind() != tensor.kind() {
+                return Err(format!("parameter {name} has another shape"));
+            }
+            tch::no_grad(|| tensor.f_copy_(kept)).map_err(|e| e.to_string())?;
+        }
+        self.optimizer.restore(state)
     }
 
     /// Digest over the bytes of all parameters, by name.

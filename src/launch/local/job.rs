@@ -1,19 +1,24 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use expctl_record::{JobDir, JobRecord, TrialState, write_json};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Trial, TrialState, write_json};
 
+use super::launcher::{Announced, Launcher};
 use super::lock::LocalLock;
 use super::progress::Progress;
 use super::ranks::run_attempt;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::worker_binary;
+use crate::launch::{conclude, started, worker_binary};
 use crate::ledger::Ledger;
 use crate::project::Project;
+
+/// Longest that a launcher in the background may take to write itself down: a busy machine, a slow file system.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Give the job the next free number of the ledger and write its `job.json`.
 pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
@@ -64,23 +69,30 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
     Ok(last)
 }
 
-/// Run all trials of a job, one after another, so that none disturbs the timing of another. A trial that fails does not
-/// keep the next ones from running; its outcome says so.
+/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. A trial
+/// that fails does not keep the next ones from running; its outcome says so.
 ///
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it.
 pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
     let worker = worker_binary()?;
-    let _alone = LocalLock::wait(project, job.job, interrupt)?;
     let dir = project.job(job.job);
+    let _announced = Announced::new(dir.clone(), planned(&dir, job)?)?;
+    let _alone = LocalLock::wait(project, job.job, interrupt)?;
+    // Looked at again under the lock: another launcher of the same job may have been first.
+    let planned = planned(&dir, job)?;
+    let trials: Vec<&Trial> = job.trials.iter().filter(|trial| planned.contains_key(&trial.id)).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Failure::internal(format!("cannot start the runtime: {e}")))?;
-    for (i, trial) in job.trials.iter().enumerate() {
+    for (i, trial) in trials.iter().enumerate() {
+        if let Some(last) = dir.attempts(&trial.id)?.last() {
+            close_lost(last, trial)?;
+        }
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
-        let progress = Progress::new(&attempt, trial, i + 1, job.trials.len());
+        let progress = Progress::new(&attempt, trial, i + 1, trials.len());
         let outcome = runtime.block_on(run_attempt(&worker, &attempt, trial, progress, interrupt))?;
         if outcome.state == TrialState::Failed {
             let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
@@ -88,7 +100,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         }
         if interrupt.is_set() {
             let done = i + usize::from(outcome.state == TrialState::Completed);
-            let message = format!("stopped after {done} of {} trials of job {}", job.trials.len(), job.job);
+            let message = format!("stopped after {done} of {} trials of job {}", trials.len(), job.job);
             return Err(Failure::new(Exit::Incomplete, message)
                 .hint(format!("what was measured is kept: `expctl report {}`", job.job)));
         }
@@ -96,13 +108,46 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
     Ok(())
 }
 
-/// Run a job in the background, as a process of its own that outlives this one; returns its id and where it logs.
+/// The trials that have not completed, each with the number of its next attempt.
+fn planned(dir: &JobDir, job: &JobRecord) -> Result<BTreeMap<String, u32>, Failure> {
+    let mut planned = BTreeMap::new();
+    for trial in &job.trials {
+        let last = dir.attempts(&trial.id)?.pop();
+        let done = match &last {
+            Some(last) => last.outcome()?.is_some_and(|outcome| outcome.state == TrialState::Completed),
+            None => false,
+        };
+        if !done {
+            planned.insert(trial.id.clone(), last.map_or(1, |last| last.number() + 1));
+        }
+    }
+    Ok(planned)
+}
+
+/// Give an attempt that its launcher left behind an outcome and its tables. Under the lock, so nobody runs it.
+fn close_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
+    if attempt.outcome_path().exists() {
+        return Ok(());
+    }
+    let mut outcome = conclude(attempt, trial, started(attempt), &[], false)?;
+    if outcome.state == TrialState::Completed {
+        return Ok(());
+    }
+    outcome.state = TrialState::Failed;
+    outcome.failed_rank = None;
+    "the launcher ended before it could write the outcome".clone_into(&mut outcome.message);
+    Ok(outcome.save(attempt)?)
+}
+
+/// Run a job in the background, as a process of its own that outlives this one; returns its id and where it logs. When this
+/// returns, the job's folder names the process.
 pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Failure> {
     use std::os::unix::process::CommandExt;
     let path = project.job(job.job).path().join("launcher.log");
-    let start = || -> std::io::Result<u32> {
-        let log = std::fs::File::create(&path)?;
-        let child = Command::new(std::env::current_exe()?)
+    let start = || -> std::io::Result<Child> {
+        // A retry writes on below what the first launcher said.
+        let log = std::fs::File::options().create(true).append(true).open(&path)?;
+        Command::new(std::env::current_exe()?)
             .arg("--root")
             .arg(project.root())
             .arg("run-local")
@@ -111,9 +156,16 @@ pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Fail
             .stdout(Stdio::from(log.try_clone()?))
             .stderr(Stdio::from(log))
             .process_group(0)
-            .spawn()?;
-        Ok(child.id())
+            .spawn()
     };
-    let pid = start().map_err(|e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job)))?;
+    let failed = |e| Failure::internal(format!("cannot start job {} in the background: {e}", job.job));
+    let mut child = start().map_err(failed)?;
+    let pid = child.id();
+    let announced =
+        || Launcher::of(&project.job(job.job)).map(|l| l.is_some_and(|l| i64::from(l.pid) == i64::from(pid)));
+    let begun = Instant::now();
+    while !announced()? && begun.elapsed() < ANNOUNCED_WITHIN && child.try_wait().map_err(failed)?.is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     Ok((pid, path))
 }

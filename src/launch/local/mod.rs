@@ -4,9 +4,11 @@
 
 mod check;
 mod job;
+mod launcher;
 mod lock;
 mod progress;
 mod ranks;
 
 pub use check::check;
 pub use job::{allocate, detach, run};
+pub use launcher::{Launcher, Life};

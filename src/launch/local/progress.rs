@@ -56,14 +56,19 @@ impl Progress {
             return;
         }
         let message = self.rates();
-        self.bar.set_position(self.steps.len() as u64);
+        self.bar.set_position(self.done());
         self.bar.set_message(message.clone());
         if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
             self.printed = Instant::now();
-            let (done, left) = (self.steps.len() as u64, self.total.saturating_sub(self.steps.len() as u64));
-            let eta = Duration::from_secs(self.started.elapsed().as_secs() * left / done.max(1));
+            let (done, left) = (self.done(), self.total.saturating_sub(self.done()));
+            let eta = Duration::from_secs(self.started.elapsed().as_secs() * left / self.steps.len() as u64);
             say(format!("{}: step {done}/{}, {message}, ETA {}", self.label, self.total, HumanDuration(eta)));
         }
+    }
+
+    /// Steps of the trial that are done, those before a checkpoint included.
+    fn done(&self) -> u64 {
+        self.steps.last().map_or(0, |step| step.step + 1)
     }
 
     /// The last word on the trial.

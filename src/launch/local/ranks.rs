@@ -14,6 +14,8 @@ use crate::launch::{ProcessEnd, conclude};
 
 /// How long ranks may take to stop after they were asked to.
 const STOP_GRACE: Duration = Duration::from_secs(6);
+/// How much longer where they first end a step together and keep a checkpoint.
+const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
 /// How long beyond the heartbeat a rank may take to leave its last words after another one was lost.
 const LOSS_GRACE: Duration = Duration::from_secs(4);
 
@@ -103,7 +105,9 @@ impl Ranks {
             if interrupt.is_set() && !asked {
                 asked = true;
                 self.signal(Signal::SIGTERM);
-                deadline = Some(Instant::now() + STOP_GRACE);
+                let keep = trial.settings.keeps_state() && trial.settings.checkpoint.on_signal;
+                let grace = if keep { STOP_GRACE + CHECKPOINT_GRACE } else { STOP_GRACE };
+                deadline = Some(Instant::now() + grace);
             }
             // The others notice the loss of a rank by themselves and say so; this only guards against one that cannot.
             if deadline.is_none() && self.any_failed() {

@@ -25,6 +25,31 @@ const WAIT_FOR_OTHERS_S: u32 = 3600;
 /// # Errors
 /// Exit 3 if the trials need different resources, the profile cannot be read or does not take the job, or a value cannot be written in a script.
 pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<String, Failure> {
+    fill(project, job, programs, &format!("0-{}", job.trials.len().saturating_sub(1)), None)
+}
+
+/// The batch script that runs the array tasks `indices` of a job once more, into the folder the job has already.
+///
+/// # Errors
+/// As [`render`].
+pub(super) fn render_retry(
+    project: &Project,
+    job: &JobRecord,
+    programs: &Programs,
+    indices: &[u32],
+) -> Result<String, Failure> {
+    let list: Vec<String> = indices.iter().map(u32::to_string).collect();
+    fill(project, job, programs, &list.join(","), Some(job.job))
+}
+
+/// The script with its array tasks and the number of the job's folder; a new job's is the one that Slurm gives it.
+fn fill(
+    project: &Project,
+    job: &JobRecord,
+    programs: &Programs,
+    array: &str,
+    folder: Option<u64>,
+) -> Result<String, Failure> {
     let resources = Resources::common(job)?;
     let profile = match resources.profile.as_str() {
         "" => Profile::default(),
@@ -35,7 +60,8 @@ pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result
     let container = Wrapping::of(&resources.image, &profile, project, job, programs)?;
     let runs = path_text(project.runs())?;
     // Slurm reads % as the start of a pattern, and does not read patterns at all in a name with a backslash.
-    let log_pattern = format!("{}/%A/slurm-%a.log", runs.replace('%', "%%"));
+    let number = folder.map_or_else(|| "%A".to_owned(), |job| job.to_string());
+    let log_pattern = format!("{}/{number}/slurm-%a.log", runs.replace('%', "%%"));
     for path in [runs, path_text(&programs.expctl)?, path_text(&programs.worker)?] {
         if path.contains('\\') || path.contains(char::is_control) {
             return Err(Failure::new(Exit::Usage, format!("Slurm cannot write to a folder named {path:?}"))
@@ -47,7 +73,7 @@ pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result
         TEMPLATE,
         context! {
             job_name => job_name(job),
-            last_index => job.trials.len() - 1,
+            array, folder,
             throttle => resources.throttle,
             ranks => resources.ranks,
             cpus_per_rank => resources.cpus_per_rank,

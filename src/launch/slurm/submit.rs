@@ -81,7 +81,7 @@ impl Slurm {
     }
 
     /// Cancel a job that cannot run; what made it so stays the failure that is shown.
-    fn withdraw(&self, submitted: &Submitted, failure: Failure) -> Failure {
+    pub(super) fn withdraw(&self, submitted: &Submitted, failure: Failure) -> Failure {
         match self.run("scancel", submitted.arguments(None)) {
             Ok(_) => failure.hint(format_args!("job {} was cancelled again", submitted.id)),
             Err(e) => failure.hint(format_args!("job {} is left on hold ({e}); cancel it: scancel {0}", submitted.id)),

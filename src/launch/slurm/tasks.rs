@@ -1,6 +1,6 @@
 //! The array tasks of a job, as `squeue` and `sacct` list them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::submitted::Submitted;
@@ -66,31 +66,54 @@ impl fmt::Display for Task {
 }
 
 /// Tasks by array index.
-pub(super) type Tasks = BTreeMap<u32, Task>;
+type Tasks = BTreeMap<u32, Task>;
+
+/// Tasks by Slurm's number of their array and by array index.
+pub(super) type Queue = BTreeMap<(u64, u32), Task>;
 
 impl Slurm {
-    /// The tasks of `job` that the controller remembers; none if it has forgotten the job.
-    pub(super) fn queued(&self, job: &Submitted) -> Result<Tasks, ToolError> {
+    /// The tasks of `jobs` that the controller remembers; none if it has forgotten them. One question for all jobs of a
+    /// cluster.
+    pub(super) fn queued(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
         let fixed = ["--array", "--states=all", "--format=%i|%T|%r"];
-        match self.run("squeue", about(job, &fixed)) {
-            Ok(table) => parse_queue(&table, job.id).ok_or_else(|| unreadable("squeue", &table)),
-            Err(ToolError::Refused { message, .. }) if message.contains("Invalid job id") => Ok(Tasks::new()),
-            Err(e) => Err(e),
-        }
+        self.ask("squeue", &fixed, jobs, parse_queue)
     }
 
-    /// The tasks of `job` that the accounting remembers. A cluster without accounting is no error for the caller.
-    pub(super) fn accounted(&self, job: &Submitted) -> Result<Tasks, ToolError> {
+    /// The tasks of `jobs` that the accounting remembers. A cluster without accounting is no error for the caller.
+    pub(super) fn accounted(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
         let fixed = ["--parsable2", "--allocations", "--format=JobID,State,ExitCode"];
-        let table = self.run("sacct", about(job, &fixed))?;
-        parse_accounting(&table, job.id).ok_or_else(|| unreadable("sacct", &table))
+        self.ask("sacct", &fixed, jobs, parse_accounting)
     }
-}
 
-/// Arguments of a question about a job.
-fn about(job: &Submitted, fixed: &[&str]) -> Vec<String> {
-    let fixed = fixed.iter().map(|argument| (*argument).to_owned());
-    job.cluster_option().into_iter().chain(fixed).chain([format!("--jobs={}", job.id)]).collect()
+    fn ask(
+        &self,
+        program: &str,
+        fixed: &[&str],
+        jobs: &[Submitted],
+        parse: fn(&str, u64) -> Option<Tasks>,
+    ) -> Result<Queue, ToolError> {
+        let mut clusters: BTreeMap<Option<String>, BTreeSet<u64>> = BTreeMap::new();
+        for job in jobs {
+            clusters.entry(job.cluster_option()).or_default().insert(job.id);
+        }
+        let mut queue = Queue::new();
+        for (cluster, ids) in clusters {
+            let list: Vec<String> = ids.iter().map(u64::to_string).collect();
+            let fixed = fixed.iter().map(|argument| (*argument).to_owned());
+            let arguments = cluster.into_iter().chain(fixed).chain([format!("--jobs={}", list.join(","))]);
+            let table = match self.run(program, arguments) {
+                Ok(table) => table,
+                // What squeue says of a single job that the controller has forgotten.
+                Err(ToolError::Refused { message, .. }) if message.contains("Invalid job id") => continue,
+                Err(e) => return Err(e),
+            };
+            for id in ids {
+                let tasks = parse(&table, id).ok_or_else(|| unreadable(program, &table))?;
+                queue.extend(tasks.into_iter().map(|(index, task)| ((id, index), task)));
+            }
+        }
+        Ok(queue)
+    }
 }
 
 /// An answer that is no table says nothing about the tasks, least of all that there are none.
@@ -103,7 +126,7 @@ fn unreadable(program: &str, answer: &str) -> ToolError {
 pub fn stop_reason(task: &str) -> Option<String> {
     let (job, index) = task.split_once('_')?;
     let (job, index) = (job.parse().ok()?, index.parse().ok()?);
-    let task = Slurm::from_environment().queued(&Submitted::here(job)).ok()?.remove(&index)?;
+    let task = Slurm::from_environment().queued(&[Submitted::here(job)]).ok()?.remove(&(job, index))?;
     (!task.detail.is_empty()).then_some(task.detail)
 }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
 
 use super::attempt::{stage, started};
+use super::submissions::{Submissions, settled};
 use super::submitted::Submitted;
-use super::tasks::{Task, Tasks};
+use super::tasks::{Queue, Task};
 use super::tools::Slurm;
 use crate::exit::Failure;
 use crate::launch::conclude;
@@ -81,17 +82,37 @@ impl Slurm {
     /// # Errors
     /// If the job is not in the ledger, the ledger cannot be written, or the controller is away for ten minutes (exit 4).
     pub fn wait(&self, project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
+        self.wait_for(project, id, None, progress)
+    }
+
+    /// [`Slurm::wait`] until the array tasks `only` have an outcome, or all of them.
+    ///
+    /// # Errors
+    /// As [`Slurm::wait`].
+    pub fn wait_for(
+        &self,
+        project: &Project,
+        id: u64,
+        only: Option<&[u32]>,
+        progress: &mut dyn FnMut(WaitProgress),
+    ) -> Result<(), Failure> {
         let job = project.job(id);
         let trials = job.record()?.trials;
-        let submitted = Submitted::load(&job, id)?;
+        let submissions = Submissions::load(&job, id)?;
+        let newest: Vec<(Submitted, u32)> = (0..).take(trials.len()).map(|index| submissions.newest(index)).collect();
         let mut interval = FIRST_INTERVAL;
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
         let mut silent_since: Option<Instant> = None;
         loop {
-            let outcomes: Vec<Option<Outcome>> = trials.iter().map(|t| latest(&job, t)).collect::<Result<_, _>>()?;
-            let all_ended = outcomes.iter().all(Option::is_some);
-            let asked = if all_ended { Ok(Tasks::new()) } else { self.queued(&submitted) };
+            let outcomes: Vec<Option<Outcome>> = trials
+                .iter()
+                .zip(&newest)
+                .map(|(trial, (_, attempt))| settled(&job, trial, *attempt))
+                .collect::<Result<_, _>>()?;
+            let open: Vec<Submitted> =
+                newest.iter().zip(&outcomes).filter(|(_, o)| o.is_none()).map(|((s, _), _)| s.clone()).collect();
+            let asked = self.queued(&open);
             let (queued, trouble) = match asked {
                 Ok(tasks) => {
                     silent_since = None;
@@ -108,7 +129,7 @@ impl Slurm {
             };
             let mut now = WaitProgress { trials: Vec::new(), trouble };
             // Asked at most once a look, and only for tasks that the controller has forgotten.
-            let mut accounted: Option<Tasks> = None;
+            let mut accounted: Option<Queue> = None;
             for (index, (trial, outcome)) in trials.iter().zip(&outcomes).enumerate() {
                 if let Some(outcome) = outcome {
                     now.trials.push(TrialProgress::Ended(outcome.state));
@@ -119,17 +140,19 @@ impl Slurm {
                     continue;
                 };
                 let key = u32::try_from(index).map_err(Failure::internal)?;
-                let in_queue = queued.get(&key).cloned();
+                let (array, attempt) = &newest[index];
+                let in_queue = queued.get(&(array.id, key)).cloned();
                 let task = in_queue.clone().or_else(|| {
                     let accounted = accounted.get_or_insert_with(|| {
-                        self.accounted(&submitted).unwrap_or_else(|e| {
+                        self.accounted(&open).unwrap_or_else(|e| {
                             tracing::debug!("no accounting: {e}");
-                            Tasks::new()
+                            Queue::new()
                         })
                     });
-                    accounted.get(&key).cloned()
+                    accounted.get(&(array.id, key)).cloned()
                 });
-                let attempts = job.attempts(&trial.id)?;
+                let mut attempts = job.attempts(&trial.id)?;
+                attempts.retain(|found| found.number() >= *attempt);
                 let Some(grace) = grace(in_queue.is_some(), task.as_ref(), attempts.is_empty()) else {
                     over_since[index] = None;
                     now.trials.extend(task.map(TrialProgress::Active));
@@ -143,7 +166,9 @@ impl Slurm {
                     now.trials.push(task.map_or(TrialProgress::Unknown, TrialProgress::Active));
                 }
             }
-            let done = now.trials.iter().all(|t| matches!(t, TrialProgress::Ended(_)));
+            let asked_for = |index: usize| only.is_none_or(|only| only.iter().any(|o| *o as usize == index));
+            let done =
+                now.trials.iter().enumerate().all(|(i, t)| !asked_for(i) || matches!(t, TrialProgress::Ended(_)));
             // Look often while something happens, seldom while nothing does.
             let changed = last.as_ref() != Some(&now) || over_since.iter().any(Option::is_some);
             interval = if changed { FIRST_INTERVAL } else { (interval * 3 / 2).min(LONGEST_INTERVAL) };
@@ -165,14 +190,6 @@ fn grace(in_queue: bool, task: Option<&Task>, no_attempt: bool) -> Option<Durati
         Some(_) if in_queue => None,
         Some(_) => Some(GRACE_CONTRADICTION),
         None => Some(GRACE),
-    }
-}
-
-/// The outcome of a trial's last attempt.
-fn latest(job: &JobDir, trial: &Trial) -> Result<Option<Outcome>, Failure> {
-    match job.attempts(&trial.id)?.last() {
-        Some(attempt) => Ok(attempt.outcome()?),
-        None => Ok(None),
     }
 }
 

@@ -14,7 +14,9 @@ pub struct LoaderOptions {
     pub workers: u32,
     /// Batches that each thread may be ahead of the step.
     pub prefetch_factor: u32,
-    /// Number of batches.
+    /// First step that a batch is made for.
+    pub first: u64,
+    /// Step behind the last one.
     pub steps: u64,
 }
 
@@ -57,8 +59,8 @@ impl Loader {
     pub fn start(builder: BatchBuilder, options: LoaderOptions) -> Result<Self, PipelineError> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                claim: 0,
-                deliver: 0,
+                claim: options.first,
+                deliver: options.first,
                 finished: BTreeMap::new(),
                 spare: Vec::new(),
                 stopped: false,

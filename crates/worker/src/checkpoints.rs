@@ -1,0 +1,151 @@
+//! A rank's part in making checkpoints and in going on from one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use expctl_dist::{DistError, Store, libtorch_version};
+use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
+use expctl_record::{RecordError, Trial};
+
+use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
+use crate::monitor::Monitor;
+use crate::rank_env::RankEnv;
+use crate::run::Signals;
+use crate::stop::Stop;
+use crate::trainer::Trainer;
+
+/// Between two looks at the store while waiting for the other ranks.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Key of the step that all ranks start from.
+const RESUME: &str = "checkpoint/resume";
+
+/// The checkpoints of the trial that this rank runs.
+pub(crate) struct Checkpoints<'a> {
+    trial: &'a Trial,
+    env: RankEnv,
+    attempt: u32,
+    dir: CheckpointDir,
+    agreement: Arc<Agreement>,
+    signals: Signals,
+}
+
+impl<'a> Checkpoints<'a> {
+    /// None where steps change nothing that could be kept.
+    pub(crate) fn new(attempt: &AttemptDir, trial: &'a Trial, env: RankEnv, signals: &Signals) -> Option<Self> {
+        let settings = trial.settings.checkpoint;
+        if !trial.settings.keeps_state() {
+            return None;
+        }
+        let wishes = Wishes {
+            asked: Arc::clone(&signals.checkpoint),
+            stop: settings.on_signal.then(|| Arc::clone(&signals.stop)),
+            // One clock decides for all ranks.
+            every: (settings.every_min > 0 && env.rank == 0).then(|| Duration::from_secs(60 * settings.every_min)),
+        };
+        let agreement = Arc::new(Agreement::new(env.rank, env.world_size, wishes));
+        let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
+        Some(Self { trial, env, attempt: attempt.number(), dir, agreement, signals })
+    }
+
+    /// For the monitor.
+    pub(crate) fn agreement(&self) -> Arc<Agreement> {
+        Arc::clone(&self.agreement)
+    }
+
+    /// Put `trainer` into the state of the newest checkpoint, if there is one; returns the step to start with.
+    pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<u64, Stop> {
+        // Rank 0 chooses: on a network file system the others may not see the same folders yet.
+        if self.env.rank == 0 {
+            let step = self.dir.newest()?.unwrap_or(0);
+            store.set(RESUME, step.to_string().as_bytes())?;
+        }
+        let text = store.get(RESUME)?;
+        let step = String::from_utf8_lossy(&text).parse().unwrap_or(0);
+        if step == 0 {
+            return Ok(0);
+        }
+        let record = self.dir.check(step, self.trial)?;
+        let path = self.dir.state_path(step);
+        trainer.restore(&read_state(&path)?).map_err(|reason| RecordError::Checkpoint { path, reason })?;
+        tracing::info!("rank {}: goes on at step {step}, from attempt {}", self.env.rank, record.attempt);
+        Ok(step)
+    }
+
+    /// The first step is `first`.
+    pub(crate) fn begin(&self, first: u64) {
+        self.agreement.begin(first);
+    }
+
+    /// To call in front of each step. Makes a checkpoint if it is due; returns whether it was.
+    pub(crate) fn arrive(
+        &self,
+        step: u64,
+        trainer: &Trainer,
+        store: &Store,
+        monitor: &Monitor,
+        journal: &Journal,
+    ) -> Result<bool, Stop> {
+        let every = self.trial.settings.checkpoint.every_steps;
+        let agreed = self.agreement.arrive(step, store, |look| self.wait(monitor, look))?;
+        let periodic = every > 0 && step > 0 && step.is_multiple_of(every);
+        if !agreed && !periodic {
+            return Ok(false);
+        }
+        self.make(step, trainer, store, monitor, journal)?;
+        Ok(true)
+    }
+
+    /// All ranks come here in front of the same step, and leave when the checkpoint is on disk.
+    fn make(
+        &self,
+        step: u64,
+        trainer: &Trainer,
+        store: &Store,
+        monitor: &Monitor,
+        journal: &Journal,
+    ) -> Result<(), Stop> {
+        journal.sync()?;
+        let (ready, done) = (format!("checkpoint/ready/{step}"), format!("checkpoint/done/{step}"));
+        store.add(&ready, 1)?;
+        if self.env.rank != 0 {
+            return self.wait(monitor, &|| store.check(&[&done]));
+        }
+        self.wait(monitor, &|| Ok(store.add(&ready, 0)? >= i64::from(self.env.world_size)))?;
+        let record = CheckpointRecord {
+            schema: CHECKPOINT_SCHEMA_VERSION,
+            trial: self.trial.id.clone(),
+            world_size: self.env.world_size,
+            next_step: step,
+            attempt: self.attempt,
+            digest: String::new(),
+            worker_version: env!("CARGO_PKG_VERSION").to_owned(),
+            libtorch_version: libtorch_version(),
+        };
+        // In front of step 0 there is nothing to keep.
+        if step > 0 {
+            self.dir.save(record, |path| write_state(path, &trainer.state()))?;
+            tracing::info!("checkpoint in front of step {step}");
+        }
+        Ok(store.set(&done, b"")?)
+    }
+
+    /// Look until it is true. A stop does not end the wait: what is waited for is what a stop waits for.
+    fn wait(&self, monitor: &Monitor, look: &dyn Fn() -> Result<bool, DistError>) -> Result<(), Stop> {
+        while !look()? {
+            if let Some(loss) = monitor.loss() {
+                let stop = self.signals.stop.load(std::sync::atomic::Ordering::SeqCst);
+                return Err(if stop { Stop::Interrupted } else { Stop::PeerLost(loss) });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// The trial is done: rank 0 removes its checkpoints, so that another attempt starts anew.
+    pub(crate) fn finish(&self) -> Result<(), Stop> {
+        if self.env.rank == 0 {
+            self.dir.clear()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+use std::collections::BTreeMap;
+
+use expctl_record::Train;
+use tch::nn::{self, OptimizerConfig};
+use tch::{TchError, Tensor};
+
+use super::AdamW;
+use crate::models::named_parameters;
+
+/// The optimizer of a trial.
+#[derive(Debug)]
+pub struct Optimizer {
+    /// libtorch's SGD without momentum, which has no state. With AdamW it only looks after the gradients.
+    sgd: nn::Optimizer,
+    adamw: Option<AdamW>,
+}
+
+impl Optimizer {
+    /// As `train` says, for the parameters in `vs`.
+    pub fn new(train: &Train, vs: &nn::VarStore) -> Result<Self, TchError> {
+        let sgd = nn::Sgd { wd: train.weight_decay, ..nn::Sgd::default() }.build(vs, train.learning_rate)?;
+        let adamw = match train.optimizer {
+            expctl_record::Optimizer::Adamw => {
+                Some(AdamW::new(named_parameters(vs), train.learning_rate, train.weight_decay))
+            }
+            expctl_record::Optimizer::Sgd => None,
+        };
+        Ok(Self { sgd, adamw })
+    }
+
+    /// Scale the gradients so that their norm is at most `max`.
+    pub fn clip_grad_norm(&self, max: f64) {
+        self.sgd.clip_grad_norm(max);
+    }
+
+    /// Step the parameters.
+    pub fn step(&mut self) -> Result<(), TchError> {
+        match &mut self.adamw {
+            Some(adamw) => adamw.step(),
+            None => {
+                self.sgd.step();
+                Ok(())
+            }
+        }
+    }
+
+    /// Drop the gradients.
+    pub fn zero_grad(&mut self) {
+        self.sgd.zero_grad();
+    }
+
+    /// The state by name.
+    pub fn state(&self) -> Vec<(String, Tensor)> {
+        self.adamw.as_ref().map(AdamW::state).unwrap_or_default()
+    }
+
+    /// Take over a state.
+    ///
+    /// # Errors
+    /// A tensor has another shape; the message names it.
+    pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
+        self.adamw.as_mut().map_or(Ok(()), |adamw| adamw.restore(state))
+    }
+}

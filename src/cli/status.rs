@@ -1,0 +1,173 @@
+use std::io::IsTerminal;
+
+use expctl_record::{JobDir, StepRecord};
+use serde::Serialize;
+
+use super::{out, say};
+use crate::exit::Failure;
+use crate::launch::life::{JobStatus, State, TrialStatus, look};
+use crate::ledger::Ledger;
+use crate::project::Project;
+use crate::report::Table;
+use crate::report::format::{MISSING, moment, rate};
+
+/// Arguments of `expctl status`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Show each trial of these jobs [default: a line for each job of the ledger]
+    #[arg(value_name = "JOB")]
+    jobs: Vec<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct JobRow {
+    job: u64,
+    config: String,
+    backend: String,
+    submitted: i64,
+    age_s: i64,
+    trials: Vec<Count>,
+}
+
+#[derive(Serialize)]
+struct Count {
+    state: State,
+    trials: usize,
+}
+
+#[derive(Serialize)]
+struct TrialRow {
+    job: u64,
+    task: usize,
+    trial: String,
+    state: State,
+    attempt: u32,
+    steps: u64,
+    steps_total: u64,
+    samples_per_s: Option<f64>,
+    node: Option<String>,
+    reason: String,
+}
+
+/// Print where jobs stand.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let ledger = Ledger::open(project)?;
+    let ids: Vec<u64> =
+        if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
+    let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
+    let mut seen = look(&folders)?;
+    if let Some(trouble) = &seen.trouble {
+        say(format!("note: Slurm cannot be asked: {trouble}"));
+    }
+    if args.jobs.is_empty() {
+        seen.jobs.sort_by_key(|job| std::cmp::Reverse((job.record.submitted, job.record.job)));
+        let now = jiff::Timestamp::now().as_second();
+        let rows: Vec<JobRow> = seen.jobs.iter().map(|job| job_row(job, now)).collect();
+        return if args.json { json(&rows) } else { table(&job_table(&rows, &seen.jobs)) };
+    }
+    let mut rows = Vec::new();
+    for job in &seen.jobs {
+        for (task, trial) in job.trials.iter().enumerate() {
+            rows.push(trial_row(job.record.job, task, trial)?);
+        }
+    }
+    if args.json { json(&rows) } else { table(&trial_table(&rows, seen.jobs.len() > 1)) }
+}
+
+fn json<T: Serialize>(rows: &[T]) -> Result<(), Failure> {
+    out(serde_json::to_string_pretty(rows).map_err(Failure::internal)?);
+    Ok(())
+}
+
+fn table(table: &Table) -> Result<(), Failure> {
+    out(if std::io::stdout().is_terminal() { table.terminal() } else { table.markdown() });
+    Ok(())
+}
+
+fn job_row(job: &JobStatus, now: i64) -> JobRow {
+    JobRow {
+        job: job.record.job,
+        config: job.record.config.clone(),
+        backend: job.record.backend.clone(),
+        submitted: job.record.submitted,
+        age_s: (now - job.record.submitted).max(0),
+        trials: job.counts().into_iter().map(|(state, trials)| Count { state, trials }).collect(),
+    }
+}
+
+fn job_table(rows: &[JobRow], jobs: &[JobStatus]) -> Table {
+    let mut table = Table::new(["job", "config", "backend", "submitted", "age", "trials"]).right([0, 4]);
+    for (row, job) in rows.iter().zip(jobs) {
+        let submitted = moment(row.submitted);
+        let number = row.job.to_string();
+        table.row([number, row.config.clone(), row.backend.clone(), submitted, age(row.age_s), job.summary()]);
+    }
+    table
+}
+
+fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Failure> {
+    let measure = &status.trial.settings.measure;
+    let mut row = TrialRow {
+        job,
+        task,
+        trial: status.trial.id.clone(),
+        state: status.state,
+        attempt: 0,
+        steps: 0,
+        steps_total: measure.warmup.saturating_add(measure.steps),
+        samples_per_s: None,
+        node: None,
+        reason: status.reason.clone(),
+    };
+    let Some(attempt) = &status.attempt else { return Ok(row) };
+    row.attempt = attempt.number();
+    let steps = attempt.steps(0)?;
+    row.steps = steps.len() as u64;
+    row.samples_per_s = samples_per_s(&steps, status.trial.settings.launch.ranks);
+    let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
+    let mut hosts: Vec<String> = ranks.into_iter().map(|rank| rank.host).collect();
+    hosts.dedup();
+    row.node = (!hosts.is_empty()).then(|| hosts.join(", "));
+    Ok(row)
+}
+
+/// Over the steps that count so far, as rank 0 saw them; all ranks have batches of the same size.
+fn samples_per_s(steps: &[StepRecord], ranks: u32) -> Option<f64> {
+    let measured = steps.iter().filter(|step| step.measured);
+    let (samples, ns) = measured.fold((0, 0), |(samples, ns), step| (samples + step.samples, ns + step.wall_ns));
+    (ns > 0).then(|| f64::from(ranks) * samples as f64 / (ns as f64 / 1e9))
+}
+
+fn trial_table(rows: &[TrialRow], several: bool) -> Table {
+    let header = ["trial", "state", "attempt", "steps", "samples/s", "node", "reason"];
+    let first = several.then_some("job");
+    let shift = usize::from(several);
+    let mut table = Table::new(first.into_iter().chain(header)).right([2 + shift, 3 + shift, 4 + shift]);
+    for row in rows {
+        let shown = |number: u32| if number == 0 { MISSING.to_owned() } else { number.to_string() };
+        let cells = [
+            row.trial.clone(),
+            row.state.name().to_owned(),
+            shown(row.attempt),
+            format!("{}/{}", row.steps, row.steps_total),
+            row.samples_per_s.map_or_else(|| MISSING.to_owned(), rate),
+            row.node.clone().unwrap_or_else(|| MISSING.to_owned()),
+            row.reason.clone(),
+        ];
+        table.row(several.then(|| row.job.to_string()).into_iter().chain(cells));
+    }
+    table
+}
+
+/// The largest unit that gives at least one: `12 s`, `3 min`, `5 h`, `9 d`.
+fn age(seconds: i64) -> String {
+    match seconds {
+        s if s < 60 => format!("{s} s"),
+        s if s < 3600 => format!("{} min", s / 60),
+        s if s < 86_400 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
