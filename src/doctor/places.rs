@@ -37,8 +37,8 @@ pub fn folder(what: &str, path: &Path, with_slurm: bool) -> Check {
         let todo = "EXPCTL_RUNS and EXPCTL_DATA, or ~/.config/expctl/config.toml, move it";
         return Check::problem(what, format!("{shown} cannot be written: {e}"), todo);
     }
-    let free = statvfs(there).map(|s| s.blocks_available() as u64 * s.fragment_size() as u64).ok();
-    let magic = statfs(there).map(|s| s.filesystem_type().0 as i64).ok();
+    let free = statvfs(there).map(|s| s.blocks_available() * s.fragment_size()).ok();
+    let magic = statfs(there).map(|s| s.filesystem_type().0).ok();
     let local = LOCAL.iter().find(|(number, _)| Some(*number) == magic).map(|(_, name)| *name);
     let space = free.map_or_else(String::new, |free| format!(", {} free", bytes(free as f64)));
     let found = format!("{shown}{}{space}", local.map_or_else(String::new, |name| format!(" on {name}")));

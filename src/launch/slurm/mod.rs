@@ -4,8 +4,8 @@
 
 mod attempt;
 mod availability;
-mod container;
 mod cancel;
+mod container;
 mod resources;
 mod retry;
 mod script;
