@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod conf;
 pub mod console;
+pub mod doctor;
 pub mod exit;
 pub mod interrupt;
 pub mod launch;

@@ -10,6 +10,7 @@ pub struct Project {
     root: PathBuf,
     data: PathBuf,
     runs: PathBuf,
+    config_home: Option<PathBuf>,
 }
 
 impl Project {
@@ -30,8 +31,27 @@ impl Project {
         Ok(Self {
             data: moved("EXPCTL_DATA", root.join("data")),
             runs: moved("EXPCTL_RUNS", root.join("results").join("runs")),
+            config_home: config_home(),
             root,
         })
+    }
+
+    /// The same with a user's own folders, where no variable names others.
+    #[must_use]
+    pub fn with_folders(mut self, data: Option<PathBuf>, runs: Option<PathBuf>) -> Self {
+        let free = |variable: &str| std::env::var_os(variable).is_none_or(|path| path.is_empty());
+        if let Some(data) = data.filter(|_| free("EXPCTL_DATA")) {
+            self.data = data;
+        }
+        if let Some(runs) = runs.filter(|_| free("EXPCTL_RUNS")) {
+            self.runs = runs;
+        }
+        self
+    }
+
+    /// Folder of the user's own settings, `~/.config/expctl`.
+    pub fn config_home(&self) -> Option<&Path> {
+        self.config_home.as_deref()
     }
 
     /// Whether there are studies here; without them most questions have no answer.
@@ -59,6 +79,11 @@ impl Project {
         self.data.join(&data.set).join(data.folder_name())
     }
 
+    /// Folder of all data sets.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// The ledger.
     pub fn runs(&self) -> &Path {
         &self.runs
@@ -78,4 +103,11 @@ impl Project {
     pub fn imported(&self) -> PathBuf {
         self.root.join("results").join("imported")
     }
+}
+
+/// `$XDG_CONFIG_HOME/expctl`, or `~/.config/expctl`. The XDG rules have relative paths ignored.
+fn config_home() -> Option<PathBuf> {
+    let set = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set.or_else(|| Some(std::env::home_dir().filter(|home| home.is_absolute())?.join(".config")))?;
+    Some(base.join("expctl"))
 }

@@ -18,7 +18,7 @@ fn root() -> &'static Path {
 
 fn expctl(arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("expctl").unwrap();
-    command.current_dir(root()).env("NO_COLOR", "1");
+    command.current_dir(root()).env("NO_COLOR", "1").env("XDG_CONFIG_HOME", "/nonexistent");
     for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_LOG"] {
         command.env_remove(variable);
     }

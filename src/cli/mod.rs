@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod conclude;
 mod data;
+mod doctor;
 mod import;
 mod job_name;
 mod logs;

@@ -31,9 +31,9 @@ enum Backend {
 pub struct Args {
     /// The config (TOML)
     conf: PathBuf,
-    /// Where to run
-    #[arg(long, value_enum, default_value = "auto", env = "EXPCTL_BACKEND")]
-    backend: Backend,
+    /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
+    #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
+    backend: Option<Backend>,
     /// Override a setting, for example `measure.steps=10`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -55,7 +55,15 @@ impl Args {
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let config = conf::load(project, &args.conf, &args.overrides)?;
     let plan = plan::expand(project, &config)?.only(&args.only)?;
-    let slurm = match args.backend {
+    let backend = match args.backend {
+        Some(backend) => backend,
+        None => match conf::UserDefaults::load(project)?.backend.as_deref() {
+            Some("slurm") => Backend::Slurm,
+            Some("local") => Backend::Local,
+            _ => Backend::Auto,
+        },
+    };
+    let slurm = match backend {
         Backend::Slurm => true,
         Backend::Local => false,
         Backend::Auto => match slurm::available() {

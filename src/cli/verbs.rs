@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    cancel, check, compare, completions, conclude, data, import, logs, plan, report, retry, run_local, say,
+    cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
     stage_attempt, status, submit,
 };
+use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -49,6 +50,8 @@ enum Verb {
     /// Build, show and verify data sets
     #[command(subcommand)]
     Data(data::Args),
+    /// Check what jobs need here: Slurm, folders, worker
+    Doctor(doctor::Args),
     /// Print a shell's completion script
     Completions(completions::Args),
     /// (in the background) Run the trials of a local job
@@ -63,6 +66,11 @@ enum Verb {
 }
 
 impl Verb {
+    /// Whether a user's defaults matter. A batch script names all its folders, and completions need none.
+    fn is_for_users(&self) -> bool {
+        !matches!(self, Self::Completions(_) | Self::StageAttempt(_) | Self::Conclude(_))
+    }
+
     /// The config that the verb is about, if it is about one.
     fn config(&self) -> Option<&Path> {
         match self {
@@ -93,6 +101,12 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), Failure> {
     let project = Project::find(cli.root.as_deref(), cli.verb.config()).map_err(Failure::internal)?;
+    let project = if cli.verb.is_for_users() {
+        let user = UserDefaults::load(&project)?;
+        project.with_folders(user.data, user.runs)
+    } else {
+        project
+    };
     let has_studies = project.has_studies();
     dispatch(cli, &project).map_err(|failure| {
         if has_studies || failure.exit == Exit::Usage {
@@ -116,6 +130,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Compare(args) => compare::run(project, &args),
         Verb::Import(args) => import::run(project, &args),
         Verb::Data(args) => data::run(project, &args),
+        Verb::Doctor(args) => doctor::run(project, &args),
         Verb::Completions(args) => completions::run(&args),
         Verb::RunLocal(args) => run_local::run(project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),

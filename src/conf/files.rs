@@ -66,6 +66,19 @@ impl Reader {
         whole
     }
 
+    /// Take in a text that was read already, under the name that messages use.
+    pub fn text(&mut self, name: impl Into<String>, text: impl Into<String>) -> Option<Table> {
+        let source = self.sources.add(name, text);
+        self.parse(source)
+    }
+
+    /// Report a file that is there, but cannot be read.
+    pub fn unreadable(&mut self, path: &Path, e: &std::io::Error) {
+        let name = path.display().to_string();
+        let at = Origin::new(self.sources.add("file", name.clone()), 0..name.len());
+        self.problems.push(Problem::new(at, format!("cannot read {name}: {e}"), "this one"));
+    }
+
     fn parse(&mut self, source: usize) -> Option<Table> {
         let (table, errors) = toml::de::DeTable::parse_recoverable(self.sources.text(source));
         if errors.is_empty() {

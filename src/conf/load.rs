@@ -4,6 +4,7 @@ use super::document::Document;
 use super::files::Reader;
 use super::layer::Layer;
 use super::problem::{ConfErrors, Problem};
+use super::profile_find::Ground;
 use super::resolve::resolve;
 use super::source::{Origin, Sources};
 use super::suggest::closest;
@@ -60,13 +61,20 @@ pub fn load(project: &Project, path: &Path, overrides: &[String]) -> Result<Conf
         let over = reader.argument(argument);
         set.extend(over);
     }
+    let ground = Ground::lay(project, [&set.settings, &document.settings], &mut reader);
     let shown = path.display().to_string();
     let Reader { sources, mut problems, complete, .. } = reader;
     if !complete {
         return Err(ConfErrors::new(shown, problems, sources));
     }
-    let (document, set) = (document, &set);
-    let resolved = resolve(project, document, set, &mut problems);
+    let mut document = document;
+    let mut settings = ground.settings.clone();
+    settings.append(&mut document.settings);
+    document.settings = settings;
+    let resolved = resolve(project, document, &set, &mut problems);
+    if let Some(run) = resolved.runs.first() {
+        ground.check(&run.values, &mut problems);
+    }
     if !problems.is_empty() {
         return Err(ConfErrors::new(shown, problems, sources));
     }

@@ -1,11 +1,13 @@
 //! Launching: the same trial on this machine or on Slurm, with the same ledger.
 
 mod conclude;
+mod libtorch;
 pub mod life;
 pub mod local;
 pub mod slurm;
 mod worker_binary;
 
 pub use conclude::{ProcessEnd, conclude};
+pub use libtorch::libtorch_folder;
 use slurm::started;
 pub use worker_binary::worker_binary;

@@ -4,12 +4,19 @@ use serde_json::Value as Json;
 
 /// Settings that say how a trial is described, found or waited for, not what it runs. They are not part of its id: a
 /// better title, more checkpoints, another partition or one more repeat leaves the trials what they are.
-const NOT_RUN: [&str; 8] = [
+const NOT_RUN: [&str; 15] = [
     "measure.repeats",
     "launch.rendezvous_timeout_s",
     "launch.heartbeat_timeout_s",
+    "slurm.profile",
     "slurm.partition",
     "slurm.account",
+    "slurm.qos",
+    "slurm.constraint",
+    "slurm.exclusive",
+    "slurm.gpus_per_rank",
+    "slurm.gpu_type",
+    "slurm.image",
     "slurm.memory_mib",
     "slurm.time_min",
     "slurm.throttle",

@@ -81,7 +81,12 @@ impl TestProject {
     /// `expctl` in this project.
     pub fn expctl(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_expctl"));
-        command.current_dir(self.path()).args(args).env("NO_COLOR", "1").env("EXPCTL_WORKER", worker());
+        command
+            .current_dir(self.path())
+            .args(args)
+            .env("NO_COLOR", "1")
+            .env("XDG_CONFIG_HOME", self.path().join("config"))
+            .env("EXPCTL_WORKER", worker());
         for variable in ["EXPCTL_ROOT", "EXPCTL_DATA", "EXPCTL_RUNS", "EXPCTL_BACKEND", "EXPCTL_LOG"] {
             command.env_remove(variable);
         }

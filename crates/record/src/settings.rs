@@ -290,4 +290,25 @@ pub struct Slurm {
     pub time_min: u64,
     /// Tasks of the array that may run at once; 0 is no limit.
     pub throttle: u32,
+    /// Name of the cluster profile; empty is none.
+    #[serde(default)]
+    pub profile: String,
+    /// Quality of service; empty leaves it to the cluster.
+    #[serde(default)]
+    pub qos: String,
+    /// Features that a node must have; empty asks for none.
+    #[serde(default)]
+    pub constraint: String,
+    /// Whole nodes, shared with no other job.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// GPUs per rank; 0 asks for none.
+    #[serde(default)]
+    pub gpus_per_rank: u32,
+    /// Type of the GPUs; empty takes any.
+    #[serde(default)]
+    pub gpu_type: String,
+    /// Container image that the ranks run in; empty runs them outside.
+    #[serde(default)]
+    pub image: String,
 }

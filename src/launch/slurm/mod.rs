@@ -5,6 +5,7 @@
 mod attempt;
 mod availability;
 mod cancel;
+mod container;
 mod resources;
 mod retry;
 mod script;

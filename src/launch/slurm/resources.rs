@@ -14,6 +14,13 @@ pub(super) struct Resources {
     pub partition: String,
     pub account: String,
     pub throttle: u32,
+    pub profile: String,
+    pub qos: String,
+    pub constraint: String,
+    pub exclusive: bool,
+    pub gpus_per_rank: u32,
+    pub gpu_type: String,
+    pub image: String,
 }
 
 impl Resources {
@@ -27,11 +34,18 @@ impl Resources {
             partition: slurm.partition,
             account: slurm.account,
             throttle: slurm.throttle,
+            profile: slurm.profile,
+            qos: slurm.qos,
+            constraint: slurm.constraint,
+            exclusive: slurm.exclusive,
+            gpus_per_rank: slurm.gpus_per_rank,
+            gpu_type: slurm.gpu_type,
+            image: slurm.image,
         }
     }
 
     /// The same by config key, as shown to the user.
-    fn by_key(&self) -> [(&'static str, String); 7] {
+    fn by_key(&self) -> [(&'static str, String); 14] {
         let text = |t: &str| format!("\"{t}\"");
         [
             ("launch.ranks", self.ranks.to_string()),
@@ -41,7 +55,24 @@ impl Resources {
             ("slurm.partition", text(&self.partition)),
             ("slurm.account", text(&self.account)),
             ("slurm.throttle", self.throttle.to_string()),
+            ("slurm.profile", text(&self.profile)),
+            ("slurm.qos", text(&self.qos)),
+            ("slurm.constraint", text(&self.constraint)),
+            ("slurm.exclusive", self.exclusive.to_string()),
+            ("slurm.gpus_per_rank", self.gpus_per_rank.to_string()),
+            ("slurm.gpu_type", text(&self.gpu_type)),
+            ("slurm.image", text(&self.image)),
         ]
+    }
+
+    /// What `--gres` takes for a task with all its ranks; none without GPUs.
+    pub fn gres(&self) -> Option<String> {
+        let gpus = u64::from(self.gpus_per_rank) * u64::from(self.ranks);
+        match (gpus, self.gpu_type.as_str()) {
+            (0, _) => None,
+            (n, "") => Some(format!("gpu:{n}")),
+            (n, kind) => Some(format!("gpu:{kind}:{n}")),
+        }
     }
 
     /// The one set of resources that all trials of a job need.

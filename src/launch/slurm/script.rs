@@ -6,9 +6,11 @@ use expctl_record::JobRecord;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
+use super::container::Wrapping;
 use super::path_text;
 use super::resources::Resources;
 use super::tools::Programs;
+use crate::conf::{self, Profile};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -21,7 +23,7 @@ const WAIT_FOR_OTHERS_S: u32 = 3600;
 /// The batch script of a job that runs `programs`.
 ///
 /// # Errors
-/// Exit 3 if the trials need different resources, or a value cannot be written in a script.
+/// Exit 3 if the trials need different resources, the profile cannot be read or does not take the job, or a value cannot be written in a script.
 pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<String, Failure> {
     fill(project, job, programs, &format!("0-{}", job.trials.len().saturating_sub(1)), None)
 }
@@ -49,6 +51,13 @@ fn fill(
     folder: Option<u64>,
 ) -> Result<String, Failure> {
     let resources = Resources::common(job)?;
+    let profile = match resources.profile.as_str() {
+        "" => Profile::default(),
+        name => conf::profile(project, name)?,
+    };
+    let gres = resources.gres();
+    check_array(&profile, job)?;
+    let container = Wrapping::of(&resources.image, &profile, project, job, programs)?;
     let runs = path_text(project.runs())?;
     // Slurm reads % as the start of a pattern, and does not read patterns at all in a name with a backslash.
     let number = folder.map_or_else(|| "%A".to_owned(), |job| job.to_string());
@@ -72,6 +81,16 @@ fn fill(
             time_min => resources.time_min,
             partition => resources.partition,
             account => resources.account,
+            qos => resources.qos,
+            constraint => resources.constraint,
+            exclusive => resources.exclusive,
+            gres,
+            extra => profile.extra,
+            modules => profile.modules,
+            environment => profile.environment,
+            setup => profile.setup,
+            scratch => profile.scratch,
+            container => container.map(Wrapping::into_value),
             wait_s => WAIT_FOR_OTHERS_S,
             expctl => path_text(&programs.expctl)?,
             worker => path_text(&programs.worker)?,
@@ -86,6 +105,18 @@ fn fill(
         ),
         _ => Failure::internal(format!("slurm/batch.sh.j2: {e}")),
     })
+}
+
+/// Refuse an array that the cluster would refuse.
+fn check_array(profile: &Profile, job: &JobRecord) -> Result<(), Failure> {
+    match profile.max_array_size {
+        Some(size) if job.trials.len() as u64 > size => Err(Failure::new(
+            Exit::Config,
+            format!("the job has {} trials, but {} takes arrays of at most {size}", job.trials.len(), profile.name),
+        )
+        .hint("submit the variants one by one: --only NAME")),
+        _ => Ok(()),
+    }
 }
 
 /// What the queue shows: the config's name. Slurm keeps any printable character.

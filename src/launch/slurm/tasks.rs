@@ -76,16 +76,16 @@ impl Slurm {
     /// cluster.
     pub(super) fn queued(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
         let fixed = ["--array", "--states=all", "--format=%i|%T|%r"];
-        self.ask("squeue", &fixed, jobs, parse_queue)
+        self.ask_about("squeue", &fixed, jobs, parse_queue)
     }
 
     /// The tasks of `jobs` that the accounting remembers. A cluster without accounting is no error for the caller.
     pub(super) fn accounted(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
         let fixed = ["--parsable2", "--allocations", "--format=JobID,State,ExitCode"];
-        self.ask("sacct", &fixed, jobs, parse_accounting)
+        self.ask_about("sacct", &fixed, jobs, parse_accounting)
     }
 
-    fn ask(
+    fn ask_about(
         &self,
         program: &str,
         fixed: &[&str],

@@ -81,6 +81,24 @@ impl Slurm {
         self
     }
 
+    /// The same with times as seconds since 1970.
+    #[must_use]
+    pub fn with_time_in_seconds(&self) -> Self {
+        self.clone().with_variable("SLURM_TIME_FORMAT", "%s")
+    }
+
+    /// What a command answers.
+    ///
+    /// # Errors
+    /// Exit 4, with Slurm's own words.
+    pub fn ask<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String, Failure> {
+        self.run(program, arguments).map_err(Failure::from)
+    }
+
     /// Answer of `scontrol ping`; a controller that is up answers within seconds.
     pub(super) fn ping(&self) -> Result<String, ToolError> {
         self.run_for("scontrol", ["ping"], PROBE)

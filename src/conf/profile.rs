@@ -1,0 +1,271 @@
+//! What is particular to a cluster: `slurm/profiles/NAME.toml`.
+//!
+//! Invariant: everything but `setup`, which is shell code on purpose, is data: the batch script quotes it.
+
+use serde_json::Value as Json;
+
+use super::keys;
+use super::kind::Kind;
+use super::layer::{Layer, Scope, read_settings, table_of, text_of};
+use super::node::{Key, Node, Table, Value};
+use super::problem::Problem;
+use super::source::Origin;
+use super::user::unknown_key;
+
+const TOP: [&str; 10] = [
+    "description",
+    "needs",
+    "slurm",
+    "container",
+    "environment",
+    "modules",
+    "setup",
+    "scratch",
+    "max_array_size",
+    "extra",
+];
+const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
+const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
+const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
+/// Options of sbatch that neither the script nor a key sets.
+const EXTRA: [&str; 23] = [
+    "comment",
+    "contiguous",
+    "core-spec",
+    "cores-per-socket",
+    "cpu-freq",
+    "distribution",
+    "exclude",
+    "gres-flags",
+    "hint",
+    "licenses",
+    "mail-type",
+    "mail-user",
+    "mem-bind",
+    "network",
+    "nice",
+    "nodelist",
+    "prefer",
+    "reservation",
+    "sockets-per-node",
+    "spread-job",
+    "switches",
+    "threads-per-core",
+    "tmp",
+];
+/// What the script and the ranks rely on.
+const RESERVED: [&str; 5] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+
+/// How the ranks are put into a container; its image is `slurm.image`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// The program: `apptainer` or `singularity`.
+    pub runtime: String,
+    /// Folders that it shows, as `--bind` takes them.
+    pub binds: Vec<String>,
+    /// With the machine's NVIDIA driver.
+    pub nv: bool,
+}
+
+impl Default for Container {
+    fn default() -> Self {
+        Self { runtime: "apptainer".to_owned(), binds: Vec::new(), nv: false }
+    }
+}
+
+/// A cluster's particulars.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// One line on what it is for.
+    pub description: String,
+    /// Where it was found, in words.
+    pub found: String,
+    /// `[slurm]`: what a config need not say.
+    pub settings: Layer,
+    /// Keys of `[slurm]` that a user has to set, because nobody else can know them.
+    pub needs: Vec<&'static str>,
+    /// Loaded with `module load`, in order.
+    pub modules: Vec<String>,
+    /// How ranks are put into a container; none leaves them outside, unless there is an image.
+    pub container: Option<Container>,
+    /// Environment of the ranks, in the order of the file.
+    pub environment: Vec<(String, String)>,
+    /// Shell code, run as it is before the ranks.
+    pub setup: Vec<String>,
+    /// Folder on the nodes for temporary files.
+    pub scratch: Option<String>,
+    /// Largest array that the cluster takes.
+    pub max_array_size: Option<u64>,
+    /// Other options of sbatch; none is an option without a value.
+    pub extra: Vec<(String, Option<String>)>,
+}
+
+impl Profile {
+    /// Read a tree and report all that is wrong with it.
+    pub(super) fn read(name: &str, found: &str, tree: &Table, problems: &mut Vec<Problem>) -> Self {
+        let mut profile = Self { name: name.to_owned(), found: found.to_owned(), ..Self::default() };
+        for (key, node) in tree {
+            profile.read_key(key, node, problems);
+        }
+        if profile.container.is_some() && !profile.settings.contains_key("slurm.image") {
+            profile.needs.push("slurm.image");
+        }
+        profile
+    }
+
+    fn read_key(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
+        match key.name.as_str() {
+            "description" => self.description = text_of("`description`", node, problems).unwrap_or_default(),
+            "needs" => self.needs = read_needs(node, problems),
+            "slurm" => {
+                if let Some(table) = table_of("`slurm`", node, problems) {
+                    self.settings = read_settings("slurm", table, Scope::Config, problems);
+                    refuse_profile(&mut self.settings, problems);
+                }
+            }
+            "container" => self.container = Some(read_container(node, problems)),
+            "environment" => self.environment = read_environment(node, problems),
+            "modules" => self.modules = words("modules", node, problems),
+            "setup" => self.setup = texts("setup", node, problems),
+            "scratch" => {
+                self.scratch = text_of("`scratch`", node, problems);
+                if self.scratch.as_ref().is_some_and(|s| !s.starts_with('/') || s.contains([',', ':'])) {
+                    let problem =
+                        Problem::new(node.at, "`scratch` is an absolute path without `,` and `:`", "not this");
+                    problems.push(problem);
+                }
+            }
+            "max_array_size" => match ARRAY_SIZE.accept("max_array_size", node) {
+                Ok(size) => self.max_array_size = size.as_u64(),
+                Err(problem) => problems.push(*problem),
+            },
+            "extra" => self.extra = read_extra(node, problems),
+            unknown => problems.push(unknown_key(unknown, key, &TOP)),
+        }
+    }
+}
+
+/// A profile does not choose a profile.
+pub(super) fn refuse_profile(layer: &mut Layer, problems: &mut Vec<Problem>) {
+    if let Some(at) = layer.remove("slurm.profile").and_then(|setting| setting.at) {
+        problems.push(Problem::new(at, "a profile cannot name another profile", "not here"));
+    }
+}
+
+fn texts(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
+    match Kind::TextList.accept(what, node) {
+        Ok(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect(),
+        Err(problem) => {
+            problems.push(*problem);
+            Vec::new()
+        }
+    }
+}
+
+/// Texts that become arguments of a program, and must not pass for its options.
+fn words(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
+    let found = texts(what, node, problems);
+    if let Some(bad) = found.iter().find(|word| word.is_empty() || word.starts_with('-')) {
+        problems.push(Problem::new(node.at, format!("`{what}` cannot hold {bad:?}"), "empty, or an option"));
+    }
+    found
+}
+
+fn read_needs(node: &Node, problems: &mut Vec<Problem>) -> Vec<&'static str> {
+    let known: Vec<&str> =
+        keys::KEYS.iter().filter(|spec| spec.section() == "slurm").map(keys::KeySpec::leaf).collect();
+    let mut needs = Vec::new();
+    for name in texts("needs", node, problems) {
+        match keys::find(&format!("slurm.{name}")) {
+            Some(spec) => needs.push(spec.key),
+            None => problems.push(unknown_key(&name, &Key { name: name.clone(), at: node.at }, &known)),
+        }
+    }
+    needs
+}
+
+fn read_container(node: &Node, problems: &mut Vec<Problem>) -> Container {
+    let mut container = Container::default();
+    for (key, node) in table_of("`container`", node, problems).into_iter().flatten() {
+        match key.name.as_str() {
+            "runtime" => match RUNTIME.accept("container.runtime", node) {
+                Ok(word) => word.as_str().unwrap_or_default().clone_into(&mut container.runtime),
+                Err(problem) => problems.push(*problem),
+            },
+            "binds" => {
+                container.binds = words("container.binds", node, problems);
+                if let Some(bad) = container.binds.iter().find(|bind| bind.contains(',')) {
+                    let problem = Problem::new(node.at, format!("`container.binds` cannot hold {bad:?}"), "a comma");
+                    problems.push(problem.help("write one folder per text"));
+                }
+            }
+            "nv" => match Kind::Bool.accept("container.nv", node) {
+                Ok(flag) => container.nv = flag == Json::Bool(true),
+                Err(problem) => problems.push(*problem),
+            },
+            "image" => {
+                let problem = Problem::new(key.at, "unknown key `container.image`", "no such key");
+                problems.push(problem.help("the image is `image` in [slurm]: a config may choose another"));
+            }
+            unknown => problems.push(unknown_key(unknown, key, &CONTAINER)),
+        }
+    }
+    container
+}
+
+fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String)> {
+    let mut environment = Vec::new();
+    for (key, node) in table_of("`environment`", node, problems).into_iter().flatten() {
+        let name = &key.name;
+        let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !(first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')) {
+            let problem = Problem::new(key.at, format!("`{name}` cannot name a variable"), "not a name for the shell");
+            problems.push(problem.help("use letters, digits and `_`, the first no digit"));
+        } else if RESERVED.contains(&name.as_str()) || name.starts_with("SLURM_") {
+            problems.push(Problem::new(
+                key.at,
+                format!("`{name}` is not for a profile to set"),
+                "the ranks rely on it",
+            ));
+        } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems) {
+            environment.push((name.clone(), text));
+        }
+    }
+    environment
+}
+
+fn read_extra(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Option<String>)> {
+    let mut extra = Vec::new();
+    for (key, node) in table_of("`extra`", node, problems).into_iter().flatten() {
+        if !EXTRA.contains(&key.name.as_str()) {
+            let problem = unknown_key(&key.name, key, &EXTRA);
+            problems.push(match keys::find(&format!("slurm.{}", key.name.replace('-', "_"))) {
+                Some(spec) => problem.help(format!("this is `{}` in [slurm]", spec.leaf())),
+                None => problem,
+            });
+            continue;
+        }
+        match &node.value {
+            Value::Bool(true) => extra.push((key.name.clone(), None)),
+            Value::Text(text) if control_free(text, node.at, problems) => {
+                extra.push((key.name.clone(), Some(text.clone())));
+            }
+            Value::Text(_) => {}
+            _ => {
+                let message = format!("`extra.{}` takes text or true, not {}", key.name, node.describe());
+                problems.push(Problem::new(node.at, message, "expected text or true"));
+            }
+        }
+    }
+    extra
+}
+
+fn control_free(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
+    let free = !text.contains(char::is_control);
+    if !free {
+        problems.push(Problem::new(at, "an option of sbatch cannot hold a line break", "a control character"));
+    }
+    free
+}
