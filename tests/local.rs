@@ -46,6 +46,10 @@ fn two_ranks_train_and_leave_a_whole_ledger() {
     // Both data paths feed the model the same samples.
     let digest = |v| project.outcome(&job, v).ranks[0].parameters_digest.clone();
     assert_eq!(digest("lazy"), digest("ids"));
+    // Other samples would show: the same run in another order ends elsewhere.
+    let other = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"];
+    let other = project.ok(&[&other[..], &["--set", "loader.seed=7"]].concat());
+    assert_ne!(project.outcome(&other, "ids").ranks[0].parameters_digest, digest("ids"));
     let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
     assert!(note.contains("unattributed") && note.contains("samples/s"), "{note}");
 }

@@ -32,6 +32,9 @@ heads = 2
 [train]
 mode = "train"
 learning_rate = 0.01
+# The published schedule starts with the reconstruction alone, which does not depend on the samples: equal parameters would
+# then prove nothing about the data.
+reconstruction = "uniform"
 
 [measure]
 warmup = 2
