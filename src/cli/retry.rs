@@ -4,7 +4,7 @@ use super::{data, say, submit};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::{JobStatus, State, TrialStatus};
-use crate::launch::slurm::{Programs, Slurm};
+use crate::launch::slurm::{Adjustment, Programs, Slurm};
 use crate::launch::{local, worker_binary};
 use crate::ledger::Ledger;
 use crate::project::Project;
@@ -77,7 +77,9 @@ fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Inte
 
 fn retry_slurm(project: &Project, args: &Args, job: &JobStatus, interrupt: Interrupt) -> Result<(), Failure> {
     let id = job.record.job;
-    let array = Slurm::from_environment().retry(project, id, &indices(job), &Programs::find()?)?;
-    say(format!("job {id} goes on as Slurm's job {array}"));
+    let which: Vec<_> = indices(job).into_iter().map(|index| (index, Adjustment::default())).collect();
+    let arrays = Slurm::from_environment().retry(project, id, &which, &Programs::find()?)?;
+    let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
+    say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
     if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
 }

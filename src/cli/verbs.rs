@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
-    stage_attempt, status, submit,
+    stage_attempt, status, step, submit,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -63,6 +63,12 @@ enum Verb {
     /// (inside a batch script) Write the outcome of an attempt
     #[command(hide = true)]
     Conclude(conclude::Args),
+    /// (as a job of Slurm) Build the data of a job
+    #[command(hide = true)]
+    BuildStep(step::Args),
+    /// (as a job of Slurm) Write the note of a job that has ended
+    #[command(hide = true)]
+    NoteStep(step::Args),
 }
 
 impl Verb {
@@ -135,5 +141,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::RunLocal(args) => run_local::run(project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),
         Verb::Conclude(args) => conclude::run(&args),
+        Verb::BuildStep(args) => step::build(project, &args),
+        Verb::NoteStep(args) => step::note(project, &args),
     }
 }
