@@ -17,7 +17,7 @@ use crate::exit::Failure;
 pub struct Turn(pub u32, pub u32);
 
 /// One array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Array {
     /// Slurm's number.
     pub id: u64,
@@ -26,6 +26,15 @@ pub struct Array {
     /// Slurm may put its tasks back into the queue: an outcome other than completed need not be the last word.
     #[serde(default)]
     pub requeue: bool,
+    /// Memory that each trial asks for, MiB; 0 leaves it to the cluster.
+    #[serde(default)]
+    pub memory_mib: u64,
+    /// Time limit of each trial, minutes; 0 leaves it to the partition.
+    #[serde(default)]
+    pub time_min: u64,
+    /// Nodes that it stays away from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
     /// The trials of each task, in the order in which it runs them.
     pub tasks: BTreeMap<u32, Vec<Turn>>,
 }
@@ -85,7 +94,7 @@ impl Arrays {
                 .map_err(|e| Failure::internal(format!("{} cannot be read: {e}", path.display()))),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let tasks = (0..).take(trials).map(|index| (index, vec![Turn(index, 1)])).collect();
-                let only = Array { id: job, script: "batch.sh".to_owned(), requeue: false, tasks };
+                let only = Array { id: job, script: "batch.sh".to_owned(), tasks, ..Array::default() };
                 Ok(Self { arrays: vec![only], ..Self::default() })
             }
             Err(e) => Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
@@ -123,6 +132,11 @@ impl Arrays {
             }
         }
         places
+    }
+
+    /// The array that makes the newest attempt of a trial.
+    pub fn newest(&self, trial: u32) -> Option<&Array> {
+        self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|turn| turn.0 == trial))
     }
 
     /// The trials of a task.
@@ -168,7 +182,7 @@ mod tests {
     fn array(id: u64, tasks: &[(u32, &[(u32, u32)])]) -> Array {
         let turns = |turns: &[(u32, u32)]| turns.iter().map(|(t, a)| Turn(*t, *a)).collect();
         let tasks = tasks.iter().map(|(task, list)| (*task, turns(list))).collect();
-        Array { id, script: "batch.sh".to_owned(), requeue: false, tasks }
+        Array { id, script: "batch.sh".to_owned(), tasks, ..Array::default() }
     }
 
     #[test]

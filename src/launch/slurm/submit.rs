@@ -191,7 +191,16 @@ impl Slurm {
 pub(super) fn array(submitted: &Submitted, script: &str, part: &Part, attempt: &dyn Fn(u32) -> u32) -> Array {
     let turns = |trials: &Vec<u32>| trials.iter().map(|trial| Turn(*trial, attempt(*trial))).collect();
     let tasks: BTreeMap<u32, Vec<Turn>> = part.tasks.iter().map(|(task, trials)| (*task, turns(trials))).collect();
-    Array { id: submitted.id, script: script.to_owned(), requeue: part.resources.requeues.is_some(), tasks }
+    let resources = &part.resources;
+    Array {
+        id: submitted.id,
+        script: script.to_owned(),
+        requeue: resources.requeues.is_some(),
+        memory_mib: resources.memory_mib,
+        time_min: resources.time_min,
+        exclude: resources.exclude.clone(),
+        tasks,
+    }
 }
 
 /// Give the staged folder its number.

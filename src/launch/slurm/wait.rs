@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
+use expctl_record::{AttemptDir, Cause, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
 
 use super::arrays::{Arrays, Place, Settled, settled};
 use super::attempt::{stage, started};
@@ -232,6 +232,9 @@ fn close(
     let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled && !unbuilt)?;
     if outcome.state == TrialState::Completed {
         return Ok(outcome);
+    }
+    if let Some(cause) = task.and_then(|task| Cause::of_slurm(&task.state.to_string(), &task.detail)) {
+        outcome.cause = Some(cause);
     }
     let own_words = outcome.ranks.iter().find(|r| r.status == RankStatus::Failed).map(|r| r.message.clone());
     outcome.message = match own_words {
