@@ -2,18 +2,24 @@
 //!
 //! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
 
+mod accounting;
 mod attempt;
 mod availability;
 mod cancel;
 mod container;
+mod poll;
+mod queue;
 mod resources;
 mod retry;
 mod script;
 mod srun_log;
 mod standing;
+mod state;
 mod submissions;
 mod submit;
 mod submitted;
+mod table;
+mod task_ids;
 mod tasks;
 mod tools;
 mod wait;
@@ -24,6 +30,7 @@ use expctl_record::JobRecord;
 
 pub use attempt::{stage, started};
 pub use availability::Availability;
+pub use poll::Interval;
 pub use script::render;
 pub use srun_log::process_ends;
 pub use standing::{Standing, Standings};
