@@ -22,6 +22,7 @@ mod table;
 mod task_ids;
 mod tasks;
 mod tools;
+mod usage;
 mod wait;
 
 use std::path::Path;
@@ -62,6 +63,17 @@ pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
 pub fn submit(project: &Project, job: JobRecord) -> Result<u64, Failure> {
     worker_binary()?;
     Slurm::from_environment().submit(project, job, &Programs::find()?)
+}
+
+/// Write down what Slurm measured of a job that nobody waited for, if there is a Slurm here that answers.
+///
+/// # Errors
+/// As [`Slurm::collect_usage`].
+pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+    if job.backend != "slurm" || available() != Availability::Ready {
+        return Ok(());
+    }
+    Slurm::from_environment().collect_usage(&project.job(job.job), job.job, false)
 }
 
 /// Wait until every trial of a job has an outcome. See [`Slurm::wait`].
