@@ -2,7 +2,7 @@
 
 use super::submitted::Submitted;
 use super::table::rows;
-use super::task_ids::indices;
+use super::task_ids::Indices;
 use super::tasks::{Queue, Task, TaskState, Tasks};
 use super::tools::{Slurm, ToolError};
 
@@ -22,13 +22,14 @@ pub(super) fn is_half(state: &TaskState, name: &str) -> bool {
 /// Rows of `sacct --parsable2`, with its heading. Steps are left out; of several rows the last counts.
 fn parse(table: &str, job: u64) -> Option<Tasks> {
     let mut tasks = Tasks::new();
+    let mut indices = Indices::of(job);
     for row in rows(table, &["JobID", "State", "ExitCode", "JobName"])? {
         let [id, state, code, name] = row[..] else { continue };
         let state = TaskState::new(state);
         if is_half(&state, name) {
             continue;
         }
-        for index in indices(id, job) {
+        for index in indices.read(id)? {
             tasks.insert(index, Task { state: state.clone(), detail: format!("exit code {code}") });
         }
     }

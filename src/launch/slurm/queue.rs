@@ -2,7 +2,7 @@
 
 use super::submitted::Submitted;
 use super::table::rows;
-use super::task_ids::indices;
+use super::task_ids::Indices;
 use super::tasks::{Queue, Task, TaskState, Tasks};
 use super::tools::{Slurm, ToolError};
 
@@ -27,10 +27,11 @@ pub fn stop_reason(task: &str) -> Option<String> {
 /// Rows of `squeue --format=%i|%T|%r`, with its heading.
 fn parse(table: &str, job: u64) -> Option<Tasks> {
     let mut tasks = Tasks::new();
+    let mut indices = Indices::of(job);
     for row in rows(table, &["JOBID", "STATE", "REASON"])? {
         let [id, state, reason] = row[..] else { continue };
         let detail = if reason == "None" { "" } else { reason };
-        for index in indices(id, job) {
+        for index in indices.read(id)? {
             tasks.insert(index, Task { state: TaskState::new(state), detail: detail.to_owned() });
         }
     }

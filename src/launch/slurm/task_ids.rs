@@ -22,8 +22,28 @@ pub(super) fn ranges(list: &str) -> impl Iterator<Item = RangeInclusive<u32>> {
     })
 }
 
-/// Array indices in a job id of `job`: `392_4`, or `392_[1,3-5%2]` for tasks that wait together.
-pub(super) fn indices(id: &str, job: u64) -> Vec<u32> {
+/// Reads the array indices of a job in the rows of one table. A table in which there are more than a job can have is not
+/// Slurm's, however few characters it has.
+pub(super) struct Indices {
+    job: u64,
+    left: usize,
+}
+
+impl Indices {
+    /// For a table in which each task of `job` stands once.
+    pub const fn of(job: u64) -> Self {
+        Self { job, left: MOST }
+    }
+
+    /// Indices in a job id: `392_4`, or `392_[1,3-5%2]` for tasks that wait together. None if there are too many by now.
+    pub fn read(&mut self, id: &str) -> Option<Vec<u32>> {
+        let found = indices(id, self.job);
+        self.left = self.left.checked_sub(found.len())?;
+        Some(found)
+    }
+}
+
+fn indices(id: &str, job: u64) -> Vec<u32> {
     match id.split_once('_') {
         Some((base, list)) if base.parse() == Ok(job) => {
             let list = list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(list);
@@ -56,6 +76,13 @@ mod tests {
         assert_eq!(expand("5-3"), [0; 0]);
         let all = "0-4000000,".repeat(50);
         assert_eq!(expand(&all).len(), MOST);
+    }
+
+    #[test]
+    fn a_table_with_more_tasks_than_a_job_can_have_is_refused() {
+        let mut table = Indices::of(392);
+        assert_eq!(table.read("392_[0-4000000]").map(|all| all.len()), Some(MOST));
+        assert_eq!((table.read("393_7"), table.read("392_7")), (Some(Vec::new()), None));
     }
 
     proptest! {

@@ -35,8 +35,8 @@ pub fn slurm(job: &MeasuredJob) -> Option<(Table, Vec<&'static str>)> {
     }
     if seen().any(|usage| usage.attempts_in_try > 1) {
         notes.push(
-            "⁺: shared an array task, so state and times are those of all its trials together. MaxRSS and memory used are the \
-             trial's own where each had an srun of its own.",
+            "⁺: shared an array task, so state and times are those of all its trials together. CPU time, MaxRSS and \
+             memory used are the trial's own where each had an srun of its own.",
         );
     }
     Some((table, notes))

@@ -34,7 +34,12 @@ pub(super) fn share(of: &SlurmTry, place: usize, attempts: usize) -> SlurmTry {
         return of.clone();
     }
     let steps: Vec<SlurmStep> = of.steps.iter().filter(runs).nth(place).cloned().into_iter().collect();
-    SlurmTry { max_rss_bytes: steps.iter().filter_map(|s| s.max_rss_bytes).max(), steps, ..of.clone() }
+    SlurmTry {
+        max_rss_bytes: steps.iter().filter_map(|s| s.max_rss_bytes).max(),
+        cpu_s: steps.iter().find_map(|s| s.cpu_s),
+        steps,
+        ..of.clone()
+    }
 }
 
 #[cfg(test)]
@@ -79,12 +84,18 @@ mod tests {
 
     #[test]
     fn trials_that_ran_one_after_the_other_have_a_step_each() {
-        let step = |name: &str, rss| SlurmStep { step: name.into(), max_rss_bytes: Some(rss), ..SlurmStep::default() };
+        let step = |name: &str, rss| SlurmStep {
+            step: name.into(),
+            max_rss_bytes: Some(rss),
+            cpu_s: Some(rss as f64),
+            ..SlurmStep::default()
+        };
         let steps = vec![step("batch", 5), step("extern", 1), step("0", 30), step("1", 40)];
-        let whole = SlurmTry { max_rss_bytes: Some(40), steps, ..SlurmTry::default() };
+        let whole = SlurmTry { max_rss_bytes: Some(40), cpu_s: Some(76.0), steps, ..SlurmTry::default() };
         let first = share(&whole, 0, 2);
         assert_eq!((first.max_rss_bytes, first.steps.len(), first.steps[0].step.as_str()), (Some(30), 1, "0"));
-        assert_eq!(share(&whole, 1, 2).max_rss_bytes, Some(40));
+        let second = share(&whole, 1, 2);
+        assert_eq!((second.max_rss_bytes, first.cpu_s, second.cpu_s), (Some(40), Some(30.0), Some(40.0)));
         assert_eq!(share(&whole, 0, 1), whole);
         assert_eq!(share(&whole, 2, 3), whole);
     }
