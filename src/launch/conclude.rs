@@ -1,5 +1,6 @@
 use expctl_record::{
-    AttemptDir, Cause, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal, write_steps,
+    AttemptDir, Cause, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal,
+    write_steps,
 };
 
 use crate::exit::Failure;

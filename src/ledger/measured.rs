@@ -1,5 +1,6 @@
 use expctl_record::{
-    AttemptDir, Environment, JobDir, JobRecord, Outcome, RecordError, StepRecord, Trial, TrialState, joined_steps,
+    AttemptDir, Environment, JobDir, JobRecord, Outcome, RecordError, SlurmUsage, StepRecord, Trial, TrialState,
+    joined_steps,
 };
 
 /// How a trial of a measured job stands, by its last attempt.
@@ -54,6 +55,8 @@ pub struct Run {
     pub environment: Option<Environment>,
     /// How it ended.
     pub outcome: Option<Outcome>,
+    /// What Slurm measured of it.
+    pub slurm: Option<SlurmUsage>,
     /// Steps of each rank, warm-up included; joined over the attempts where the last one went on from a checkpoint.
     pub ranks: Vec<Vec<StepRecord>>,
 }
@@ -71,6 +74,7 @@ impl Run {
             state: RunState::NotStarted,
             environment: None,
             outcome: None,
+            slurm: None,
             ranks: Vec::new(),
         };
         let attempts = match dir.attempts(&planned.id) {
@@ -108,6 +112,11 @@ impl Run {
             self.trial = attempt.trial()?;
         }
         self.environment = attempt.environment()?;
+        // It adds to the steps; without it they are as good as ever.
+        self.slurm = attempt.slurm_usage().unwrap_or_else(|e| {
+            tracing::warn!("{e}");
+            None
+        });
         self.ranks =
             (0..self.trial.settings.launch.ranks).map(|r| joined_steps(attempts, r)).collect::<Result<_, _>>()?;
         let lost = self.ranks.iter().position(Vec::is_empty);

@@ -80,6 +80,7 @@ fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {
                 common => sections::common(job),
                 differences => sections::variant_differences(job).map(|t| t.markdown()),
                 trials => sections::trials(job).markdown(),
+                slurm => sections::slurm(job).map(|(table, notes)| context! { table => table.markdown(), notes }),
                 provenance => sections::provenance(job),
             },
         )

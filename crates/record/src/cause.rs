@@ -49,9 +49,7 @@ impl Cause {
         let state = state.split_whitespace().next().unwrap_or_default();
         Some(match (state, reason) {
             ("OUT_OF_MEMORY", _) => Self::OutOfMemory,
-            ("NODE_FAIL" | "BOOT_FAIL", _) | (_, "JobLaunchFailure" | "NodeDown") => {
-                Self::Node
-            }
+            ("NODE_FAIL" | "BOOT_FAIL", _) | (_, "JobLaunchFailure" | "NodeDown") => Self::Node,
             ("TIMEOUT" | "DEADLINE", _) | (_, "TimeLimit") => Self::TimeLimit,
             ("PREEMPTED", _) => Self::Preempted,
             (_, "DependencyNeverSatisfied") => Self::Data,

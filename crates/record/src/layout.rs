@@ -1,6 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use crate::{Environment, JobRecord, Outcome, RankExit, RecordError, StepRecord, TRIAL_SCHEMA_VERSION, Trial};
+use crate::{
+    Environment, JobRecord, Outcome, RankExit, RecordError, SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION, Trial,
+};
 use crate::{read_journal, read_steps, write_json};
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
@@ -116,6 +118,11 @@ impl AttemptDir {
         self.path.join("outcome.json")
     }
 
+    /// `slurm.json`: what Slurm measured of it.
+    pub fn slurm_path(&self) -> PathBuf {
+        self.path.join("slurm.json")
+    }
+
     /// `rank-<r>.parquet`: the steps of a rank.
     pub fn steps_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.parquet"))
@@ -152,6 +159,11 @@ impl AttemptDir {
     /// Read `outcome.json`, if the attempt has ended.
     pub fn outcome(&self) -> Result<Option<Outcome>, RecordError> {
         read_optional(&self.outcome_path())
+    }
+
+    /// Read `slurm.json`, if Slurm was asked about the attempt.
+    pub fn slurm_usage(&self) -> Result<Option<SlurmUsage>, RecordError> {
+        read_optional(&self.slurm_path())
     }
 
     /// Read a rank's last words, if it left any.

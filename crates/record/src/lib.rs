@@ -13,6 +13,7 @@ mod journal;
 mod layout;
 mod outcome;
 mod settings;
+mod slurm_usage;
 mod stage;
 mod step;
 mod steps_file;
@@ -31,6 +32,7 @@ pub use settings::{
     Checkpoint, Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline,
     Processor, Reconstruction, Settings, Slurm, Train,
 };
+pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};

@@ -134,6 +134,22 @@ impl Arrays {
         places
     }
 
+    /// For each of `trials` trials the tasks that run it, oldest first: the array, the task in it, and the first attempt that
+    /// it makes.
+    pub(super) fn tasks_of_trials(&self, trials: usize) -> Vec<Vec<(u64, u32, u32)>> {
+        let mut found = vec![Vec::new(); trials];
+        for array in &self.arrays {
+            for (task, turns) in &array.tasks {
+                for Turn(trial, attempt) in turns {
+                    if let Some(list) = found.get_mut(*trial as usize) {
+                        list.push((array.id, *task, *attempt));
+                    }
+                }
+            }
+        }
+        found
+    }
+
     /// The array that makes the newest attempt of a trial.
     pub fn newest(&self, trial: u32) -> Option<&Array> {
         self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|turn| turn.0 == trial))

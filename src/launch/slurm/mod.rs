@@ -3,6 +3,7 @@
 //!
 //! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
 
+mod accounting;
 mod arrays;
 mod attempt;
 mod availability;
@@ -11,15 +12,21 @@ mod chain;
 mod commands;
 mod container;
 mod parts;
+mod poll;
+mod queue;
 mod resources;
 mod retry;
 mod script;
 mod srun_log;
 mod standing;
+mod state;
 mod submit;
 mod submitted;
+mod table;
+mod task_ids;
 mod tasks;
 mod tools;
+mod usage;
 mod wait;
 
 use std::path::Path;
@@ -29,6 +36,7 @@ use expctl_record::JobRecord;
 pub use arrays::{Array, Arrays, Turn};
 pub use attempt::{stage, stage_task, started};
 pub use availability::Availability;
+pub use poll::Interval;
 pub use retry::Adjustment;
 pub use script::render;
 pub use srun_log::process_ends;
@@ -63,6 +71,17 @@ pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
 pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Failure> {
     worker_binary()?;
     Slurm::from_environment().submit(project, job, &Programs::find()?, order)
+}
+
+/// Write down what Slurm measured of a job that nobody waited for, if there is a Slurm here that answers.
+///
+/// # Errors
+/// As [`Slurm::collect_usage`].
+pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+    if job.backend != "slurm" || available() != Availability::Ready {
+        return Ok(());
+    }
+    Slurm::from_environment().collect_usage(&project.job(job.job), job.job, false)
 }
 
 /// Wait until every trial of a job has an outcome. See [`Slurm::wait`].

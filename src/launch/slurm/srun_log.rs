@@ -23,10 +23,10 @@ pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<Process
     let mut ends = vec![None; ranks as usize];
     for (list, what) in log.lines().filter_map(message) {
         let Some(end) = end(what) else { continue };
-        for rank in super::tasks::expand(list) {
-            // The first word counts: later ones are about the clean-up.
-            if let Some(slot @ None) = ends.get_mut(rank as usize) {
-                *slot = Some(end);
+        for range in super::task_ids::ranges(list) {
+            for slot in ends.iter_mut().take(*range.end() as usize + 1).skip(*range.start() as usize) {
+                // The first word counts: later ones are about the clean-up.
+                slot.get_or_insert(end);
             }
         }
     }
@@ -61,6 +61,8 @@ const fn signalled(signal: i32) -> ProcessEnd {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -77,6 +79,14 @@ mod tests {
         assert_eq!(process_ends("", 139, 1), [Some(signalled(11))]);
         assert_eq!(process_ends("", 0, 1), [Some(exited(0))]);
         assert_eq!(process_ends("", 139, 2), [None, None]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_log_is_read_without_panic(list in "[0-9,-]{0,20}", what in ".{0,20}", text in "(?s).{0,200}") {
+            let log = format!("srun: error: n1: tasks {list}: {what}\nsrun: error: n1: task 4000000000-4294967295: Killed\n{text}");
+            prop_assert_eq!(process_ends(&log, 1, 3).len(), 3);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use expctl_record::{AttemptDir, Cause, JobDir, Outcome, RankExit, RankStatus, Tr
 
 use super::arrays::{Arrays, Place, Settled, settled};
 use super::attempt::{stage, started};
+use super::poll::Interval;
 use super::submitted::Submitted;
 use super::tasks::{Queue, Task};
 use super::tools::Slurm;
@@ -15,8 +16,6 @@ use crate::exit::Failure;
 use crate::launch::conclude;
 use crate::project::Project;
 
-const FIRST_INTERVAL: Duration = Duration::from_secs(1);
-const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for a task's own outcome.json to show up here once Slurm says that the task is over: network file systems show the
 /// files of other machines late.
 const GRACE: Duration = Duration::from_secs(10);
@@ -99,7 +98,7 @@ impl Slurm {
         let job = project.job(id);
         let trials = job.record()?.trials;
         let places = Arrays::load(&job, id, trials.len())?.places(trials.len());
-        let mut interval = FIRST_INTERVAL;
+        let mut interval = Interval::new().for_tasks(trials.len());
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
         let mut silent_since: Option<Instant> = None;
@@ -180,13 +179,12 @@ impl Slurm {
                 now.trials.iter().enumerate().all(|(i, t)| !asked_for(i) || matches!(t, TrialProgress::Ended(_)));
             // Look often while something happens, seldom while nothing does.
             let changed = last.as_ref() != Some(&now) || over_since.iter().any(Option::is_some);
-            interval = if changed { FIRST_INTERVAL } else { (interval * 3 / 2).min(LONGEST_INTERVAL) };
             last = Some(now.clone());
             progress(now);
             if done {
-                return Ok(());
+                return self.collect_usage(&job, id, true);
             }
-            sleep(interval);
+            sleep(interval.next(changed));
         }
     }
 }

@@ -5,12 +5,14 @@ mod configuration;
 mod provenance;
 mod ranks;
 mod results;
+mod slurm;
 
 pub use breakdown::breakdowns;
 pub use configuration::{common, variant_differences};
 pub use provenance::{provenance, trials};
 pub use ranks::ranks;
 pub use results::{mixed_modes, results, verdicts};
+pub use slurm::slurm;
 
 /// A table under a heading, with a sentence below it.
 #[derive(Clone, Debug)]
