@@ -65,14 +65,14 @@ power_loss() {
   # The steps are children of process 1; their sockets in the node's spool folder tell which they are.
   for s in "$D/spool/$node/${node}"_*.*; do
     [ -S "$s" ] || continue
-    p=$(ss -lxpH src "unix:$s" 2>/dev/null | grep -o 'pid=[0-9]*' | head -1 | cut -d= -f2)
+    p=$("${inside[@]}" ss -lxpH src "unix:$s" 2>/dev/null | grep -o 'pid=[0-9]*' | head -1 | cut -d= -f2) || true
     [ -z "$p" ] || kill -9 "$p" 2>/dev/null || true
     rm -f "$s"
   done
   # What the jobs started, in whatever session: it has the names of the node and of the cluster in its environment.
   grep -lszxF "SLURMD_NODENAME=$node" /proc/[0-9]*/environ | while IFS=/ read -r _ _ p _; do
     grep -qszxF "SLURM_CONF=$D/etc/slurm.conf" "/proc/$p/environ" && kill -9 "$p" 2>/dev/null || true
-  done
+  done || true
 }
 
 link() {

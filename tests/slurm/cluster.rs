@@ -57,7 +57,7 @@ impl Cluster {
 
     /// Where slurmrestd answers (`--rest`); with `--netns` only commands of [`Self::inside`] reach it.
     pub fn rest_url(&self) -> String {
-        let (_, url) = self.env().find(|(name, _)| *name == "SLURMRESTD_URL").expect("a cluster with --rest");
+        let (_, url) = self.env().find(|(name, _)| *name == "SLURMRESTD_URL").unwrap();
         url.to_str().unwrap().to_owned()
     }
 
