@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[allow(dead_code, reason = "shared by several tests, none of which needs all of it")]
 #[path = "slurm/cluster.rs"]
 mod cluster;
 

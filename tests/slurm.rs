@@ -7,6 +7,7 @@
 
 #[path = "slurm/answers.rs"]
 mod answers;
+#[allow(dead_code, reason = "shared by several tests, none of which needs all of it")]
 #[path = "slurm/cluster.rs"]
 mod cluster;
 mod common;

@@ -11,6 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 usage="usage: node.sh up|down|kill|cut|join DIR NODE"
 act=${1:?$usage} D=${2:?$usage} node=${3:?$usage}
 D=$(cd "$D" && pwd)
+[ -e "$D/env" ] || { echo "node.sh: $D is not the folder of a cluster" >&2; exit 2; }
 . "$D/etc/settings"; . "$D/env"
 network head
 case $node in

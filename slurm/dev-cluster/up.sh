@@ -98,7 +98,7 @@ fill() {
 }
 for f in slurm gres cgroup; do fill $f.conf > "$D/etc/$f.conf"; done
 chmod 644 "$D"/etc/*.conf
-[ $DBD = 0 ] || (umask 077; fill slurmdbd.conf > "$D/etc/slurmdbd.conf")
+[ $DBD = 0 ] || (umask 077; rm -f "$D/etc/slurmdbd.conf"; fill slurmdbd.conf > "$D/etc/slurmdbd.conf")
 # What every node and the controller see as /etc/hosts. In a network of its own the controller's name is its address there.
 { if [ -z "$NETNS" ]; then cat /etc/hosts; else grep -vw "$HOST" /etc/hosts || true; echo "$ADDR $HOST"; fi
   for ((i = 1; i <= NODES; i++)); do echo "${ADDRS//\[*/$i} n$i"; done; } > "$D/etc/hosts"

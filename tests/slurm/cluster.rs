@@ -1,7 +1,5 @@
 //! A cluster that lives as long as a test: slurm/dev-cluster/README.md says what its options are.
 
-#![allow(dead_code, reason = "shared by several tests, none of which needs all of it")]
-
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
