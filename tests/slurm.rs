@@ -9,6 +9,7 @@
 mod answers;
 #[path = "slurm/arrays.rs"]
 mod arrays;
+#[allow(dead_code, reason = "shared by several tests, none of which needs all of it")]
 #[path = "slurm/cluster.rs"]
 mod cluster;
 mod common;

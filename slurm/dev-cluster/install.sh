@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../../scripts/common.sh
 . "$here/../../scripts/common.sh"
 
-packages=(slurmctld slurmd slurm-client munge iproute2 util-linux procps)
+packages=(slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge iproute2 util-linux procps)
 case ${1:-} in
   --dbd) packages+=(slurmdbd slurm-wlm-mysql-plugin mariadb-server) ;;
   '') ;;

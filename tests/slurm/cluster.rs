@@ -1,49 +1,98 @@
-//! A cluster that lives as long as a test.
+//! A cluster that lives as long as a test: slurm/dev-cluster/README.md says what its options are.
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use expctl::launch::slurm::{Availability, Slurm};
 
-/// A running development cluster; ended and wiped when dropped, also by a failing test.
+/// A running development cluster; ended and wiped when dropped, also by a failing test, and by its guard when the test process
+/// is killed.
 pub struct Cluster {
     folder: tempfile::TempDir,
+    environment: Vec<(OsString, OsString)>,
     /// The cluster as the launcher sees it.
     pub slurm: Slurm,
 }
 
 impl Cluster {
-    /// Start a cluster of two nodes; `None`, with a line on stderr that no test harness hides, where that cannot work.
+    /// Start a cluster of two nodes, or as `options` of up.sh say; `None`, with a line on stderr that no test harness hides,
+    /// where that cannot work.
     pub fn start(options: &[&str]) -> Option<Self> {
-        if let Some(missing) = missing() {
-            skip(&format!("a development Slurm cluster {missing}"));
+        if !installed(options) {
             return None;
         }
-        // Its words go to the terminal: whoever runs the tests sees what is installed on the machine, and why that failed.
-        let installed = command("install.sh", &[]).stdin(Stdio::null()).stderr(Stdio::inherit()).status().unwrap();
-        assert!(installed.success(), "install.sh failed");
         let folder = tempfile::Builder::new().prefix("expctl-slurm-").tempdir().unwrap();
-        let path = folder.path().to_str().unwrap().to_owned();
-        let conf = folder.path().join("etc/slurm.conf");
-        let cluster = Self { folder, slurm: Slurm::from_environment().with_variable("SLURM_CONF", conf) };
-        let up = script("up.sh", &[&[path.as_str()], options].concat());
+        let (path, owner) = (folder.path().to_str().unwrap().to_owned(), std::process::id().to_string());
+        let mut cluster = Self { folder, environment: Vec::new(), slurm: Slurm::from_environment() };
+        let up = script("up.sh", &[&[path.as_str(), "--owner", &owner], options].concat());
         assert!(up.status.success(), "up.sh: {}", String::from_utf8_lossy(&up.stderr));
+        cluster.environment = variables(&cluster.path().join("env"));
+        for (name, value) in &cluster.environment {
+            cluster.slurm = cluster.slurm.clone().with_variable(name, value);
+        }
         Some(cluster)
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Its slurm.conf.
     pub fn conf(&self) -> PathBuf {
-        self.folder.path().join("etc/slurm.conf")
+        self.path().join("etc/slurm.conf")
+    }
+
+    /// What a command needs to speak to this cluster: SLURM_CONF, PATH and, with `--rest`, SLURMRESTD_URL.
+    pub fn env(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
+        self.environment.iter().map(|(name, value)| (name, value))
+    }
+
+    /// Where slurmrestd answers (`--rest`); with `--netns` only commands of [`Self::inside`] reach it.
+    pub fn rest_url(&self) -> String {
+        let (_, url) = self.env().find(|(name, _)| *name == "SLURMRESTD_URL").unwrap();
+        url.to_str().unwrap().to_owned()
+    }
+
+    /// A token of ten minutes for slurmrestd.
+    pub fn token(&self, user: &str) -> String {
+        let answer = self.ask("scontrol", &["token", &format!("username={user}"), "lifespan=600"]);
+        answer.trim().strip_prefix("SLURM_JWT=").unwrap().to_owned()
+    }
+
+    /// A command that runs in the cluster's network, where the controller and slurmrestd are.
+    pub fn inside(&self, program: &str) -> Command {
+        let mut command = Command::new(self.path().join("enter"));
+        command.arg(program);
+        command
+    }
+
+    /// Run a command as an ordinary user, in a home folder of the cluster's. `nobody` will do; with `--dbd` up.sh must have
+    /// got the name (`--users root,nobody`). The user may not reach what lies under root's home.
+    pub fn as_user(&self, user: &str, command: &[&str]) -> Output {
+        script("as.sh", &[&[self.path().to_str().unwrap(), user], command].concat())
+    }
+
+    /// The home folder of [`Self::as_user`].
+    pub fn home(&self, user: &str) -> PathBuf {
+        self.path().join("home").join(user)
     }
 
     /// What a Slurm command prints.
     pub fn ask(&self, program: &str, arguments: &[&str]) -> String {
-        let output = Command::new(program).args(arguments).env("SLURM_CONF", self.conf()).output().unwrap();
+        let output = self.try_ask(program, arguments);
         assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, where it may fail.
+    pub fn try_ask(&self, program: &str, arguments: &[&str]) -> Output {
+        Command::new(program).args(arguments).envs(self.env()).output().unwrap()
     }
 
     /// All that the controller knows about an array task.
@@ -51,10 +100,20 @@ impl Cluster {
         self.ask("scontrol", &["--oneliner", "show", "job", &format!("{job}_{index}")])
     }
 
-    /// Do something to a node: see node.sh.
+    /// Do something to a node or a service (`ctld`, `dbd`, `rest`): see node.sh.
     pub fn node(&self, act: &str, node: &str) {
-        let done = script("node.sh", &[act, self.folder.path().to_str().unwrap(), node]);
+        let done = script("node.sh", &[act, self.path().to_str().unwrap(), node]);
         assert!(done.status.success(), "node.sh {act} {node}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Take a node's network away (`--netns`): it runs on alone.
+    pub fn cut(&self, node: &str) {
+        self.node("cut", node);
+    }
+
+    /// Give a node its network back.
+    pub fn join(&self, node: &str) {
+        self.node("join", node);
     }
 
     /// Let the controller forget all jobs, as it does with old ones after MinJobAge.
@@ -71,7 +130,7 @@ impl Cluster {
     pub fn until(&self, what: &str, happened: impl Fn() -> bool) {
         let start = Instant::now();
         while !happened() {
-            assert!(start.elapsed() < Duration::from_secs(60), "{what} did not come; {}", self.ask("squeue", &[]));
+            assert!(start.elapsed() < Duration::from_secs(120), "{what} did not come; {}", self.ask("squeue", &[]));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -86,23 +145,59 @@ impl Drop for Cluster {
     }
 }
 
+/// A newer Slurm (24.11) for `--slurm`, fetched when first asked for; `None` where no cluster can run.
+pub fn newer_slurm() -> Option<&'static str> {
+    // Jobs of every user run its programs, so not under a home.
+    const PREFIX: &str = "/var/tmp/expctl-slurm-trixie";
+    if !installed(&[]) {
+        return None;
+    }
+    let newer = command("newer.sh", &[PREFIX]).stdin(Stdio::null()).stderr(Stdio::inherit()).status().unwrap();
+    assert!(newer.success(), "newer.sh failed");
+    Some(PREFIX)
+}
+
+/// Whether a cluster with these options can run here, with its packages installed.
+pub fn installed(options: &[&str]) -> bool {
+    if let Some(missing) = missing() {
+        skip(&format!("a development Slurm cluster {missing}"));
+        return false;
+    }
+    // Its words go to the terminal: whoever runs the tests sees what is installed on the machine, and why that failed.
+    let accounting: &[&str] = if options.contains(&"--dbd") { &["--dbd"] } else { &[] };
+    let installed = command("install.sh", accounting).stdin(Stdio::null()).stderr(Stdio::inherit()).status().unwrap();
+    assert!(installed.success(), "install.sh failed");
+    true
+}
+
+/// What a cluster's env file sets.
+fn variables(file: &Path) -> Vec<(OsString, OsString)> {
+    let output = Command::new("sh").args(["-c", ". \"$0\" && env -0"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
+    let pairs = output.stdout.split(|byte| *byte == 0).filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b'=')?;
+        Some((OsString::from_vec(entry[..at].to_vec()), OsString::from_vec(entry[at + 1..].to_vec())))
+    });
+    pairs.filter(|(name, _)| ["SLURM_CONF", "PATH", "SLURMRESTD_URL"].iter().any(|wanted| name == wanted)).collect()
+}
+
 /// What this machine lacks for a cluster of virtual nodes.
 fn missing() -> Option<String> {
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         return Some("needs root".to_owned());
     }
-    if !std::path::Path::new("/etc/debian_version").exists() {
+    if !Path::new("/etc/debian_version").exists() {
         return Some("needs Debian".to_owned());
     }
-    // What node.sh does. Root in an ordinary container may not.
+    // What node.sh and netns.sh do. Root in an ordinary container may not.
     let hosts = "mount --bind /etc/hosts /etc/hosts && hostname n1";
-    let probe = ["--mount", "--propagation", "slave", "--uts", "sh", "-c", hosts];
+    let probe = ["--mount", "--propagation", "slave", "--uts", "--net", "sh", "-c", hosts];
     let why = match Command::new("unshare").args(probe).output() {
         Ok(output) if output.status.success() => return None,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(e) => e.to_string(),
     };
-    Some(format!("needs mount and UTS namespaces, which root may not make here ({why})"))
+    Some(format!("needs mount, UTS and network namespaces, which root may not make here ({why})"))
 }
 
 /// Say on stderr, past the harness that captures what tests print, that a test did not run.
@@ -111,12 +206,12 @@ pub fn skip(why: &str) {
     std::io::stderr().write_all(format!("SKIPPED {name}: {why}\n").as_bytes()).unwrap();
 }
 
-fn script(name: &str, arguments: &[&str]) -> std::process::Output {
+pub fn script(name: &str, arguments: &[&str]) -> Output {
     command(name, arguments).output().unwrap()
 }
 
 fn command(name: &str, arguments: &[&str]) -> Command {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm/dev-cluster").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm/dev-cluster").join(name);
     let mut command = Command::new(path);
     command.args(arguments);
     command
