@@ -19,6 +19,9 @@ pub struct Args {
     /// This array task was told to stop; Slurm is asked why
     #[arg(long, value_name = "JOB_TASK")]
     interrupted: Option<String>,
+    /// The time limit is near, and the task goes back into the queue
+    #[arg(long, requires = "interrupted")]
+    requeue: bool,
 }
 
 /// Write the outcome of an attempt; a trial that did not complete is a failure, so that Slurm shows it as one.
@@ -30,7 +33,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let log = String::from_utf8_lossy(&log);
     let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
     let mut outcome = conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted.is_some())?;
-    if let Some(reason) = args.interrupted.as_deref().and_then(slurm::stop_reason)
+    if args.requeue && outcome.state == TrialState::Interrupted {
+        outcome.cause = Some(Cause::TimeLimit);
+        "the time limit is near: the task goes back into the queue".clone_into(&mut outcome.message);
+        outcome.save(&attempt)?;
+    } else if let Some(reason) = args.interrupted.as_deref().and_then(slurm::stop_reason)
         && outcome.state == TrialState::Interrupted
     {
         // Nobody asked for it: the trial did not do what it was meant to.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, SlurmTry, SlurmUsage};
+use expctl_record::{AttemptDir, Cause, JobDir, SlurmTry, SlurmUsage, TrialState};
 
 use super::match_tries::{match_tries, share};
 use super::sacct::Tries;
@@ -76,6 +76,7 @@ impl Slurm {
             for (attempt, usage) in usages(key, known, &attempts) {
                 if is_open(attempt) {
                     usage.save(attempt)?;
+                    amend(attempt, &usage)?;
                 }
             }
         }
@@ -150,6 +151,23 @@ impl Slurm {
             self.record_usage_within(Duration::ZERO, folder, &arrays, &attempts)
         }
     }
+}
+
+/// Let the outcome of an attempt say what only Slurm knows: why it was stopped. Its script heard no more than a signal.
+fn amend(attempt: &AttemptDir, usage: &SlurmUsage) -> Result<(), Failure> {
+    let Some(mut outcome) = attempt.outcome()? else { return Ok(()) };
+    let state = &usage.usage.state;
+    let cause = Cause::of_slurm(state, usage.usage.reason.as_deref().unwrap_or_default());
+    let only_stopped = matches!(outcome.cause, None | Some(Cause::Killed | Cause::Cancelled));
+    let Some(cause) = cause.filter(|cause| only_stopped && outcome.cause != Some(*cause)) else { return Ok(()) };
+    if outcome.state == TrialState::Completed || cause == Cause::Cancelled {
+        return Ok(());
+    }
+    // Nobody asked for it.
+    outcome.state = TrialState::Failed;
+    outcome.cause = Some(cause);
+    outcome.message = format!("{}; Slurm says {state}", outcome.message);
+    Ok(outcome.save(attempt)?)
 }
 
 /// Whether more is to be learnt of an attempt.
