@@ -2,6 +2,7 @@
 //!
 //! Invariant: everything but `setup`, which is shell code on purpose, is data: the batch script quotes it.
 
+use expctl_record::looks_secret;
 use serde_json::Value as Json;
 
 use super::keys;
@@ -12,8 +13,9 @@ use super::problem::Problem;
 use super::source::Origin;
 use super::user::unknown_key;
 
-const TOP: [&str; 10] = [
+const TOP: [&str; 11] = [
     "description",
+    "backend",
     "needs",
     "slurm",
     "container",
@@ -26,6 +28,7 @@ const TOP: [&str; 10] = [
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
 const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
+const BACKEND: Kind = Kind::Choice { words: &["slurm", "local"], aliases: &[] };
 const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
 /// Options of sbatch that neither the script nor a key sets.
 const EXTRA: [&str; 23] = [
@@ -80,6 +83,8 @@ pub struct Profile {
     pub name: String,
     /// One line on what it is for.
     pub description: String,
+    /// Where its jobs run, unless the user says otherwise: `slurm` or `local`; none leaves it open.
+    pub backend: Option<String>,
     /// Where it was found, in words.
     pub found: String,
     /// `[slurm]`: what a config need not say.
@@ -118,6 +123,10 @@ impl Profile {
     fn read_key(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
         match key.name.as_str() {
             "description" => self.description = text_of("`description`", node, problems).unwrap_or_default(),
+            "backend" => match BACKEND.accept("backend", node) {
+                Ok(word) => self.backend = word.as_str().map(str::to_owned),
+                Err(problem) => problems.push(*problem),
+            },
             "needs" => self.needs = read_needs(node, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
@@ -228,6 +237,11 @@ fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, St
                 key.at,
                 format!("`{name}` is not for a profile to set"),
                 "the ranks rely on it",
+            ));
+        } else if looks_secret(name) {
+            let problem = Problem::new(key.at, format!("`{name}` looks like a secret"), "would end up in the ledger");
+            problems.push(problem.help(
+                "the script that a profile makes is kept; export it in `setup`, from a file that only you can read",
             ));
         } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems) {
             environment.push((name.clone(), text));

@@ -15,6 +15,7 @@ mod submissions;
 mod submit;
 mod submitted;
 mod tasks;
+mod test_only;
 mod tools;
 mod wait;
 
