@@ -165,7 +165,10 @@ pub(super) fn refuse_profile(layer: &mut Layer, problems: &mut Vec<Problem>) {
 
 fn texts(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
     match Kind::TextList.accept(what, node) {
-        Ok(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect(),
+        Ok(list) => {
+            let texts = list.as_array().into_iter().flatten().filter_map(Json::as_str);
+            texts.filter(|text| fits_in_a_script(text, node.at, problems)).map(str::to_owned).collect()
+        }
         Err(problem) => {
             problems.push(*problem);
             Vec::new()
@@ -244,7 +247,9 @@ fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, St
                 "the script that a profile makes is kept; export it in `setup`, from a file that only you can read",
             ));
         } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems) {
-            environment.push((name.clone(), text));
+            if fits_in_a_script(&text, node.at, problems) {
+                environment.push((name.clone(), text));
+            }
         }
     }
     environment
@@ -282,4 +287,16 @@ fn control_free(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
         problems.push(Problem::new(at, "an option of sbatch cannot hold a line break", "a control character"));
     }
     free
+}
+
+/// sbatch refuses a script with one of these in it, even inside quotes.
+fn fits_in_a_script(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
+    let fits = !text.contains("\r\n") && !text.contains('\0');
+    if !fits {
+        problems.push(
+            Problem::new(at, "a batch script cannot hold a DOS line break or a NUL character", "not in a script")
+                .help("end lines with \\n alone"),
+        );
+    }
+    fits
 }

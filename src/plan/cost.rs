@@ -68,7 +68,7 @@ impl Cost {
     }
 }
 
-/// One line: `6 trials × 2 ranks: at most 12.0 GPU h, 48 CPU h (time limit 120 min)`.
+/// One line: `6 trials × 2 ranks: at most 24.0 GPU h, 96.0 CPU h (time limit 120 min)`.
 impl Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let range = |(low, high): (u64, u64)| if low == high { low.to_string() } else { format!("{low} to {high}") };
