@@ -123,7 +123,7 @@ fn the_plan_is_data() {
     snapshot("plan_markdown", &String::from_utf8(table.stdout).unwrap());
     let json = expctl(&["plan", "conf/086_dataloader.toml", "--json", "--only", "ids"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((json["cost"]["trials"].as_u64(), json["cost"]["cpu_hours_at_most"].as_f64()), (Some(3), None));
+    assert_eq!(json["cost"]["trials"].as_u64(), Some(3), "{}", json["cost"]);
     let trials: Vec<Trial> = serde_json::from_value(json["trials"].clone()).unwrap();
     assert_eq!(
         trials.iter().map(|t| (t.variant.as_str(), t.repeat)).collect::<Vec<_>>(),

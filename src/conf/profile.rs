@@ -246,10 +246,10 @@ fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, St
             problems.push(problem.help(
                 "the script that a profile makes is kept; export it in `setup`, from a file that only you can read",
             ));
-        } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems) {
-            if fits_in_a_script(&text, node.at, problems) {
-                environment.push((name.clone(), text));
-            }
+        } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems)
+            && fits_in_a_script(&text, node.at, problems)
+        {
+            environment.push((name.clone(), text));
         }
     }
     environment
