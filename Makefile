@@ -5,6 +5,8 @@ SHELL := /bin/bash
 # Fetched and built things live in one cache folder outside the clone.
 export EXPCTL_CACHE ?= $(HOME)/.cache/expctl
 export CARGO_TARGET_DIR ?= $(EXPCTL_CACHE)/target
+# Kept with every job: which code submitted it.
+export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 
 # What torch-sys needs to build; the libtorch script prints the folder it set up.
 WITH_TORCH = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 &&

@@ -13,5 +13,6 @@ pub mod launch;
 pub mod ledger;
 pub mod plan;
 pub mod project;
+pub mod provenance;
 pub mod report;
 pub mod stats;

@@ -122,7 +122,9 @@ fn the_plan_is_data() {
     let table = expctl(&["plan", "conf/demo.toml", "--set", "sweep.grid.loader.prefetch_factor=[1, 2]"]);
     snapshot("plan_markdown", &String::from_utf8(table.stdout).unwrap());
     let json = expctl(&["plan", "conf/086_dataloader.toml", "--json", "--only", "ids"]);
-    let trials: Vec<Trial> = serde_json::from_slice(&json.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["cost"]["trials"].as_u64(), Some(3), "{}", json["cost"]);
+    let trials: Vec<Trial> = serde_json::from_value(json["trials"].clone()).unwrap();
     assert_eq!(
         trials.iter().map(|t| (t.variant.as_str(), t.repeat)).collect::<Vec<_>>(),
         [("ids", 1), ("ids", 2), ("ids", 3)]

@@ -27,7 +27,8 @@ fn script(project: &TestProject, profile: &str, set: &[&str]) -> String {
 
 fn shipped(project: &TestProject, name: &str, set: &[&str]) -> String {
     let image = format!("slurm.image={IMAGE}");
-    let mut all = if name == "dev-cluster" { vec![] } else { vec![image.as_str(), "slurm.account=lab"] };
+    let mut all =
+        if ["dev-cluster", "local"].contains(&name) { vec![] } else { vec![image.as_str(), "slurm.account=lab"] };
     all.extend(set);
     script(project, name, &all)
 }

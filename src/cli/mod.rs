@@ -12,6 +12,7 @@ mod import;
 mod job_name;
 mod logs;
 mod plan;
+mod rehearse;
 mod report;
 mod retry;
 mod run_local;

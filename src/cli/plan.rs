@@ -1,7 +1,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::out;
+use super::{out, say};
 use crate::exit::Failure;
 use crate::project::Project;
 use crate::{conf, launch, plan};
@@ -12,7 +12,7 @@ pub struct Args {
     /// Config file
     #[arg(value_name = "CONF")]
     config: PathBuf,
-    /// Print the trials as JSON
+    /// Print the trials and their cost as JSON
     #[arg(long, conflicts_with = "script")]
     json: bool,
     /// Print the batch script that would be submitted to Slurm
@@ -37,11 +37,20 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let config = conf::load(project, &args.config, &args.set)?;
     let plan = plan::expand(project, &config)?.only(&args.only)?;
     if args.json {
-        out(serde_json::to_string_pretty(&plan.trials).map_err(Failure::internal)?);
+        let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan) });
+        out(serde_json::to_string_pretty(&planned).map_err(Failure::internal)?);
     } else if args.script {
-        out(launch::slurm::script(project, &plan.job_record("slurm"))?.trim_end());
+        say(format_args!("template: {}", conf::batch_template(project)?.0));
+        let scripts = launch::slurm::scripts(project, &plan.job_record("slurm"))?;
+        if scripts.len() > 1 {
+            say(format_args!("{} arrays, since their trials ask for different resources or are many", scripts.len()));
+        }
+        out(scripts.join("\n").trim_end());
     } else {
         out(plan::table(&plan, !std::io::stdout().is_terminal()));
+        if let Some(cost) = plan::cost(&plan) {
+            out(format_args!("\nOn Slurm, {cost}"));
+        }
     }
     Ok(())
 }

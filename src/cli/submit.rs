@@ -3,16 +3,18 @@ use std::time::Duration;
 
 use expctl_record::JobRecord;
 
-use super::{data, say};
+use super::{data, rehearse, say};
 use crate::conf;
 use crate::console::try_out;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::{local, slurm};
+use crate::launch::life::Had;
+use crate::launch::{local, slurm, worker_binary};
 use crate::ledger::MeasuredJob;
 use crate::plan;
 use crate::project::Project;
-use crate::report;
+use crate::provenance::Origin;
+use crate::report::{self, format::count};
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,9 +41,24 @@ pub struct Args {
     /// Run only these variants
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Leave out trials that have completed in a job of the ledger, or wait or run in one
+    #[arg(long)]
+    only_missing: bool,
+    /// On Slurm: build the data and write the note as jobs of Slurm, too, before and after the trials
+    #[arg(long, conflicts_with = "wait")]
+    chain: bool,
     /// Stay until the job has ended, then write its note
     #[arg(long)]
     wait: bool,
+    /// Say what would be run, and do nothing
+    #[arg(long, conflicts_with_all = ["test_only", "wait"])]
+    dry_run: bool,
+    /// Ask Slurm when it would start this, and submit nothing
+    #[arg(long, conflicts_with = "wait")]
+    test_only: bool,
+    /// With --dry-run or --test-only: the answer as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Args {
@@ -52,64 +69,122 @@ impl Args {
 
 /// Submit a config; the job id goes to stdout, alone.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let rehearsal = args.dry_run || args.test_only;
+    if args.json && !rehearsal {
+        return Err(Failure::new(Exit::Usage, "--json goes with --dry-run or --test-only")
+            .hint("what submit prints is the job's number, alone"));
+    }
     let config = conf::load(project, &args.conf, &args.overrides)?;
-    let plan = plan::expand(project, &config)?.only(&args.only)?;
+    let whole = plan::expand(project, &config)?;
+    let mut plan = whole.clone().only(&args.only)?;
+    if args.only_missing {
+        leave_out_what_is_there(project, &mut plan)?;
+        if plan.trials.is_empty() {
+            return if args.json { rehearse::nothing() } else { Ok(()) };
+        }
+    }
+    let slurm = on_slurm(project, args, &plan)?;
+    if args.test_only && !slurm {
+        return Err(Failure::new(Exit::Usage, "--test-only asks Slurm, and this job would run on this machine")
+            .hint("--dry-run says what would be run here"));
+    }
+    if args.chain && !slurm {
+        return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
+            .hint("on this machine a job builds its data and writes its note by itself"));
+    }
+    let job = plan.job_record(if slurm { "slurm" } else { "local" });
+    // What can be refused is refused before hours of data building, and before a number is taken.
+    if slurm {
+        slurm::scripts(project, &job)?;
+    } else {
+        local::check(&job)?;
+    }
+    if let Some(cost) = plan::cost(&plan) {
+        say(if slurm { cost.to_string() } else { cost.on_this_machine() });
+    }
+    if rehearsal {
+        worker_binary()?;
+        return if args.test_only {
+            rehearse::test_only(project, &job, args.json)
+        } else {
+            rehearse::dry_run(project, &plan, &job, args.json)
+        };
+    }
+    let origin = Origin::gather(project, &config, &whole)?;
+    let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
+    let interrupt = Interrupt::listen()?;
+    let order = slurm::Order { chain: args.chain };
+    if !order.chain {
+        data::ensure_all(project, &plan.trials, &interrupt)?;
+    }
+    if slurm {
+        submit_slurm(project, args, job, order, &origin, interrupt)
+    } else {
+        submit_local(project, args, job, &origin, &interrupt)
+    }
+}
+
+/// Whether the job goes to Slurm: as told on the command line or by the user's defaults or by the profile, else as found.
+fn on_slurm(project: &Project, args: &Args, plan: &Plan) -> Result<bool, Failure> {
     let backend = match args.backend {
         Some(backend) => backend,
-        None => match conf::UserDefaults::load(project)?.backend.as_deref() {
+        None => match conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?).as_deref() {
             Some("slurm") => Backend::Slurm,
             Some("local") => Backend::Local,
             _ => Backend::Auto,
         },
     };
-    let slurm = match backend {
-        Backend::Slurm => true,
-        Backend::Local => false,
+    match backend {
+        Backend::Slurm => Ok(true),
+        Backend::Local => Ok(false),
         Backend::Auto => match slurm::available() {
-            slurm::Availability::Ready => true,
+            slurm::Availability::Ready => Ok(true),
             slurm::Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
-                false
+                Ok(false)
             }
             slurm::Availability::Unreachable(reason) => {
-                return Err(Failure::new(
-                    Exit::Cluster,
-                    format!("this machine has a Slurm that does not answer: {reason}"),
-                )
-                .hint("try again later, or run on this machine: --backend local"));
+                Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))
+                    .hint("try again later, or run on this machine: --backend local"))
             }
         },
-    };
-    let job = JobRecord {
-        submitted: jiff::Timestamp::now().as_second(),
-        commit: commit(project),
-        ..plan.job_record(if slurm { "slurm" } else { "local" })
-    };
-    // What can be refused is refused before hours of data building, and before a number is taken.
-    if slurm {
-        slurm::script(project, &job)?;
-    } else {
-        local::check(&job)?;
     }
-    let interrupt = Interrupt::listen()?;
-    data::ensure_all(project, &plan.trials, &interrupt)?;
-    if slurm { submit_slurm(project, args, job, interrupt) } else { submit_local(project, args, job, &interrupt) }
 }
 
-/// Commit of the project's working tree, marked when it has changes; none outside a repository or without git.
-fn commit(project: &Project) -> Option<String> {
-    let git = |args: &[&str]| {
-        let output = std::process::Command::new("git").arg("-C").arg(project.root()).args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let head = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
-    Some(if dirty { format!("{head}-dirty") } else { head })
+/// Where the profile sends its jobs, if it says so.
+fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Failure> {
+    match plan.trials.first().map(|trial| trial.settings.slurm.profile.as_str()) {
+        None | Some("") => Ok(None),
+        Some(name) => Ok(conf::profile(project, name)?.backend),
+    }
 }
 
-fn submit_local(project: &Project, args: &Args, job: JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+/// Keep the trials that the ledger neither has nor is about to have, and say where the others are.
+fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
+    let had = Had::of(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
+    had.trouble.iter().for_each(|line| say(format!("note: {line}")));
+    let all = plan.trials.len();
+    plan.trials.retain(|trial| had.misses(&trial.id));
+    let left_out = all - plan.trials.len();
+    if left_out > 0 {
+        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), had.jobs()));
+    }
+    if plan.trials.is_empty() {
+        say("nothing to submit");
+    }
+    Ok(())
+}
+
+fn submit_local(
+    project: &Project,
+    args: &Args,
+    job: JobRecord,
+    origin: &Origin,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
     let job = local::allocate(project, job)?;
     show_id(job.job);
+    keep_origin(project, job.job, origin);
     if !args.wait {
         return start_in_background(project, &job);
     }
@@ -126,9 +201,17 @@ pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<
     Ok(())
 }
 
-fn submit_slurm(project: &Project, args: &Args, job: JobRecord, interrupt: Interrupt) -> Result<(), Failure> {
-    let id = slurm::submit(project, job, slurm::Order::default())?;
+fn submit_slurm(
+    project: &Project,
+    args: &Args,
+    job: JobRecord,
+    order: slurm::Order,
+    origin: &Origin,
+    interrupt: Interrupt,
+) -> Result<(), Failure> {
+    let id = slurm::submit(project, job, order)?;
     show_id(id);
+    keep_origin(project, id, origin);
     if !args.wait {
         return Ok(());
     }
@@ -147,6 +230,13 @@ pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -
         }
     });
     finish(project, id, result)
+}
+
+/// Write down where the job comes from. It exists by now: it runs even if this cannot be kept.
+fn keep_origin(project: &Project, id: u64, origin: &Origin) {
+    if let Err(e) = origin.write(&project.job(id)) {
+        say(format!("note: where job {id} comes from was not kept: {}", e.message));
+    }
 }
 
 /// The id, alone on stdout. The job exists by now: it goes on even if nobody can read its number here.

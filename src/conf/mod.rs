@@ -3,6 +3,7 @@
 //! Invariant: every value keeps the place that it came from, through inheritance, variants, sweeps and `--set`; so every
 //! problem points into a file or argument, and all problems are reported at once.
 
+mod batch_template;
 mod document;
 mod files;
 pub mod keys;
@@ -23,6 +24,7 @@ mod sweep_read;
 mod user;
 mod values;
 
+pub use batch_template::{SHIPPED_TEMPLATE, batch_template};
 pub use kind::Kind;
 pub use layer::{Layer, Setting};
 pub use load::{Config, Run, load};

@@ -2,6 +2,7 @@
 //!
 //! Invariant: everything but `setup`, which is shell code on purpose, is data: the batch script quotes it.
 
+use expctl_record::looks_secret;
 use serde_json::Value as Json;
 
 use super::keys;
@@ -14,6 +15,7 @@ use super::user::unknown_key;
 
 const TOP: [&str; 11] = [
     "description",
+    "backend",
     "needs",
     "slurm",
     "container",
@@ -27,6 +29,7 @@ const TOP: [&str; 11] = [
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
 const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
+const BACKEND: Kind = Kind::Choice { words: &["slurm", "local"], aliases: &[] };
 const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
 const SUBMIT: Kind = Kind::Integer { min: 1, max: i64::MAX };
 /// Options of sbatch that neither the script nor a key sets.
@@ -82,6 +85,8 @@ pub struct Profile {
     pub name: String,
     /// One line on what it is for.
     pub description: String,
+    /// Where its jobs run, unless the user says otherwise: `slurm` or `local`; none leaves it open.
+    pub backend: Option<String>,
     /// Where it was found, in words.
     pub found: String,
     /// `[slurm]`: what a config need not say.
@@ -122,6 +127,10 @@ impl Profile {
     fn read_key(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
         match key.name.as_str() {
             "description" => self.description = text_of("`description`", node, problems).unwrap_or_default(),
+            "backend" => match BACKEND.accept("backend", node) {
+                Ok(word) => self.backend = word.as_str().map(str::to_owned),
+                Err(problem) => problems.push(*problem),
+            },
             "needs" => self.needs = read_needs(node, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
@@ -164,7 +173,10 @@ pub(super) fn refuse_profile(layer: &mut Layer, problems: &mut Vec<Problem>) {
 
 fn texts(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
     match Kind::TextList.accept(what, node) {
-        Ok(list) => list.as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect(),
+        Ok(list) => {
+            let texts = list.as_array().into_iter().flatten().filter_map(Json::as_str);
+            texts.filter(|text| fits_in_a_script(text, node.at, problems)).map(str::to_owned).collect()
+        }
         Err(problem) => {
             problems.push(*problem);
             Vec::new()
@@ -237,7 +249,14 @@ fn read_environment(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, St
                 format!("`{name}` is not for a profile to set"),
                 "the ranks rely on it",
             ));
-        } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems) {
+        } else if looks_secret(name) {
+            let problem = Problem::new(key.at, format!("`{name}` looks like a secret"), "would end up in the ledger");
+            problems.push(problem.help(
+                "the script that a profile makes is kept; export it in `setup`, from a file that only you can read",
+            ));
+        } else if let Some(text) = text_of(&format!("`environment.{name}`"), node, problems)
+            && fits_in_a_script(&text, node.at, problems)
+        {
             environment.push((name.clone(), text));
         }
     }
@@ -276,4 +295,16 @@ fn control_free(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
         problems.push(Problem::new(at, "an option of sbatch cannot hold a line break", "a control character"));
     }
     free
+}
+
+/// sbatch refuses a script with one of these in it, even inside quotes.
+fn fits_in_a_script(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool {
+    let fits = !text.contains("\r\n") && !text.contains('\0');
+    if !fits {
+        problems.push(
+            Problem::new(at, "a batch script cannot hold a DOS line break or a NUL character", "not in a script")
+                .help("end lines with \\n alone"),
+        );
+    }
+    fits
 }

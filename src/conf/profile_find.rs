@@ -19,7 +19,7 @@ macro_rules! shipped {
 }
 
 /// The profiles that come with expctl, name and text.
-pub const SHIPPED_PROFILES: [(&str, &str); 5] = shipped!["cabbi", "delta", "dev-cluster", "gilahyper", "mmli"];
+pub const SHIPPED_PROFILES: [(&str, &str); 6] = shipped!["cabbi", "delta", "dev-cluster", "gilahyper", "local", "mmli"];
 
 /// The profile with this name.
 ///

@@ -51,6 +51,17 @@ impl Sources {
         self.0.get(source).map_or("", |(_, text)| text)
     }
 
+    /// The files among them, each once, under the names that messages use.
+    pub fn files(&self) -> Vec<(&str, &str)> {
+        let mut files: Vec<(&str, &str)> = Vec::new();
+        for (name, text) in &self.0 {
+            if name != "--set" && !files.iter().any(|(known, _)| known == name) {
+                files.push((name, text));
+            }
+        }
+        files
+    }
+
     /// `file:line` of a place, for messages that mention a second file.
     pub(super) fn line_of(&self, at: Origin) -> String {
         let before = self.text(at.source).get(..at.start).unwrap_or("");

@@ -15,8 +15,10 @@ pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Ve
         Availability::Absent => {
             let none = "no Slurm: jobs run on this machine (--backend local)";
             let check = match profile {
-                Some(_) => Check::warning("Slurm", none, "run this on a login node of the profile's cluster"),
-                None => Check::ok("Slurm", none),
+                Some(profile) if profile.backend.as_deref() != Some("local") => {
+                    Check::warning("Slurm", none, "run this on a login node of the profile's cluster")
+                }
+                _ => Check::ok("Slurm", none),
             };
             return (vec![check], false);
         }

@@ -1,13 +1,11 @@
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
-use wait_timeout::ChildExt;
 
 use super::check::Check;
-use crate::launch::{libtorch_folder, worker_binary};
+use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
 use crate::report::format::bytes;
 
 /// Less free space than this is worth a word.
@@ -58,7 +56,7 @@ pub fn worker() -> Vec<Check> {
         Ok(path) => path,
         Err(failure) => return vec![Check::problem("worker", failure.message, failure.hints.join("; "))],
     };
-    let mut checks = vec![match version(&path) {
+    let mut checks = vec![match worker_version(&path, START) {
         Ok(version) => Check::ok("worker", format!("{version}, {}", path.display())),
         Err(why) => {
             let todo = format!("run it by hand: {} --version", path.display());
@@ -68,31 +66,9 @@ pub fn worker() -> Vec<Check> {
     checks.push(match libtorch_folder(&path) {
         None => Check::problem("libtorch", "the worker does not find one", "run `make setup`, or set LD_LIBRARY_PATH"),
         Some(folder) => {
-            let version = folder.parent().and_then(|p| std::fs::read_to_string(p.join("build-version")).ok());
-            let version = version.map_or_else(|| "of unknown version".to_owned(), |v| v.trim().to_owned());
+            let version = libtorch_version(&folder).unwrap_or_else(|| "of unknown version".to_owned());
             Check::ok("libtorch", format!("{version}, {}", folder.display()))
         }
     });
     checks
-}
-
-/// What the worker says of itself, or why it does not.
-fn version(path: &Path) -> Result<String, String> {
-    let mut child = Command::new(path)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
-    if child.wait_timeout(START).map_err(|e| e.to_string())?.is_none() {
-        // It may have ended meanwhile.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(format!("it does not start within {} s", START.as_secs()));
-    }
-    let output = child.wait_with_output().map_err(|e| e.to_string())?;
-    let text = if output.status.success() { &output.stdout } else { &output.stderr };
-    let line = String::from_utf8_lossy(text).lines().next().unwrap_or_default().trim().to_owned();
-    if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
 }

@@ -12,3 +12,9 @@ pub fn libtorch_folder(worker: &Path) -> Option<PathBuf> {
     let path = line.split_once("=> ")?.1.rsplit_once(" (")?.0;
     Path::new(path).parent().map(Path::to_owned)
 }
+
+/// Version of the libtorch with this folder `lib`; none if it brings no file that tells.
+pub fn libtorch_version(folder: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(folder.parent()?.join("build-version")).ok()?;
+    Some(text.trim().to_owned())
+}

@@ -9,7 +9,7 @@ pub mod slurm;
 mod worker_binary;
 
 pub use conclude::{ProcessEnd, conclude};
-pub use libtorch::libtorch_folder;
+pub use libtorch::{libtorch_folder, libtorch_version};
 pub use remedy::{Remedy, remedy};
 use slurm::started;
-pub use worker_binary::worker_binary;
+pub use worker_binary::{worker_binary, worker_version};

@@ -1,5 +1,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use wait_timeout::ChildExt;
 
 use crate::exit::Failure;
 
@@ -33,6 +37,30 @@ pub(super) fn worker_path() -> Result<PathBuf, Failure> {
 /// Whether a path names a file that may be run.
 pub(super) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// What the worker says of itself within `limit`, or why it does not.
+///
+/// # Errors
+/// It does not start, or takes longer.
+pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
+    let mut child = Command::new(path)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    if child.wait_timeout(limit).map_err(|e| e.to_string())?.is_none() {
+        // It may have ended meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("it does not start within {} s", limit.as_secs()));
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let text = if output.status.success() { &output.stdout } else { &output.stderr };
+    let line = String::from_utf8_lossy(text).lines().next().unwrap_or_default().trim().to_owned();
+    if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
 }
 
 #[cfg(test)]

@@ -15,4 +15,4 @@ pub use measured::{MeasuredJob, Run, RunState};
 pub use open::{Found, Job, Ledger};
 pub use published::PublishedFile;
 pub use published_row::{PublishedRow, Source};
-pub use settings::{flatten, run_settings, setting_text};
+pub use settings::{flatten, flatten_all, run_settings, setting_text};

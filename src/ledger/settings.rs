@@ -5,12 +5,18 @@ use serde_json::Value;
 
 use super::{MeasuredJob, Run};
 
-/// Settings as text by dotted key, without `experiment.*`, which only says what the note is about.
-pub fn flatten(settings: &Settings) -> BTreeMap<String, String> {
+/// Settings as text by dotted key.
+pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(value) = serde_json::to_value(settings) {
         walk("", &value, &mut flat);
     }
+    flat
+}
+
+/// The same without `experiment.*`, which only says what the note is about.
+pub fn flatten(settings: &Settings) -> BTreeMap<String, String> {
+    let mut flat = flatten_all(settings);
     // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
     flat.retain(|key, _| !key.starts_with("experiment.") && key != "slurm.throttle" && key != "slurm.time_min");
     flat

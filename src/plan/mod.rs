@@ -2,11 +2,13 @@
 //!
 //! Invariant: a trial's id depends on what it runs and on nothing else.
 
+mod cost;
 mod expand;
 mod id;
 mod plan_type;
 mod table;
 
+pub use cost::{Cost, cost};
 pub use expand::expand;
 pub use id::trial_id;
 pub use plan_type::{Plan, UnknownName};

@@ -12,6 +12,7 @@ mod joined;
 mod journal;
 mod layout;
 mod outcome;
+mod secret;
 mod settings;
 mod slurm_usage;
 mod stage;
@@ -28,6 +29,7 @@ pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use outcome::{Outcome, RankExit, RankStatus, TrialState};
+pub use secret::looks_secret;
 pub use settings::{
     Checkpoint, Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline,
     Processor, Reconstruction, Settings, Slurm, Train,

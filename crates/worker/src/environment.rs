@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use expctl_dist::{DistError, Store};
-use expctl_record::{Environment, Hardware};
+use expctl_record::{Environment, Hardware, looks_secret};
 
 use crate::rank_env::RankEnv;
 
@@ -35,7 +35,8 @@ fn key(rank: u32) -> String {
 }
 
 fn variables() -> BTreeMap<String, String> {
-    std::env::vars().filter(|(name, _)| VARIABLES.iter().any(|p| name.starts_with(p))).collect()
+    let told = |name: &str| VARIABLES.iter().any(|prefix| name.starts_with(prefix)) && !looks_secret(name);
+    std::env::vars().filter(|(name, _)| told(name)).collect()
 }
 
 /// What /proc and the scheduler say about this node; unknown fields stay empty.

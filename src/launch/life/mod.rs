@@ -2,8 +2,10 @@
 //!
 //! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
 
+mod had;
 mod look;
 mod state;
 
+pub use had::Had;
 pub use look::{Look, look};
 pub use state::{JobStatus, State, TrialStatus};

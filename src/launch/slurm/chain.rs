@@ -50,7 +50,7 @@ fn fill(
     let resources = part.resources;
     let folder = format!("{}/{}", path_text(project.runs())?, job.job);
     template(
-        "step.sh.j2",
+        "slurm/step.sh.j2",
         TEMPLATE,
         context! {
             step,

@@ -25,6 +25,7 @@ mod submitted;
 mod table;
 mod task_ids;
 mod tasks;
+mod test_only;
 mod tools;
 mod usage;
 mod wait;
@@ -56,12 +57,12 @@ pub fn available() -> Availability {
     Slurm::from_environment().availability()
 }
 
-/// The batch scripts of a job as they would be submitted, one after another.
+/// The batch scripts of a job as they would be submitted, one for each array.
 ///
 /// # Errors
 /// As [`render`].
-pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
-    Ok(script::render(project, job, &Programs::find()?)?.join("\n"))
+pub fn scripts(project: &Project, job: &JobRecord) -> Result<Vec<String>, Failure> {
+    script::render(project, job, &Programs::find()?)
 }
 
 /// Submit a job; returns the id that Slurm gave it. See [`Slurm::submit`].

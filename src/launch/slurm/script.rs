@@ -14,8 +14,6 @@ use crate::conf::{self, Profile};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
-const TEMPLATE: &str = include_str!("../../../slurm/batch.sh.j2");
-
 /// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other, so
 /// this is long; a rank that fails ends the others at once.
 const WAIT_FOR_OTHERS_S: u32 = 3600;
@@ -92,9 +90,10 @@ pub(super) fn fill(
     }
     // A script that is stopped at its limit has to have the time for it.
     let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
+    let (name, text) = conf::batch_template(project)?;
     template(
-        "batch.sh.j2",
-        TEMPLATE,
+        &name,
+        &text,
         context! {
             job_name => job_name(job),
             array => part.array(), folder,
@@ -137,7 +136,8 @@ pub(super) fn template(name: &str, text: &str, values: minijinja::Value) -> Resu
             Exit::Config,
             format!("the batch script cannot be written: {}", e.detail().unwrap_or_default()),
         ),
-        _ => Failure::internal(format!("slurm/{name}: {e}")),
+        // A user may have written it.
+        _ => Failure::new(Exit::Config, format!("the batch template {name} cannot be filled in: {e}")),
     })
 }
 

@@ -125,6 +125,24 @@ impl Slurm {
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
     ) -> Result<String, ToolError> {
+        Ok(self.answer(program, arguments, limit)?.0)
+    }
+
+    /// Run a command that succeeds; its stdout and what it said on stderr.
+    pub(super) fn run_with_both<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<(String, String), ToolError> {
+        self.answer(program, arguments, ANSWER)
+    }
+
+    fn answer<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+        limit: Duration,
+    ) -> Result<(String, String), ToolError> {
         let start = |source| ToolError::Start { program: program.to_owned(), source };
         let silent = || ToolError::Silent { program: program.to_owned(), limit };
         // Files, not pipes: nobody has to read while the command runs, and a full pipe cannot block it.
@@ -147,7 +165,7 @@ impl Slurm {
             return Err(silent());
         };
         if status.success() {
-            return content(&mut stdout).map_err(start);
+            return Ok((content(&mut stdout).map_err(start)?, content(&mut stderr).map_err(start)?));
         }
         let message = message(program, &content(&mut stderr).map_err(start)?);
         let message = if message.is_empty() { status.to_string() } else { message };

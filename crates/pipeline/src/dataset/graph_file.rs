@@ -34,7 +34,9 @@ pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabol
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .map_err(|e| PipelineError::damaged(path, e))?;
     let about = HashMap::from([("format".to_owned(), "expctl graph 1".to_owned())]);
-    safetensors::serialize_to_file(views, Some(about), path).map_err(|e| PipelineError::damaged(path, e))
+    // Not `serialize_to_file`, which makes a file that only its owner may read, whatever the umask.
+    let bytes = safetensors::serialize(views, Some(about)).map_err(|e| PipelineError::damaged(path, e))?;
+    std::fs::write(path, bytes).map_err(PipelineError::io("write", path))
 }
 
 /// Read the edges of some networks, in the order asked for.

@@ -18,6 +18,12 @@ impl LmdbWriter {
     /// bytes; the file itself grows as it is written.
     pub(crate) fn open(folder: &Path, map_size: u64) -> Result<Self, PipelineError> {
         std::fs::create_dir_all(folder).map_err(PipelineError::io("create", folder))?;
+        // LMDB would make files that only their owner may read, whatever the umask; it takes empty ones for new.
+        for name in ["data.mdb", "lock.mdb"] {
+            let path = folder.join(name);
+            let made = std::fs::File::options().create(true).append(true).open(&path);
+            made.map_err(PipelineError::io("create", &path))?;
+        }
         let failed = |e: heed::Error| lmdb_error(folder, e);
         let mut options = EnvOpenOptions::new();
         options.map_size(map_size.next_multiple_of(1 << 20) as usize);

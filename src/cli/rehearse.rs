@@ -1,0 +1,97 @@
+//! What `submit` would do: said, or asked of Slurm, and not done.
+
+use std::collections::BTreeMap;
+
+use expctl_pipeline::dataset::Dataset;
+use expctl_record::JobRecord;
+use serde_json::json;
+
+use super::{out, say};
+use crate::conf;
+use crate::exit::Failure;
+use crate::launch::slurm::{self, Slurm};
+use crate::plan::{self, Plan};
+use crate::project::Project;
+use crate::report::format::count;
+
+/// Trials that are named one by one.
+const MOST: usize = 12;
+
+/// Say what would be run. Nothing is written anywhere.
+pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool) -> Result<(), Failure> {
+    let mut data: BTreeMap<String, bool> = BTreeMap::new();
+    for trial in &plan.trials {
+        let folder = trial.data_dir.display().to_string();
+        data.entry(folder).or_insert_with(|| Dataset::open(&trial.data_dir).is_ok());
+    }
+    let on_slurm = job.backend == "slurm";
+    let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
+    let path = project.runs().join("<job>").join("batch.sh").display().to_string();
+    let template = conf::batch_template(project)?.0;
+
+    say(format!("dry run: {} on {}", count(plan.trials.len() as u64, "trial"), backend_in_words(job)));
+    for trial in plan.trials.iter().take(MOST) {
+        say(format!("  {}", trial.id));
+    }
+    if plan.trials.len() > MOST {
+        say(format!("  and {} more", plan.trials.len() - MOST));
+    }
+    for (folder, built) in &data {
+        say(format!("data: {folder} {}", if *built { "is there" } else { "would be built" }));
+    }
+    for script in &scripts {
+        say(format!("script: {path}, from {template}, asks for\n  {}", options(script).join("\n  ")));
+    }
+    say("nothing was written, built or submitted");
+    if json {
+        let asked: Vec<_> = scripts.iter().map(|script| json!({ "path": path, "options": options(script) })).collect();
+        let ids: Vec<&str> = plan.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let data: Vec<_> = data.iter().map(|(folder, built)| json!({ "folder": folder, "built": built })).collect();
+        let answer = json!({
+            "backend": job.backend,
+            "trials": ids,
+            "cost": on_slurm.then(|| plan::cost(plan)).flatten(),
+            "data": data,
+            "template": on_slurm.then_some(template),
+            "scripts": asked,
+        });
+        out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
+    }
+    Ok(())
+}
+
+/// Ask Slurm when it would start the job, or why it would not take it.
+pub(super) fn test_only(project: &Project, job: &JobRecord, json: bool) -> Result<(), Failure> {
+    let cluster = Slurm::from_environment();
+    let mut answers = Vec::new();
+    for script in slurm::scripts(project, job)? {
+        let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
+        std::fs::write(file.path(), &script).map_err(Failure::internal)?;
+        let answer = cluster.test_only(file.path())?;
+        say(format!("Slurm would take it: {answer}"));
+        answers.push(json!({ "answer": answer, "options": options(&script) }));
+    }
+    say("nothing was submitted");
+    if json {
+        let ids: Vec<&str> = job.trials.iter().map(|trial| trial.id.as_str()).collect();
+        let answer = json!({ "backend": job.backend, "trials": ids, "scripts": answers });
+        out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
+    }
+    Ok(())
+}
+
+/// The answer where `--only-missing` left nothing.
+pub(super) fn nothing() -> Result<(), Failure> {
+    out(serde_json::to_string_pretty(&json!({ "trials": [], "scripts": [] })).map_err(Failure::internal)?);
+    Ok(())
+}
+
+/// What a script asks Slurm for: its `#SBATCH` lines. As for Slurm, they end where its commands begin.
+fn options(script: &str) -> Vec<&str> {
+    let head = script.lines().take_while(|line| line.trim().is_empty() || line.starts_with('#'));
+    head.filter_map(|line| line.strip_prefix("#SBATCH ")).collect()
+}
+
+fn backend_in_words(job: &JobRecord) -> &'static str {
+    if job.backend == "slurm" { "Slurm" } else { "this machine" }
+}
