@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
 use crate::launch::{local, slurm, worker_binary};
 use crate::ledger::MeasuredJob;
-use crate::plan;
+use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
 use crate::report::{self, format::count};

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::source::Origin;
 use super::user::unknown_key;
 
-const TOP: [&str; 11] = [
+const TOP: [&str; 12] = [
     "description",
     "backend",
     "needs",
