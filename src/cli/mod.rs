@@ -18,7 +18,9 @@ mod run_local;
 mod stage_attempt;
 mod status;
 mod submit;
+mod tail;
 mod verbs;
+mod watch;
 
 pub use verbs::{Cli, main};
 

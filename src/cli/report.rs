@@ -1,6 +1,5 @@
 use super::out;
 use crate::exit::Failure;
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report;
 
@@ -16,7 +15,7 @@ pub struct Args {
 ///
 /// The note is written for what there is; the exit code then says what is missing.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let path = report::write_note(project, args.job)?;
+    let (path, job) = report::write_note(project, args.job)?;
     out(path.display());
-    MeasuredJob::load(&project.job(args.job))?.verdict()
+    job.verdict()
 }

@@ -10,7 +10,6 @@ use crate::console::try_out;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::{local, slurm};
-use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::report;
@@ -177,8 +176,10 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
 
 /// Write the note of what there is; then what became of the trials decides the exit code.
 pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = report::write_note(project, job).map(|path| say(format!("note: {}", path.display())));
+    let note = report::write_note(project, job);
+    if let Ok((path, _)) = &note {
+        say(format!("note: {}", path.display()));
+    }
     launched?;
-    note?;
-    MeasuredJob::load(&project.job(job))?.verdict()
+    note?.1.verdict()
 }

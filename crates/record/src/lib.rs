@@ -15,6 +15,7 @@ mod settings;
 mod stage;
 mod step;
 mod steps_file;
+mod totals;
 mod trial;
 
 pub use atomic::{write_atomic, write_json};
@@ -32,4 +33,5 @@ pub use settings::{
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
+pub use totals::StepTotals;
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
