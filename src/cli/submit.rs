@@ -127,7 +127,7 @@ pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<
     let (_, log) = local::detach(project, job)?;
     let id = job.job;
     say(format!("job {id} runs in the background; it writes its note when it ends"));
-    say(format!("  progress: expctl status {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+    say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
     Ok(())
 }
 

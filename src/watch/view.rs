@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::launch::life::{Follow, Pace, State, arrays, estimated_s_left};
+use crate::launch::life::{Follow, Pace, State, TrialStatus, arrays, estimated_s_left};
 
 /// A job at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -86,6 +86,12 @@ pub struct Failed {
     pub reason: String,
 }
 
+/// Number of the attempt that runs. Before it has a folder, the last one has an outcome.
+fn attempt(trial: &TrialStatus) -> u32 {
+    let last = trial.attempt.as_ref().map_or(0, expctl_record::AttemptDir::number);
+    if last == 0 || trial.outcome.is_some() { last + 1 } else { last }
+}
+
 impl View {
     /// What `job` shows now, with what is new in the ranks' journals.
     pub fn of(job: &mut Follow) -> Self {
@@ -103,7 +109,7 @@ impl View {
                     running.push(Running {
                         task,
                         trial: trial.trial.id.clone(),
-                        attempt: trial.attempt.as_ref().map_or(0, expctl_record::AttemptDir::number),
+                        attempt: attempt(trial),
                         reason: trial.reason.clone(),
                         since_s: since_s.unwrap_or_default(),
                         pace,

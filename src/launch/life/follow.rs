@@ -88,7 +88,8 @@ impl Follow {
     /// How each running trial goes, by its place in the job, with the seconds since it began. Reads what is new in the
     /// journals.
     pub fn paces(&mut self) -> BTreeMap<usize, (Pace, f64)> {
-        let running = |t: &TrialStatus| t.state == State::Running;
+        // An attempt that has an outcome is not the one that runs: that one has no folder yet.
+        let running = |t: &TrialStatus| t.state == State::Running && t.outcome.is_none();
         let mut windows = BTreeMap::new();
         for (index, trial) in self.status.trials.iter().enumerate().filter(|(_, t)| running(t)) {
             let Some(attempt) = &trial.attempt else { continue };
