@@ -2,7 +2,9 @@
 # How long the launcher takes over a job of 1,000 trials, and how much memory: status, report, watch of a job that has ended,
 # and, where the development cluster runs (SLURM_CONF leads to it), submit and status of a real array.
 #
-#   benches/load.sh [RUNS]          EXPCTL=path/to/expctl    EXPCTL_LOAD_TRIALS, _RANKS, _STEPS: 1000, 2, 100
+#   benches/load.sh [RUNS]
+#   EXPCTL=path/to/expctl    EXPCTL_LOAD_TRIALS, _RANKS, _STEPS: 1000, 2, 100
+#   EXPCTL_LOAD_PROJECT=DIR  keeps the project there, and uses the one that an earlier run left
 #
 # Needs what `make env` prints. Prints the median and the slowest of RUNS (default 5) wall times and the highest peak.
 set -euo pipefail
@@ -11,10 +13,12 @@ runs=${1:-5}
 expctl=${EXPCTL:-${CARGO_TARGET_DIR:?run: eval "\$(make -s env)"}/release/expctl}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-root=$place/project
+root=${EXPCTL_LOAD_PROJECT:-$place/project}
 
-echo "writing the ledger …" >&2
-EXPCTL_LOAD_DIR=$root cargo test -q --release -p expctl --test load -- --ignored --exact write_a_ledger >&2
+if [ ! -d "$root" ]; then
+  echo "writing the ledger …" >&2
+  EXPCTL_LOAD_DIR=$root cargo test -q --release -p expctl --test load -- --ignored --exact write_a_ledger >&2
+fi
 
 measure() {
   python3 - "$runs" "$@" <<'PY'

@@ -130,7 +130,7 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 fn bar(done: usize, of: usize, width: usize) -> String {
-    let full = if of == 0 { 0 } else { (width * done.min(of)) / of };
+    let full = (width * done.min(of)).checked_div(of).unwrap_or(0);
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
 

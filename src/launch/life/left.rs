@@ -20,11 +20,14 @@ pub fn estimated_s_left(job: &JobStatus, running: &[(&Pace, f64)]) -> Option<f64
     let will_take: Vec<f64> = running.iter().filter_map(|(pace, since)| Some(pace.estimated_s_left? + since)).collect();
     let each = ended.or_else(|| mean(&will_take));
     // One that has no step yet has almost all before it.
-    let left: Vec<f64> = running
+    let mut left: Vec<f64> = running
         .iter()
         .filter_map(|(pace, since)| pace.estimated_s_left.or_else(|| Some((each? - since).max(0.0))))
         .collect();
-    if active + waiting == 0 || left.len() < active {
+    while left.len() < active {
+        left.push(each?);
+    }
+    if active + waiting == 0 {
         return None;
     }
     let throttle = job.record.trials.first().map_or(0, |t| t.settings.slurm.throttle) as usize;
