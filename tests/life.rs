@@ -234,10 +234,10 @@ fn a_slurm_job_is_watched_cancelled_and_retried() {
     place.shorten(&job);
     place.code(&["retry", &job, "--wait"], 0);
     assert_eq!(states(&place.status(&job)), [("completed", 2)]);
-    let ids = std::fs::read_to_string(place.project.job(&job).path().join("slurm-ids")).unwrap();
-    let lines: Vec<&str> = ids.lines().collect();
-    assert_eq!(lines[0], job);
-    assert!(lines.len() == 2 && lines[1].ends_with(" 0:2"), "{ids}");
+    let arrays = std::fs::read(place.project.job(&job).path().join("arrays.json")).unwrap();
+    let arrays: Value = serde_json::from_slice(&arrays).unwrap();
+    assert_eq!(arrays["arrays"][0]["id"].to_string(), job);
+    assert_eq!(arrays["arrays"][1]["tasks"], serde_json::json!({"0": [[0, 2]]}), "{arrays}");
     let note = std::fs::read_to_string(place.project.path().join(format!("results/small_{job}.md"))).unwrap();
     assert!(note.contains("took 2 attempts; the last one counts"), "{note}");
     assert!(place.code(&["retry", &job], 0).contains("nothing to retry"));

@@ -7,6 +7,8 @@
 
 #[path = "slurm/answers.rs"]
 mod answers;
+#[path = "slurm/arrays.rs"]
+mod arrays;
 #[path = "slurm/cluster.rs"]
 mod cluster;
 mod common;
@@ -50,8 +52,8 @@ fn the_script_is_this() {
         "debug".clone_into(&mut slurm.partition);
         "lab".clone_into(&mut slurm.account);
     }
-    let script = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
-    insta::assert_snapshot!(script);
+    let scripts = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
+    insta::assert_snapshot!(scripts.join("\n"));
 }
 
 #[test]
@@ -61,26 +63,50 @@ fn any_script_is_one_that_bash_can_read() {
         let job = job(name, &["a"], 1);
         let programs = Programs { library_path: Some("/a b:$(c)".to_owned()), ..fixed_programs() };
         let project = ledger(&folder.path().join(runs));
-        let script = slurm::render(&project, &job, &programs).unwrap();
+        let script = slurm::render(&project, &job, &programs).unwrap().remove(0);
         let file = folder.path().join("batch.sh");
         std::fs::write(&file, &script).unwrap();
         let bash = std::process::Command::new("bash").arg("-n").arg(&file).output().unwrap();
         assert!(bash.status.success(), "{}\n{script}", String::from_utf8_lossy(&bash.stderr));
         let directives = script.lines().filter(|l| l.starts_with("#SBATCH "));
         let names = directives.map(|l| l["#SBATCH ".len()..].split('=').next().unwrap());
-        let plain = "--job-name --array --nodes --ntasks --cpus-per-task --output --error --open-mode --no-requeue";
+        let plain = "--job-name --array --nodes --ntasks --cpus-per-task --output --error --open-mode --kill-on-invalid-dep --no-requeue";
         assert_eq!(names.collect::<Vec<_>>().join(" "), plain, "{script}");
     }
 }
 
 #[test]
-fn trials_of_one_job_need_the_same_resources() {
-    let mut job = job("mixed", &["a", "b", "c"], 1);
-    job.trials[1].settings.launch.ranks = 2;
-    job.trials[2].settings.slurm.partition = "debug".to_owned();
-    let failure = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap_err();
-    assert_eq!(failure.exit, Exit::Config);
-    insta::assert_snapshot!(failure);
+fn trials_that_ask_for_different_resources_are_in_arrays_of_their_own() {
+    let mut job = job("mixed", &["a", "b", "c", "d"], 1);
+    let launch = &mut job.trials[1].settings.launch;
+    (launch.ranks, launch.nodes) = (4, 2);
+    let slurm = &mut job.trials[1].settings.slurm;
+    (slurm.memory_mib, slurm.gpus_per_rank) = (1001, 1);
+    job.trials[3].settings.slurm.partition = "debug".to_owned();
+    let scripts = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
+    let directives = |script: &String| -> Vec<String> {
+        let lines = script.lines().filter_map(|line| line.strip_prefix("#SBATCH --"));
+        let wanted = ["array", "nodes", "ntasks", "mem", "gres", "partition"];
+        lines.filter(|line| wanted.iter().any(|name| line.starts_with(name))).map(str::to_owned).collect()
+    };
+    let shown: Vec<_> = scripts.iter().map(directives).collect();
+    assert_eq!(shown[0], ["array=0,2", "nodes=1", "ntasks=1"]);
+    assert_eq!(shown[1], ["array=1", "nodes=2", "ntasks=4", "ntasks-per-node=2", "mem=501M", "gres=\"gpu:2\""]);
+    assert_eq!(shown[2], ["array=3", "nodes=1", "ntasks=1", "partition=\"debug\""]);
+    assert_eq!(shown.len(), 3);
+    assert!(scripts[1].contains("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 "), "{}", scripts[1]);
+}
+
+#[test]
+fn a_job_that_is_interleaved_is_one_task_with_all_its_trials() {
+    let mut job = job("paired", &["a", "b", "c"], 1);
+    for trial in &mut job.trials {
+        trial.settings.measure.interleave = true;
+        trial.settings.slurm.time_min = 20;
+    }
+    let scripts = slurm::render(&ledger(Path::new("/project")), &job, &fixed_programs()).unwrap();
+    assert_eq!(scripts.len(), 1);
+    assert!(scripts[0].contains("#SBATCH --array=0\n") && scripts[0].contains("#SBATCH --time=60\n"), "{}", scripts[0]);
 }
 
 #[test]
@@ -102,7 +128,7 @@ fn a_task_without_a_launcher_on_its_node_has_failed() {
     let outcome = flow.outcome(id, 0);
     assert_eq!(outcome.state, TrialState::Failed, "{outcome:?}");
     assert!(outcome.message.contains("Slurm says FAILED (NonZeroExitCode)"), "{outcome:?}");
-    let log = std::fs::read_to_string(flow.project.job(id).path().join("slurm-0.log")).unwrap();
+    let log = std::fs::read_to_string(flow.project.job(id).path().join(format!("slurm-{id}_0.log"))).unwrap();
     assert!(log.contains("/nonexistent/expctl"), "{log}");
 }
 
@@ -179,7 +205,7 @@ fn a_cancelled_task_gets_an_outcome_whether_it_ran_or_not() {
     assert!(ran.ranks.iter().all(|r| r.status == RankStatus::Interrupted), "{ran:?}");
     let never = flow.outcome(id, 1);
     assert_eq!(never.state, TrialState::Interrupted, "{never:?}");
-    assert!(never.message.starts_with("the task never started; Slurm "), "{never:?}");
+    assert!(never.message.starts_with("the trial never started; Slurm "), "{never:?}");
     assert_eq!(flow.outcome(id, 2).state, TrialState::Completed);
 }
 

@@ -219,7 +219,7 @@ fn a_slurm_job_is_watched_with_few_questions() {
 
     // What Slurm keeps of a task is shown with the ranks' own words.
     let logs = text(&expctl(&["logs", &id]).output().unwrap().stdout);
-    let log = place.0.job(&id).path().join("slurm-1.log");
+    let log = place.0.job(&id).path().join(format!("slurm-{id}_1.log"));
     std::fs::File::options().append(true).create(true).open(log).unwrap().write_all(b"a word of the script\n").unwrap();
     let more = text(&expctl(&["logs", &id]).output().unwrap().stdout);
     let new: Vec<&str> = more.lines().filter(|line| !logs.contains(line)).collect();

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use expctl_record::{AttemptDir, TrialState};
+use expctl_record::{AttemptDir, Cause, TrialState};
 
 use crate::exit::{Exit, Failure};
 use crate::launch::{conclude, slurm};
@@ -35,7 +35,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     {
         // Nobody asked for it: the trial did not do what it was meant to.
         outcome.state = TrialState::Failed;
+        outcome.cause = Cause::of_slurm("", &reason).or(Some(Cause::Killed));
         outcome.message = format!("stopped by Slurm ({reason})");
+        outcome.save(&attempt)?;
+    }
+    if outcome.state == TrialState::Failed && out_of_memory(&log) {
+        outcome.cause = Some(Cause::OutOfMemory);
+        outcome.message = format!("{}; it ran out of memory", outcome.message);
         outcome.save(&attempt)?;
     }
     match outcome.state {
@@ -44,4 +50,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             Err(Failure::new(Exit::TrialsFailed, format!("trial {} {}: {}", trial.id, state.name(), outcome.message)))
         }
     }
+}
+
+/// Whether srun says that the kernel took a rank for its memory.
+fn out_of_memory(srun_log: &str) -> bool {
+    srun_log.contains("Out Of Memory") || srun_log.contains("oom_kill event") || srun_log.contains("oom-kill event")
 }

@@ -1,8 +1,10 @@
 //! `expctl data`: build, show and verify data sets.
 
+use std::collections::BTreeMap;
+
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, Recipe};
-use expctl_record::{Data, Networks};
+use expctl_record::{Data, Networks, Trial};
 use indicatif::{HumanBytes, HumanCount};
 
 use super::build_bar::BuildBar;
@@ -105,6 +107,12 @@ pub fn ensure(project: &Project, data: &Data, interrupt: &Interrupt) -> Result<(
         ));
     }
     Ok(())
+}
+
+/// [`ensure`] for every data set that trials read.
+pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
+    let wanted: BTreeMap<_, _> = trials.iter().map(|t| (&t.data_dir, &t.settings.data)).collect();
+    wanted.values().try_for_each(|settings| ensure(project, settings, interrupt))
 }
 
 /// The recipe of a data set; an unknown name is answered with those that exist.

@@ -8,6 +8,7 @@ use super::say;
 use super::tail::Tail;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::Follow;
+use crate::launch::slurm;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -90,7 +91,11 @@ impl Files<'_> {
         };
         if self.rank.is_none() && self.record.backend == "slurm" {
             tails.push(Tail::new(attempt.path().join("srun.log"), prefix("srun")));
-            tails.push(Tail::new(self.folder.path().join(format!("slurm-{index}.log")), prefix("slurm")));
+            // A retry is another array: asked for again with each attempt.
+            let mut logs = slurm::script_logs(self.folder, self.record)?;
+            if let Some(log) = logs.get_mut(index).and_then(Option::take) {
+                tails.push(Tail::new(log, prefix("slurm")));
+            }
         }
         if let Some(lines) = tail {
             tails.iter_mut().try_for_each(|tail| tail.skip_to_last(lines))?;

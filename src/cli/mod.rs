@@ -17,6 +17,7 @@ mod retry;
 mod run_local;
 mod stage_attempt;
 mod status;
+mod step;
 mod submit;
 mod tail;
 mod verbs;

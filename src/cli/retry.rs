@@ -1,11 +1,11 @@
-use expctl_record::JobRecord;
+use expctl_record::{JobRecord, Trial};
 
 use super::{data, say, submit};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::{JobStatus, State, TrialStatus};
-use crate::launch::slurm::{Programs, Slurm};
-use crate::launch::{local, worker_binary};
+use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
+use crate::launch::{Remedy, local, remedy, worker_binary};
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -15,6 +15,9 @@ pub struct Args {
     /// The job
     #[arg(value_name = "JOB")]
     job: u64,
+    /// Also the trials that failed by an error of their own, which they would meet again
+    #[arg(long)]
+    all: bool,
     /// Stay until the job has ended, then write its note
     #[arg(long)]
     wait: bool,
@@ -41,29 +44,77 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     // On Slurm the trials of a job are independent; here one launcher runs them all.
-    if if slurm { !job.trials.iter().any(again) } else { job.is_active() } {
+    if if slurm { !job.trials.iter().any(is_open) } else { job.is_active() } {
         let message = format!("job {} has not ended: {}", args.job, job.summary());
         return Err(Failure::new(Exit::Incomplete, message).hint(format!("expctl cancel {}", args.job)));
     }
+    let (again, left) = sort_out(args, &job)?;
+    for trial in &left {
+        say(format!("{} failed by itself: {}", trial.trial.id, trial.reason));
+    }
+    if again.is_empty() {
+        let message = format!("nothing is retried: {} trial(s) would fail again", left.len());
+        return Err(Failure::new(Exit::TrialsFailed, message)
+            .hint(format!("once the reason is gone: expctl retry {} --all", args.job)));
+    }
     worker_binary()?;
     let interrupt = Interrupt::listen()?;
-    for trial in job.trials.iter().filter(|trial| again(trial)) {
+    for Again { trial, words, .. } in &again {
         data::ensure(project, &trial.trial.settings.data, &interrupt)?;
-        say(format!("{} {}: another attempt", trial.trial.id, trial.state.name()));
+        let words = if words.is_empty() { String::new() } else { format!(", {words}") };
+        say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }
     if slurm {
-        retry_slurm(project, args, &job, interrupt)
+        let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
+        retry_slurm(project, args, &which, interrupt)
     } else {
-        retry_local(project, args, &job.record, &interrupt)
+        let record = JobRecord { trials: chosen(&job.record, &left), ..job.record.clone() };
+        retry_local(project, args, &record, &interrupt)
     }
 }
 
-/// Array tasks of the trials that get another attempt.
-fn indices(job: &JobStatus) -> Vec<u32> {
-    (0..).zip(&job.trials).filter(|(_, trial)| again(trial)).map(|(index, _)| index).collect()
+/// A trial that gets another attempt.
+struct Again<'a> {
+    index: u32,
+    trial: &'a TrialStatus,
+    adjustment: Adjustment,
+    /// What is different this time.
+    words: String,
 }
 
-fn again(trial: &TrialStatus) -> bool {
+/// The trials to retry, and those that would only fail again.
+fn sort_out<'a>(args: &Args, job: &'a JobStatus) -> Result<(Vec<Again<'a>>, Vec<&'a TrialStatus>), Failure> {
+    let arrays = match job.record.backend.as_str() {
+        "slurm" => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
+        _ => None,
+    };
+    let (mut again, mut left) = (Vec::new(), Vec::new());
+    for (index, trial) in (0..).zip(&job.trials).filter(|(_, trial)| is_open(trial)) {
+        let outcome = trial.attempt.as_ref().map(|attempt| attempt.outcome()).transpose()?.flatten();
+        let array = arrays.as_ref().and_then(|arrays| arrays.newest(index));
+        match remedy(&trial.trial, trial.attempt.as_ref(), outcome.as_ref(), array)? {
+            Remedy::NotByItself if !args.all => left.push(trial),
+            Remedy::NotByItself => {
+                again.push(Again { index, trial, adjustment: Adjustment::default(), words: String::new() });
+            }
+            Remedy::Again(adjustment, words) => again.push(Again { index, trial, adjustment, words }),
+        }
+    }
+    Ok((again, left))
+}
+
+/// The trials of a job without those that are left alone.
+fn chosen(record: &JobRecord, left: &[&TrialStatus]) -> Vec<Trial> {
+    let left: Vec<&str> = left.iter().map(|trial| trial.trial.id.as_str()).collect();
+    record.trials.iter().filter(|trial| !left.contains(&trial.id.as_str())).cloned().collect()
+}
+
+/// Array tasks of the trials that have not completed and that nothing runs.
+fn indices(job: &JobStatus) -> Vec<u32> {
+    (0..).zip(&job.trials).filter(|(_, trial)| is_open(trial)).map(|(index, _)| index).collect()
+}
+
+fn is_open(trial: &TrialStatus) -> bool {
     trial.state != State::Completed && !trial.state.is_active()
 }
 
@@ -75,9 +126,15 @@ fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Inte
     submit::start_in_background(project, job)
 }
 
-fn retry_slurm(project: &Project, args: &Args, job: &JobStatus, interrupt: Interrupt) -> Result<(), Failure> {
-    let id = job.record.job;
-    let array = Slurm::from_environment().retry(project, id, &indices(job), &Programs::find()?)?;
-    say(format!("job {id} goes on as Slurm's job {array}"));
+fn retry_slurm(
+    project: &Project,
+    args: &Args,
+    which: &[(u32, Adjustment)],
+    interrupt: Interrupt,
+) -> Result<(), Failure> {
+    let id = args.job;
+    let arrays = Slurm::from_environment().retry(project, id, which, &Programs::find()?)?;
+    let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
+    say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
     if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
 }

@@ -9,10 +9,14 @@ use crate::project::Project;
 pub struct Args {
     /// The job
     job: u64,
+    /// Only these trials
+    #[arg(long, value_name = "TRIAL")]
+    only: Vec<String>,
 }
 
 /// Run the trials of a job that `submit` put into the ledger, then write its note.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let job = project.job(args.job).record()?;
+    let mut job = project.job(args.job).record()?;
+    job.trials.retain(|trial| args.only.is_empty() || args.only.contains(&trial.id));
     submit::finish(project, args.job, local::run(project, &job, &Interrupt::listen()?))
 }

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::console::try_out;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::{local, slurm};
-use crate::plan::{self, Plan};
+use crate::plan;
 use crate::project::Project;
 use crate::report;
 
@@ -92,13 +91,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         local::check(&job)?;
     }
     let interrupt = Interrupt::listen()?;
-    build_data(project, &plan, &interrupt)?;
+    data::ensure_all(project, &plan.trials, &interrupt)?;
     if slurm { submit_slurm(project, args, job, interrupt) } else { submit_local(project, args, job, &interrupt) }
-}
-
-fn build_data(project: &Project, plan: &Plan, interrupt: &Interrupt) -> Result<(), Failure> {
-    let wanted: BTreeMap<_, _> = plan.trials.iter().map(|t| (&t.data_dir, &t.settings.data)).collect();
-    wanted.values().try_for_each(|settings| data::ensure(project, settings, interrupt))
 }
 
 /// Commit of the project's working tree, marked when it has changes; none outside a repository or without git.
@@ -132,7 +126,7 @@ pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<
 }
 
 fn submit_slurm(project: &Project, args: &Args, job: JobRecord, interrupt: Interrupt) -> Result<(), Failure> {
-    let id = slurm::submit(project, job)?;
+    let id = slurm::submit(project, job, slurm::Order::default())?;
     show_id(id);
     if !args.wait {
         return Ok(());

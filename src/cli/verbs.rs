@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
-    stage_attempt, status, submit, watch,
+    stage_attempt, status, step, submit, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -65,6 +65,12 @@ enum Verb {
     /// (inside a batch script) Write the outcome of an attempt
     #[command(hide = true)]
     Conclude(conclude::Args),
+    /// (as a job of Slurm) Build the data of a job
+    #[command(hide = true)]
+    BuildStep(step::Args),
+    /// (as a job of Slurm) Write the note of a job that has ended
+    #[command(hide = true)]
+    NoteStep(step::Args),
 }
 
 impl Verb {
@@ -138,5 +144,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::RunLocal(args) => run_local::run(project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),
         Verb::Conclude(args) => conclude::run(&args),
+        Verb::BuildStep(args) => step::build(project, &args),
+        Verb::NoteStep(args) => step::note(project, &args),
     }
 }

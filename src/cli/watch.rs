@@ -34,7 +34,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let mut screen = if args.json { None } else { Screen::open() };
     loop {
         job.look()?;
-        let view = View::of(&mut job);
+        let view = View::of(&mut job)?;
         if view.ended {
             // Back on the first screen, where the end is told in lines that stay.
             screen = None;

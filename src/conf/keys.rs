@@ -43,10 +43,10 @@ impl KeySpec {
         self.key.split_once('.').map_or(self.key, |(_, leaf)| leaf)
     }
 
-    /// Whether the key holds for the whole job, so that variants and sweeps cannot change it: one job is one array with
-    /// one note.
+    /// Whether the key holds for the whole job, so that variants and sweeps cannot change it: one job has one note, and
+    /// runs on one cluster.
     pub fn per_job(&self) -> bool {
-        matches!(self.section(), "experiment" | "slurm")
+        self.section() == "experiment" || matches!(self.key, "measure.interleave" | "slurm.profile" | "slurm.throttle")
     }
 }
 
@@ -218,6 +218,13 @@ pub const KEYS: &[KeySpec] = &[
     key_also("measure.steps", COUNT, Value("100"), "Steps that are measured", &["max_steps"]),
     key("measure.repeats", COUNT32, Value("3"), "Runs of each variant; with one there is no verdict"),
     key_also(
+        "measure.interleave",
+        Kind::Bool,
+        Value("false"),
+        "On Slurm: run all trials one after another in one allocation, A B A B …, so that variants share their nodes",
+        &["paired", "pack"],
+    ),
+    key_also(
         "checkpoint.every_steps",
         NATURAL,
         Value("0"),
@@ -232,6 +239,13 @@ pub const KEYS: &[KeySpec] = &[
         Value("1"),
         "Processes of a trial",
         &["devices", "world_size", "nproc_per_node", "processes"],
+    ),
+    key_also(
+        "launch.nodes",
+        COUNT32,
+        Value("1"),
+        "On Slurm: nodes that they are spread over, the same number on each",
+        &["num_nodes", "nnodes"],
     ),
     key("launch.threads", COUNT32, Value("1"), "Threads of libtorch inside one operation, per rank"),
     key("launch.rendezvous_timeout_s", COUNT, Value("120"), "Seconds for all ranks to appear"),
@@ -272,9 +286,16 @@ pub const KEYS: &[KeySpec] = &[
         "slurm.memory_mib",
         NATURAL,
         Value("0"),
-        "Memory per task in MiB; 0 leaves it to the cluster",
+        "Memory of a trial with all its ranks in MiB; 0 leaves it to the cluster",
         &["mem", "memory"],
     ),
     key_also("slurm.time_min", NATURAL, Value("0"), "Time limit in minutes; 0 leaves it to the partition", &["time"]),
     key("slurm.throttle", NATURAL32, Value("0"), "Tasks of the array that may run at once; 0 is no limit"),
+    key_also(
+        "slurm.requeues",
+        NATURAL32,
+        Value("0"),
+        "How often a trial that keeps checkpoints goes back into the queue at its time limit, to go on from there",
+        &["max_requeues", "requeue"],
+    ),
 ];

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::source::Origin;
 use super::user::unknown_key;
 
-const TOP: [&str; 10] = [
+const TOP: [&str; 11] = [
     "description",
     "needs",
     "slurm",
@@ -22,11 +22,13 @@ const TOP: [&str; 10] = [
     "setup",
     "scratch",
     "max_array_size",
+    "max_submit",
     "extra",
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
 const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
 const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
+const SUBMIT: Kind = Kind::Integer { min: 1, max: i64::MAX };
 /// Options of sbatch that neither the script nor a key sets.
 const EXTRA: [&str; 23] = [
     "comment",
@@ -96,8 +98,10 @@ pub struct Profile {
     pub setup: Vec<String>,
     /// Folder on the nodes for temporary files.
     pub scratch: Option<String>,
-    /// Largest array that the cluster takes.
+    /// Slurm's MaxArraySize: the highest index of an array task is one less.
     pub max_array_size: Option<u64>,
+    /// Array tasks that a user may have in the queue at once.
+    pub max_submit: Option<u64>,
     /// Other options of sbatch; none is an option without a value.
     pub extra: Vec<(String, Option<String>)>,
 }
@@ -139,6 +143,10 @@ impl Profile {
             }
             "max_array_size" => match ARRAY_SIZE.accept("max_array_size", node) {
                 Ok(size) => self.max_array_size = size.as_u64(),
+                Err(problem) => problems.push(*problem),
+            },
+            "max_submit" => match SUBMIT.accept("max_submit", node) {
+                Ok(tasks) => self.max_submit = tasks.as_u64(),
                 Err(problem) => problems.push(*problem),
             },
             "extra" => self.extra = read_extra(node, problems),

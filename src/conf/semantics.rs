@@ -48,6 +48,7 @@ impl<'a> Judge<'a> {
             self.edge_types(values, recipe, problems);
         }
         self.heads(values, problems);
+        self.nodes(values, problems);
         self.model(values, problems);
         self.batches(values, problems);
         self.warm_up(values, problems);
@@ -148,6 +149,19 @@ impl<'a> Judge<'a> {
                 }
             }
         }
+    }
+
+    fn nodes(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (Some(ranks), Some(nodes)) = (values.number("launch.ranks"), values.number("launch.nodes")) else { return };
+        if ranks % nodes == 0 {
+            return;
+        }
+        let message = format!("{ranks} ranks cannot be spread evenly over {nodes} nodes");
+        let mut problem = Problem::new(self.at(values, "launch.nodes"), message, "not a divisor of the ranks");
+        if let Some(at) = values.at("launch.ranks") {
+            problem = problem.also(at, "`launch.ranks`".to_owned());
+        }
+        problems.push(problem.help("set launch.ranks to a multiple of launch.nodes"));
     }
 
     fn heads(&self, values: &Values, problems: &mut Vec<Problem>) {

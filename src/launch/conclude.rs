@@ -1,5 +1,6 @@
 use expctl_record::{
-    AttemptDir, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal, write_steps,
+    AttemptDir, Cause, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal,
+    write_steps,
 };
 
 use crate::exit::Failure;
@@ -102,15 +103,22 @@ fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, 
 /// else one that was killed from outside, before those that only stopped because of it.
 fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, interrupted: bool) -> Outcome {
     let ended = jiff::Timestamp::now().as_second();
-    let with =
-        |state, message, failed_rank| Outcome { state, message, failed_rank, started, ended, ranks: ranks.clone() };
+    let with = |state, cause, message, failed_rank| Outcome {
+        state,
+        message,
+        cause,
+        failed_rank,
+        started,
+        ended,
+        ranks: ranks.clone(),
+    };
     if ranks.iter().all(|r| r.status == RankStatus::Completed) {
-        return with(TrialState::Completed, String::new(), None);
+        return with(TrialState::Completed, None, String::new(), None);
     }
     let failed = ranks.iter().find(|r| r.status == RankStatus::Failed);
     let on_request = interrupted && failed.is_none();
     if on_request || ranks.iter().all(|r| matches!(r.status, RankStatus::Completed | RankStatus::Interrupted)) {
-        return with(TrialState::Interrupted, "stopped on request".to_owned(), None);
+        return with(TrialState::Interrupted, Some(Cause::Cancelled), "stopped on request".to_owned(), None);
     }
     let lost = || {
         let lost = ranks.iter().find_map(|r| r.lost_peer)?;
@@ -125,10 +133,13 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
     match root {
         Some(root) if root.status == RankStatus::Interrupted => {
             let message = format!("rank {} alone was told to stop (TERM) from outside", root.rank);
-            with(TrialState::Failed, message, Some(root.rank))
+            with(TrialState::Failed, Some(Cause::Killed), message, Some(root.rank))
         }
-        Some(root) => with(TrialState::Failed, root.message.clone(), Some(root.rank)),
-        None => with(TrialState::Failed, "no rank says why".to_owned(), None),
+        Some(root) => {
+            let cause = if root.status == RankStatus::Failed { Cause::Error } else { Cause::Killed };
+            with(TrialState::Failed, Some(cause), root.message.clone(), Some(root.rank))
+        }
+        None => with(TrialState::Failed, None, "no rank says why".to_owned(), None),
     }
 }
 

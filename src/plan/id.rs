@@ -4,8 +4,9 @@ use serde_json::Value as Json;
 
 /// Settings that say how a trial is described, found or waited for, not what it runs. They are not part of its id: a
 /// better title, more checkpoints, another partition or one more repeat leaves the trials what they are.
-const NOT_RUN: [&str; 15] = [
+const NOT_RUN: [&str; 17] = [
     "measure.repeats",
+    "measure.interleave",
     "launch.rendezvous_timeout_s",
     "launch.heartbeat_timeout_s",
     "slurm.profile",
@@ -20,6 +21,7 @@ const NOT_RUN: [&str; 15] = [
     "slurm.memory_mib",
     "slurm.time_min",
     "slurm.throttle",
+    "slurm.requeues",
 ];
 
 /// `<variant>-r<repeat>-<hash>`: 8 hex digits of BLAKE3 over the canonical JSON (keys sorted, no spaces) of the
@@ -32,15 +34,19 @@ pub fn trial_id(
     point: &BTreeMap<String, Json>,
     settings: &BTreeMap<&'static str, &Json>,
 ) -> String {
-    let run: BTreeMap<&str, &Json> = settings
-        .iter()
-        .filter(|(key, _)| !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(key))
-        .map(|(key, value)| (*key, *value))
-        .collect();
+    let run: BTreeMap<&str, &Json> =
+        settings.iter().filter(|(key, value)| is_run(key, value)).map(|(key, value)| (*key, *value)).collect();
     let mut hasher = blake3::Hasher::new();
     // Maps of texts to plain values, which always can be written.
     let canonical = serde_json::to_vec(&(variant, point, run)).unwrap_or_default();
     hasher.update(&canonical);
     let hash = hasher.finalize().to_hex();
     format!("{variant}-r{repeat}-{}", &hash[..8])
+}
+
+/// Whether a setting changes what is run. One node is what trials had before there was a key for more: it leaves their ids
+/// what they were.
+fn is_run(key: &str, value: &Json) -> bool {
+    let one_node = key == "launch.nodes" && *value == 1;
+    !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(&key) && !one_node
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::exit::Failure;
 use crate::launch::life::{Follow, Pace, State, TrialStatus, arrays, estimated_s_left};
 
 /// A job at one moment.
@@ -94,7 +95,10 @@ fn attempt(trial: &TrialStatus) -> u32 {
 
 impl View {
     /// What `job` shows now, with what is new in the ranks' journals.
-    pub fn of(job: &mut Follow) -> Self {
+    ///
+    /// # Errors
+    /// A file of the ledger cannot be read.
+    pub fn of(job: &mut Follow) -> Result<Self, Failure> {
         let mut paces = job.paces();
         let (status, now) = (job.status(), jiff::Timestamp::now().as_second());
         let by_pace: Vec<(&Pace, f64)> = paces.values().map(|(pace, since)| (pace, *since)).collect();
@@ -128,12 +132,12 @@ impl View {
         let last = status.trials.iter().filter_map(|t| Some(t.outcome.as_ref()?.ended)).max();
         let end = last.filter(|_| ended).unwrap_or(now);
         let record = &status.record;
-        Self {
+        Ok(Self {
             time: now,
             job: record.job,
             config: record.config.clone(),
             backend: record.backend.clone(),
-            arrays: arrays(&status.folder, record),
+            arrays: arrays(&status.folder, record)?,
             submitted: record.submitted,
             elapsed_s: (end - record.submitted).max(0),
             ended,
@@ -146,7 +150,7 @@ impl View {
                 .map(|(reason, trials)| Waiting { reason: reason.to_owned(), trials })
                 .collect(),
             failures,
-        }
+        })
     }
 
     /// All trials.

@@ -185,6 +185,7 @@ pub fn finish(attempt: &AttemptDir, ranks: &[Vec<StepRecord>], state: TrialState
     let outcome = Outcome {
         state,
         message: message.into(),
+        cause: None,
         failed_rank: None,
         started: SUBMITTED + 10,
         ended: SUBMITTED + 20,

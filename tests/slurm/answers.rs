@@ -59,6 +59,6 @@ fn only_a_task_that_somebody_cancelled_before_its_attempt_is_interrupted() {
         let outcome = flow.outcome(7, index);
         assert_eq!((outcome.state, outcome.failed_rank), (state, None), "{outcome:?}");
     }
-    let expected = "the task ended before it had an attempt; Slurm says FAILED (NonZeroExitCode); see slurm-0.log";
+    let expected = "the task ended before it had an attempt; Slurm says FAILED (NonZeroExitCode); see slurm-7_0.log";
     assert_eq!(flow.outcome(7, 0).message, expected);
 }

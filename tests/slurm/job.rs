@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use expctl::exit::Failure;
-use expctl::launch::slurm::{Programs, Slurm};
+use expctl::launch::slurm::{Order, Programs, Slurm};
 use expctl::project::Project;
 use expctl_record::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
@@ -30,6 +30,11 @@ case $variant in
   dies)
     [ "$rank" = 0 ] || { sleep 0.5; kill -9 $$; }
     trap 'say peer_lost "rank 1 is gone"; exit 1' TERM
+    nap ;;
+  sleeps-once)
+    case $attempt in *attempt-1) ;; *) say completed ""; exit ;; esac
+    trap 'say interrupted "asked to stop"; exit 0' TERM
+    touch "$attempt/asleep-$rank"
     nap ;;
   sleeps*)
     # As a worker in the middle of a step: it needs a moment to end it (less than KillWait).
@@ -80,7 +85,7 @@ impl Flow {
     }
 
     pub fn submit_to(&self, slurm: &Slurm, job: JobRecord) -> Result<u64, Failure> {
-        slurm.submit(&self.project, job, &self.programs)
+        slurm.submit(&self.project, job, &self.programs, Order::default())
     }
 
     /// Outcome of a trial's only attempt.

@@ -4,6 +4,7 @@
 //! final name (written to a temporary name and renamed), except the step journal, which is append-only.
 
 mod atomic;
+mod cause;
 mod checkpoint;
 mod environment;
 mod error;
@@ -19,6 +20,7 @@ mod totals;
 mod trial;
 
 pub use atomic::{write_atomic, write_json};
+pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use environment::{Environment, Hardware};
 pub use error::RecordError;

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::Cause;
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,6 +73,9 @@ pub struct Outcome {
     pub state: TrialState,
     /// Why, in one line that names the rank; empty when completed.
     pub message: String,
+    /// What made it so, where that is known; none when completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// The rank that was at the root of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_rank: Option<u32>,

@@ -37,6 +37,12 @@ impl Settings {
     pub fn keeps_state(&self) -> bool {
         self.train.mode == Mode::Train
     }
+
+    /// Whether a second run of the trial goes on where the first one was stopped.
+    pub fn can_resume(&self) -> bool {
+        let Checkpoint { every_steps, every_min, on_signal } = self.checkpoint;
+        self.keeps_state() && (on_signal || every_steps > 0 || every_min > 0)
+    }
 }
 
 /// `[experiment]`
@@ -243,6 +249,9 @@ pub struct Measure {
     pub steps: u64,
     /// Runs of each variant.
     pub repeats: u32,
+    /// All trials in one allocation, one after another in the order of the plan.
+    #[serde(default)]
+    pub interleave: bool,
 }
 
 /// `[checkpoint]`
@@ -267,12 +276,19 @@ impl Default for Checkpoint {
 pub struct Launch {
     /// Processes of a trial.
     pub ranks: u32,
+    /// Nodes that they are spread over, the same number on each.
+    #[serde(default = "one")]
+    pub nodes: u32,
     /// Threads of libtorch inside one operation, per rank.
     pub threads: u32,
     /// Seconds for all ranks to appear.
     pub rendezvous_timeout_s: u64,
     /// Seconds without a sign of life after which a rank counts as lost.
     pub heartbeat_timeout_s: u64,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// `[slurm]`
@@ -284,12 +300,15 @@ pub struct Slurm {
     pub account: String,
     /// Processors per rank.
     pub cpus_per_rank: u32,
-    /// Memory per task in MiB; 0 leaves it to the cluster.
+    /// Memory of a trial with all its ranks in MiB; 0 leaves it to the cluster.
     pub memory_mib: u64,
     /// Time limit in minutes; 0 leaves it to the partition.
     pub time_min: u64,
     /// Tasks of the array that may run at once; 0 is no limit.
     pub throttle: u32,
+    /// Times that a trial that keeps checkpoints goes back into the queue at its time limit.
+    #[serde(default)]
+    pub requeues: u32,
     /// Name of the cluster profile; empty is none.
     #[serde(default)]
     pub profile: String,

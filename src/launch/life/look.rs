@@ -88,6 +88,7 @@ fn by_slurm(standing: &Standing, began: bool, outcome: Option<&Outcome>) -> (Sta
         (Standing::Ended, Some(outcome)) => ended(outcome),
         // Its outcome was removed between the two looks.
         (Standing::Ended, None) | (Standing::Unknown, _) => (State::Unknown, String::new()),
+        (Standing::Later(_), _) => (State::Waiting, "its task runs other trials first".to_owned()),
         (Standing::Active(task), _) if task.state.is_waiting() => (State::Waiting, task.detail.clone()),
         (Standing::Active(task), _) => {
             let word = task.state.to_string();

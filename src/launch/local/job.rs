@@ -139,8 +139,8 @@ fn close_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
     Ok(outcome.save(attempt)?)
 }
 
-/// Run a job in the background, as a process of its own that outlives this one; returns its id and where it logs. When this
-/// returns, the job's folder names the process.
+/// Run the trials of `job`, which need not be all that it was submitted with, in the background: a process of its own that
+/// outlives this one. Returns its id and where it logs. When this returns, the job's folder names the process.
 pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Failure> {
     use std::os::unix::process::CommandExt;
     let path = project.job(job.job).path().join("launcher.log");
@@ -152,6 +152,7 @@ pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Fail
             .arg(project.root())
             .arg("run-local")
             .arg(job.job.to_string())
+            .args(job.trials.iter().flat_map(|trial| ["--only", trial.id.as_str()]))
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
             .stderr(Stdio::from(log))

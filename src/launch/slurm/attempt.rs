@@ -2,14 +2,56 @@
 
 use std::time::UNIX_EPOCH;
 
-use expctl_record::{AttemptDir, JobDir, write_json};
+use expctl_record::{AttemptDir, JobDir, Outcome, TrialState, write_json};
 
+use super::arrays::{Arrays, Turn};
 use crate::exit::Failure;
+use crate::launch::conclude;
 
-/// Create the next attempt of the trial that the array task `index` runs, with its `trial.json`.
+/// The next attempt of an array task: in the list of its trials the first one from place `turn` on that has not completed.
+/// Creates the folder with its `trial.json`; returns it with the place after it. None at the end of the list.
 ///
 /// # Errors
-/// If the job has no such task, or the ledger cannot be written.
+/// If the job has no such task, or the ledger cannot be read or written.
+pub fn stage_task(job: &JobDir, array: u64, task: u32, turn: usize) -> Result<Option<(usize, AttemptDir)>, Failure> {
+    let record = job.record()?;
+    let arrays = Arrays::load(job, record.job, record.trials.len())?;
+    let turns = arrays
+        .turns(array, task)
+        .ok_or_else(|| Failure::internal(format!("{} has no task {array}_{task}", job.path().display())))?;
+    for (place, Turn(trial, first)) in turns.iter().enumerate().skip(turn) {
+        let Some(id) = record.trials.get(*trial as usize).map(|trial| &trial.id) else { continue };
+        let mut completed = false;
+        for earlier in job.attempts(id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
+            // This task is requeued, and has been here before.
+            let outcome = match earlier.outcome()? {
+                Some(outcome) => outcome,
+                None => cut_short(&earlier)?,
+            };
+            completed |= outcome.state == TrialState::Completed;
+        }
+        if !completed {
+            return Ok(Some((place + 1, stage(job, *trial)?)));
+        }
+    }
+    Ok(None)
+}
+
+/// The outcome of an attempt whose task Slurm took off its node and put back into the queue.
+fn cut_short(attempt: &AttemptDir) -> Result<Outcome, Failure> {
+    let mut outcome = conclude(attempt, &attempt.trial()?, started(attempt), &[], true)?;
+    if outcome.state != TrialState::Completed {
+        outcome.state = TrialState::Interrupted;
+        "Slurm put the task back into the queue, and it ended without a word".clone_into(&mut outcome.message);
+        outcome.save(attempt)?;
+    }
+    Ok(outcome)
+}
+
+/// Create the next attempt of the trial at place `index` of a job, with its `trial.json`.
+///
+/// # Errors
+/// If the job has no such trial, or the ledger cannot be written.
 pub fn stage(job: &JobDir, index: u32) -> Result<AttemptDir, Failure> {
     let record = job.record()?;
     let trial = record

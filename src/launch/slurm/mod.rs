@@ -1,17 +1,22 @@
-//! The Slurm backend: one array job per submission, one array task per trial, one `srun` per task.
+//! The Slurm backend: an array job per submission (several where trials ask for different resources, or are many), a task
+//! per trial (or per list of trials), an `srun` per trial.
 //!
 //! Invariant: Slurm only ever knows where and when; what a trial is, and how it ended, is in the ledger.
 
+mod arrays;
 mod attempt;
 mod availability;
 mod cancel;
+mod chain;
+mod commands;
 mod container;
+mod logs;
+mod parts;
 mod resources;
 mod retry;
 mod script;
 mod srun_log;
 mod standing;
-mod submissions;
 mod submit;
 mod submitted;
 mod tasks;
@@ -22,11 +27,16 @@ use std::path::Path;
 
 use expctl_record::JobRecord;
 
-pub use attempt::{stage, started};
+pub use arrays::{Array, Arrays, Turn};
+pub use attempt::{stage, stage_task, started};
 pub use availability::Availability;
+pub use logs::script_logs;
+pub use retry::Adjustment;
 pub use script::render;
 pub use srun_log::process_ends;
 pub use standing::{Standing, Standings};
+pub use submit::Order;
+pub use submitted::Submitted;
 pub use tasks::{Task, TaskState, stop_reason};
 pub use tools::{Programs, Slurm};
 pub use wait::{TrialProgress, WaitProgress};
@@ -40,21 +50,21 @@ pub fn available() -> Availability {
     Slurm::from_environment().availability()
 }
 
-/// The batch script of a job, exactly as it would be submitted.
+/// The batch scripts of a job as they would be submitted, one after another.
 ///
 /// # Errors
-/// Exit 3 if the trials need different resources.
+/// As [`render`].
 pub fn script(project: &Project, job: &JobRecord) -> Result<String, Failure> {
-    script::render(project, job, &Programs::find()?)
+    Ok(script::render(project, job, &Programs::find()?)?.join("\n"))
 }
 
 /// Submit a job; returns the id that Slurm gave it. See [`Slurm::submit`].
 ///
 /// # Errors
 /// As [`Slurm::submit`]; exit 70 if there is no worker, before a job waits in the queue for nothing.
-pub fn submit(project: &Project, job: JobRecord) -> Result<u64, Failure> {
+pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Failure> {
     worker_binary()?;
-    Slurm::from_environment().submit(project, job, &Programs::find()?)
+    Slurm::from_environment().submit(project, job, &Programs::find()?, order)
 }
 
 /// Wait until every trial of a job has an outcome. See [`Slurm::wait`].

@@ -1,52 +1,88 @@
-//! Another array for some trials of a job, into the folder the job has already.
+//! More arrays for some trials of a job, into the folder the job has already.
 
-use std::collections::BTreeMap;
-
-use expctl_record::write_atomic;
-
-use super::path_text;
-use super::script::render_retry;
-use super::submissions::Submissions;
-use super::submitted::Submitted;
+use super::arrays::Arrays;
+use super::commands::Submission;
+use super::parts::parts;
+use super::resources::Resources;
+use super::script::{Number, fill, profile_of};
+use super::submit::array;
 use super::tools::{Programs, Slurm};
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::project::Project;
 
+/// What a trial asks for differently in its next attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adjustment {
+    /// Memory of the trial, MiB.
+    pub memory_mib: Option<u64>,
+    /// Time limit, minutes.
+    pub time_min: Option<u64>,
+    /// Nodes to stay away from.
+    pub exclude: Vec<String>,
+}
+
+impl Adjustment {
+    fn apply(&self, mut resources: Resources) -> Resources {
+        resources.memory_mib = self.memory_mib.unwrap_or(resources.memory_mib);
+        resources.time_min = self.time_min.unwrap_or(resources.time_min);
+        resources.exclude.clone_from(&self.exclude);
+        resources
+    }
+}
+
 impl Slurm {
-    /// Queue the array tasks `indices` of job `id` once more; returns Slurm's number of the new array. As at the first
-    /// submission, it is released only when the ledger knows it.
+    /// Queue the trials `which` of job `id` (their places in the job) once more; returns Slurm's numbers of the new arrays.
+    /// As at the first submission, an array is released only when the ledger knows it.
     ///
     /// # Errors
     /// Exit 4, with Slurm's own words, if the cluster cannot be reached or refuses; exit 70 if the ledger cannot be written.
-    pub fn retry(&self, project: &Project, id: u64, indices: &[u32], programs: &Programs) -> Result<u64, Failure> {
+    pub fn retry(
+        &self,
+        project: &Project,
+        id: u64,
+        which: &[(u32, Adjustment)],
+        programs: &Programs,
+    ) -> Result<Vec<u64>, Failure> {
         let folder = project.job(id);
         let record = folder.record()?;
-        let mut submissions = Submissions::load(&folder, id)?;
-        let script = render_retry(project, &record, programs, indices)?;
-        let path = folder.path().join("batch-retry.sh");
-        write_atomic(&path, script.as_bytes())?;
-        let mut attempts = BTreeMap::new();
-        for index in indices {
+        let profile = profile_of(project, &record)?;
+        let mut arrays = Arrays::load(&folder, id, record.trials.len())?;
+        let mut attempts = std::collections::BTreeMap::new();
+        for (index, _) in which {
             let trial = record
                 .trials
                 .get(*index as usize)
                 .ok_or_else(|| Failure::internal(format!("job {id} has no trial number {index}")))?;
             attempts.insert(*index, folder.attempts(&trial.id)?.last().map_or(1, |last| last.number() + 1));
         }
-        let arguments = ["--parsable".to_owned(), "--hold".to_owned(), path_text(&path)?.to_owned()];
-        let answer = self.run("sbatch", submissions.named(id).cluster_option().into_iter().chain(arguments))?;
-        let Some(Submitted { id: array, .. }) = Submitted::parse(&answer) else {
-            let message = format!("sbatch answered {:?}, which is not a job id", answer.trim());
-            return Err(Failure::new(Exit::Cluster, message));
+        let indices: Vec<u32> = which.iter().map(|(index, _)| *index).collect();
+        let adjust = |index: u32, resources: Resources| match which.iter().find(|(i, _)| *i == index) {
+            Some((_, adjustment)) => adjustment.apply(resources),
+            None => resources,
         };
-        let submitted = submissions.named(array);
-        let released = submissions
-            .add(&folder, array, attempts)
-            .and_then(|()| self.run("scontrol", submitted.arguments(Some("release"))).map_err(Failure::from));
-        match released {
-            Ok(_) => Ok(array),
-            // Its number stays in the ledger: the next look sees it as cancelled.
-            Err(failure) => Err(self.withdraw(&submitted, failure)),
+        let mut new = Vec::new();
+        for part in parts(&record, &indices, self.limits(&profile), &adjust) {
+            let name = format!("batch-{}.sh", arrays.arrays.len() + 1);
+            let script = fill(project, &record, programs, &profile, &part, Number::Known(id))?;
+            let how = Submission { hold: true, cluster: arrays.cluster.clone(), after: None };
+            let submitted = self.queue(&folder, &name, &script, &how)?;
+            let attempt = |index: u32| attempts.get(&index).copied().unwrap_or(1);
+            arrays.arrays.push(array(&submitted, &name, &part, &attempt));
+            let released = arrays.save(&folder).and_then(|()| self.release(&submitted));
+            if let Err(failure) = released {
+                // Its number stays in the ledger: the next look sees it as cancelled.
+                return Err(match self.cancel_job(&submitted) {
+                    Ok(()) => failure.hint(format_args!("job {} was cancelled again", submitted.id)),
+                    Err(e) => failure
+                        .hint(format_args!("job {0} is left on hold ({e}); cancel it: scancel {0}", submitted.id)),
+                });
+            }
+            new.push(submitted.id);
         }
+        if arrays.note.is_some() {
+            // The note of before is out of date once these have ended.
+            self.queue_note(project, &record, programs, &profile, &folder, &mut arrays)?;
+        }
+        Ok(new)
     }
 }

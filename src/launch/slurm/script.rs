@@ -7,8 +7,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 use super::container::Wrapping;
+use super::parts::{Limits, Part, parts};
 use super::path_text;
-use super::resources::Resources;
 use super::tools::Programs;
 use crate::conf::{self, Profile};
 use crate::exit::{Exit, Failure};
@@ -19,77 +19,107 @@ const TEMPLATE: &str = include_str!("../../../slurm/batch.sh.j2");
 /// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other, so
 /// this is long; a rank that fails ends the others at once.
 const WAIT_FOR_OTHERS_S: u32 = 3600;
+/// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30 s, and
+/// may be a minute early.
+const BEFORE_LIMIT_S: u32 = 120;
 
-/// The batch script of a job that runs `programs`.
-///
-/// # Errors
-/// Exit 3 if the trials need different resources, the profile cannot be read or does not take the job, or a value cannot be written in a script.
-pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<String, Failure> {
-    fill(project, job, programs, &format!("0-{}", job.trials.len().saturating_sub(1)), None)
+/// Where the job's folder stands, as a script says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    /// Under the number that Slurm gives this very array.
+    Own,
+    /// Under a number that is known already.
+    Known(u64),
+    /// Under one that only submitting finds out.
+    Later,
 }
 
-/// The batch script that runs the array tasks `indices` of a job once more, into the folder the job has already.
+/// The batch scripts of a job that runs `programs`, one for each array, as far as they are known before it is submitted:
+/// what only the cluster knows (how long an array may be) is left out.
 ///
 /// # Errors
-/// As [`render`].
-pub(super) fn render_retry(
+/// Exit 3 if the profile cannot be read or does not take the job, or a value cannot be written in a script.
+pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<Vec<String>, Failure> {
+    let all: Vec<u32> = (0..).take(job.trials.len()).collect();
+    let profile = profile_of(project, job)?;
+    let limits = Limits { array_size: profile.max_array_size, submit: profile.max_submit };
+    let parts = parts(job, &all, limits, &|_, resources| resources);
+    let numbers = std::iter::once(Number::Own).chain(std::iter::repeat(Number::Later));
+    let scripts = parts.iter().zip(numbers).map(|(part, number)| fill(project, job, programs, &profile, part, number));
+    scripts.collect()
+}
+
+/// The cluster profile of a job.
+pub(super) fn profile_of(project: &Project, job: &JobRecord) -> Result<Profile, Failure> {
+    match job.trials.first().map_or("", |trial| trial.settings.slurm.profile.as_str()) {
+        "" => Ok(Profile::default()),
+        name => Ok(conf::profile(project, name)?),
+    }
+}
+
+/// The script of one array.
+pub(super) fn fill(
     project: &Project,
     job: &JobRecord,
     programs: &Programs,
-    indices: &[u32],
+    profile: &Profile,
+    part: &Part,
+    number: Number,
 ) -> Result<String, Failure> {
-    let list: Vec<String> = indices.iter().map(u32::to_string).collect();
-    fill(project, job, programs, &list.join(","), Some(job.job))
-}
-
-/// The script with its array tasks and the number of the job's folder; a new job's is the one that Slurm gives it.
-fn fill(
-    project: &Project,
-    job: &JobRecord,
-    programs: &Programs,
-    array: &str,
-    folder: Option<u64>,
-) -> Result<String, Failure> {
-    let resources = Resources::common(job)?;
-    let profile = match resources.profile.as_str() {
-        "" => Profile::default(),
-        name => conf::profile(project, name)?,
-    };
-    let gres = resources.gres();
-    check_array(&profile, job)?;
-    let container = Wrapping::of(&resources.image, &profile, project, job, programs)?;
+    let resources = &part.resources;
+    let container = Wrapping::of(&resources.image, profile, project, job, programs)?;
     let runs = path_text(project.runs())?;
     // Slurm reads % as the start of a pattern, and does not read patterns at all in a name with a backslash.
-    let number = folder.map_or_else(|| "%A".to_owned(), |job| job.to_string());
-    let log_pattern = format!("{}/{number}/slurm-%a.log", runs.replace('%', "%%"));
+    let (folder, folder_pattern) = match number {
+        Number::Own => (None, "%A".to_owned()),
+        Number::Known(job) => (Some(job.to_string()), job.to_string()),
+        Number::Later => (Some("JOB".to_owned()), "JOB".to_owned()),
+    };
+    let log_pattern = format!("{}/{folder_pattern}/slurm-%A_%a.log", runs.replace('%', "%%"));
     for path in [runs, path_text(&programs.expctl)?, path_text(&programs.worker)?] {
         if path.contains('\\') || path.contains(char::is_control) {
             return Err(Failure::new(Exit::Usage, format!("Slurm cannot write to a folder named {path:?}"))
                 .hint("EXPCTL_RUNS moves the ledger to another folder"));
         }
     }
-    let text = environment().render_named_str(
+    let time_min = resources.time_min.saturating_mul(part.turns());
+    let mut extra = profile.extra.clone();
+    let mut exclude = resources.exclude.clone();
+    if !exclude.is_empty() {
+        // Given twice, the second one would replace the first.
+        let own = extra.iter().position(|(name, _)| name == "exclude").map(|found| extra.remove(found));
+        exclude.extend(own.and_then(|(_, nodes)| nodes));
+    }
+    // A script that is stopped at its limit has to have the time for it.
+    let warned = resources.requeues.is_some() && u64::from(BEFORE_LIMIT_S) < time_min.saturating_mul(30);
+    template(
         "batch.sh.j2",
         TEMPLATE,
         context! {
             job_name => job_name(job),
-            array, folder,
+            array => part.array(), folder,
             throttle => resources.throttle,
+            nodes => resources.nodes,
             ranks => resources.ranks,
+            ranks_per_node => resources.ranks_per_node(),
             cpus_per_rank => resources.cpus_per_rank,
-            memory_mib => resources.memory_mib,
-            time_min => resources.time_min,
-            partition => resources.partition,
-            account => resources.account,
-            qos => resources.qos,
-            constraint => resources.constraint,
+            memory_mib => resources.memory_per_node_mib(),
+            time_min,
+            partition => &resources.partition,
+            account => &resources.account,
+            qos => &resources.qos,
+            constraint => &resources.constraint,
             exclusive => resources.exclusive,
-            gres,
-            extra => profile.extra,
-            modules => profile.modules,
-            environment => profile.environment,
-            setup => profile.setup,
-            scratch => profile.scratch,
+            gres => resources.gres(),
+            exclude => exclude.join(","),
+            requeue => resources.requeues.is_some(),
+            requeues => resources.requeues.filter(|_| warned),
+            before_limit_s => BEFORE_LIMIT_S,
+            extra,
+            modules => &profile.modules,
+            environment => &profile.environment,
+            setup => &profile.setup,
+            scratch => &profile.scratch,
             container => container.map(Wrapping::into_value),
             wait_s => WAIT_FOR_OTHERS_S,
             expctl => path_text(&programs.expctl)?,
@@ -97,30 +127,22 @@ fn fill(
             library_path => programs.library_path.clone(),
             runs, log_pattern,
         },
-    );
-    text.map_err(|e| match e.kind() {
+    )
+}
+
+/// A template of a script, filled in.
+pub(super) fn template(name: &str, text: &str, values: minijinja::Value) -> Result<String, Failure> {
+    environment().render_named_str(name, text, values).map_err(|e| match e.kind() {
         ErrorKind::InvalidOperation => Failure::new(
             Exit::Config,
             format!("the batch script cannot be written: {}", e.detail().unwrap_or_default()),
         ),
-        _ => Failure::internal(format!("slurm/batch.sh.j2: {e}")),
+        _ => Failure::internal(format!("slurm/{name}: {e}")),
     })
 }
 
-/// Refuse an array that the cluster would refuse.
-fn check_array(profile: &Profile, job: &JobRecord) -> Result<(), Failure> {
-    match profile.max_array_size {
-        Some(size) if job.trials.len() as u64 > size => Err(Failure::new(
-            Exit::Config,
-            format!("the job has {} trials, but {} takes arrays of at most {size}", job.trials.len(), profile.name),
-        )
-        .hint("submit the variants one by one: --only NAME")),
-        _ => Ok(()),
-    }
-}
-
 /// What the queue shows: the config's name. Slurm keeps any printable character.
-fn job_name(job: &JobRecord) -> String {
+pub(super) fn job_name(job: &JobRecord) -> String {
     let printable: String = job.config.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if printable.trim().is_empty() { "expctl".to_owned() } else { printable }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{JobDir, JobRecord};
+use expctl_record::{JobDir, JobRecord, Trial};
 
-use super::submissions::{Submissions, settled};
+use super::arrays::{Arrays, Place, Settled, settled};
 use super::tasks::Task;
 use super::tools::Slurm;
 use crate::exit::Failure;
@@ -16,6 +16,8 @@ pub enum Standing {
     Ended,
     /// Its task is in the queue or runs.
     Active(Task),
+    /// Its task runs, but another trial: its turn comes.
+    Later(Task),
     /// Its task is over, and left no outcome; what Slurm says of it.
     Gone(String),
     /// Slurm could not be asked.
@@ -40,17 +42,23 @@ impl Slurm {
         let mut standings = Standings::default();
         let mut open = Vec::new();
         for (folder, record) in jobs {
-            let submissions = Submissions::load(folder, record.job)?;
-            for (index, (key, trial)) in (0..).zip(&record.trials).enumerate() {
-                let (array, attempt) = submissions.newest(key);
-                if settled(folder, trial, attempt)?.is_some() {
-                    standings.trials.insert((record.job, index), Standing::Ended);
-                } else {
-                    open.push((record.job, index, key, array));
+            let places = Arrays::load(folder, record.job, record.trials.len())?.places(record.trials.len());
+            for (index, (place, trial)) in places.into_iter().zip(&record.trials).enumerate() {
+                let state = settled(folder, trial, place.as_ref())?;
+                match (state, place) {
+                    (state @ (Settled::No | Settled::Unless(_)), Some(place)) => {
+                        let begun = job_has(folder, trial, &place)?;
+                        open.push(Open { job: record.job, index, place, outcome: state != Settled::No, begun });
+                    }
+                    (Settled::Yes(_), _) => drop(standings.trials.insert((record.job, index), Standing::Ended)),
+                    (_, None) => {
+                        let said = Standing::Gone("no array runs it".to_owned());
+                        standings.trials.insert((record.job, index), said);
+                    }
                 }
             }
         }
-        let arrays: Vec<_> = open.iter().map(|(.., array)| array.clone()).collect();
+        let arrays: Vec<_> = open.iter().map(|open| open.place.array.clone()).collect();
         let queue = match self.queued(&arrays) {
             Ok(queue) => Some(queue),
             Err(e) => {
@@ -58,16 +66,37 @@ impl Slurm {
                 None
             }
         };
-        for (job, index, key, array) in open {
-            let task = queue.as_ref().map(|queue| queue.get(&(array.id, key)));
+        for Open { job, index, place, outcome, begun } in open {
+            let task = queue.as_ref().map(|queue| queue.get(&place.key()));
             let standing = match task {
+                Some(Some(task)) if !task.state.is_over() => match begun || task.state.is_waiting() {
+                    true => Standing::Active(task.clone()),
+                    false => Standing::Later(task.clone()),
+                },
+                // Slurm does not run it again: the outcome that it has is the last word.
+                Some(_) if outcome => Standing::Ended,
                 None => Standing::Unknown,
-                Some(Some(task)) if task.state.is_over() => Standing::Gone(format!("Slurm says {task}")),
-                Some(Some(task)) => Standing::Active(task.clone()),
+                Some(Some(task)) => Standing::Gone(format!("Slurm says {task}")),
                 Some(None) => Standing::Gone("Slurm no longer knows its task".to_owned()),
             };
             standings.trials.insert((job, index), standing);
         }
         Ok(standings)
     }
+}
+
+/// A trial whose state only Slurm knows.
+struct Open {
+    job: u64,
+    index: usize,
+    place: Place,
+    /// It has an outcome that need not be the last word.
+    outcome: bool,
+    /// Its attempt is there.
+    begun: bool,
+}
+
+/// Whether the attempt that `place` makes has begun.
+fn job_has(folder: &JobDir, trial: &Trial, place: &Place) -> Result<bool, Failure> {
+    Ok(folder.attempts(&trial.id)?.last().is_some_and(|last| last.number() >= place.attempt))
 }

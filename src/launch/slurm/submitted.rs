@@ -1,15 +1,11 @@
 //! A job as Slurm's commands name it: its number and, where several clusters share an accounting, its cluster.
 
-use std::path::PathBuf;
-
-use expctl_record::{JobDir, write_atomic};
-
-use crate::exit::Failure;
-
 /// What `sbatch --parsable` answers: `id`, or `id;cluster` where there are several clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Submitted {
+pub struct Submitted {
+    /// Slurm's number.
     pub id: u64,
+    /// Name of the cluster, where there are several.
     pub cluster: Option<String>,
 }
 
@@ -19,7 +15,8 @@ impl Submitted {
         Self { id, cluster: None }
     }
 
-    pub fn parse(answer: &str) -> Option<Self> {
+    /// Read an answer; none if it is no number.
+    pub(super) fn parse(answer: &str) -> Option<Self> {
         // Sites print greetings; the answer is the last line.
         let last = answer.trim().lines().last()?.trim();
         let (id, cluster) = match last.split_once(';') {
@@ -29,43 +26,15 @@ impl Submitted {
         Some(Self { id: id.parse().ok()?, cluster })
     }
 
-    /// The job `id` of the ledger, as it was submitted.
-    ///
-    /// # Errors
-    /// If the file that names its cluster cannot be read.
-    pub fn load(folder: &JobDir, id: u64) -> Result<Self, Failure> {
-        let path = cluster_path(folder);
-        match std::fs::read_to_string(&path) {
-            Ok(name) => Ok(Self { id, cluster: Some(name.trim().to_owned()) }),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::here(id)),
-            Err(e) => Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
-        }
-    }
-
-    /// Keep the cluster's name in the job's folder: whoever waits later has to ask the same one.
-    ///
-    /// # Errors
-    /// If the folder cannot be written to.
-    pub fn save(&self, folder: &JobDir) -> Result<(), Failure> {
-        match &self.cluster {
-            Some(name) => Ok(write_atomic(&cluster_path(folder), format!("{name}\n").as_bytes())?),
-            None => Ok(()),
-        }
-    }
-
     /// The option that leads a command to the job's cluster.
-    pub fn cluster_option(&self) -> Option<String> {
+    pub(super) fn cluster_option(&self) -> Option<String> {
         self.cluster.as_ref().map(|cluster| format!("--clusters={cluster}"))
     }
 
     /// Arguments of `scontrol VERB` or `scancel` about this job.
-    pub fn arguments(&self, verb: Option<&str>) -> Vec<String> {
+    pub(super) fn arguments(&self, verb: Option<&str>) -> Vec<String> {
         self.cluster_option().into_iter().chain(verb.map(str::to_owned)).chain([self.id.to_string()]).collect()
     }
-}
-
-fn cluster_path(folder: &JobDir) -> PathBuf {
-    folder.path().join("cluster")
 }
 
 #[cfg(test)]
@@ -89,15 +58,5 @@ mod tests {
     fn later_commands_name_the_cluster() {
         assert_eq!(east().arguments(Some("release")), ["--clusters=east", "release", "392"]);
         assert_eq!(Submitted::here(392).arguments(None), ["392"]);
-    }
-
-    #[test]
-    fn the_cluster_is_kept_in_the_ledger() {
-        for job in [east(), Submitted::here(392)] {
-            let folder = tempfile::tempdir().unwrap();
-            let folder = JobDir::new(folder.path());
-            job.save(&folder).unwrap();
-            assert_eq!(Submitted::load(&folder, 392).unwrap(), job);
-        }
     }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
+use expctl_record::{AttemptDir, Cause, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
 
+use super::arrays::{Arrays, Place, Settled, settled};
 use super::attempt::{stage, started};
-use super::submissions::{Submissions, settled};
 use super::submitted::Submitted;
 use super::tasks::{Queue, Task};
 use super::tools::Slurm;
@@ -98,20 +98,24 @@ impl Slurm {
     ) -> Result<(), Failure> {
         let job = project.job(id);
         let trials = job.record()?.trials;
-        let submissions = Submissions::load(&job, id)?;
-        let newest: Vec<(Submitted, u32)> = (0..).take(trials.len()).map(|index| submissions.newest(index)).collect();
+        let places = Arrays::load(&job, id, trials.len())?.places(trials.len());
         let mut interval = FIRST_INTERVAL;
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
         let mut silent_since: Option<Instant> = None;
         loop {
-            let outcomes: Vec<Option<Outcome>> = trials
+            let states: Vec<Settled> = trials
                 .iter()
-                .zip(&newest)
-                .map(|(trial, (_, attempt))| settled(&job, trial, *attempt))
+                .zip(&places)
+                .map(|(trial, place)| settled(&job, trial, place.as_ref()))
                 .collect::<Result<_, _>>()?;
-            let open: Vec<Submitted> =
-                newest.iter().zip(&outcomes).filter(|(_, o)| o.is_none()).map(|((s, _), _)| s.clone()).collect();
+            let unsettled = |state: &Settled| !matches!(state, Settled::Yes(_));
+            let open: Vec<Submitted> = places
+                .iter()
+                .zip(&states)
+                .filter(|(_, state)| unsettled(state))
+                .filter_map(|(place, _)| Some(place.as_ref()?.array.clone()))
+                .collect();
             let asked = self.queued(&open);
             let (queued, trouble) = match asked {
                 Ok(tasks) => {
@@ -130,18 +134,16 @@ impl Slurm {
             let mut now = WaitProgress { trials: Vec::new(), trouble };
             // Asked at most once a look, and only for tasks that the controller has forgotten.
             let mut accounted: Option<Queue> = None;
-            for (index, (trial, outcome)) in trials.iter().zip(&outcomes).enumerate() {
-                if let Some(outcome) = outcome {
+            for (index, (trial, state)) in trials.iter().zip(&states).enumerate() {
+                if let Settled::Yes(outcome) = state {
                     now.trials.push(TrialProgress::Ended(outcome.state));
                     continue;
                 }
-                let Some(queued) = &queued else {
+                let (Some(queued), Some(place)) = (&queued, &places[index]) else {
                     now.trials.push(TrialProgress::Unknown);
                     continue;
                 };
-                let key = u32::try_from(index).map_err(Failure::internal)?;
-                let (array, attempt) = &newest[index];
-                let in_queue = queued.get(&(array.id, key)).cloned();
+                let in_queue = queued.get(&place.key()).cloned();
                 let task = in_queue.clone().or_else(|| {
                     let accounted = accounted.get_or_insert_with(|| {
                         self.accounted(&open).unwrap_or_else(|e| {
@@ -149,22 +151,29 @@ impl Slurm {
                             Queue::new()
                         })
                     });
-                    accounted.get(&(array.id, key)).cloned()
+                    accounted.get(&place.key()).cloned()
                 });
                 let mut attempts = job.attempts(&trial.id)?;
-                attempts.retain(|found| found.number() >= *attempt);
+                attempts.retain(|found| found.number() >= place.attempt);
                 let Some(grace) = grace(in_queue.is_some(), task.as_ref(), attempts.is_empty()) else {
                     over_since[index] = None;
                     now.trials.extend(task.map(TrialProgress::Active));
                     continue;
                 };
                 let since = *over_since[index].get_or_insert_with(Instant::now);
-                if since.elapsed() >= grace {
-                    let outcome = close(&job, key, trial, attempts.into_iter().next_back(), task.as_ref())?;
-                    now.trials.push(TrialProgress::Ended(outcome.state));
-                } else {
+                if since.elapsed() < grace {
                     now.trials.push(task.map_or(TrialProgress::Unknown, TrialProgress::Active));
+                    continue;
                 }
+                now.trials.push(TrialProgress::Ended(match state {
+                    // Slurm did not run it again.
+                    Settled::Unless(outcome) => outcome.state,
+                    _ => {
+                        let key = u32::try_from(index).map_err(Failure::internal)?;
+                        let attempt = attempts.into_iter().next_back();
+                        close(&job, key, trial, place, attempt, task.as_ref())?.state
+                    }
+                }));
             }
             let asked_for = |index: usize| only.is_none_or(|only| only.iter().any(|o| *o as usize == index));
             let done =
@@ -198,15 +207,17 @@ fn close(
     job: &JobDir,
     index: u32,
     trial: &Trial,
+    place: &Place,
     attempt: Option<AttemptDir>,
     task: Option<&Task>,
 ) -> Result<Outcome, Failure> {
     let said = task.map_or_else(|| "no longer knows the task".to_owned(), |task| format!("says {task}"));
     // A task that was cancelled while it waited may be gone without a trace (its row leaves the queue at once).
     let cancelled = task.is_some_and(|task| task.state.is_cancelled());
+    let unbuilt = cancelled && task.is_some_and(|task| task.detail == "DependencyNeverSatisfied");
     let never_started = attempt.is_none();
     // It got as far as a node and died there, or its node did: nobody asked for that.
-    let died = task.is_some_and(|task| task.state.is_over() && !task.state.is_cancelled());
+    let died = unbuilt || task.is_some_and(|task| task.state.is_over() && !task.state.is_cancelled());
     let status = if died { RankStatus::Killed } else { RankStatus::Interrupted };
     let attempt = match attempt {
         Some(attempt) => attempt,
@@ -218,17 +229,21 @@ fn close(
             attempt
         }
     };
-    let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled)?;
+    let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled && !unbuilt)?;
     if outcome.state == TrialState::Completed {
         return Ok(outcome);
+    }
+    if let Some(cause) = task.and_then(|task| Cause::of_slurm(&task.state.to_string(), &task.detail)) {
+        outcome.cause = Some(cause);
     }
     let own_words = outcome.ranks.iter().find(|r| r.status == RankStatus::Failed).map(|r| r.message.clone());
     outcome.message = match own_words {
         Some(message) => format!("{message}; Slurm {said}"),
+        None if unbuilt => "the data could not be built; see build.log".to_owned(),
         None if never_started && died => {
-            format!("the task ended before it had an attempt; Slurm {said}; see slurm-{index}.log")
+            format!("the task ended before it had an attempt; Slurm {said}; see {}", place.log())
         }
-        None if never_started => format!("the task never started; Slurm {said}"),
+        None if never_started => format!("the trial never started; Slurm {said}"),
         None => format!("the task ended without writing its outcome; Slurm {said}"),
     };
     if never_started {
