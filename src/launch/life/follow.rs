@@ -74,9 +74,14 @@ impl Follow {
     /// A file of the ledger cannot be read, or Slurm has not answered for ten minutes (exit 4).
     pub fn look(&mut self) -> Result<(), Failure> {
         if self.next.is_none_or(|next| Instant::now() >= next) {
-            self.look_at_all()?
+            self.look_at_all()?;
         } else {
-            self.look_at_active()?
+            let was_active = self.status.is_active();
+            self.look_at_active()?;
+            // The ledger alone cannot tell an end from a task that Slurm puts back into its queue.
+            if was_active && !self.status.is_active() {
+                self.look_at_all()?;
+            }
         }
         self.over_since.resize(self.status.trials.len(), None);
         for (since, trial) in self.over_since.iter_mut().zip(&self.status.trials) {
