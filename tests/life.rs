@@ -129,7 +129,7 @@ fn a_local_job_is_watched_cancelled_and_retried() {
         writeln!(log, "{words}").unwrap();
     };
     mark(1, "written while it runs");
-    assert!(lines.any(|line| line.unwrap() == "rank 1 | written while it runs"));
+    assert!(lines.any(|line| line.unwrap() == "[r1] written while it runs"));
 
     let said = place.code(&["cancel", &job], 0);
     assert!(said.contains("job 1 is cancelled: 1 interrupted") && said.contains("steps are kept"), "{said}");
@@ -144,7 +144,7 @@ fn a_local_job_is_watched_cancelled_and_retried() {
     mark(0, "the last words");
     let alone = text(&place.run(&["logs", "1_0", "--rank", "0"]).stdout);
     assert!(alone.lines().any(|line| line == "the last words"), "{alone}");
-    assert!(!alone.contains("rank 0 | ") && !alone.contains("written while it runs"), "{alone}");
+    assert!(!alone.contains("[r0] ") && !alone.contains("written while it runs"), "{alone}");
     place.code(&["logs", "1_0", "--rank", "2"], 2);
     place.code(&["logs", "1_7"], 2);
 

@@ -160,13 +160,12 @@ fn what_is_wrong_with_a_profile_is_shown_with_its_place() {
 }
 
 #[test]
-fn an_array_that_the_cluster_would_refuse_is_refused_before() {
+fn a_job_longer_than_the_profiles_arrays_is_several() {
     let project = TestProject::new();
     write(&project, "slurm/profiles/tiny.toml", "max_array_size = 1\n");
-    let conf = project.conf("small", SMALL);
-    let output = project.run(&["plan", conf.to_str().unwrap(), "--script", "--set", "slurm.profile=tiny"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("2 trials, but tiny takes arrays of at most 1"), "{}", text(&output.stderr));
+    let scripts = script(&project, "tiny", &[]);
+    assert_eq!(scripts.lines().filter(|line| *line == "#!/bin/bash").count(), 2, "{scripts}");
+    assert_eq!(scripts.lines().filter(|line| *line == "#SBATCH --array=0").count(), 2, "{scripts}");
 }
 
 /// Run with programs that note what they were given: the values arrive as they are, and do nothing.

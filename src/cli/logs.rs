@@ -1,20 +1,21 @@
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Trial};
 
 use super::job_name::JobName;
-use super::{out, say};
+use super::say;
+use super::tail::Tail;
 use crate::exit::{Exit, Failure};
-use crate::launch::life::{JobStatus, State};
+use crate::launch::life::Follow;
+use crate::launch::slurm;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How often it is asked whether anything still writes: on Slurm that is a question to the controller.
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
+/// How often it is asked what began and what ended. Slurm is asked less often.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `expctl logs`.
 #[derive(Debug, clap::Args)]
@@ -25,121 +26,125 @@ pub struct Args {
     /// Only this rank
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
-    /// Stay and print what comes, until the trial ends
+    /// Stay and print what comes, from all ranks at once, until the job or the trial ends
     #[arg(short, long)]
     follow: bool,
+    /// Of what is there already, only the last N lines of each file
+    #[arg(long, value_name = "N")]
+    tail: Option<u64>,
 }
 
-/// Print what the ranks printed, in the last attempt of each trial.
+/// Print what the ranks and Slurm printed, in the last attempt of each trial.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job.job)?;
     let record = folder.record()?;
-    let only = args.job.index(&record)?;
-    for (index, trial) in record.trials.iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only == *i)) {
+    let wanted: Vec<usize> = match args.job.index(&record)? {
+        Some(index) => vec![index],
+        None => (0..record.trials.len()).collect(),
+    };
+    let trials: Vec<&Trial> = wanted.iter().filter_map(|index| record.trials.get(*index)).collect();
+    for trial in &trials {
         let ranks = trial.settings.launch.ranks;
         if let Some(rank) = args.rank.filter(|rank| *rank >= ranks) {
             let message = format!("trial {} has {ranks} rank(s), counted from 0; there is no rank {rank}", trial.id);
             return Err(Failure::new(Exit::Usage, message));
         }
-        let attempt = if args.follow { awaited(&folder, index)? } else { folder.attempts(&trial.id)?.pop() };
-        let Some(attempt) = attempt else {
+    }
+    let files = Files { folder: &folder, record: &record, rank: args.rank, several: wanted.len() > 1 };
+    if args.follow {
+        return follow(&files, &wanted, args.tail);
+    }
+    for (index, trial) in wanted.into_iter().zip(trials) {
+        let Some(attempt) = folder.attempts(&trial.id)?.pop() else {
             say(format!("trial {}: no attempt yet", trial.id));
             continue;
         };
-        if only.is_none() {
+        if files.several {
             say(format!("trial {}, attempt {}", trial.id, attempt.number()));
         }
-        let mut tails: Vec<Tail> = match args.rank {
-            Some(rank) => vec![Tail::new(attempt.log_path(rank), String::new())],
-            None => (0..ranks).map(|rank| Tail::new(attempt.log_path(rank), format!("rank {rank} | "))).collect(),
-        };
-        if args.follow {
-            follow(&folder, index, &attempt, &mut tails)?;
-        } else {
-            tails.iter_mut().try_for_each(Tail::print)?;
+        for mut tail in files.of(index, &attempt, args.tail)? {
+            tail.finish()?;
         }
-        tails.iter_mut().for_each(Tail::print_rest);
     }
     Ok(())
 }
 
-/// The attempt that runs or ran last; waits for one that is about to begin.
-fn awaited(folder: &JobDir, index: usize) -> Result<Option<AttemptDir>, Failure> {
-    loop {
-        let (mut job, _) = JobStatus::of(folder)?;
-        let trial = job.trials.swap_remove(index);
-        match trial.state {
-            State::Waiting => std::thread::sleep(if job.record.backend == "slurm" { ALIVE_EVERY } else { LOOK_EVERY }),
-            _ => return Ok(trial.attempt),
+/// Which files are shown, and how their lines begin.
+struct Files<'a> {
+    folder: &'a JobDir,
+    record: &'a JobRecord,
+    rank: Option<u32>,
+    several: bool,
+}
+
+impl Files<'_> {
+    /// The files of an attempt of the trial at place `index`. Not all of them need exist.
+    fn of(&self, index: usize, attempt: &AttemptDir, tail: Option<u64>) -> Result<Vec<Tail>, Failure> {
+        let Some(trial) = self.record.trials.get(index) else { return Ok(Vec::new()) };
+        let prefix = |who: &str| if self.several { format!("[{} {who}] ", trial.id) } else { format!("[{who}] ") };
+        let of_rank = |rank: u32, prefix: String| Tail::new(attempt.log_path(rank), prefix);
+        let mut tails: Vec<Tail> = match self.rank {
+            // Nothing to tell apart.
+            Some(rank) if !self.several => vec![of_rank(rank, String::new())],
+            Some(rank) => vec![of_rank(rank, prefix(&format!("r{rank}")))],
+            None => (0..trial.settings.launch.ranks).map(|rank| of_rank(rank, prefix(&format!("r{rank}")))).collect(),
+        };
+        if self.rank.is_none() && self.record.backend == "slurm" {
+            tails.push(Tail::new(attempt.path().join("srun.log"), prefix("srun")));
+            // A retry is another array: asked for again with each attempt.
+            let mut logs = slurm::script_logs(self.folder, self.record)?;
+            if let Some(log) = logs.get_mut(index).and_then(Option::take) {
+                tails.push(Tail::new(log, prefix("slurm")));
+            }
         }
+        if let Some(lines) = tail {
+            tails.iter_mut().try_for_each(|tail| tail.skip_to_last(lines))?;
+        }
+        Ok(tails)
     }
 }
 
-/// Print until the attempt has an outcome, or nothing runs it any more.
-fn follow(folder: &JobDir, index: usize, attempt: &AttemptDir, tails: &mut [Tail]) -> Result<(), Failure> {
-    let mut asked = Instant::now();
+/// Print what comes, until each trial has ended. A trial's next attempt (a retry, a requeue) is followed as it begins.
+fn follow(files: &Files<'_>, wanted: &[usize], tail: Option<u64>) -> Result<(), Failure> {
+    let mut job = Follow::new(files.folder)?;
+    let mut open: BTreeMap<usize, (u32, Vec<Tail>)> = BTreeMap::new();
+    // Last attempt that was shown of each trial.
+    let mut shown: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut first = true;
     loop {
-        // Looked at first: what was printed before the end is then printed here, too.
-        let mut ended = attempt.outcome_path().exists();
-        if !ended && asked.elapsed() >= ALIVE_EVERY {
-            let (mut job, _) = JobStatus::of(folder)?;
-            ended = !job.trials.swap_remove(index).state.is_active();
-            asked = Instant::now();
+        job.look()?;
+        let asked = Instant::now();
+        let over: Vec<usize> = wanted.iter().copied().filter(|index| job.over(*index)).collect();
+        for index in wanted.iter().copied() {
+            let trial = job.status().trials.get(index);
+            let Some(attempt) = trial.and_then(|trial| trial.attempt.clone()) else { continue };
+            let number = attempt.number();
+            if shown.get(&index).is_none_or(|last| *last < number) {
+                if let Some((_, mut before)) = open.remove(&index) {
+                    before.iter_mut().try_for_each(Tail::finish)?;
+                }
+                // What begins while we watch is shown from its beginning.
+                open.insert(index, (number, files.of(index, &attempt, tail.filter(|_| first))?));
+                shown.insert(index, number);
+            }
         }
-        tails.iter_mut().try_for_each(Tail::print)?;
-        if ended {
+        first = false;
+        // Looked at first: what was printed before the end is then printed here, too.
+        for index in &over {
+            if let Some((_, mut ended)) = open.remove(index) {
+                ended.iter_mut().try_for_each(Tail::finish)?;
+            }
+        }
+        if over.len() == wanted.len() {
+            let never = wanted.iter().filter(|index| !shown.contains_key(index));
+            for trial in never.filter_map(|index| files.record.trials.get(*index)) {
+                say(format!("trial {}: it never began", trial.id));
+            }
             return Ok(());
         }
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// A file that grows, and may not be there yet.
-struct Tail {
-    path: PathBuf,
-    prefix: String,
-    offset: u64,
-    /// A line without its end.
-    rest: Vec<u8>,
-}
-
-impl Tail {
-    fn new(path: PathBuf, prefix: String) -> Self {
-        Self { path, prefix, offset: 0, rest: Vec::new() }
-    }
-
-    /// Print the whole lines that are new.
-    fn print(&mut self) -> Result<(), Failure> {
-        let new = read_from(&self.path, self.offset)
-            .map_err(|e| Failure::internal(format!("cannot read {}: {e}", self.path.display())))?;
-        self.offset += new.len() as u64;
-        self.rest.extend(new);
-        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        let lines: Vec<u8> = self.rest.drain(..whole).collect();
-        for line in String::from_utf8_lossy(&lines).lines() {
-            out(format_args!("{}{line}", self.prefix));
-        }
-        Ok(())
-    }
-
-    /// Print the last line, if it has no end.
-    fn print_rest(&mut self) {
-        if !self.rest.is_empty() {
-            out(format_args!("{}{}", self.prefix, String::from_utf8_lossy(&std::mem::take(&mut self.rest))));
+        while asked.elapsed() < ASK_EVERY {
+            open.values_mut().flat_map(|(_, tails)| tails).try_for_each(Tail::print)?;
+            std::thread::sleep(LOOK_EVERY);
         }
     }
-}
-
-/// What a file holds behind `offset`; nothing, if it does not exist.
-fn read_from(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    match std::fs::File::open(path) {
-        Ok(mut file) => {
-            file.seek(SeekFrom::Start(offset))?;
-            file.read_to_end(&mut bytes)?;
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-    }
-    Ok(bytes)
 }

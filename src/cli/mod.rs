@@ -20,7 +20,9 @@ mod stage_attempt;
 mod status;
 mod step;
 mod submit;
+mod tail;
 mod verbs;
+mod watch;
 
 pub use verbs::{Cli, main};
 

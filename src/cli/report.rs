@@ -2,7 +2,6 @@ use super::out;
 use crate::console::say;
 use crate::exit::Failure;
 use crate::launch::slurm;
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report;
 
@@ -25,7 +24,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
-    let path = report::write_note(project, args.job)?;
+    let (path, job) = report::write_note(project, args.job)?;
     out(path.display());
-    MeasuredJob::load(&project.job(args.job))?.verdict()
+    job.verdict()
 }

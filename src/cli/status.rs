@@ -1,12 +1,13 @@
 use std::io::IsTerminal;
 
-use expctl_record::{JobDir, StepRecord};
+use expctl_record::JobDir;
 use serde::Serialize;
 
 use super::{out, say};
 use crate::exit::Failure;
 use crate::launch::life::{JobStatus, State, TrialStatus, look};
 use crate::ledger::Ledger;
+use crate::parallel;
 use crate::project::Project;
 use crate::report::Table;
 use crate::report::format::{MISSING, moment, rate};
@@ -70,9 +71,9 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {
-        for (task, trial) in job.trials.iter().enumerate() {
-            rows.push(trial_row(job.record.job, task, trial)?);
-        }
+        let trials: Vec<(usize, &TrialStatus)> = job.trials.iter().enumerate().collect();
+        let made = parallel::map(&trials, |(task, trial)| trial_row(job.record.job, *task, trial));
+        rows.extend(made.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     if args.json { json(&rows) } else { table(&trial_table(&rows, seen.jobs.len() > 1)) }
 }
@@ -124,21 +125,15 @@ fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Fa
     };
     let Some(attempt) = &status.attempt else { return Ok(row) };
     row.attempt = attempt.number();
-    let steps = attempt.steps(0)?;
-    row.steps = steps.len() as u64;
-    row.samples_per_s = samples_per_s(&steps, status.trial.settings.launch.ranks);
+    let totals = attempt.totals(0)?;
+    row.steps = totals.done;
+    // As rank 0 saw it; all ranks have batches of the same size.
+    row.samples_per_s = totals.samples_per_s().map(|rate| rate * f64::from(status.trial.settings.launch.ranks));
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
     let mut hosts: Vec<String> = ranks.into_iter().map(|rank| rank.host).collect();
     hosts.dedup();
     row.node = (!hosts.is_empty()).then(|| hosts.join(", "));
     Ok(row)
-}
-
-/// Over the steps that count so far, as rank 0 saw them; all ranks have batches of the same size.
-fn samples_per_s(steps: &[StepRecord], ranks: u32) -> Option<f64> {
-    let measured = steps.iter().filter(|step| step.measured);
-    let (samples, ns) = measured.fold((0, 0), |(samples, ns), step| (samples + step.samples, ns + step.wall_ns));
-    (ns > 0).then(|| f64::from(ranks) * samples as f64 / (ns as f64 / 1e9))
 }
 
 fn trial_table(rows: &[TrialRow], several: bool) -> Table {

@@ -10,7 +10,6 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
 use crate::launch::{local, slurm, worker_binary};
-use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
@@ -197,7 +196,7 @@ pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<
     let (_, log) = local::detach(project, job)?;
     let id = job.job;
     say(format!("job {id} runs in the background; it writes its note when it ends"));
-    say(format!("  progress: expctl status {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+    say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
     Ok(())
 }
 
@@ -261,8 +260,10 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
 
 /// Write the note of what there is; then what became of the trials decides the exit code.
 pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = report::write_note(project, job).map(|path| say(format!("note: {}", path.display())));
+    let note = report::write_note(project, job);
+    if let Ok((path, _)) = &note {
+        say(format!("note: {}", path.display()));
+    }
     launched?;
-    note?;
-    MeasuredJob::load(&project.job(job))?.verdict()
+    note?.1.verdict()
 }

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
-    stage_attempt, status, step, submit,
+    stage_attempt, status, step, submit, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -35,6 +35,8 @@ enum Verb {
     Submit(submit::Args),
     /// Show where jobs and their trials stand
     Status(status::Args),
+    /// Show how a job goes, until it has ended
+    Watch(watch::Args),
     /// Print what the ranks of a job printed
     Logs(logs::Args),
     /// Stop a job; what it measured is kept
@@ -129,6 +131,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Plan(args) => plan::run(project, &args),
         Verb::Submit(args) => submit::run(project, &args),
         Verb::Status(args) => status::run(project, &args),
+        Verb::Watch(args) => watch::run(project, &args),
         Verb::Logs(args) => logs::run(project, &args),
         Verb::Cancel(args) => cancel::run(project, &args),
         Verb::Retry(args) => retry::run(project, &args),

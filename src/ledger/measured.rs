@@ -3,6 +3,8 @@ use expctl_record::{
     joined_steps,
 };
 
+use crate::parallel;
+
 /// How a trial of a measured job stands, by its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
@@ -144,7 +146,7 @@ impl MeasuredJob {
     /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, RecordError> {
         let record = dir.record()?;
-        let runs = record.trials.iter().map(|trial| Run::load(dir, trial)).collect();
+        let runs = parallel::map(&record.trials, |trial| Run::load(dir, trial));
         Ok(Self { record, runs })
     }
 

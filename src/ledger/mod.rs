@@ -16,3 +16,4 @@ pub use open::{Found, Job, Ledger};
 pub use published::PublishedFile;
 pub use published_row::{PublishedRow, Source};
 pub use settings::{flatten, flatten_all, run_settings, setting_text};
+pub use verdict::verdict;

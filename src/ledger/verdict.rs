@@ -15,22 +15,28 @@ impl MeasuredJob {
         let failed = of(|state| matches!(state, RunState::Failed(_)));
         let damaged = of(|state| matches!(state, RunState::Unreadable(_)));
         let unended = of(|state| !matches!(state, RunState::Failed(_) | RunState::Unreadable(_)));
-        let said = |names: &[&str], what: &str| {
-            format!("{} of {} trials {what}: {}", names.len(), self.runs.len(), names.join(", "))
-        };
-        let mut incomplete = Vec::new();
-        if !unended.is_empty() {
-            incomplete.push(said(&unended, "did not end"));
-        }
-        if !damaged.is_empty() {
-            incomplete.push(said(&damaged, "cannot be read"));
-        }
-        if !incomplete.is_empty() {
-            return Err(Failure::new(Exit::Incomplete, incomplete.join("; ")));
-        }
-        if !failed.is_empty() {
-            return Err(Failure::new(Exit::TrialsFailed, said(&failed, "failed")));
-        }
-        Ok(())
+        verdict(self.runs.len(), &unended, &damaged, &failed)
     }
+}
+
+/// The verdict on a job of `trials` trials, of which these did not end, cannot be read, and failed.
+///
+/// # Errors
+/// As [`MeasuredJob::verdict`].
+pub fn verdict(trials: usize, unended: &[&str], damaged: &[&str], failed: &[&str]) -> Result<(), Failure> {
+    let said = |names: &[&str], what: &str| format!("{} of {trials} trials {what}: {}", names.len(), names.join(", "));
+    let mut incomplete = Vec::new();
+    if !unended.is_empty() {
+        incomplete.push(said(unended, "did not end"));
+    }
+    if !damaged.is_empty() {
+        incomplete.push(said(damaged, "cannot be read"));
+    }
+    if !incomplete.is_empty() {
+        return Err(Failure::new(Exit::Incomplete, incomplete.join("; ")));
+    }
+    if !failed.is_empty() {
+        return Err(Failure::new(Exit::TrialsFailed, said(failed, "failed")));
+    }
+    Ok(())
 }

@@ -14,11 +14,12 @@ use crate::project::Project;
 const TEMPLATE: &str = include_str!("note.md.j2");
 
 /// Write the note of a measured job for what there is of it, and give back where it is: `results/<config>_<job>.md`, or
-/// the next free name if that is the note of another submission, which is said on stderr.
+/// the next free name if that is the note of another submission, which is said on stderr. With it comes the job as it was
+/// read.
 ///
 /// # Errors
 /// Exit 7 for a job that is not measured here; 70 for a ledger that cannot be read or a note that cannot be written.
-pub fn write_note(project: &Project, job: u64) -> Result<PathBuf, Failure> {
+pub fn write_note(project: &Project, job: u64) -> Result<(PathBuf, MeasuredJob), Failure> {
     let dir = project.job(job);
     if !dir.record_path().exists() {
         let ledger = Ledger::open(project)?;
@@ -41,7 +42,7 @@ pub fn write_note(project: &Project, job: u64) -> Result<PathBuf, Failure> {
     }
     let text = render(&job, &path)?;
     expctl_record::write_atomic(&path, text.as_bytes())?;
-    Ok(path)
+    Ok((path, job))
 }
 
 fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {

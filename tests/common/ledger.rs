@@ -235,3 +235,38 @@ pub fn sweep(project: &TestProject, id: u64) -> JobDir {
     }
     dir
 }
+
+/// A job of `trials` completed trials that only load data, four variants of equal share, on `ranks` ranks.
+pub fn many(project: &TestProject, id: u64, trials: u32, ranks: u32, measured: u64) -> JobDir {
+    let variants = ["lazy", "dango", "shared", "ids"];
+    let all: Vec<Trial> = (0..trials)
+        .map(|i| {
+            let variant = variants[i as usize % variants.len()];
+            project.trial(variant, variant, 1 + i / variants.len() as u32, |s| {
+                s.train.mode = expctl_record::Mode::Data;
+                s.launch.ranks = ranks;
+                s.measure.steps = measured;
+                s.measure.repeats = trials.div_ceil(variants.len() as u32);
+            })
+        })
+        .collect();
+    let dir = project.submitted(id, "086_load", all.clone());
+    let write = |(i, trial): (usize, &Trial)| {
+        let wall = 5 + i as u64 % 4;
+        let few = steps(wall, 0);
+        let rows = few[..2].iter().chain(few[2..].iter().cycle());
+        let mut rows: Vec<StepRecord> = rows.take(2 + measured as usize).cloned().collect();
+        for (step, row) in rows.iter_mut().enumerate() {
+            (row.step, row.loss) = (step as u64, None);
+        }
+        completed(&dir, trial, &vec![rows; ranks as usize]);
+    };
+    // Each file waits for the disk: several threads wait together.
+    let numbered: Vec<(usize, &Trial)> = all.iter().enumerate().collect();
+    std::thread::scope(|scope| {
+        for part in numbered.chunks(numbered.len().div_ceil(16).max(1)) {
+            scope.spawn(|| part.iter().copied().for_each(write));
+        }
+    });
+    dir
+}

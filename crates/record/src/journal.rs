@@ -64,6 +64,43 @@ impl JournalTail {
         Self { path: path.to_owned(), offset: 0 }
     }
 
+    /// Follow `path`, but begin with the records in its last `bytes` bytes; with all of a shorter file, or one that does
+    /// not exist yet.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn near_end(path: &Path, bytes: u64) -> Result<Self, RecordError> {
+        let mut tail = Self::new(path);
+        tail.skip_to_last(bytes)?;
+        Ok(tail)
+    }
+
+    /// Leave out the new records that are not in the last `bytes` bytes of the file, whose first line may be cut: reading
+    /// then costs no more, however many steps were done since the last call.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn skip_to_last(&mut self, bytes: u64) -> Result<(), RecordError> {
+        let failed = || RecordError::io("read", &self.path);
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(failed()(e)),
+        };
+        let start = file.metadata().map_err(failed())?.len().saturating_sub(bytes);
+        if start <= self.offset {
+            return Ok(());
+        }
+        // From one byte before: if that is the end of a line, the next one is whole.
+        file.seek(std::io::SeekFrom::Start(start - 1)).map_err(failed())?;
+        let mut cut = Vec::new();
+        let n = BufReader::new(file).read_until(b'\n', &mut cut).map_err(failed())?;
+        if cut.ends_with(b"\n") {
+            self.offset = start - 1 + n as u64;
+        }
+        Ok(())
+    }
+
     /// Append the records that are new since the last call. A line without its end is left for the next call.
     pub fn read_new(&mut self, records: &mut Vec<StepRecord>) -> Result<(), RecordError> {
         let mut file = match File::open(&self.path) {
@@ -118,6 +155,38 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         assert_eq!(read_journal(&path).unwrap().len(), 2);
         assert!(read_journal(&dir.path().join("absent")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_tail_near_the_end_begins_with_a_whole_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let steps = |tail: &mut JournalTail| {
+            let mut seen = Vec::new();
+            tail.read_new(&mut seen).unwrap();
+            seen.iter().map(|r| r.step).collect::<Vec<_>>()
+        };
+        let mut absent = JournalTail::near_end(&path, 10).unwrap();
+        let mut journal = Journal::create(&path).unwrap();
+        for step in 0..10 {
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        }
+        let size = std::fs::metadata(&path).unwrap().len();
+        let line = size / 10;
+        assert_eq!(steps(&mut absent), (0..10).collect::<Vec<_>>());
+        for (bytes, first) in [(0, 10), (1, 10), (line - 1, 10), (line, 9), (line + 1, 9), (size - 1, 1), (size, 0)] {
+            let mut tail = JournalTail::near_end(&path, bytes).unwrap();
+            assert_eq!(steps(&mut tail), (first..10).collect::<Vec<_>>(), "the last {bytes} bytes");
+        }
+        // Later records are left out in the same way.
+        let mut tail = JournalTail::near_end(&path, 0).unwrap();
+        for step in 10..15 {
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        }
+        tail.skip_to_last(2 * line + 5).unwrap();
+        assert_eq!(steps(&mut tail), [13, 14]);
+        tail.skip_to_last(size).unwrap();
+        assert_eq!(steps(&mut tail), [0; 0]);
     }
 
     #[test]

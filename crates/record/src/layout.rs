@@ -1,9 +1,10 @@
 use std::path::{Path, PathBuf};
 
+use crate::steps_file::read_table_totals;
 use crate::{
     Environment, JobRecord, Outcome, RankExit, RecordError, SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION, Trial,
 };
-use crate::{read_journal, read_steps, write_json};
+use crate::{JournalTail, StepTotals, read_journal, read_steps, write_json};
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +177,25 @@ impl AttemptDir {
         let table = self.steps_path(rank);
         if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
     }
+
+    /// Totals of a rank's steps: of all in its table or, while there is none, of those in the last 64 KiB of its journal
+    /// (some hundred). The cost does not grow with the steps of a trial that runs.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is no table.
+    pub fn totals(&self, rank: u32) -> Result<StepTotals, RecordError> {
+        const GLANCE: u64 = 64 * 1024;
+        let table = self.steps_path(rank);
+        if table.exists() {
+            return read_table_totals(&table);
+        }
+        let mut steps = Vec::new();
+        match JournalTail::near_end(&self.journal_path(rank), GLANCE)?.read_new(&mut steps) {
+            // What stands behind a damaged line cannot be trusted.
+            Ok(()) | Err(RecordError::Json { .. }) => Ok(StepTotals::of(&steps)),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 /// Where the ranks of an attempt find each other: rank 0 writes `<host>:<port>` of its store.
@@ -221,7 +241,10 @@ fn known_schema(path: &Path, found: u32) -> Result<(), RecordError> {
 }
 
 fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
-    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+    match read_json(path) {
+        Err(RecordError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 impl Outcome {

@@ -18,6 +18,7 @@ mod slurm_usage;
 mod stage;
 mod step;
 mod steps_file;
+mod totals;
 mod trial;
 
 pub use atomic::{write_atomic, write_json};
@@ -38,4 +39,5 @@ pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
+pub use totals::StepTotals;
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};

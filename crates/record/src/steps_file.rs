@@ -12,7 +12,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use crate::{PerStage, RecordError, Stage, StepRecord};
+use crate::{PerStage, RecordError, Stage, StepRecord, StepTotals};
 
 /// Version of the columns; stored in the file under `expctl.schema`.
 pub const STEPS_SCHEMA_VERSION: u32 = 1;
@@ -126,26 +126,62 @@ fn write_integers<W: std::io::Write + Send>(
     Ok(())
 }
 
+/// A table that is open, and known to be of this version.
+struct Opened<'a> {
+    path: &'a Path,
+    reader: SerializedFileReader<File>,
+}
+
+impl<'a> Opened<'a> {
+    fn new(path: &'a Path) -> Result<Self, RecordError> {
+        let file = File::open(path).map_err(RecordError::io("read", path))?;
+        let reader = SerializedFileReader::new(file).map_err(|e| RecordError::parquet(path, e))?;
+        let opened = Self { path, reader };
+        let version = opened.number("schema")?;
+        if version != STEPS_SCHEMA_VERSION {
+            let reason = format!("schema version {version}; this expctl reads version {STEPS_SCHEMA_VERSION}");
+            return Err(RecordError::parquet(path, reason));
+        }
+        Ok(opened)
+    }
+
+    fn entry(&self, key: &str) -> Result<String, RecordError> {
+        let all = self.reader.metadata().file_metadata().key_value_metadata();
+        all.and_then(|all| all.iter().find(|kv| kv.key == format!("expctl.{key}")))
+            .and_then(|kv| kv.value.clone())
+            .ok_or_else(|| RecordError::parquet(self.path, format!("metadata expctl.{key} is missing")))
+    }
+
+    fn number(&self, key: &str) -> Result<u32, RecordError> {
+        let text = self.entry(key)?;
+        text.parse().map_err(|e| RecordError::parquet(self.path, format!("metadata expctl.{key}: {e}")))
+    }
+
+    fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, RecordError> {
+        Columns::load(&self.reader, wanted).map_err(|e| RecordError::parquet(self.path, e))
+    }
+}
+
+/// Totals of a step table, of which only four columns are read.
+pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, RecordError> {
+    let columns = Opened::new(path)?.columns(|name| ["step", "measured", "wall_ns", "samples"].contains(&name))?;
+    let missing = |name: &str| RecordError::parquet(path, format!("column {name} is missing"));
+    let integers = |name| columns.integers(name).ok_or_else(|| missing(name));
+    let (step, wall, samples) = (integers("step")?, integers("wall_ns")?, integers("samples")?);
+    let mut totals = StepTotals::default();
+    for row in 0..columns.rows {
+        // A file with columns of different lengths is refused by the reader.
+        let value = |column: &Vec<i64>| column.get(row).copied().unwrap_or_default() as u64;
+        let measured = columns.measured.get(row).copied().ok_or_else(|| missing("measured"))?;
+        totals.add(value(step), measured, value(wall), value(samples));
+    }
+    Ok(totals)
+}
+
 /// Read a step table, columns found by name.
 pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
-    let file = File::open(path).map_err(RecordError::io("read", path))?;
-    let reader = SerializedFileReader::new(file).map_err(|e| RecordError::parquet(path, e))?;
-    let meta = reader.metadata().file_metadata();
-    let entry = |key: &str| {
-        meta.key_value_metadata()
-            .and_then(|all| all.iter().find(|kv| kv.key == format!("expctl.{key}")))
-            .and_then(|kv| kv.value.clone())
-            .ok_or_else(|| RecordError::parquet(path, format!("metadata expctl.{key} is missing")))
-    };
-    let number = |key: &str| {
-        entry(key)?.parse::<u32>().map_err(|e| RecordError::parquet(path, format!("metadata expctl.{key}: {e}")))
-    };
-    let version = number("schema")?;
-    if version != STEPS_SCHEMA_VERSION {
-        let reason = format!("schema version {version}; this expctl reads version {STEPS_SCHEMA_VERSION}");
-        return Err(RecordError::parquet(path, reason));
-    }
-    let columns = Columns::load(&reader).map_err(|e| RecordError::parquet(path, e))?;
+    let opened = Opened::new(path)?;
+    let columns = opened.columns(|_| true)?;
     let missing = |name: &str| RecordError::parquet(path, format!("column {name} is missing"));
     let mut steps = vec![StepRecord::default(); columns.rows];
     for (name, _, set) in COUNTERS {
@@ -165,7 +201,8 @@ pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
             side[stage] = *v as u64;
         }
     }
-    Ok(StepsFile { trial: entry("trial")?, rank: number("rank")?, world_size: number("world_size")?, steps })
+    let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
+    Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
 }
 
 /// All columns of a file in memory, by name.
@@ -177,7 +214,10 @@ struct Columns {
 }
 
 impl Columns {
-    fn load(reader: &SerializedFileReader<File>) -> Result<Self, parquet::errors::ParquetError> {
+    fn load(
+        reader: &SerializedFileReader<File>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, parquet::errors::ParquetError> {
         use parquet::column::reader::ColumnReader;
         let mut all =
             Self { rows: 0, integers: std::collections::HashMap::new(), measured: Vec::new(), loss: Vec::new() };
@@ -187,6 +227,9 @@ impl Columns {
             all.rows += rows;
             for c in 0..group.num_columns() {
                 let name = group.metadata().column(c).column_descr().name().to_owned();
+                if !wanted(&name) {
+                    continue;
+                }
                 match group.get_column_reader(c)? {
                     ColumnReader::Int64ColumnReader(mut column) => {
                         column.read_records(rows, None, None, all.integers.entry(name).or_default())?;
@@ -240,7 +283,8 @@ mod tests {
             let path = dir.path().join("rank-1.parquet");
             let table = StepsFile { trial: "lazy-r1-abc".into(), rank: 1, world_size: 2, steps };
             write_steps(&path, &table).unwrap();
-            prop_assert_eq!(read_steps(&path).unwrap(), table);
+            prop_assert_eq!(&read_steps(&path).unwrap(), &table);
+            prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&table.steps));
         }
     }
 

@@ -1,9 +1,10 @@
-use expctl_record::{AttemptDir, JobDir, Outcome, Trial};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Trial};
 
 use super::state::{JobStatus, State, TrialStatus};
 use crate::exit::Failure;
 use crate::launch::local::{Launcher, Life};
-use crate::launch::slurm::{Slurm, Standing};
+use crate::launch::slurm::{Slurm, Standing, Standings};
+use crate::parallel;
 
 /// Jobs as they stand now.
 #[derive(Clone, Debug)]
@@ -22,24 +23,51 @@ pub fn look(folders: &[JobDir]) -> Result<Look, Failure> {
     let jobs = folders.iter().map(|f| Ok((f.clone(), f.record()?))).collect::<Result<Vec<_>, Failure>>()?;
     let slurm: Vec<_> = jobs.iter().filter(|(_, record)| record.backend == "slurm").cloned().collect();
     let standings = Slurm::from_environment().standings(&slurm)?;
-    let mut seen = Look { jobs: Vec::new(), trouble: standings.trouble.clone() };
-    for (folder, record) in jobs {
-        let launcher = if record.backend == "slurm" { None } else { Some(LocalLauncher::of(&folder)?) };
-        let mut trials = Vec::new();
-        for (index, trial) in record.trials.iter().enumerate() {
-            let (attempt, outcome) = last_attempt(&folder, trial)?;
-            let (state, reason) = match &launcher {
-                Some(launcher) => launcher.state(trial, attempt.as_ref(), outcome.as_ref()),
-                None => {
-                    let standing = standings.trials.get(&(record.job, index)).unwrap_or(&Standing::Unknown);
-                    by_slurm(standing, attempt.is_some(), outcome.as_ref())
-                }
-            };
-            trials.push(TrialStatus { trial: trial.clone(), state, attempt, reason });
-        }
-        seen.jobs.push(JobStatus { record, folder, trials });
+    let trouble = standings.trouble.clone();
+    let jobs = jobs.into_iter().map(|(folder, record)| look_at(folder, record, &standings));
+    Ok(Look { jobs: jobs.collect::<Result<_, _>>()?, trouble })
+}
+
+/// Look at a job, of which Slurm said `standings`.
+///
+/// # Errors
+/// A file of the ledger cannot be read.
+pub(super) fn look_at(folder: JobDir, record: JobRecord, standings: &Standings) -> Result<JobStatus, Failure> {
+    let who = Who::runs(&folder, &record, standings)?;
+    let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
+    let trials = parallel::map(&trials, |(index, trial)| who.status(&folder, *index, trial));
+    let trials = trials.into_iter().collect::<Result<_, _>>()?;
+    Ok(JobStatus { record, folder, trials })
+}
+
+/// What runs the trials of a job, and is asked where they stand.
+pub(super) enum Who<'a> {
+    /// A launcher on this machine.
+    Launcher(LocalLauncher),
+    /// Slurm, and the job's number.
+    Slurm(&'a Standings, u64),
+}
+
+impl<'a> Who<'a> {
+    pub(super) fn runs(folder: &JobDir, record: &JobRecord, standings: &'a Standings) -> Result<Self, Failure> {
+        Ok(match record.backend.as_str() {
+            "slurm" => Self::Slurm(standings, record.job),
+            _ => Self::Launcher(LocalLauncher::of(folder)?),
+        })
     }
-    Ok(seen)
+
+    /// Where the trial at place `index` stands.
+    pub(super) fn status(&self, folder: &JobDir, index: usize, trial: &Trial) -> Result<TrialStatus, Failure> {
+        let (attempt, outcome) = last_attempt(folder, trial)?;
+        let (state, reason) = match self {
+            Self::Launcher(launcher) => launcher.state(trial, attempt.as_ref(), outcome.as_ref()),
+            Self::Slurm(standings, job) => {
+                let standing = standings.trials.get(&(*job, index)).unwrap_or(&Standing::Unknown);
+                by_slurm(standing, attempt.is_some(), outcome.as_ref())
+            }
+        };
+        Ok(TrialStatus { trial: trial.clone(), state, attempt, outcome, reason })
+    }
 }
 
 fn last_attempt(folder: &JobDir, trial: &Trial) -> Result<(Option<AttemptDir>, Option<Outcome>), Failure> {
@@ -51,7 +79,7 @@ fn last_attempt(folder: &JobDir, trial: &Trial) -> Result<(Option<AttemptDir>, O
     Ok((attempt, outcome))
 }
 
-fn ended(outcome: &Outcome) -> (State, String) {
+pub(super) fn ended(outcome: &Outcome) -> (State, String) {
     (outcome.state.into(), outcome.message.clone())
 }
 
@@ -77,7 +105,7 @@ fn by_slurm(standing: &Standing, began: bool, outcome: Option<&Outcome>) -> (Sta
 }
 
 /// The launcher of a local job and whether it lives.
-struct LocalLauncher(Option<(Launcher, Life)>);
+pub(super) struct LocalLauncher(Option<(Launcher, Life)>);
 
 impl LocalLauncher {
     fn of(folder: &JobDir) -> Result<Self, Failure> {

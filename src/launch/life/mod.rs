@@ -2,10 +2,19 @@
 //!
 //! Invariant: looking never writes, and a trial is called running only if something that runs it was seen.
 
+mod arrays;
+mod follow;
 mod had;
+mod left;
 mod look;
+mod pace;
 mod state;
+mod window;
 
+pub use arrays::arrays;
+pub use follow::Follow;
 pub use had::Had;
+pub use left::estimated_s_left;
 pub use look::{Look, look};
+pub use pace::{Pace, RankPace};
 pub use state::{JobStatus, State, TrialStatus};

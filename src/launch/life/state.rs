@@ -1,4 +1,7 @@
-use expctl_record::{AttemptDir, JobDir, JobRecord, Trial, TrialState};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Trial, TrialState};
+
+use crate::exit::Failure;
+use crate::ledger;
 
 /// Where a trial stands now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -62,6 +65,8 @@ pub struct TrialStatus {
     pub state: State,
     /// Its last attempt on disk.
     pub attempt: Option<AttemptDir>,
+    /// Outcome of that attempt, if it has one.
+    pub outcome: Option<Outcome>,
     /// Why it is in that state; may be empty.
     pub reason: String,
 }
@@ -91,6 +96,19 @@ impl JobStatus {
     pub fn summary(&self) -> String {
         let parts: Vec<String> = self.counts().iter().map(|(state, n)| format!("{n} {}", state.name())).collect();
         parts.join(", ")
+    }
+
+    /// Whether every trial completed; if not, the failure with its documented exit code, as for a job that was waited for.
+    ///
+    /// # Errors
+    /// Exit 6 if trials did not end, 5 if some failed; both name them.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        let of = |which: fn(State) -> bool| -> Vec<&str> {
+            self.trials.iter().filter(|t| which(t.state)).map(|t| t.trial.id.as_str()).collect()
+        };
+        let failed = of(|state| state == State::Failed);
+        let unended = of(|state| !matches!(state, State::Completed | State::Failed));
+        ledger::verdict(self.trials.len(), &unended, &[], &failed)
     }
 
     /// Whether anything is, or may be, at work on the job.

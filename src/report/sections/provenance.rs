@@ -50,7 +50,8 @@ pub fn provenance(job: &MeasuredJob) -> String {
         )
     });
     let variables = environments().flat_map(|e| &e.variables).map(|(k, v)| format!("{k}={v}"));
-    let data = job.runs.iter().map(|r| data_set(&r.trial.data_dir));
+    // Each manifest is read once, however many trials used the data.
+    let data: BTreeSet<&Path> = job.runs.iter().map(|r| r.trial.data_dir.as_path()).collect();
     let overrides = if record.overrides.is_empty() { MISSING.to_owned() } else { record.overrides.join(" ") };
     let lines = [
         ("commit", record.commit.clone().unwrap_or_else(|| MISSING.to_owned())),
@@ -65,7 +66,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("threads per rank", of(|e| e.threads.to_string())),
         ("hardware", distinct(hardware.collect())),
         ("environment", distinct(variables.collect())),
-        ("data set", distinct(data.collect())),
+        ("data set", distinct(data.into_iter().map(data_set).collect())),
     ];
     lines.into_iter().map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
 }

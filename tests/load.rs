@@ -1,0 +1,135 @@
+//! Jobs of a thousand trials: what is shown is right, and Slurm is asked as often as documented. How long it takes is
+//! measured by benches/load.sh, not here.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[path = "slurm/cluster.rs"]
+#[allow(dead_code, reason = "shared with the tests of the Slurm backend")]
+mod cluster;
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cluster::Cluster;
+use common::ledger::many;
+use common::{TestProject, text};
+use expctl_record::{JobDir, TrialState, write_json};
+use serde_json::Value;
+
+const TRIALS: u32 = 1000;
+
+/// A thousand completed trials, of which one is made a failed one.
+fn job(project: &TestProject, id: u64, backend: &str) -> JobDir {
+    let dir = many(project, id, TRIALS, 1, 20);
+    let mut record = dir.record().unwrap();
+    backend.clone_into(&mut record.backend);
+    write_json(&dir.record_path(), &record).unwrap();
+    let attempt = dir.attempts(&record.trials[7].id).unwrap().pop().unwrap();
+    let mut outcome = attempt.outcome().unwrap().unwrap();
+    (outcome.state, outcome.message) = (TrialState::Failed, "rank 0 was killed by signal 9 SIGKILL".to_owned());
+    outcome.save(&attempt).unwrap();
+    dir
+}
+
+/// A folder for the path with `squeue` and `sacct` that count their calls and pass them on to the real ones.
+fn counting(folder: &Path) -> String {
+    let path = std::env::var("PATH").unwrap();
+    for program in ["squeue", "sacct"] {
+        let file = folder.join(program);
+        let count = folder.join("calls");
+        let script =
+            format!("#!/bin/sh\necho {program} >> '{}'\nPATH='{path}' exec {program} \"$@\"\n", count.display());
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:{path}", folder.display())
+}
+
+fn count(rows: &[Value], state: &str) -> usize {
+    rows.iter().filter(|row| row["state"] == state).count()
+}
+
+#[test]
+fn a_thousand_trials_are_counted_right() {
+    let project = TestProject::new();
+    let dir = job(&project, 7, "local");
+    let rows: Vec<Value> = serde_json::from_str(&project.ok(&["status", "7", "--json"])).unwrap();
+    assert_eq!((rows.len(), count(&rows, "completed"), count(&rows, "failed")), (1000, 999, 1));
+    for (task, row) in rows.iter().enumerate() {
+        assert_eq!(
+            (row["task"].as_u64(), row["steps"].as_u64(), row["attempt"].as_u64()),
+            (Some(task as u64), Some(22), Some(1))
+        );
+        // 28 samples in 5 to 8 ms.
+        let rate = 28.0 / (0.005 + 0.001 * (task % 4) as f64);
+        assert!((row["samples_per_s"].as_f64().unwrap() - rate).abs() < 1e-6, "{row}");
+        assert_eq!(row["trial"], dir.record().map(|r| r.trials[task].id.clone()).unwrap(), "{row}");
+        if task > 20 {
+            break;
+        }
+    }
+    assert!(project.ok(&["status"]).contains("| 999 completed, 1 failed |"));
+
+    let report = project.run(&["report", "7"]);
+    let said = text(&report.stderr);
+    assert_eq!(report.status.code(), Some(5), "{said}");
+    assert!(said.contains("1 of 1000 trials failed: ids-r2-0a1b2c"), "{said}");
+    let note = std::fs::read_to_string(project.path().join("results/086_load_7.md")).unwrap();
+    assert_eq!(note.lines().filter(|line| line.contains("-0a1b2c | ") && line.contains("| completed |")).count(), 999);
+    assert!(note.contains("trial ids-r2-0a1b2c is not counted, failed: rank 0 was killed"), "{note}");
+    // Each variant's own rate, over its own 250 trials.
+    let dango = |line: &&str| line.starts_with("| dango |");
+    let row = note.lines().find(dango).unwrap();
+    assert!(row.contains("| 166.67 |") && row.contains("| 250 |"), "{row}");
+
+    let watched = project.run(&["watch", "7"]);
+    assert_eq!(watched.status.code(), Some(5));
+    let seen = text(&watched.stdout);
+    assert!(seen.contains("job 7: 999 completed, 1 failed\n") && seen.contains("killed by signal 9"), "{seen}");
+    assert!(seen.lines().count() < 10, "{seen}");
+}
+
+#[test]
+fn slurm_is_asked_once_for_what_is_open_and_not_at_all_for_what_has_ended() {
+    let Some(cluster) = Cluster::start(&[]) else { return };
+    let project = TestProject::new();
+    let tools = tempfile::tempdir().unwrap();
+    let path = counting(tools.path());
+    // A real task, in the place of the last trial.
+    let id = cluster.ask("sbatch", &["--parsable", "--hold", "--array=999", "--output=/dev/null", "--wrap=true"]);
+    let id = id.trim();
+    let dir = job(&project, id.parse().unwrap(), "slurm");
+    let calls = |args: &[&str]| {
+        let _ = std::fs::remove_file(tools.path().join("calls"));
+        let mut command = project.expctl(args);
+        let output = command.env("PATH", &path).env("SLURM_CONF", cluster.conf()).output().unwrap();
+        let calls = std::fs::read_to_string(tools.path().join("calls")).unwrap_or_default();
+        (calls.lines().count(), output)
+    };
+    for args in [&["status"][..], &["status", id], &["report", id], &["watch", id]] {
+        assert_eq!(calls(args).0, 0, "expctl {args:?}");
+    }
+
+    let last = dir.record().unwrap().trials.pop().unwrap();
+    std::fs::remove_dir_all(dir.trial_dir(&last.id)).unwrap();
+    for args in [&["status"][..], &["status", id, "--json"]] {
+        assert_eq!(calls(args).0, 1, "expctl {args:?}");
+    }
+    let (_, output) = calls(&["status", id, "--json"]);
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((count(&rows, "completed"), count(&rows, "failed"), count(&rows, "waiting")), (998, 1, 1));
+    assert_eq!(rows[999]["reason"], "JobHeldUser");
+    cluster.ask("scancel", &[id]);
+}
+
+/// Not a test: writes the ledger that benches/load.sh measures with, job 1, into `EXPCTL_LOAD_DIR`.
+#[test]
+#[ignore = "for benches/load.sh"]
+fn write_a_ledger() {
+    let number = |name: &str, usual: u32| std::env::var(name).map_or(usual, |n| n.parse().unwrap());
+    let project = TestProject::new();
+    let (trials, ranks) = (number("EXPCTL_LOAD_TRIALS", TRIALS), number("EXPCTL_LOAD_RANKS", 2));
+    many(&project, 1, trials, ranks, number("EXPCTL_LOAD_STEPS", 100).into());
+    std::fs::rename(project.path(), std::env::var("EXPCTL_LOAD_DIR").unwrap()).unwrap();
+}
