@@ -164,7 +164,7 @@ fn planned(project: &TestProject, conf: &Path, set: &[&str]) -> Vec<Trial> {
 }
 
 fn outcome(state: TrialState) -> Outcome {
-    Outcome { state, message: String::new(), failed_rank: None, started: 1, ended: 2, ranks: Vec::new() }
+    Outcome { state, message: String::new(), cause: None, failed_rank: None, started: 1, ended: 2, ranks: Vec::new() }
 }
 
 #[test]
