@@ -7,6 +7,7 @@ mod availability;
 mod cancel;
 mod container;
 mod resources;
+mod rest;
 mod retry;
 mod script;
 mod srun_log;
@@ -24,11 +25,13 @@ use expctl_record::JobRecord;
 
 pub use attempt::{stage, started};
 pub use availability::Availability;
+pub use rest::Rest;
 pub use script::render;
 pub use srun_log::process_ends;
 pub use standing::{Standing, Standings};
-pub use tasks::{Task, TaskState, stop_reason};
-pub use tools::{Programs, Slurm};
+pub use submitted::Submitted;
+pub use tasks::{Queue, Task, TaskState, stop_reason};
+pub use tools::{Programs, Slurm, ToolError};
 pub use wait::{TrialProgress, WaitProgress};
 
 use crate::exit::Failure;

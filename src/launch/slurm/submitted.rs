@@ -8,8 +8,10 @@ use crate::exit::Failure;
 
 /// What `sbatch --parsable` answers: `id`, or `id;cluster` where there are several clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Submitted {
+pub struct Submitted {
+    /// Slurm's own number.
     pub id: u64,
+    /// The cluster, where there are several.
     pub cluster: Option<String>,
 }
 
@@ -19,6 +21,7 @@ impl Submitted {
         Self { id, cluster: None }
     }
 
+    /// The job in an answer of `sbatch --parsable`.
     pub fn parse(answer: &str) -> Option<Self> {
         // Sites print greetings; the answer is the last line.
         let last = answer.trim().lines().last()?.trim();

@@ -11,6 +11,11 @@ use super::tools::{Slurm, ToolError};
 pub struct TaskState(String);
 
 impl TaskState {
+    /// The state that Slurm calls `word`.
+    pub(super) fn new(word: impl Into<String>) -> Self {
+        Self(word.into())
+    }
+
     /// Whether the task will do nothing any more.
     pub fn is_over(&self) -> bool {
         matches!(
@@ -66,10 +71,10 @@ impl fmt::Display for Task {
 }
 
 /// Tasks by array index.
-type Tasks = BTreeMap<u32, Task>;
+pub(super) type Tasks = BTreeMap<u32, Task>;
 
 /// Tasks by Slurm's number of their array and by array index.
-pub(super) type Queue = BTreeMap<(u64, u32), Task>;
+pub type Queue = BTreeMap<(u64, u32), Task>;
 
 impl Slurm {
     /// The tasks of `jobs` that the controller remembers; none if it has forgotten them. One question for all jobs of a
@@ -171,17 +176,24 @@ fn indices(id: &str, job: u64) -> Vec<u32> {
     }
 }
 
-/// Numbers in a list of Slurm's: `1,3-5`. What is not a number is left out (`0.batch` names a step).
+/// Numbers in a list of Slurm's: `1,3-5,10-20:2`. What is not a number is left out (`0.batch` names a step).
 pub(super) fn expand(list: &str) -> Vec<u32> {
     let mut numbers = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.trim().parse::<u32>(), last.trim().parse::<u32>()) {
-            numbers.extend(first..=last);
+        let (last, step) = last.split_once(':').unwrap_or((last, "1"));
+        if let (Ok(first), Ok(last), Ok(step)) =
+            (first.trim().parse::<u32>(), last.trim().parse::<u32>(), step.trim().parse::<usize>())
+        {
+            // No array is longer than Slurm's own limit, whatever an answer says.
+            numbers.extend((first..=last).step_by(step.max(1)).take(MAX_ARRAY));
         }
     }
     numbers
 }
+
+/// Most tasks that Slurm lets an array have (MaxArraySize).
+pub(super) const MAX_ARRAY: usize = 4_000_001;
 
 #[cfg(test)]
 mod tests {
@@ -239,6 +251,7 @@ mod tests {
     fn ids_of_tasks() {
         assert_eq!(indices("392_4", 392), [4]);
         assert_eq!(indices("392_[1,3-5%2]", 392), [1, 3, 4, 5]);
+        assert_eq!(indices("392_[1-7:3,9%2]", 392), [1, 4, 7, 9]);
         assert_eq!(indices("393_4", 392), [0; 0]);
         assert_eq!(indices("392", 392), [0; 0]);
         assert_eq!(indices("392_0.batch", 392), [0; 0]);

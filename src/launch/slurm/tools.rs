@@ -49,9 +49,10 @@ pub struct Slurm {
     environment: Vec<(OsString, OsString)>,
 }
 
-/// Why a Slurm command failed.
+/// Why Slurm could not be asked, or said no.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ToolError {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ToolError {
     #[error("cannot run {program}: {source}")]
     Start { program: String, source: std::io::Error },
     #[error("{program} did not answer within {} s", limit.as_secs())]
@@ -60,11 +61,28 @@ pub(super) enum ToolError {
     Refused { program: String, message: String },
     #[error("{program} answered {answer:?}, which is not the table that was asked for")]
     Unreadable { program: String, answer: String },
+    /// What slurmrestd needs is not there or not as it must be.
+    #[error("{message}")]
+    Setup { message: String, hint: String },
+    #[error("{program} does not accept the token of {user}: {message}")]
+    Token { program: String, user: String, message: String },
+    /// An option of a batch script that a version of slurmrestd has no field for.
+    #[error("the option {option} of the batch script cannot be handed to slurmrestd: {why}")]
+    Option { option: String, why: String },
 }
 
 impl From<ToolError> for Failure {
     fn from(e: ToolError) -> Self {
-        Self::new(Exit::Cluster, e)
+        let exit = if matches!(e, ToolError::Option { .. }) { Exit::Config } else { Exit::Cluster };
+        let failure = Self::new(exit, &e);
+        match e {
+            ToolError::Setup { hint, .. } => failure.hint(hint),
+            ToolError::Token { .. } => failure
+                .hint("it may have expired; a new one: export $(scontrol token lifespan=SECONDS)")
+                .hint("EXPCTL_SLURM_TOKEN_FILE=FILE is read anew for every request"),
+            ToolError::Option { .. } => failure.hint("sbatch takes every option: backend = \"slurm\""),
+            _ => failure,
+        }
     }
 }
 
