@@ -7,6 +7,7 @@ mod atomic;
 mod checkpoint;
 mod environment;
 mod error;
+pub mod hostlist;
 mod joined;
 mod journal;
 mod layout;
