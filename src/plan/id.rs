@@ -4,10 +4,11 @@ use serde_json::Value as Json;
 
 /// Settings that say how a trial is described, found or waited for, not what it runs. They are not part of its id: a
 /// better title, more checkpoints, another partition or one more repeat leaves the trials what they are.
-const NOT_RUN: [&str; 15] = [
+const NOT_RUN: [&str; 16] = [
     "measure.repeats",
     "launch.rendezvous_timeout_s",
     "launch.heartbeat_timeout_s",
+    "launch.hang_timeout_s",
     "slurm.profile",
     "slurm.partition",
     "slurm.account",

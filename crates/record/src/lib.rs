@@ -20,7 +20,7 @@ mod trial;
 
 pub use atomic::{write_atomic, write_json};
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
-pub use environment::{Environment, Hardware};
+pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
