@@ -1,16 +1,22 @@
 #!/bin/bash
-# How long the launcher takes over a job of 1,000 trials, and how much memory: status, report, watch of a job that has ended,
-# and, where the development cluster runs (SLURM_CONF leads to it), submit and status of a real array.
+# How long the launcher takes over a job of 1,000 trials, and how much memory: status, report, watch of a job that has ended.
 #
 #   benches/load.sh [RUNS]
+#   benches/load.sh --slurm [OPTIONS of load_slurm.py]   starts a development cluster and runs 1,000 real trials on it: submit,
+#       status meanwhile and after, Slurm's commands counted, report, peak memory, what each phase of a trial costs (10 minutes
+#       on two processors; needs root). Fails if a trial does not complete.
 #   EXPCTL=path/to/expctl    EXPCTL_LOAD_TRIALS, _RANKS, _STEPS: 1000, 2, 100
 #   EXPCTL_LOAD_PROJECT=DIR  keeps the project there, and uses the one that an earlier run left
 #
 # Needs what `make env` prints. Prints the median and the slowest of RUNS (default 5) wall times and the highest peak.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-runs=${1:-5}
 expctl=${EXPCTL:-${CARGO_TARGET_DIR:?run: eval "\$(make -s env)"}/release/expctl}
+if [ "${1:-}" = --slurm ]; then
+  shift
+  exec python3 benches/load_slurm.py --expctl "$expctl" --worker "$(dirname "$expctl")/expctl-worker" "$@"
+fi
+runs=${1:-5}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 root=${EXPCTL_LOAD_PROJECT:-$place/project}
@@ -42,37 +48,3 @@ measure "status" "$expctl" --root "$root" status
 measure "status JOB" "$expctl" --root "$root" status 1
 measure "report" "$expctl" --root "$root" report 1
 measure "watch of a job that has ended" "$expctl" --root "$root" watch 1
-
-if [ -n "${SLURM_CONF:-}" ] && scontrol ping >/dev/null 2>&1; then
-  cat > "$root/conf/load.toml" <<'TOML'
-[experiment]
-study = "006-kuzmin-tmi"
-title = "Load"
-[data]
-samples = 200
-scale = 0.05
-[loader]
-batch_size = 8
-workers = 0
-[train]
-mode = "data"
-[measure]
-warmup = 1
-steps = 5
-repeats = 1000
-[variant.ids]
-pipeline.processor = "ids"
-TOML
-  # Nothing runs meanwhile: what is measured is the launcher, not the cluster.
-  partition=$(sinfo -h -o %R | head -1)
-  scontrol update "partitionname=$partition" state=down
-  trap 'scontrol update "partitionname=$partition" state=up; rm -rf "$place"' EXIT
-  submit() { "$expctl" --root "$root" submit "$root/conf/load.toml" --backend slurm 2>/dev/null; }
-  job=$(submit) # builds the data set, if it was not
-  scancel "$job"
-  runs=1
-  measure "submit of 1,000 trials" "$expctl" --root "$root" submit "$root/conf/load.toml" --backend slurm
-  job=$(squeue -h -o %A | sort -n | tail -1)
-  measure "status JOB, all in the queue" "$expctl" --root "$root" status "$job"
-  scancel "$job"
-fi

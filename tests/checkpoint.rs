@@ -138,6 +138,10 @@ fn a_killed_rank_costs_only_the_steps_since_the_last_checkpoint() {
     let all = attempts(&project, "ids");
     // Every 20 steps, and only then, the time of a checkpoint is in `other`.
     let second = all[1].steps(0).unwrap();
+    let shown = project.ok(&["status", "1", "--attempts", "--json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&shown).unwrap();
+    let resumed: Vec<_> = rows.iter().map(|row| (row["attempt"].as_u64(), row["resumed_from"].as_u64())).collect();
+    assert_eq!(resumed, [(Some(1), None), (Some(2), Some(step))]);
     let other = |at: u64| second.iter().find(|s| s.step == at).unwrap().exposed[Stage::Other];
     assert!(second.iter().filter(|s| s.step > step && s.step % 20 == 0).all(|s| other(s.step) > 0));
     // More checkpoints change neither the trial's id nor what it computes.

@@ -12,10 +12,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use cluster::Cluster;
-use common::ledger::many;
+use common::ledger::{completed, finish, many, running, steps};
 use common::{TestProject, text};
-use expctl_record::{JobDir, TrialState, write_json};
-use serde_json::Value;
+use expctl::launch::slurm::{Array, Arrays, Turn};
+use expctl_record::{Cause, JobDir, TrialState, write_json};
+use serde_json::{Value, json};
 
 const TRIALS: u32 = 1000;
 
@@ -107,9 +108,11 @@ fn slurm_is_asked_once_for_what_is_open_and_not_at_all_for_what_has_ended() {
         let calls = std::fs::read_to_string(tools.path().join("calls")).unwrap_or_default();
         (calls.lines().count(), output)
     };
-    for args in [&["status"][..], &["status", id], &["report", id], &["watch", id]] {
+    for args in [&["status"][..], &["status", id], &["watch", id]] {
         assert_eq!(calls(args).0, 0, "expctl {args:?}");
     }
+    // What Slurm measured of the attempts is not in this ledger: the accounting is asked for all of them at once.
+    assert_eq!(calls(&["report", id]).0, 1);
 
     let last = dir.record().unwrap().trials.pop().unwrap();
     std::fs::remove_dir_all(dir.trial_dir(&last.id)).unwrap();
@@ -121,6 +124,60 @@ fn slurm_is_asked_once_for_what_is_open_and_not_at_all_for_what_has_ended() {
     assert_eq!((count(&rows, "completed"), count(&rows, "failed"), count(&rows, "waiting")), (998, 1, 1));
     assert_eq!(rows[999]["reason"], "JobHeldUser");
     cluster.ask("scancel", &[id]);
+}
+
+#[test]
+fn the_attempts_of_a_trial_name_their_tasks_and_what_they_were_asked_for() {
+    let project = TestProject::new();
+    let trials = ["lazy", "ids"].map(|variant| project.trial(variant, variant, 1, |_| {}));
+    let dir = project.submitted_as(392, "086_load", trials.to_vec(), |record| "slurm".clone_into(&mut record.backend));
+    let ranks = [steps(10, 1), steps(10, 1)];
+    completed(&dir, &trials[0], &ranks);
+    // It ran out of memory, and was retried with more.
+    let first = running(&dir, &trials[1], &ranks[..1]);
+    finish(&first, &ranks[..1], TrialState::Failed, "rank 0 was killed");
+    let mut outcome = first.outcome().unwrap().unwrap();
+    outcome.cause = Some(Cause::OutOfMemory);
+    outcome.save(&first).unwrap();
+    completed(&dir, &trials[1], &ranks);
+    let array = |id, memory_mib, tasks: &[(u32, Turn)]| Array {
+        id,
+        memory_mib,
+        tasks: tasks.iter().map(|(task, turn)| (*task, vec![*turn])).collect(),
+        ..Array::default()
+    };
+    let arrays = vec![array(392, 500, &[(0, Turn(0, 1)), (1, Turn(1, 1))]), array(400, 1000, &[(1, Turn(1, 2))])];
+    Arrays { arrays, ..Arrays::default() }.save(&dir).unwrap();
+
+    let rows: Vec<Value> = serde_json::from_str(&project.ok(&["status", "392", "--attempts", "--json"])).unwrap();
+    let shown: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!([row["task"], row["attempt"], row["slurm_task"], row["state"], row["cause"], row["memory_mib"]])
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            json!([0, 1, "392_0", "completed", null, 500]),
+            json!([1, 1, "392_1", "failed", "out_of_memory", 500]),
+            json!([1, 2, "400_1", "completed", null, 1000]),
+        ]
+    );
+    assert_eq!(rows[0]["nodes"], json!(["node0", "node1"]));
+    assert_eq!((rows[1]["reason"].as_str(), rows[1]["time_min"].as_u64()), (Some("rank 0 was killed"), None));
+    let table = project.ok(&["status", "392", "--attempts"]);
+    assert!(table.contains("| out of memory | ") && table.contains(" | 1000 MiB | "), "{table}");
+
+    // The note shows them for what was run again.
+    project.ok(&["report", "392"]);
+    let note = std::fs::read_to_string(project.path().join("results/086_load_392.md")).unwrap();
+    let section = note.split("### Attempts").nth(1).unwrap().split("###").next().unwrap();
+    assert!(
+        section.contains("| 392_1 | failed | out of memory |") && section.contains("| 400_1 | completed |"),
+        "{note}"
+    );
+    assert!(!section.contains("392_0"), "{section}");
 }
 
 /// Not a test: writes the ledger that benches/load.sh measures with, job 1, into `EXPCTL_LOAD_DIR`.

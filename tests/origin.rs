@@ -115,6 +115,12 @@ fn a_job_says_where_it_comes_from_and_what_has_changed_since() {
     assert_eq!(seen[0], "config: model.hidden: 8 is 16 now");
     assert!(seen[1].starts_with(&format!("code: commit {}-dirty is ", &source.commit[..12])), "{seen:?}");
     assert_eq!(seen[2], format!("worker: {} is another program now", worker.display()));
+    let said = text(&project.run(&["status", &id]).stderr);
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert!(
+        said.starts_with(&format!("note: changed since job {id} was submitted: config: model.hidden: 8 is 16")),
+        "{said}"
+    );
     project.conf("base", &SMALL.replace("[variant.ids]", "[variant.more]"));
     std::fs::write(&conf, "extends = \"base.toml\"\n").unwrap();
     let seen = changes(&project, &id);

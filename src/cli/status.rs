@@ -5,12 +5,13 @@ use serde::Serialize;
 
 use super::{out, say};
 use crate::exit::Failure;
-use crate::launch::life::{JobStatus, State, TrialStatus, look};
+use crate::launch::life::{Attempt, JobStatus, State, TrialStatus, lineage, look};
 use crate::ledger::Ledger;
 use crate::parallel;
 use crate::project::Project;
-use crate::report::Table;
+use crate::provenance::changes_since_submit;
 use crate::report::format::{MISSING, moment, rate};
+use crate::report::{Table, attempts};
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,9 @@ pub struct Args {
     /// Show each trial of these jobs [default: a line for each job of the ledger]
     #[arg(value_name = "JOB")]
     jobs: Vec<u64>,
+    /// Show each attempt of the trials: its task, how far it came, what it was asked for and why it ended
+    #[arg(long, requires = "jobs")]
+    attempts: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -68,6 +72,16 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         let now = jiff::Timestamp::now().as_second();
         let rows: Vec<JobRow> = seen.jobs.iter().map(|job| job_row(job, now)).collect();
         return if args.json { json(&rows) } else { table(&job_table(&rows, &seen.jobs)) };
+    }
+    for job in &seen.jobs {
+        for line in changes_since_submit(project, &job.folder, &job.record) {
+            say(format!("note: changed since job {} was submitted: {line}", job.record.job));
+        }
+    }
+    if args.attempts {
+        let rows = seen.jobs.iter().map(|job| lineage(&job.folder, &job.record, Some(job)));
+        let rows: Vec<Attempt> = rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        return if args.json { json(&rows) } else { table(&attempts(&rows, seen.jobs.len() > 1)) };
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use expctl_record::{JobDir, JobRecord, Trial};
 
@@ -13,6 +14,8 @@ use crate::project::Project;
 
 /// Most settings that are named one by one.
 const MOST: usize = 6;
+/// Seconds by which a file system's clock may differ from ours.
+const CLOCKS: i64 = 60;
 
 /// What differs now from when a job was submitted, a line each: its config, the code, the worker. Empty if nothing does, or
 /// if the job is older than this record.
@@ -26,13 +29,21 @@ pub fn changes_since_submit(project: &Project, job: &JobDir, record: &JobRecord)
     changes.extend(source_change(submitted.source.as_ref(), SourceTree::of(project).map(|tree| tree.source).as_ref()));
     if let Some(hash) = &submitted.worker.hash {
         let path = submitted.worker.path.display();
-        match file_hash(&submitted.worker.path) {
+        let untouched = untouched_since(&submitted.worker.path, record.submitted - CLOCKS);
+        match if untouched { Some(hash.clone()) } else { file_hash(&submitted.worker.path) } {
             Some(now) if now == *hash => {}
             Some(_) => changes.push(format!("worker: {path} is another program now")),
             None => changes.push(format!("worker: {path} is gone")),
         }
     }
     changes
+}
+
+/// Whether a file is the one that was there at `time` (seconds since the epoch): who writes or replaces it, whatever date it
+/// is given, changes the time of its inode. A hash of 100 MB would cost more than all else that is shown.
+fn untouched_since(path: &Path, time: i64) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    path.metadata().is_ok_and(|file| file.ctime() < time)
 }
 
 fn config_changes(project: &Project, record: &JobRecord, submitted: &Provenance) -> Vec<String> {

@@ -15,5 +15,6 @@ mod warnings;
 
 pub use frontmatter::Frontmatter;
 pub use note::write_note;
+pub use sections::attempts;
 pub use table::Table;
 pub use warnings::warnings;

@@ -1,5 +1,6 @@
 use std::path::{Path, PathBuf};
 
+use expctl_record::JobDir;
 use minijinja::{Environment, context};
 
 use super::frontmatter::Frontmatter;
@@ -8,6 +9,7 @@ use super::sections::{self, Titled};
 use super::{format, warnings};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
+use crate::launch::life::{Attempt, lineage};
 use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 
@@ -40,12 +42,22 @@ pub fn write_note(project: &Project, job: u64) -> Result<(PathBuf, MeasuredJob),
             path.display()
         ));
     }
-    let text = render(&job, &path)?;
+    let text = render(&job, &again(&dir, &job)?, &path)?;
     expctl_record::write_atomic(&path, text.as_bytes())?;
     Ok((path, job))
 }
 
-fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {
+/// The attempts of those trials that have more than one.
+fn again(dir: &JobDir, job: &MeasuredJob) -> Result<Vec<Attempt>, Failure> {
+    if job.runs.iter().all(|run| run.attempts < 2) {
+        return Ok(Vec::new());
+    }
+    let mut attempts = lineage(dir, &job.record, None)?;
+    attempts.retain(|attempt| job.runs.get(attempt.task).is_some_and(|run| run.attempts > 1));
+    Ok(attempts)
+}
+
+fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, Failure> {
     let record = &job.record;
     let experiment = job.runs.first().map(|r| &r.trial.settings.experiment);
     let title = experiment.map(|e| e.title.as_str()).filter(|t| !t.is_empty()).unwrap_or(record.config.as_str());
@@ -81,6 +93,7 @@ fn render(job: &MeasuredJob, path: &Path) -> Result<String, Failure> {
                 common => sections::common(job),
                 differences => sections::variant_differences(job).map(|t| t.markdown()),
                 trials => sections::trials(job).markdown(),
+                attempts => (!again.is_empty()).then(|| sections::attempts(again, false).markdown()),
                 slurm => sections::slurm(job).map(|(table, notes)| context! { table => table.markdown(), notes }),
                 provenance => sections::provenance(job),
             },

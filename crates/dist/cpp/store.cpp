@@ -1,5 +1,8 @@
 #include "store.h"
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
 namespace expctl::dist {
 
 namespace {
@@ -26,11 +29,27 @@ std::unique_ptr<StoreHandle> open_store(
   // Who has come is counted by name, key by key, so that a time-out can say which ranks are missing.
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(timeout_ms);
-  return std::make_unique<StoreHandle>(c10::make_intrusive<c10d::TCPStore>(std::string(host), options));
+  auto store = c10::make_intrusive<c10d::TCPStore>(std::string(host), options);
+  const auto bound = store->getPort();
+  return std::make_unique<StoreHandle>(std::move(store), bound);
+}
+
+std::unique_ptr<StoreHandle> open_lone_store(int64_t timeout_ms) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  store->setTimeout(std::chrono::milliseconds(timeout_ms));
+  return std::make_unique<StoreHandle>(std::move(store), 0);
+}
+
+std::unique_ptr<StoreHandle> StoreHandle::another() const {
+  return std::make_unique<StoreHandle>(store_, port_);
 }
 
 uint16_t StoreHandle::port() const {
-  return store_->getPort();
+  return port_;
+}
+
+void StoreHandle::set_timeout(int64_t timeout_ms) const {
+  store_->setTimeout(std::chrono::milliseconds(timeout_ms));
 }
 
 void StoreHandle::set(rust::Str key, rust::Slice<const uint8_t> value) const {

@@ -34,7 +34,10 @@ pub(crate) mod bridge {
             listen_fd: i32,
             timeout_ms: i64,
         ) -> Result<UniquePtr<StoreHandle>>;
+        fn open_lone_store(timeout_ms: i64) -> Result<UniquePtr<StoreHandle>>;
+        fn another(self: &StoreHandle) -> UniquePtr<StoreHandle>;
         fn port(self: &StoreHandle) -> u16;
+        fn set_timeout(self: &StoreHandle, timeout_ms: i64);
         fn set(self: &StoreHandle, key: &str, value: &[u8]) -> Result<()>;
         fn get(self: &StoreHandle, key: &str) -> Result<Vec<u8>>;
         fn add(self: &StoreHandle, key: &str, amount: i64) -> Result<i64>;

@@ -64,6 +64,24 @@ impl Store {
         Self::open(&address.to_string(), &address.to_string(), port, timeout, Some(descriptor), operation)
     }
 
+    /// A store of this process alone: no port, no thread, and nobody else can reach it. For a world of one rank.
+    /// Unlike a server's, a wait in it does not hear of a key that [`Store::add`] made; a look at it does.
+    ///
+    /// # Errors
+    /// libtorch cannot make it.
+    pub fn alone(timeout: Duration) -> Result<Self, DistError> {
+        bridge::quiet();
+        let handle = bridge::open_lone_store(millis(timeout)).map_err(DistError::torch("make a store"))?;
+        Ok(Self { handle, host: "127.0.0.1".to_owned(), groups: AtomicU32::new(0) })
+    }
+
+    /// Another handle to the store that [`Store::alone`] made, for another thread. No call waits for one of the other
+    /// handle, except as [`Store::get`] and [`Store::wait`] are meant to. Of a store over TCP it is the same connection.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { handle: self.handle.another(), host: self.host.clone(), groups: AtomicU32::new(0) }
+    }
+
     /// Connect to a store that is, or soon will be, served at `host:port`.
     ///
     /// # Errors
@@ -95,7 +113,12 @@ impl Store {
         Ok(Self { handle, host: host.to_owned(), groups: AtomicU32::new(0) })
     }
 
-    /// Port of the server.
+    /// Limit each later [`Store::get`] to `timeout`, in the place of the one that the store was opened with.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.handle.set_timeout(millis(timeout));
+    }
+
+    /// Port of the server; 0 where there is none ([`Store::alone`]).
     pub fn port(&self) -> u16 {
         self.handle.port()
     }

@@ -165,6 +165,16 @@ impl Arrays {
         self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|turn| turn.0 == trial))
     }
 
+    /// The array and its task that made an attempt of a trial: the newest of those that were to make this one or an earlier
+    /// one, because later ones are for retries.
+    pub fn made_by(&self, trial: u32, attempt: u32) -> Option<(&Array, u32)> {
+        let made = |turn: &Turn| turn.0 == trial && turn.1 <= attempt;
+        self.arrays.iter().rev().find_map(|array| {
+            let (task, _) = array.tasks.iter().find(|(_, turns)| turns.iter().any(made))?;
+            Some((array, *task))
+        })
+    }
+
     /// The trials of a task.
     pub fn turns(&self, array: u64, task: u32) -> Option<&[Turn]> {
         let array = self.arrays.iter().find(|a| a.id == array)?;
@@ -234,6 +244,9 @@ mod tests {
         let read = Arrays::load(&folder, 392, 4).unwrap();
         assert_eq!(read, all);
         assert_eq!(shown(&read), text(&[("392_0", 1), ("400_1", 2), ("392_0", 1), ("400_3", 2)]));
+        let made_by = |trial, attempt| read.made_by(trial, attempt).map(|(array, task)| (array.id, task));
+        assert_eq!([made_by(1, 1), made_by(1, 2), made_by(1, 3)], [Some((392, 1)), Some((400, 1)), Some((400, 1))]);
+        assert_eq!([made_by(2, 2), made_by(7, 1)], [Some((392, 0)), None]);
         assert_eq!(read.turns(392, 0), Some(&[Turn(0, 1), Turn(2, 1)][..]));
         assert_eq!(read.turns(392, 7), None);
     }

@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use expctl_record::{AttemptDir, JobDir, Outcome, TrialState, write_json};
+use expctl_record::{AttemptDir, JobDir, Outcome, Trial, TrialState, write_json};
 
 use super::arrays::{Arrays, Turn};
 use crate::exit::Failure;
@@ -19,10 +19,10 @@ pub fn stage_task(job: &JobDir, array: u64, task: u32, turn: usize) -> Result<Op
     let turns = arrays
         .turns(array, task)
         .ok_or_else(|| Failure::internal(format!("{} has no task {array}_{task}", job.path().display())))?;
-    for (place, Turn(trial, first)) in turns.iter().enumerate().skip(turn) {
-        let Some(id) = record.trials.get(*trial as usize).map(|trial| &trial.id) else { continue };
+    for (place, Turn(index, first)) in turns.iter().enumerate().skip(turn) {
+        let Some(trial) = record.trials.get(*index as usize) else { continue };
         let mut completed = false;
-        for earlier in job.attempts(id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
+        for earlier in job.attempts(&trial.id)?.into_iter().filter(|earlier| earlier.number() >= *first) {
             // This task is requeued, and has been here before.
             let outcome = match earlier.outcome()? {
                 Some(outcome) => outcome,
@@ -31,7 +31,7 @@ pub fn stage_task(job: &JobDir, array: u64, task: u32, turn: usize) -> Result<Op
             completed |= outcome.state == TrialState::Completed;
         }
         if !completed {
-            return Ok(Some((place + 1, stage(job, *trial)?)));
+            return Ok(Some((place + 1, stage(job, trial)?)));
         }
     }
     Ok(None)
@@ -48,16 +48,11 @@ fn cut_short(attempt: &AttemptDir) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Create the next attempt of the trial at place `index` of a job, with its `trial.json`.
+/// Create the next attempt of a trial of a job, with its `trial.json`.
 ///
 /// # Errors
-/// If the job has no such trial, or the ledger cannot be written.
-pub fn stage(job: &JobDir, index: u32) -> Result<AttemptDir, Failure> {
-    let record = job.record()?;
-    let trial = record
-        .trials
-        .get(index as usize)
-        .ok_or_else(|| Failure::internal(format!("{} has no trial number {index}", job.record_path().display())))?;
+/// If the ledger cannot be written.
+pub fn stage(job: &JobDir, trial: &Trial) -> Result<AttemptDir, Failure> {
     let attempt = job.next_attempt(&trial.id)?;
     write_json(&attempt.trial_path(), trial)?;
     Ok(attempt)

@@ -170,9 +170,8 @@ impl Slurm {
                     // Slurm did not run it again.
                     Settled::Unless(outcome) => outcome.state,
                     _ => {
-                        let key = u32::try_from(index).map_err(Failure::internal)?;
                         let attempt = attempts.into_iter().next_back();
-                        close(&job, key, trial, place, attempt, task.as_ref())?.state
+                        close(&job, trial, place, attempt, task.as_ref())?.state
                     }
                 }));
             }
@@ -208,7 +207,6 @@ fn grace(in_queue: bool, task: Option<&Task>, no_attempt: bool) -> Option<Durati
 /// Write the outcome that a task did not write itself.
 fn close(
     job: &JobDir,
-    index: u32,
     trial: &Trial,
     place: &Place,
     attempt: Option<AttemptDir>,
@@ -225,7 +223,7 @@ fn close(
     let attempt = match attempt {
         Some(attempt) => attempt,
         None => {
-            let attempt = stage(job, index)?;
+            let attempt = stage(job, trial)?;
             for rank in 0..trial.settings.launch.ranks {
                 write_json(&attempt.exit_path(rank), &never_ran(rank, status))?;
             }

@@ -1,5 +1,6 @@
 //! The parts of a note, each made of the ledger alone.
 
+mod attempts;
 mod breakdown;
 mod configuration;
 mod provenance;
@@ -7,6 +8,7 @@ mod ranks;
 mod results;
 mod slurm;
 
+pub use attempts::attempts;
 pub use breakdown::breakdowns;
 pub use configuration::{common, variant_differences};
 pub use provenance::{provenance, trials};

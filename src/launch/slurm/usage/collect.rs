@@ -14,6 +14,7 @@ use crate::launch::slurm::attempt::started;
 use crate::launch::slurm::submitted::Submitted;
 use crate::launch::slurm::tasks::TaskState;
 use crate::launch::slurm::tools::Slurm;
+use crate::parallel;
 
 /// Longest that rows of the accounting are waited for: they come some seconds after a task's end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,17 +71,11 @@ impl Slurm {
         }
         let since = folder.record()?.submitted - CLOCKS;
         let known = self.known(&asked, &tasks.keys().copied().collect(), since, patience);
-        for (key, mut attempts) in tasks {
-            let Some(known) = known.get(&key) else { continue };
-            attempts.sort_by_cached_key(|attempt| (started(attempt), attempt.number()));
-            for (attempt, usage) in usages(key, known, &attempts) {
-                if is_open(attempt) {
-                    usage.save(attempt)?;
-                    amend(attempt, &usage)?;
-                }
-            }
-        }
-        Ok(())
+        let tasks: Vec<(Key, Vec<&AttemptDir>)> = tasks.into_iter().collect();
+        // Each file that is written is waited for until it is on disk: a thousand one after another take ten seconds.
+        parallel::map(&tasks, |(key, attempts)| known.get(key).map_or(Ok(()), |known| keep(*key, known, attempts)))
+            .into_iter()
+            .collect()
     }
 
     /// What Slurm knows of those of the `tasks` of `arrays` that are over.
@@ -151,6 +146,23 @@ impl Slurm {
             self.record_usage_within(Duration::ZERO, folder, &arrays, &attempts)
         }
     }
+}
+
+/// Write what is known of a task into the folders of its attempts, where that is new.
+fn keep(key: Key, known: &Known, attempts: &[&AttemptDir]) -> Result<(), Failure> {
+    let mut attempts = attempts.to_vec();
+    attempts.sort_by_cached_key(|attempt| (started(attempt), attempt.number()));
+    for (attempt, usage) in usages(key, known, &attempts) {
+        if !is_open(attempt) {
+            continue;
+        }
+        // Without accounting the controller says the same again.
+        if !attempt.slurm_usage().is_ok_and(|kept| kept.as_ref() == Some(&usage)) {
+            usage.save(attempt)?;
+        }
+        amend(attempt, &usage)?;
+    }
+    Ok(())
 }
 
 /// Let the outcome of an attempt say what only Slurm knows: why it was stopped. Its script heard no more than a signal.
