@@ -147,7 +147,7 @@ fn the_server_that_the_environment_names() {
     until("the accounting", &|| word(&rest.accounted(&jobs).unwrap(), &job, 3) == "CANCELLED");
     assert_eq!(shown(&rest.accounted(&jobs).unwrap(), &job)[1], "1 FAILED (exit code 3:0)");
     // A list of waiting tasks that slurmrestd cuts.
-    let odd: Vec<String> = (0..60_u32).map(|i| (i * i / 3 + i).to_string()).collect();
+    let odd: Vec<String> = (0..60_u32).map(|i| (i * i / 5 + i).to_string()).collect();
     let long = script.replace("0-4%1", &odd.join(","));
     let long = rest.submit(&long, true, None, folder.path()).unwrap();
     let listed = rest.queued(&[long.clone()]).unwrap();
