@@ -60,7 +60,7 @@ fn the_way_of_an_array() {
     }
     // A job that waits for this one for ever, and goes with it.
     let after = rest.submit(&script, false, Some(&format!("afterok:{}", job.id)), folder.path()).unwrap();
-    assert!(shown(&rest.queued(&[after.clone()]).unwrap(), &after)[0].starts_with("0 PENDING"));
+    assert!(shown(&rest.queued(std::slice::from_ref(&after)).unwrap(), &after)[0].starts_with("0 PENDING"));
 
     rest.release(&job).unwrap();
     cluster.until("the third task", || word(&rest.queued(&jobs).unwrap(), &job, 2) == "RUNNING");
@@ -147,10 +147,10 @@ fn the_server_that_the_environment_names() {
     until("the accounting", &|| word(&rest.accounted(&jobs).unwrap(), &job, 3) == "CANCELLED");
     assert_eq!(shown(&rest.accounted(&jobs).unwrap(), &job)[1], "1 FAILED (exit code 3:0)");
     // A list of waiting tasks that slurmrestd cuts.
-    let odd: Vec<String> = (0..60_u32).map(|i| (i * i / 3 + i).to_string()).collect();
+    let odd: Vec<String> = (0..60_u32).map(|i| (i * i / 5 + i).to_string()).collect();
     let long = script.replace("0-4%1", &odd.join(","));
     let long = rest.submit(&long, true, None, folder.path()).unwrap();
-    let listed = rest.queued(&[long.clone()]).unwrap();
+    let listed = rest.queued(std::slice::from_ref(&long)).unwrap();
     rest.cancel(&[(long, None)], None).unwrap();
     assert_eq!(listed.len(), 60);
 }
@@ -204,7 +204,7 @@ fn a_question_is_asked_again_and_a_submission_is_not() {
     let jobs = r#"{"jobs": [{"array_job_id": 7, "array_task_id": 1, "job_state": ["RUNNING"], "state_reason": "None"}], "errors": []}"#;
     let (url, count) = server(vec![AWAY, OFFER, AWAY, AWAY, ("200 OK", jobs)]);
     let job = Submitted::here(7);
-    assert_eq!(shown(&client(&url).queued(&[job.clone()]).unwrap(), &job), ["1 RUNNING"]);
+    assert_eq!(shown(&client(&url).queued(std::slice::from_ref(&job)).unwrap(), &job), ["1 RUNNING"]);
     assert_eq!(count.load(Ordering::SeqCst), 5);
 
     let (url, count) = server(vec![OFFER, AWAY]);

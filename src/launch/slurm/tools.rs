@@ -167,7 +167,12 @@ impl Slurm {
     /// The environment of the commands: ours, less what would change what they do or print.
     pub(super) fn environment(&self) -> BTreeMap<OsString, OsString> {
         let all = std::env::vars_os().chain(self.environment.iter().cloned());
-        all.filter(|(name, _)| !name.to_str().is_some_and(overrides)).collect()
+        let mut environment: BTreeMap<_, _> = all.filter(|(name, _)| !name.to_str().is_some_and(overrides)).collect();
+        // Slurm's commands take an empty token for a token, and then no way around it.
+        if environment.get(OsStr::new("SLURM_JWT")).is_some_and(|token| token.is_empty()) {
+            environment.remove(OsStr::new("SLURM_JWT"));
+        }
+        environment
     }
 
     /// Run a command and return its stdout.

@@ -23,13 +23,19 @@ const PROBE: Duration = Duration::from_secs(5);
 const PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(2)];
 
 /// The Slurm behind a slurmrestd. Not for use inside an asynchronous runtime: its calls block.
-#[derive(Debug)]
 pub struct Rest {
     url: Url,
     client: Client,
     credentials: Credentials,
     pub(super) slurm: Slurm,
     api: OnceLock<Api>,
+}
+
+/// Without what may hold the token, as the variables for Slurm's commands do.
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rest").field("server", &self.name()).field("api", &self.api).finish_non_exhaustive()
+    }
 }
 
 impl Rest {
@@ -191,9 +197,10 @@ impl Rest {
         if matches!(answer.status, 401 | 403 | 511) || answer.has(errno::AUTHENTICATION) {
             return ToolError::Token { program, user, message };
         }
-        // Slurm 22.05 has no words of its own for a token that is wrong or has expired.
+        // Slurm 22.05 has no words of its own for a token that is wrong or has expired: its controller hangs up.
         let silent = self.api.get().is_some_and(|api| api.is_plain()) && answer.status == 500;
-        if silent && answer.has(errno::UNSPECIFIED) {
+        if silent && (answer.has(errno::UNSPECIFIED) || message.contains("Zero Bytes were transmitted")) {
+            let message = format!("{message} (this Slurm says no more than that of a token that it does not accept)");
             return ToolError::Token { program, user, message };
         }
         ToolError::Refused { program, message }
