@@ -8,9 +8,9 @@ use crate::site::digests;
 /// A trial on four ranks.
 pub const FOUR_RANKS: [&str; 2] = ["launch.ranks=4", "loader.seed=4"];
 /// A trial that is long enough to be stopped on its way.
-pub const LONG: [&str; 3] = ["measure.steps=1998", "loader.seed=5", "launch.heartbeat_timeout_s=60"];
+pub const LONG: [&str; 3] = ["measure.steps=298", "loader.seed=5", "launch.heartbeat_timeout_s=60"];
 /// Its steps, with those before it is measured.
-pub const LONG_STEPS: u64 = 2000;
+pub const LONG_STEPS: u64 = 300;
 
 /// The parameters that a trial of the variant `ids` ends with.
 pub fn four_ranks() -> &'static str {
