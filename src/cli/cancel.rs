@@ -30,11 +30,11 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(id)?;
     let record = folder.record()?;
     let only = args.job.index(&record)?;
-    let stopped = if record.backend == "slurm" {
+    let stopped = if record.on_slurm() {
         let only = only.map(|index| u32::try_from(index).map_err(Failure::internal)).transpose()?;
         let tasks = only.as_slice();
         let mut shown = String::new();
-        Slurm::from_environment().cancel(project, id, only.is_some().then_some(tasks), &mut |progress| {
+        Slurm::of_job(&record.backend)?.cancel(project, id, only.is_some().then_some(tasks), &mut |progress| {
             let line = progress.to_string();
             if line != shown {
                 say(format!("job {id}: {line}"));

@@ -89,7 +89,7 @@ impl Files<'_> {
             Some(rank) => vec![of_rank(rank, prefix(&format!("r{rank}")))],
             None => (0..trial.settings.launch.ranks).map(|rank| of_rank(rank, prefix(&format!("r{rank}")))).collect(),
         };
-        if self.rank.is_none() && self.record.backend == "slurm" {
+        if self.rank.is_none() && self.record.on_slurm() {
             tails.push(Tail::new(attempt.path().join("srun.log"), prefix("srun")));
             // A retry is another array: asked for again with each attempt.
             let mut logs = slurm::script_logs(self.folder, self.record)?;

@@ -24,7 +24,7 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
         let folder = trial.data_dir.display().to_string();
         data.entry(folder).or_insert_with(|| Dataset::open(&trial.data_dir).is_ok());
     }
-    let on_slurm = job.backend == "slurm";
+    let on_slurm = job.on_slurm();
     let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
     let path = project.runs().join("<job>").join("batch.sh").display().to_string();
     let template = conf::batch_template(project)?.0;
@@ -93,5 +93,5 @@ fn options(script: &str) -> Vec<&str> {
 }
 
 fn backend_in_words(job: &JobRecord) -> &'static str {
-    if job.backend == "slurm" { "Slurm" } else { "this machine" }
+    if job.on_slurm() { "Slurm" } else { "this machine" }
 }

@@ -33,10 +33,10 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             format!("nobody knows what of job {} still runs: {trouble}", args.job),
         ));
     }
-    let slurm = job.record.backend == "slurm";
+    let slurm = job.record.on_slurm();
     if slurm && job.trials.iter().any(|trial| matches!(trial.state, State::Lost | State::NotStarted)) {
         // An outcome may only be late; where none comes, it gets one that says what Slurm said.
-        Slurm::from_environment().wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
+        Slurm::of_job(&job.record.backend)?.wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
         (job, _) = JobStatus::of(&folder)?;
     }
     if job.trials.iter().all(|trial| trial.state == State::Completed) {
@@ -66,7 +66,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     if slurm {
         let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
-        retry_slurm(project, args, &which, interrupt)
+        retry_slurm(project, args, &job.record.backend, &which, interrupt)
     } else {
         let record = JobRecord { trials: chosen(&job.record, &left), ..job.record.clone() };
         retry_local(project, args, &record, &interrupt)
@@ -84,9 +84,9 @@ struct Again<'a> {
 
 /// The trials to retry, and those that would only fail again.
 fn sort_out<'a>(args: &Args, job: &'a JobStatus) -> Result<(Vec<Again<'a>>, Vec<&'a TrialStatus>), Failure> {
-    let arrays = match job.record.backend.as_str() {
-        "slurm" => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
-        _ => None,
+    let arrays = match job.record.on_slurm() {
+        true => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
+        false => None,
     };
     let (mut again, mut left) = (Vec::new(), Vec::new());
     for (index, trial) in (0..).zip(&job.trials).filter(|(_, trial)| is_open(trial)) {
@@ -129,11 +129,12 @@ fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Inte
 fn retry_slurm(
     project: &Project,
     args: &Args,
+    backend: &str,
     which: &[(u32, Adjustment)],
     interrupt: Interrupt,
 ) -> Result<(), Failure> {
     let id = args.job;
-    let arrays = Slurm::from_environment().retry(project, id, which, &Programs::find()?)?;
+    let arrays = Slurm::of_job(backend)?.retry(project, id, which, &Programs::find()?)?;
     let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
     say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
     if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }

@@ -20,8 +20,10 @@ use crate::report::{self, format::count};
 enum Backend {
     /// Slurm if there is one, else this machine
     Auto,
-    /// A Slurm array
+    /// A Slurm array, by Slurm's commands
     Slurm,
+    /// A Slurm array, over HTTP (slurmrestd at SLURMRESTD_URL)
+    Slurmrest,
     /// Processes of this machine
     Local,
 }
@@ -82,7 +84,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             return if args.json { rehearse::nothing() } else { Ok(()) };
         }
     }
-    let slurm = on_slurm(project, args, &plan)?;
+    let backend = backend(project, args, &plan)?;
+    let slurm = backend != "local";
     if args.test_only && !slurm {
         return Err(Failure::new(Exit::Usage, "--test-only asks Slurm, and this job would run on this machine")
             .hint("--dry-run says what would be run here"));
@@ -91,7 +94,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let job = plan.job_record(if slurm { "slurm" } else { "local" });
+    let job = plan.job_record(backend);
     // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
@@ -123,24 +126,26 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Whether the job goes to Slurm: as told on the command line or by the user's defaults or by the profile, else as found.
-fn on_slurm(project: &Project, args: &Args, plan: &Plan) -> Result<bool, Failure> {
+/// Where the job goes: as told on the command line or by the user's defaults or by the profile, else as found.
+fn backend(project: &Project, args: &Args, plan: &Plan) -> Result<&'static str, Failure> {
     let backend = match args.backend {
         Some(backend) => backend,
         None => match conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?).as_deref() {
             Some("slurm") => Backend::Slurm,
+            Some("slurmrest") => Backend::Slurmrest,
             Some("local") => Backend::Local,
             _ => Backend::Auto,
         },
     };
     match backend {
-        Backend::Slurm => Ok(true),
-        Backend::Local => Ok(false),
+        Backend::Slurm => Ok("slurm"),
+        Backend::Slurmrest => Ok("slurmrest"),
+        Backend::Local => Ok("local"),
         Backend::Auto => match slurm::available() {
-            slurm::Availability::Ready => Ok(true),
+            slurm::Availability::Ready => Ok("slurm"),
             slurm::Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
-                Ok(false)
+                Ok("local")
             }
             slurm::Availability::Unreachable(reason) => {
                 Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))

@@ -256,6 +256,12 @@ pub const KEYS: &[KeySpec] = &[
         "Seconds without a sign of life after which a rank counts as lost",
     ),
     key(
+        "launch.hang_timeout_s",
+        NATURAL,
+        Value("600"),
+        "Seconds in one step after which a rank counts as stuck; 0 does not watch for that",
+    ),
+    key(
         "slurm.profile",
         Kind::Text,
         Value("\"\""),

@@ -29,7 +29,7 @@ const TOP: [&str; 12] = [
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
 const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
-const BACKEND: Kind = Kind::Choice { words: &["slurm", "local"], aliases: &[] };
+const BACKEND: Kind = Kind::Choice { words: &["slurm", "slurmrest", "local"], aliases: &[] };
 const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
 const SUBMIT: Kind = Kind::Integer { min: 1, max: i64::MAX };
 /// Options of sbatch that neither the script nor a key sets.

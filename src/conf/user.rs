@@ -13,7 +13,7 @@ use super::suggest::closest;
 use crate::project::Project;
 
 const TOP: [&str; 5] = ["backend", "data", "runs", "slurm", "profile"];
-const BACKEND: Kind = Kind::Choice { words: &["auto", "slurm", "local"], aliases: &[] };
+const BACKEND: Kind = Kind::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
 
 /// A user's defaults. Without a file, all are empty.
 #[derive(Clone, Debug, Default)]

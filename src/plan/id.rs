@@ -4,11 +4,12 @@ use serde_json::Value as Json;
 
 /// Settings that say how a trial is described, found or waited for, not what it runs. They are not part of its id: a
 /// better title, more checkpoints, another partition or one more repeat leaves the trials what they are.
-const NOT_RUN: [&str; 17] = [
+const NOT_RUN: [&str; 18] = [
     "measure.repeats",
     "measure.interleave",
     "launch.rendezvous_timeout_s",
     "launch.heartbeat_timeout_s",
+    "launch.hang_timeout_s",
     "slurm.profile",
     "slurm.partition",
     "slurm.account",

@@ -147,6 +147,7 @@ pub fn running(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>]) -> Attemp
         cpus: 2,
         memory_bytes: 64_000_000_000,
         kernel: "6.1".into(),
+        ..Hardware::default()
     };
     let environment = Environment {
         worker_version: "0.1.0".into(),
@@ -156,6 +157,7 @@ pub fn running(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>]) -> Attemp
         threads: 1,
         ranks: (0..ranks.len()).map(hardware).collect(),
         variables: BTreeMap::from([("OMP_NUM_THREADS".into(), "1".into())]),
+        ..Environment::default()
     };
     write_json(&attempt.environment_path(), &environment).unwrap();
     for (rank, steps) in ranks.iter().enumerate() {

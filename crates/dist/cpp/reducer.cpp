@@ -83,6 +83,10 @@ void ReducerHandle::prepare_backward(rust::Slice<const size_t> outputs) const {
   reducer_->prepare_for_backward(tensors(outputs));
 }
 
+std::unique_ptr<TimelineHandle> ReducerHandle::timeline() const {
+  return std::make_unique<TimelineHandle>(timeline_);
+}
+
 BucketTimes ReducerHandle::times() const {
   return BucketTimes{
       static_cast<uint64_t>(timeline_->busy()),

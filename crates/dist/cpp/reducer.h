@@ -8,6 +8,19 @@ namespace expctl::dist {
 
 struct BucketTimes;
 
+// A look at a reducer's communication from another thread.
+class TimelineHandle {
+ public:
+  explicit TimelineHandle(std::shared_ptr<Timeline> timeline) : timeline_(std::move(timeline)) {}
+
+  bool under_way() const {
+    return timeline_->under_way();
+  }
+
+ private:
+  std::shared_ptr<Timeline> timeline_;
+};
+
 class ReducerHandle {
  public:
   ReducerHandle(std::unique_ptr<c10d::Reducer> reducer, std::shared_ptr<Timeline> timeline)
@@ -16,6 +29,7 @@ class ReducerHandle {
   bool prepare_forward() const;
   void prepare_backward(rust::Slice<const size_t> outputs) const;
   BucketTimes times() const;
+  std::unique_ptr<TimelineHandle> timeline() const;
 
  private:
   std::shared_ptr<Timeline> timeline_;

@@ -15,10 +15,14 @@ std::vector<std::string> strings(rust::Slice<const rust::String> keys) {
 
 } // namespace
 
-std::unique_ptr<StoreHandle> open_store(rust::Str host, uint16_t port, bool serve, int64_t timeout_ms) {
+std::unique_ptr<StoreHandle> open_store(
+    rust::Str host, uint16_t port, bool serve, int32_t listen_fd, int64_t timeout_ms) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.isServer = serve;
+  if (listen_fd >= 0) {
+    options.masterListenFd = listen_fd;
+  }
   // Who has come is counted by name, key by key, so that a time-out can say which ranks are missing.
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(timeout_ms);

@@ -29,6 +29,8 @@ class StoreHandle {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
-std::unique_ptr<StoreHandle> open_store(rust::Str host, uint16_t port, bool serve, int64_t timeout_ms);
+// With `serve`, `listen_fd` is a bound socket that the server takes over, or -1 for one of its own on all addresses.
+std::unique_ptr<StoreHandle> open_store(
+    rust::Str host, uint16_t port, bool serve, int32_t listen_fd, int64_t timeout_ms);
 
 } // namespace expctl::dist

@@ -60,6 +60,11 @@ int64_t Timeline::exposed() const {
   return std::max<int64_t>(completed - intervals_.back().start, 0);
 }
 
+bool Timeline::under_way() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(intervals_.begin(), intervals_.end(), [](const Interval& i) { return i.end == 0; });
+}
+
 size_t Timeline::buckets() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return intervals_.size();

@@ -27,6 +27,8 @@ class Timeline {
   // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
   int64_t exposed() const;
   size_t buckets() const;
+  // Whether a bucket that was handed over has not completed.
+  bool under_way() const;
 
  private:
   mutable std::mutex mutex_;

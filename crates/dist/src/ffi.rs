@@ -27,7 +27,13 @@ pub(crate) mod bridge {
         fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
 
         type StoreHandle;
-        fn open_store(host: &str, port: u16, serve: bool, timeout_ms: i64) -> Result<UniquePtr<StoreHandle>>;
+        fn open_store(
+            host: &str,
+            port: u16,
+            serve: bool,
+            listen_fd: i32,
+            timeout_ms: i64,
+        ) -> Result<UniquePtr<StoreHandle>>;
         fn port(self: &StoreHandle) -> u16;
         fn set(self: &StoreHandle, key: &str, value: &[u8]) -> Result<()>;
         fn get(self: &StoreHandle, key: &str) -> Result<Vec<u8>>;
@@ -62,6 +68,10 @@ pub(crate) mod bridge {
         fn prepare_forward(self: &ReducerHandle) -> Result<bool>;
         fn prepare_backward(self: &ReducerHandle, outputs: &[usize]) -> Result<()>;
         fn times(self: &ReducerHandle) -> BucketTimes;
+
+        type TimelineHandle;
+        fn timeline(self: &ReducerHandle) -> UniquePtr<TimelineHandle>;
+        fn under_way(self: &TimelineHandle) -> bool;
     }
 }
 
@@ -69,6 +79,10 @@ pub(crate) mod bridge {
 unsafe impl Send for bridge::StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for bridge::StoreHandle {}
+// SAFETY: a timeline guards its intervals with a mutex, and is freed by whoever lets go of it last.
+unsafe impl Send for bridge::TimelineHandle {}
+// SAFETY: as above.
+unsafe impl Sync for bridge::TimelineHandle {}
 // SAFETY: a process group is not bound to the thread that made it. Calls from two threads at once could be ordered
 // differently on two ranks, so it is not Sync.
 unsafe impl Send for bridge::GroupHandle {}

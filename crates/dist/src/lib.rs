@@ -43,8 +43,8 @@ mod version;
 
 pub use error::DistError;
 pub use group::ProcessGroup;
-pub use reducer::{AllreduceTimes, Reducer, ReducerOptions};
+pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};
 pub use rendezvous::{rendezvous, rendezvous_until};
 pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;
-pub use version::{check_libtorch, libtorch_version};
+pub use version::{check_libtorch, libtorch_file, libtorch_version};

@@ -56,6 +56,22 @@ impl std::fmt::Debug for Reducer {
     }
 }
 
+/// A look at a reducer's communication from another thread; it outlives the reducer.
+pub struct AllreduceWatch(UniquePtr<bridge::TimelineHandle>);
+
+impl std::fmt::Debug for AllreduceWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AllreduceWatch").finish_non_exhaustive()
+    }
+}
+
+impl AllreduceWatch {
+    /// Whether this rank handed over a bucket that is not reduced yet: it is not this rank's gradients that are missing.
+    pub fn under_way(&self) -> bool {
+        self.0.under_way()
+    }
+}
+
 impl Reducer {
     /// Check that all ranks have parameters of the same shapes, copy rank 0's values to the others, and hook into the
     /// parameters' gradients. The parameters, float leaves that require gradients, have the same order on all ranks.
@@ -105,6 +121,11 @@ impl Reducer {
         loss.f_backward().map_err(|e| DistError::from_tch("backward pass", &e))?;
         self.fresh = true;
         Ok(())
+    }
+
+    /// A look at the communication for another thread.
+    pub fn watch(&self) -> AllreduceWatch {
+        AllreduceWatch(self.handle.timeline())
     }
 
     /// Communication of the last backward pass, once; zeros if there was none since.

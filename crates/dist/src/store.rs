@@ -1,5 +1,6 @@
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,24 @@ impl Store {
     /// # Errors
     /// The port is taken, or `host` does not lead here.
     pub fn serve(host: &str, port: u16, timeout: Duration) -> Result<Self, DistError> {
-        Self::open(host, host, port, timeout, true, "serve the store")
+        Self::open(host, host, port, timeout, Some(-1), "serve the store")
+    }
+
+    /// The same on one address of this machine only, to which it connects.
+    ///
+    /// # Errors
+    /// The address is not of this machine, or its port is taken.
+    pub fn serve_on(address: IpAddr, port: u16, timeout: Duration) -> Result<Self, DistError> {
+        let operation = "serve the store";
+        let failed = |e: io::Error| DistError::Torch {
+            operation: format!("{operation} at {}", SocketAddr::new(address, port)),
+            message: e.to_string(),
+        };
+        let listener = TcpListener::bind((address, port)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        // The server closes it.
+        let descriptor = listener.into_raw_fd();
+        Self::open(&address.to_string(), &address.to_string(), port, timeout, Some(descriptor), operation)
     }
 
     /// Connect to a store that is, or soon will be, served at `host:port`.
@@ -59,19 +77,20 @@ impl Store {
             SocketAddr::V6(address) if address.scope_id() != 0 => host.to_owned(),
             address => address.ip().to_string(),
         };
-        Self::open(host, &answering, port, timeout, false, "connect to the store")
+        Self::open(host, &answering, port, timeout, None, "connect to the store")
     }
 
+    /// `serve`: nothing for a client, a bound socket that the server takes over, or -1 for one on all addresses.
     fn open(
         host: &str,
         address: &str,
         port: u16,
         timeout: Duration,
-        serve: bool,
+        serve: Option<i32>,
         what: &str,
     ) -> Result<Self, DistError> {
         bridge::quiet();
-        let handle = bridge::open_store(address, port, serve, millis(timeout))
+        let handle = bridge::open_store(address, port, serve.is_some(), serve.unwrap_or(-1), millis(timeout))
             .map_err(DistError::torch(format!("{what} at {host}:{port}")))?;
         Ok(Self { handle, host: host.to_owned(), groups: AtomicU32::new(0) })
     }

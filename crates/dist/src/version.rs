@@ -10,6 +10,11 @@ pub fn libtorch_version() -> String {
     if version.is_empty() { "unknown".to_owned() } else { version }
 }
 
+/// The file of libtorch that this process runs with; empty if the loader does not say.
+pub fn libtorch_file() -> String {
+    bridge::loaded_file()
+}
+
 /// Check that the libtorch that was loaded is of the version that this program was built against. Objects cross the
 /// bridge by their layout in memory, which may differ between versions.
 ///

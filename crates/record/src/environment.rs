@@ -2,6 +2,19 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// A GPU of the node, whether the rank may use it or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Model.
+    pub name: String,
+    /// Its memory, bytes; none where the driver's tool is not there to say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Place on the bus, in the driver's words.
+    #[serde(default)]
+    pub bus: String,
+}
+
 /// Hardware of the node that a rank ran on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
@@ -15,6 +28,24 @@ pub struct Hardware {
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
+    /// Memory that the rank's control group may use, bytes; none without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
+    /// Processor time that the rank's control group may use, in thousandths of a processor; none without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit_milli: Option<u64>,
+    /// Version of the C library.
+    #[serde(default)]
+    pub glibc: String,
+    /// GPUs of the node.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Version of the GPUs' driver; empty without one.
+    #[serde(default)]
+    pub gpu_driver: String,
+    /// `CUDA_VISIBLE_DEVICES` of the rank; none where it is not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda_visible_devices: Option<String>,
 }
 
 /// `env.json`: where and with what an attempt ran, written by rank 0.
@@ -24,6 +55,9 @@ pub struct Environment {
     pub worker_version: String,
     /// Version of libtorch.
     pub libtorch_version: String,
+    /// The file that it was loaded from.
+    #[serde(default)]
+    pub libtorch_file: String,
     /// Device of the steps.
     pub device: String,
     /// Backend of the process group.
@@ -32,6 +66,6 @@ pub struct Environment {
     pub threads: u32,
     /// Each rank's node, by rank.
     pub ranks: Vec<Hardware>,
-    /// Environment variables that change how a run behaves.
+    /// Environment variables of rank 0 that change how a run behaves, none that looks like a secret.
     pub variables: BTreeMap<String, String>,
 }

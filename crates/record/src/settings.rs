@@ -285,6 +285,14 @@ pub struct Launch {
     pub rendezvous_timeout_s: u64,
     /// Seconds without a sign of life after which a rank counts as lost.
     pub heartbeat_timeout_s: u64,
+    /// Seconds in one step after which a rank counts as stuck; 0 does not watch for that.
+    #[serde(default = "hang_timeout_default")]
+    pub hang_timeout_s: u64,
+}
+
+/// As in the launcher's key table: jobs that are older than the key differ from later ones in nothing.
+const fn hang_timeout_default() -> u64 {
+    600
 }
 
 const fn one() -> u32 {

@@ -49,7 +49,7 @@ pub struct JobRecord {
     pub schema: u32,
     /// Job id, as Slurm or the local backend gave it.
     pub job: u64,
-    /// "slurm" or "local".
+    /// "slurm", "slurmrest" or "local".
     pub backend: String,
     /// Name of the config.
     pub config: String,
@@ -69,4 +69,11 @@ pub struct JobRecord {
     pub baseline: Option<String>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
+}
+
+impl JobRecord {
+    /// Whether Slurm runs it, however it was submitted.
+    pub fn on_slurm(&self) -> bool {
+        matches!(self.backend.as_str(), "slurm" | "slurmrest")
+    }
 }

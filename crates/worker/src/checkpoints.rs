@@ -7,6 +7,7 @@ use expctl_dist::{DistError, Store, libtorch_version};
 use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
 use expctl_record::{RecordError, Trial};
 
+use crate::activity::{Activity, Phase};
 use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
 use crate::monitor::Monitor;
 use crate::rank_env::RankEnv;
@@ -27,11 +28,18 @@ pub(crate) struct Checkpoints<'a> {
     dir: CheckpointDir,
     agreement: Arc<Agreement>,
     signals: Signals,
+    activity: Arc<Activity>,
 }
 
 impl<'a> Checkpoints<'a> {
     /// None where steps change nothing that could be kept.
-    pub(crate) fn new(attempt: &AttemptDir, trial: &'a Trial, env: RankEnv, signals: &Signals) -> Option<Self> {
+    pub(crate) fn new(
+        attempt: &AttemptDir,
+        trial: &'a Trial,
+        env: RankEnv,
+        signals: &Signals,
+        activity: &Arc<Activity>,
+    ) -> Option<Self> {
         let settings = trial.settings.checkpoint;
         if !trial.settings.keeps_state() {
             return None;
@@ -44,7 +52,8 @@ impl<'a> Checkpoints<'a> {
         };
         let agreement = Arc::new(Agreement::new(env.rank, env.world_size, wishes));
         let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
-        Some(Self { trial, env, attempt: attempt.number(), dir, agreement, signals })
+        let activity = Arc::clone(activity);
+        Some(Self { trial, env, attempt: attempt.number(), dir, agreement, signals, activity })
     }
 
     /// For the monitor.
@@ -54,16 +63,19 @@ impl<'a> Checkpoints<'a> {
 
     /// Put `trainer` into the state of the newest checkpoint, if there is one; returns the step to start with.
     pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<u64, Stop> {
+        self.activity.enter(Phase::Checkpoint);
         // Rank 0 chooses: on a network file system the others may not see the same folders yet.
         if self.env.rank == 0 {
             let step = self.dir.newest()?.unwrap_or(0);
             store.set(RESUME, step.to_string().as_bytes())?;
         }
+        self.activity.enter(Phase::Meet);
         let text = store.get(RESUME)?;
         let step = String::from_utf8_lossy(&text).parse().unwrap_or(0);
         if step == 0 {
             return Ok(0);
         }
+        self.activity.enter(Phase::Checkpoint);
         let record = self.dir.check(step, self.trial)?;
         let path = self.dir.state_path(step);
         trainer.restore(&read_state(&path)?).map_err(|reason| RecordError::Checkpoint { path, reason })?;
@@ -104,6 +116,7 @@ impl<'a> Checkpoints<'a> {
         monitor: &Monitor,
         journal: &Journal,
     ) -> Result<(), Stop> {
+        self.activity.enter(Phase::Checkpoint);
         journal.sync()?;
         let (ready, done) = (format!("checkpoint/ready/{step}"), format!("checkpoint/done/{step}"));
         store.add(&ready, 1)?;
@@ -111,6 +124,7 @@ impl<'a> Checkpoints<'a> {
             return self.wait(monitor, &|| store.check(&[&done]));
         }
         self.wait(monitor, &|| Ok(store.add(&ready, 0)? >= i64::from(self.env.world_size)))?;
+        self.activity.enter(Phase::Checkpoint);
         let record = CheckpointRecord {
             schema: CHECKPOINT_SCHEMA_VERSION,
             trial: self.trial.id.clone(),
@@ -131,6 +145,7 @@ impl<'a> Checkpoints<'a> {
 
     /// Look until it is true. A stop does not end the wait: what is waited for is what a stop waits for.
     fn wait(&self, monitor: &Monitor, look: &dyn Fn() -> Result<bool, DistError>) -> Result<(), Stop> {
+        self.activity.enter(Phase::AwaitCheckpoint);
         while !look()? {
             if let Some(loss) = monitor.loss() {
                 let stop = self.signals.stop.load(std::sync::atomic::Ordering::SeqCst);

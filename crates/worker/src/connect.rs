@@ -1,10 +1,10 @@
-use std::net::{ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store, rendezvous_until};
 use expctl_record::{AttemptDir, RendezvousFile};
 
+use crate::meeting_place::serve;
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 
@@ -40,8 +40,10 @@ pub fn connect(
     let (step, host, port) = if env.rank == 0 {
         // What an earlier start left there leads nowhere.
         file.clear();
-        let (host, port) = master.unwrap_or_else(|| (own_address(env), 0));
-        let step = Store::serve(&host, port, timeout)?;
+        let (step, host) = match master {
+            Some((host, port)) => (Store::serve(&host, port, timeout)?, host),
+            None => serve(env, timeout)?,
+        };
         let port = step.port();
         file.publish(&host, port)?;
         (step, host, port)
@@ -94,27 +96,4 @@ fn reach(
         Some(error) => Stop::Invalid(format!("{missing}: {error}")),
         None => missing.into(),
     })
-}
-
-/// An address of this machine under which the other ranks find it. It is checked to lead somewhere: libtorch would try a
-/// name that does not resolve until its time limit, without a word.
-fn own_address(env: RankEnv) -> String {
-    if let Some(host) = std::env::var("EXPCTL_STORE_HOST").ok().filter(|h| !h.is_empty()) {
-        return host;
-    }
-    let loopback = || "127.0.0.1".to_owned();
-    if env.world_size == 1 {
-        return loopback();
-    }
-    let name = nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default();
-    if (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some()) {
-        return name;
-    }
-    // Connecting a UDP socket asks the kernel for the route and sends nothing.
-    let route = || -> std::io::Result<String> {
-        let socket = UdpSocket::bind(("0.0.0.0", 0))?;
-        socket.connect(("10.255.255.255", 9))?;
-        Ok(socket.local_addr()?.ip().to_string())
-    };
-    route().unwrap_or_else(|_| loopback())
 }

@@ -3,25 +3,50 @@ use std::collections::BTreeMap;
 use expctl_dist::{DistError, Store};
 use expctl_record::{Environment, Hardware, looks_secret};
 
+use crate::hardware::hardware;
 use crate::rank_env::RankEnv;
 
-/// Prefixes of environment variables that change how a run behaves. Values of others stay private.
-const VARIABLES: [&str; 9] =
-    ["OMP_", "MKL_", "KMP_", "GLOO_", "NCCL_", "CUDA_VISIBLE_DEVICES", "PYTORCH_", "SLURM_JOB_ID", "SLURM_ARRAY_"];
+/// Beginnings of the names of environment variables that change how a run behaves, and Slurm's ids. Values of others stay
+/// private.
+const VARIABLES: [&str; 21] = [
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "GOMP_",
+    "GLOO_",
+    "NCCL_",
+    "CUDA_",
+    "PYTORCH_",
+    "TORCH_",
+    "MALLOC_",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "SLURM_JOB_ID",
+    "SLURM_ARRAY_",
+    "SLURM_STEP_",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_PARTITION",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_NTASKS",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_RESTART_COUNT",
+];
 
 /// Put this rank's hardware into the store; rank 0 returns the environment of all.
 pub fn gather(store: &Store, env: RankEnv, threads: u32) -> Result<Option<Environment>, DistError> {
-    let text = serde_json::to_vec(&hardware()).unwrap_or_default();
+    let text = serde_json::to_vec(&hardware(env.local_rank == 0)).unwrap_or_default();
     store.set(&key(env.rank), &text)?;
     if env.rank != 0 {
         return Ok(None);
     }
-    let ranks = (0..env.world_size)
+    let mut ranks = (0..env.world_size)
         .map(|rank| store.get(&key(rank)).map(|text| serde_json::from_slice(&text).unwrap_or_default()))
         .collect::<Result<Vec<Hardware>, _>>()?;
+    share_gpus(&mut ranks);
     Ok(Some(Environment {
         worker_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch_version: expctl_dist::libtorch_version(),
+        libtorch_file: expctl_dist::libtorch_file(),
         device: "cpu".to_owned(),
         backend: "gloo".to_owned(),
         threads,
@@ -35,26 +60,45 @@ fn key(rank: u32) -> String {
 }
 
 fn variables() -> BTreeMap<String, String> {
-    let told = |name: &str| VARIABLES.iter().any(|prefix| name.starts_with(prefix)) && !looks_secret(name);
-    std::env::vars().filter(|(name, _)| told(name)).collect()
+    std::env::vars().filter(|(name, _)| is_of_interest(name)).collect()
 }
 
-/// What /proc and the scheduler say about this node; unknown fields stay empty.
-fn hardware() -> Hardware {
-    let field = |path: &str, name: &str| {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find(|l| l.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let memory = field("/proc/meminfo", "MemTotal")
-        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
-        .map_or(0, |kib| kib * 1024);
-    let kernel = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
-    Hardware {
-        host: nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(),
-        cpu: field("/proc/cpuinfo", "model name").unwrap_or_default(),
-        cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
-        memory_bytes: memory,
-        kernel: kernel.unwrap_or_default(),
+fn is_of_interest(name: &str) -> bool {
+    VARIABLES.iter().any(|prefix| name.starts_with(prefix)) && !looks_secret(name)
+}
+
+/// Only one rank of a node asks the GPUs' driver; the others have the same GPUs.
+fn share_gpus(ranks: &mut [Hardware]) {
+    let known: Vec<Hardware> =
+        ranks.iter().filter(|r| r.gpus.iter().any(|g| g.memory_bytes.is_some())).cloned().collect();
+    for rank in ranks {
+        if let Some(same) = known.iter().find(|k| k.host == rank.host) {
+            rank.gpus.clone_from(&same.gpus);
+            rank.gpu_driver.clone_from(&same.gpu_driver);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_secret_stays_out() {
+        for name in ["OMP_NUM_THREADS", "NCCL_DEBUG", "LD_LIBRARY_PATH", "SLURM_JOB_ID", "CUDA_VISIBLE_DEVICES"] {
+            assert!(is_of_interest(name), "{name}");
+        }
+        for name in ["HOME", "SLURM_JWT", "NCCL_API_KEY", "CUDA_SECRET_X", "GLOO_password", "PYTORCH_HUB_TOKEN"] {
+            assert!(!is_of_interest(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn ranks_of_a_node_share_what_one_of_them_found_out() {
+        let gpu = |memory_bytes| expctl_record::Gpu { name: "A40".into(), memory_bytes, bus: "0".into() };
+        let rank = |host: &str, memory| Hardware { host: host.into(), gpus: vec![gpu(memory)], ..Hardware::default() };
+        let mut ranks = [rank("n1", Some(5)), rank("n1", None), rank("n2", None)];
+        share_gpus(&mut ranks);
+        assert_eq!(ranks.map(|r| r.gpus[0].memory_bytes), [Some(5), Some(5), None]);
     }
 }

@@ -1,10 +1,14 @@
 //! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
 
+mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
 mod environment;
+mod hang;
+mod hardware;
 mod last_words;
+mod meeting_place;
 pub mod models;
 mod monitor;
 pub mod optimizer;

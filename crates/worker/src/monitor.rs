@@ -5,6 +5,8 @@
 //! call to a store that is frozen never returns, so one thread looks and another watches that it gets answers. The step may
 //! be stuck in a collective meanwhile: when it does not end by itself, the watching thread ends the process.
 //!
+//! A step that does not end is another matter: the process lives, and says so itself (see `hang`).
+//!
 //! Silence is counted in own turns, not in wall time: a node that was suspended does not take the pause for a loss.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +17,9 @@ use std::time::{Duration, Instant};
 use expctl_dist::{DistError, Store};
 use expctl_record::RankStatus;
 
+use crate::activity::Activity;
 use crate::checkpoint::Agreement;
+use crate::hang::HangWatch;
 use crate::last_words::LastWords;
 
 /// Between two looks.
@@ -27,6 +31,8 @@ const TURN: Duration = Duration::from_millis(100);
 pub const GRACE: Duration = Duration::from_millis(1500);
 /// The same for a stop, where the ranks first end a step together and keep a checkpoint.
 pub const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
+/// Exit code of a rank that failed.
+pub const EXIT_FAILED: i32 = 1;
 /// Exit code of a rank that stopped because another one was lost.
 pub const EXIT_PEER_LOST: i32 = 4;
 /// Exit code of a rank that was asked to stop.
@@ -83,6 +89,10 @@ pub struct Watch {
     pub world_size: u32,
     /// Silence for longer is a loss.
     pub timeout: Duration,
+    /// What the step thread is at.
+    pub activity: Arc<Activity>,
+    /// A step that takes longer is stuck; zero does not watch for that.
+    pub hang_timeout: Duration,
     /// Set when this process was asked to stop.
     pub stop: Arc<AtomicBool>,
     /// How long the step may take to end after a stop.
@@ -102,8 +112,10 @@ impl Monitor {
             ended: AtomicBool::new(false),
             looks: AtomicU64::new(0),
         });
-        let Watch { store, rank, world_size, timeout, stop, stop_grace, agreement, last_words } = watch;
-        let looker = Looker { store, rank, world_size, limit: turns(timeout, BEAT), agreement };
+        let Watch { store, rank, world_size, timeout, activity, hang_timeout, stop, stop_grace, agreement, last_words } =
+            watch;
+        let hang = HangWatch::new(rank, (!hang_timeout.is_zero()).then(|| turns(hang_timeout, BEAT)));
+        let mut looker = Looker { store, rank, world_size, limit: turns(timeout, BEAT), activity, hang, agreement };
         let watcher = Watcher { rank, limit: turns(timeout, TURN), stop, stop_grace, last_words };
         let spawn = |name: &str, run: Box<dyn FnOnce(&Shared) + Send>| {
             let shared = Arc::clone(&shared);
@@ -180,11 +192,13 @@ struct Looker {
     world_size: u32,
     /// Looks without a change after which a rank is lost.
     limit: u64,
+    activity: Arc<Activity>,
+    hang: HangWatch,
     agreement: Option<Arc<Agreement>>,
 }
 
 impl Looker {
-    fn run(&self, shared: &Shared) {
+    fn run(&mut self, shared: &Shared) {
         let mut silent = vec![(0i64, 0u64); self.world_size as usize];
         while !shared.ended() {
             match self.look(&mut silent) {
@@ -204,7 +218,7 @@ impl Looker {
         }
     }
 
-    fn look(&self, silent: &mut [(i64, u64)]) -> Result<Option<Loss>, DistError> {
+    fn look(&mut self, silent: &mut [(i64, u64)]) -> Result<Option<Loss>, DistError> {
         self.store.add(&beat_key(self.rank), 1)?;
         if let Some(text) = self.store.try_get(LOST)? {
             let text = String::from_utf8_lossy(&text).into_owned();
@@ -215,6 +229,9 @@ impl Looker {
                 .ok()
                 .filter(|r| *r != self.rank)
                 .map(|rank| Loss { rank, message: message.into() }));
+        }
+        if let Some(loss) = self.hang.look(&self.activity) {
+            return Ok(Some(loss));
         }
         if let Some(agreement) = &self.agreement {
             agreement.look(&self.store)?;
@@ -254,7 +271,12 @@ impl Watcher {
         let mut stop_turns = 0;
         while !shared.ended() {
             if let Some(loss) = shared.loss() {
-                return self.end_if_stuck(shared, RankStatus::PeerLost, &loss.message, Some(loss.rank));
+                // This rank itself, if its own step is what is stuck.
+                let (status, lost) = match loss.rank == self.rank {
+                    true => (RankStatus::Failed, None),
+                    false => (RankStatus::PeerLost, Some(loss.rank)),
+                };
+                return self.end_if_stuck(shared, status, &loss.message, lost);
             }
             let now = shared.looks.load(Ordering::SeqCst);
             silent = if now == looks { silent + 1 } else { 0 };
@@ -281,7 +303,11 @@ impl Watcher {
             std::thread::park_timeout(Duration::from_millis(50));
         }
         self.last_words.say(status, message, lost, None);
-        let code = if status == RankStatus::PeerLost { EXIT_PEER_LOST } else { EXIT_INTERRUPTED };
+        let code = match status {
+            RankStatus::PeerLost => EXIT_PEER_LOST,
+            RankStatus::Failed => EXIT_FAILED,
+            _ => EXIT_INTERRUPTED,
+        };
         // SAFETY: ends the process at once. No destructors: the step may hold locks in a collective that will never
         // end. The journal is complete.
         unsafe { libc::_exit(code) }

@@ -14,12 +14,14 @@ use expctl_pipeline::sampler::{DistributedSampler, Schedule};
 use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
 use expctl_record::{read_journal, write_json, write_steps};
 
+use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
 use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{
-    CHECKPOINT_GRACE, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key, publish_loss,
+    CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
+    publish_loss,
 };
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
@@ -41,8 +43,10 @@ pub struct Signals {
 /// Run one rank of the trial in `attempt`; returns the exit code of the process.
 pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals) -> i32 {
     let last_words = Arc::new(LastWords::new(attempt.clone(), env.rank));
-    let checkpoints = Checkpoints::new(attempt, trial, env, signals);
-    let result = Rank { attempt, trial, env, stop: &signals.stop, last_words: &last_words, checkpoints }.run();
+    let activity = Arc::new(Activity::default());
+    let checkpoints = Checkpoints::new(attempt, trial, env, signals, &activity);
+    let stop = &signals.stop;
+    let result = Rank { attempt, trial, env, stop, last_words: &last_words, activity, checkpoints }.run();
     match result {
         Ok(digest) => {
             last_words.say(RankStatus::Completed, "", None, digest);
@@ -58,7 +62,8 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
             let (status, message, lost, code) = match &stop {
                 Stop::PeerLost(loss) => (RankStatus::PeerLost, loss.message.clone(), Some(loss.rank), EXIT_PEER_LOST),
                 Stop::Interrupted => (RankStatus::Interrupted, stop.to_string(), None, EXIT_INTERRUPTED),
-                _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, 1),
+                Stop::Stuck(message) => (RankStatus::Failed, message.clone(), None, EXIT_FAILED),
+                _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_FAILED),
             };
             last_words.say(status, &message, lost, None);
             code
@@ -72,6 +77,7 @@ struct Rank<'a> {
     env: RankEnv,
     stop: &'a Arc<AtomicBool>,
     last_words: &'a Arc<LastWords>,
+    activity: Arc<Activity>,
     /// None where steps change nothing that could be kept.
     checkpoints: Option<Checkpoints<'a>>,
 }
@@ -92,6 +98,8 @@ impl Rank<'_> {
             rank: self.env.rank,
             world_size: self.env.world_size,
             timeout: lively,
+            activity: Arc::clone(&self.activity),
+            hang_timeout: Duration::from_secs(launch.hang_timeout_s),
             stop: Arc::clone(self.stop),
             stop_grace: if self.keeps_on_stop() { CHECKPOINT_GRACE } else { GRACE },
             agreement: self.checkpoints.as_ref().map(Checkpoints::agreement),
@@ -111,6 +119,10 @@ impl Rank<'_> {
                 }
                 None => Err(Stop::Dist(error)),
             },
+            other => other,
+        };
+        let result = match result {
+            Err(Stop::PeerLost(loss)) if loss.rank == self.env.rank => Err(Stop::Stuck(loss.message)),
             other => other,
         };
         // From here on this thread ends the process by itself.
@@ -154,9 +166,12 @@ impl Rank<'_> {
         if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
             write_json(&self.attempt.environment_path(), &environment)?;
         }
+        self.activity.enter(Phase::Meet);
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
+        self.activity.enter(Phase::SetUp);
         let dataset = Dataset::open(&self.trial.data_dir)?;
         let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types)?);
+        self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
             Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(Trainer::new(settings, &graph, &group)?),
@@ -165,11 +180,18 @@ impl Rank<'_> {
             (Some(checkpoints), Some(trainer)) => checkpoints.restore(store, trainer)?,
             _ => 0,
         };
+        if let Some(trainer) = &trainer {
+            self.activity.watch_allreduce(trainer.allreduce());
+        }
+        self.activity.enter(Phase::Meet);
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
+        self.activity.enter(Phase::SetUp);
         let mut loader = self.loader(&dataset, graph, first)?;
         self.step(first, &mut loader, trainer.as_mut(), store, monitor, journal)?;
+        self.activity.enter(Phase::End);
         drop(loader);
+        self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finish()?;
@@ -211,6 +233,7 @@ impl Rank<'_> {
             if stop {
                 return Err(Stop::Interrupted);
             }
+            self.activity.step(step);
             let start_ns = previous_end;
             let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
             let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
@@ -218,16 +241,18 @@ impl Rank<'_> {
             if let Some(trainer) = &mut trainer {
                 if step == first && first > 0 {
                     let from = Instant::now();
+                    self.activity.phase(Phase::Backward);
                     trainer.settle(&loaded.batch.common, loaded.epoch)?;
                     other += from.elapsed().as_nanos() as u64;
                 }
-                let result = trainer.step(&loaded.batch.common, loaded.epoch)?;
+                let result = trainer.step(&loaded.batch.common, loaded.epoch, &self.activity)?;
                 for (stage, ns) in result.busy.iter() {
                     busy[stage] += ns;
                     exposed[stage] += result.exposed[stage];
                 }
                 loss = result.loss;
             }
+            self.activity.phase(Phase::Record);
             busy[Stage::Other] += other;
             exposed[Stage::Other] += other;
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());

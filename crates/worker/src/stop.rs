@@ -24,6 +24,8 @@ pub(crate) enum Stop {
     Invalid(String),
     #[error("{}", .0.message)]
     PeerLost(Loss),
+    #[error("{0}")]
+    Stuck(String),
     #[error("stopped on request")]
     Interrupted,
 }

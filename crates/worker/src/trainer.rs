@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions};
+use expctl_dist::{AllreduceWatch, DistError, ProcessGroup, Reducer, ReducerOptions};
 use expctl_pipeline::collate::Common;
 use expctl_pipeline::graph::CellGraph;
 use expctl_record::{Mode, PerStage, Settings, Stage};
 use tch::{Device, Kind, Tensor, nn};
 
+use crate::activity::{Activity, Phase};
 use crate::models::dango::{Dango, DangoConfig, DangoError, EdgeList, TotalLoss};
 use crate::models::{named_parameters, parameters_digest};
 use crate::optimizer::Optimizer;
@@ -97,13 +98,20 @@ impl Trainer {
         Ok(Self { mode: train.mode, vs, model: network, loss, optimizer, reducer, clip_norm: train.clip_norm })
     }
 
-    /// One step on a batch of `epoch`.
-    pub fn step(&mut self, common: &Common, epoch: u64) -> Result<StepResult, TrainError> {
+    /// A look at the averaging of gradients for another thread.
+    pub fn allreduce(&self) -> AllreduceWatch {
+        self.reducer.watch()
+    }
+
+    /// One step on a batch of `epoch`; `activity` is told what it is at.
+    pub fn step(&mut self, common: &Common, epoch: u64, activity: &Activity) -> Result<StepResult, TrainError> {
         let mut result = StepResult::default();
+        activity.phase(Phase::Transfer);
         let mut clock = Clock::start();
         let inputs = Inputs::of(common);
         result.both(Stage::Transfer, clock.lap());
 
+        activity.phase(Phase::Forward);
         let backward = matches!(self.mode, Mode::ForwardBackward | Mode::Train);
         if backward {
             self.reducer.prepare_forward()?;
@@ -115,8 +123,10 @@ impl Trainer {
             return Ok(result);
         }
 
+        activity.phase(Phase::Backward);
         self.reducer.prepare_backward(&[&loss])?;
         self.reducer.backward(&loss)?;
+        activity.phase(Phase::Optimizer);
         let whole = clock.lap();
         let allreduce = self.reducer.take_allreduce_times();
         // The end of the backward pass, when only communication is left, is the exposed part of the all-reduce.

@@ -10,7 +10,7 @@ use crate::launch::slurm::Arrays;
 /// # Errors
 /// The list of arrays cannot be read.
 pub fn arrays(folder: &JobDir, record: &JobRecord) -> Result<Vec<u64>, Failure> {
-    if record.backend != "slurm" {
+    if !record.on_slurm() {
         return Ok(Vec::new());
     }
     let all = Arrays::load(folder, record.job, record.trials.len())?;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use expctl_record::JobDir;
 
-use super::look::{Who, ended, look_at};
+use super::look::{Who, ended, look_at, standings_of};
 use super::pace::{Pace, TrialWindows};
 use super::state::{JobStatus, State, TrialStatus};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm::{Interval, Slurm, Standings};
+use crate::launch::slurm::{Interval, Standings};
 use crate::parallel;
 
 /// A job on this machine is looked at as a whole so often; in between only its trials that have not ended are.
@@ -118,17 +118,17 @@ impl Follow {
 
     /// Whether nothing will happen any more to the trial at place `index`.
     pub fn over(&self, index: usize) -> bool {
-        let late = self.status.record.backend == "slurm"
-            && self.status.trials.get(index).is_some_and(|trial| trial.outcome.is_none());
+        let late =
+            self.status.record.on_slurm() && self.status.trials.get(index).is_some_and(|trial| trial.outcome.is_none());
         let grace = if late { GRACE } else { Duration::ZERO };
         self.over_since.get(index).is_some_and(|since| since.is_some_and(|since| since.elapsed() >= grace))
     }
 
     fn look_at_all(&mut self) -> Result<(), Failure> {
         let JobStatus { record, folder, trials: before } = self.status.clone();
-        let slurm = record.backend == "slurm";
+        let slurm = record.on_slurm();
         if slurm {
-            let mut standings = Slurm::from_environment().standings(&[(folder.clone(), record.clone())])?;
+            let mut standings = standings_of(&record.backend, &[(folder.clone(), record.clone())])?;
             self.trouble = standings.trouble.take();
             match &self.trouble {
                 // What it said last still holds, as far as anybody knows.

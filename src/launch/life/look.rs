@@ -21,11 +21,24 @@ pub struct Look {
 /// A file of the ledger cannot be read.
 pub fn look(folders: &[JobDir]) -> Result<Look, Failure> {
     let jobs = folders.iter().map(|f| Ok((f.clone(), f.record()?))).collect::<Result<Vec<_>, Failure>>()?;
-    let slurm: Vec<_> = jobs.iter().filter(|(_, record)| record.backend == "slurm").cloned().collect();
-    let standings = Slurm::from_environment().standings(&slurm)?;
+    let mut standings = Standings::default();
+    for backend in ["slurm", "slurmrest"] {
+        let jobs: Vec<_> = jobs.iter().filter(|(_, record)| record.backend == backend).cloned().collect();
+        if !jobs.is_empty() {
+            standings.extend(standings_of(backend, &jobs)?);
+        }
+    }
     let trouble = standings.trouble.clone();
     let jobs = jobs.into_iter().map(|(folder, record)| look_at(folder, record, &standings));
     Ok(Look { jobs: jobs.collect::<Result<_, _>>()?, trouble })
+}
+
+/// Where jobs of Slurm's stand. A slurmrestd without address or token is one that cannot be asked.
+pub(super) fn standings_of(backend: &str, jobs: &[(JobDir, JobRecord)]) -> Result<Standings, Failure> {
+    match Slurm::of_job(backend) {
+        Ok(slurm) => slurm.standings(jobs),
+        Err(failure) => Standings::of(jobs, |_| Err(failure.message)),
+    }
 }
 
 /// Look at a job, of which Slurm said `standings`.
@@ -50,9 +63,9 @@ pub(super) enum Who<'a> {
 
 impl<'a> Who<'a> {
     pub(super) fn runs(folder: &JobDir, record: &JobRecord, standings: &'a Standings) -> Result<Self, Failure> {
-        Ok(match record.backend.as_str() {
-            "slurm" => Self::Slurm(standings, record.job),
-            _ => Self::Launcher(LocalLauncher::of(folder)?),
+        Ok(match record.on_slurm() {
+            true => Self::Slurm(standings, record.job),
+            false => Self::Launcher(LocalLauncher::of(folder)?),
         })
     }
 

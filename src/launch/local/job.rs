@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JobDir, JobRecord, Trial, TrialState, write_json};
 
+use super::checkpoint_request::CheckpointRequest;
 use super::launcher::{Announced, Launcher};
 use super::lock::LocalLock;
 use super::progress::Progress;
@@ -75,6 +76,7 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it.
 pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+    let checkpoint = CheckpointRequest::listen()?;
     let worker = worker_binary()?;
     let dir = project.job(job.job);
     let _announced = Announced::new(dir.clone(), planned(&dir, job)?)?;
@@ -93,7 +95,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
         let progress = Progress::new(&attempt, trial, i + 1, trials.len());
-        let outcome = runtime.block_on(run_attempt(&worker, &attempt, trial, progress, interrupt))?;
+        let outcome = runtime.block_on(run_attempt(&worker, &attempt, trial, progress, interrupt, &checkpoint))?;
         if outcome.state == TrialState::Failed {
             let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
             say(format!("    {}\n    log: {}", outcome.message, log.display()));

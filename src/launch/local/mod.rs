@@ -3,6 +3,7 @@
 //! Invariant: whatever ends a trial, its ranks are gone and its `outcome.json` is written when the next one starts.
 
 mod check;
+mod checkpoint_request;
 mod job;
 mod launcher;
 mod lock;

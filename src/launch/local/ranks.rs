@@ -4,9 +4,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, Outcome, Trial};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigHandler, Signal};
 use tokio::process::{Child, Command};
 
+use super::checkpoint_request::CheckpointRequest;
 use super::progress::Progress;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
@@ -26,11 +27,12 @@ pub(super) async fn run_attempt(
     trial: &Trial,
     mut progress: Progress,
     interrupt: &Interrupt,
+    checkpoint: &CheckpointRequest,
 ) -> Result<Outcome, Failure> {
     let started = jiff::Timestamp::now().as_second();
     let mut ranks =
         Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize], forced: false };
-    let run = ranks.run(worker, attempt, trial, &mut progress, interrupt).await;
+    let run = ranks.run(worker, attempt, trial, &mut progress, interrupt, checkpoint).await;
     if run.is_err() {
         // Something about the launch itself went wrong; whatever runs must not go on, and the attempt still concludes.
         ranks.signal(Signal::SIGKILL);
@@ -66,10 +68,14 @@ fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resul
         .process_group(0)
         .kill_on_drop(true);
     // If the launcher is killed, its ranks must not go on alone.
-    #[expect(unsafe_code, reason = "prctl is async-signal-safe and touches only the child")]
-    // SAFETY: the closure makes one system call and allocates nothing.
+    #[expect(unsafe_code, reason = "both calls are async-signal-safe and touch only the child")]
+    // SAFETY: the closure makes two system calls and allocates nothing.
     unsafe {
-        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).map_err(std::io::Error::from));
+        command.pre_exec(|| {
+            // Until the worker listens for it, a request for a checkpoint must not end it; there is nothing to keep yet.
+            nix::sys::signal::signal(Signal::SIGUSR1, SigHandler::SigIgn)?;
+            Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
+        });
     }
     command.spawn().map_err(|e| Failure::internal(format!("cannot start {}: {e}", worker.display())))
 }
@@ -91,7 +97,10 @@ impl Ranks {
         trial: &Trial,
         progress: &mut Progress,
         interrupt: &Interrupt,
+        checkpoint: &CheckpointRequest,
     ) -> Result<(), Failure> {
+        // What was asked of the trial before is done with.
+        checkpoint.take();
         for rank in 0..trial.settings.launch.ranks {
             self.children.push(spawn(worker, attempt, trial, rank)?);
         }
@@ -102,6 +111,9 @@ impl Ranks {
         while !self.collect()? {
             tick.tick().await;
             progress.tick();
+            if checkpoint.take() {
+                self.signal(Signal::SIGUSR1);
+            }
             if interrupt.is_set() && !asked {
                 asked = true;
                 self.signal(Signal::SIGTERM);

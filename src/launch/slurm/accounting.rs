@@ -9,6 +9,9 @@ use super::tools::{Slurm, ToolError};
 impl Slurm {
     /// The tasks of `jobs` that the accounting remembers. A cluster without accounting is no error for the caller.
     pub(super) fn accounted(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
+        if let Some(rest) = &self.rest {
+            return rest.accounted(jobs);
+        }
         let fixed = ["--parsable2", "--allocations", "--format=JobID,State,ExitCode,JobName"];
         self.ask_about("sacct", &fixed, jobs, parse)
     }

@@ -29,7 +29,7 @@ impl Slurm {
         let set = |name: &str| environment.get(OsStr::new(name)).filter(|value| !value.is_empty());
         let on_path = set("PATH")
             .is_some_and(|path| std::env::split_paths(path).any(|folder| is_program(&folder.join("sbatch"))));
-        if !on_path {
+        if !on_path && self.rest.is_none() {
             return Availability::Absent;
         }
         let reason = match self.ping() {
@@ -39,7 +39,7 @@ impl Slurm {
             Err(e) => e.to_string(),
         };
         let configured = set("SLURM_CONF").is_some() || CONFIGURATIONS.iter().any(|path| Path::new(path).exists());
-        if configured {
+        if configured || self.rest.is_some() {
             Availability::Unreachable(reason)
         } else {
             tracing::debug!("sbatch is installed but not configured: {reason}");

@@ -16,6 +16,7 @@ mod parts;
 mod poll;
 mod queue;
 mod resources;
+mod rest;
 mod retry;
 mod script;
 mod srun_log;
@@ -40,14 +41,15 @@ pub use attempt::{stage, stage_task, started};
 pub use availability::Availability;
 pub use logs::script_logs;
 pub use poll::Interval;
+pub use rest::Rest;
 pub use retry::Adjustment;
 pub use script::render;
 pub use srun_log::process_ends;
 pub use standing::{Standing, Standings};
 pub use submit::Order;
 pub use submitted::Submitted;
-pub use tasks::{Task, TaskState, stop_reason};
-pub use tools::{Programs, Slurm};
+pub use tasks::{Queue, Task, TaskState, stop_reason};
+pub use tools::{Programs, Slurm, ToolError};
 pub use wait::{TrialProgress, WaitProgress};
 
 use crate::exit::Failure;
@@ -73,7 +75,7 @@ pub fn scripts(project: &Project, job: &JobRecord) -> Result<Vec<String>, Failur
 /// As [`Slurm::submit`]; exit 70 if there is no worker, before a job waits in the queue for nothing.
 pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Failure> {
     worker_binary()?;
-    Slurm::from_environment().submit(project, job, &Programs::find()?, order)
+    Slurm::of_backend(&job.backend)?.submit(project, job, &Programs::find()?, order)
 }
 
 /// Write down what Slurm measured of a job that nobody waited for, if there is a Slurm here that answers.
@@ -81,7 +83,7 @@ pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Fa
 /// # Errors
 /// As [`Slurm::collect_usage`].
 pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
-    if job.backend != "slurm" || available() != Availability::Ready {
+    if !job.on_slurm() || available() != Availability::Ready {
         return Ok(());
     }
     Slurm::from_environment().collect_usage(&project.job(job.job), job.job, false)
@@ -92,7 +94,7 @@ pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> 
 /// # Errors
 /// As [`Slurm::wait`].
 pub fn wait(project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
-    Slurm::from_environment().wait(project, id, progress)
+    Slurm::of_job(&project.job(id).record()?.backend)?.wait(project, id, progress)
 }
 
 /// Text of a path for a script.

@@ -10,6 +10,9 @@ impl Slurm {
     /// The tasks of `jobs` that the controller remembers; none if it has forgotten them. One question for all jobs of a
     /// cluster.
     pub(super) fn queued(&self, jobs: &[Submitted]) -> Result<Queue, ToolError> {
+        if let Some(rest) = &self.rest {
+            return rest.queued(jobs);
+        }
         let fixed = ["--array", "--states=all", "--format=%i|%T|%r"];
         self.ask_about("squeue", &fixed, jobs, parse)
     }

@@ -24,9 +24,9 @@ pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<Process
     for (list, what) in log.lines().filter_map(message) {
         let Some(end) = end(what) else { continue };
         for range in super::task_ids::ranges(list) {
-            for slot in ends.iter_mut().take(*range.end() as usize + 1).skip(*range.start() as usize) {
+            for rank in range.take_while(|rank| *rank < ranks) {
                 // The first word counts: later ones are about the clean-up.
-                slot.get_or_insert(end);
+                ends[rank as usize].get_or_insert(end);
             }
         }
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use expctl_record::{JobDir, JobRecord, Trial};
 
 use super::arrays::{Arrays, Place, Settled, settled};
-use super::tasks::Task;
+use super::submitted::Submitted;
+use super::tasks::{Queue, Task};
 use super::tools::Slurm;
 use crate::exit::Failure;
 
@@ -33,12 +34,33 @@ pub struct Standings {
     pub trouble: Option<String>,
 }
 
+impl Standings {
+    /// Add those of other jobs.
+    pub fn extend(&mut self, other: Self) {
+        self.trials.extend(other.trials);
+        self.trouble = self.trouble.take().or(other.trouble);
+    }
+}
+
 impl Slurm {
     /// Where the trials of `jobs` stand. Slurm is asked only about those without an outcome, and not at all if all have one.
     ///
     /// # Errors
     /// A file of the ledger cannot be read. A Slurm that does not answer is no error.
     pub fn standings(&self, jobs: &[(JobDir, JobRecord)]) -> Result<Standings, Failure> {
+        Standings::of(jobs, |arrays| self.queued(arrays).map_err(|e| e.to_string()))
+    }
+}
+
+impl Standings {
+    /// Where the trials of `jobs` stand, where `ask` says what Slurm knows of arrays, or why it cannot be asked.
+    ///
+    /// # Errors
+    /// A file of the ledger cannot be read.
+    pub(in crate::launch) fn of(
+        jobs: &[(JobDir, JobRecord)],
+        ask: impl FnOnce(&[Submitted]) -> Result<Queue, String>,
+    ) -> Result<Self, Failure> {
         let mut standings = Standings::default();
         let mut open = Vec::new();
         for (folder, record) in jobs {
@@ -59,10 +81,10 @@ impl Slurm {
             }
         }
         let arrays: Vec<_> = open.iter().map(|open| open.place.array.clone()).collect();
-        let queue = match self.queued(&arrays) {
+        let queue = match ask(&arrays) {
             Ok(queue) => Some(queue),
-            Err(e) => {
-                standings.trouble = Some(e.to_string());
+            Err(why) => {
+                standings.trouble = Some(why);
                 None
             }
         };

@@ -41,7 +41,7 @@ impl Slurm {
         programs: &Programs,
         order: Order,
     ) -> Result<u64, Failure> {
-        "slurm".clone_into(&mut job.backend);
+        self.backend().clone_into(&mut job.backend);
         let profile = profile_of(project, &job)?;
         let all: Vec<u32> = (0..).take(job.trials.len()).collect();
         let parts = parts(&job, &all, self.limits(&profile), &|_, resources| resources);

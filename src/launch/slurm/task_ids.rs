@@ -1,24 +1,28 @@
 //! Numbers of array tasks in Slurm's notation: `392_4`, `392_[1,3-5%2]`, `0,2-3`.
 
+use std::iter::StepBy;
 use std::ops::RangeInclusive;
 
 /// Highest number of an array task: Slurm's MaxArraySize is at most 4000001.
 const HIGHEST: u32 = 4_000_000;
 /// Most numbers that one list may have. A longer one is not Slurm's.
-const MOST: usize = HIGHEST as usize + 1;
+pub(super) const MOST: usize = HIGHEST as usize + 1;
 
-/// Numbers in a list of Slurm's: `1,3-5`. What is not a number is left out (`0.batch` names a step), and so is what no array
+/// Numbers in a list of Slurm's: `1,3-5,8-16:2`. What is not a number is left out (`0.batch` names a step), and so is what no array
 /// can have.
 pub(super) fn expand(list: &str) -> Vec<u32> {
     ranges(list).flatten().take(MOST).collect()
 }
 
 /// The same as ranges, in the order of the list.
-pub(super) fn ranges(list: &str) -> impl Iterator<Item = RangeInclusive<u32>> {
+pub(super) fn ranges(list: &str) -> impl Iterator<Item = StepBy<RangeInclusive<u32>>> {
     list.split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        // Tasks that wait together at equal distances are written with a step.
+        let (range, step) = part.split_once(':').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (last <= HIGHEST).then_some(first..=last)
+        let step: usize = step.trim().parse().ok().filter(|step| *step > 0)?;
+        (last <= HIGHEST).then(|| (first..=last).step_by(step))
     })
 }
 
@@ -64,6 +68,7 @@ mod tests {
         assert_eq!(indices("392_4", 392), [4]);
         assert_eq!(indices("392_[1,3-5%2]", 392), [1, 3, 4, 5]);
         assert_eq!(indices("392_[0-3]", 392), [0, 1, 2, 3]);
+        assert_eq!(indices("392_[1-7:3,9%2]", 392), [1, 4, 7, 9]);
         for other in ["393_4", "392", "392_0.batch", "392_0.0", "392_", "392_[", "x_1", ""] {
             assert_eq!(indices(other, 392), [0; 0], "{other}");
         }

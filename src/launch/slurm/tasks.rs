@@ -28,7 +28,7 @@ impl fmt::Display for Task {
 pub(super) type Tasks = BTreeMap<u32, Task>;
 
 /// Tasks by Slurm's number of their array and by array index.
-pub(super) type Queue = BTreeMap<(u64, u32), Task>;
+pub type Queue = BTreeMap<(u64, u32), Task>;
 
 /// Numbers of arrays, by the option that leads a command to their cluster.
 pub(super) fn by_cluster<'a>(jobs: impl IntoIterator<Item = &'a Submitted>) -> BTreeMap<Option<String>, BTreeSet<u64>> {

@@ -5,10 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use wait_timeout::ChildExt;
 
+use super::availability::Availability;
+use super::rest::Rest;
 use crate::exit::{Exit, Failure};
 use crate::launch::worker_binary::worker_path;
 
@@ -47,11 +50,14 @@ impl Programs {
 #[derive(Clone, Debug, Default)]
 pub struct Slurm {
     environment: Vec<(OsString, OsString)>,
+    /// Where jobs are submitted, cancelled and looked at over HTTP.
+    pub(super) rest: Option<Arc<Rest>>,
 }
 
-/// Why a Slurm command failed.
+/// Why Slurm could not be asked, or said no.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ToolError {
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ToolError {
     #[error("cannot run {program}: {source}")]
     Start { program: String, source: std::io::Error },
     #[error("{program} did not answer within {} s", limit.as_secs())]
@@ -60,11 +66,28 @@ pub(super) enum ToolError {
     Refused { program: String, message: String },
     #[error("{program} answered {answer:?}, which is not the table that was asked for")]
     Unreadable { program: String, answer: String },
+    /// What slurmrestd needs is not there or not as it must be.
+    #[error("{message}")]
+    Setup { message: String, hint: String },
+    #[error("{program} does not accept the token of {user}: {message}")]
+    Token { program: String, user: String, message: String },
+    /// An option of a batch script that a version of slurmrestd has no field for.
+    #[error("the option {option} of the batch script cannot be handed to slurmrestd: {why}")]
+    Option { option: String, why: String },
 }
 
 impl From<ToolError> for Failure {
     fn from(e: ToolError) -> Self {
-        Self::new(Exit::Cluster, e)
+        let exit = if matches!(e, ToolError::Option { .. }) { Exit::Config } else { Exit::Cluster };
+        let failure = Self::new(exit, &e);
+        match e {
+            ToolError::Setup { hint, .. } => failure.hint(hint),
+            ToolError::Token { .. } => failure
+                .hint("it may have expired; a new one: export $(scontrol token lifespan=SECONDS)")
+                .hint("EXPCTL_SLURM_TOKEN_FILE=FILE is read anew for every request"),
+            ToolError::Option { .. } => failure.hint("sbatch takes every option: backend = \"slurm\""),
+            _ => failure,
+        }
     }
 }
 
@@ -72,6 +95,40 @@ impl Slurm {
     /// The Slurm that this process's environment leads to (`PATH`, `SLURM_CONF`).
     pub fn from_environment() -> Self {
         Self::default()
+    }
+
+    /// The Slurm of jobs with this backend: `slurm`, or `slurmrest`.
+    ///
+    /// # Errors
+    /// Exit 4 if slurmrestd is asked for and its address or the token are missing.
+    pub fn of_backend(backend: &str) -> Result<Self, Failure> {
+        if backend == "slurmrest" { Self::from_environment().over_rest() } else { Ok(Self::from_environment()) }
+    }
+
+    /// The Slurm that knows a job with this backend. A slurmrestd that this shell has no address or token for is not needed
+    /// where there are commands: on a node, for example.
+    ///
+    /// # Errors
+    /// As [`Slurm::of_backend`].
+    pub fn of_job(backend: &str) -> Result<Self, Failure> {
+        Self::of_backend(backend).or_else(|failure| {
+            let commands = Self::from_environment();
+            if commands.availability() == Availability::Ready { Ok(commands) } else { Err(failure) }
+        })
+    }
+
+    /// The same Slurm, spoken to over HTTP; see [`Rest::of`].
+    ///
+    /// # Errors
+    /// Exit 4 if the address or the token are missing.
+    pub fn over_rest(mut self) -> Result<Self, Failure> {
+        self.rest = Some(Arc::new(Rest::of(&self)?));
+        Ok(self)
+    }
+
+    /// The name of the backend.
+    pub const fn backend(&self) -> &'static str {
+        if self.rest.is_some() { "slurmrest" } else { "slurm" }
     }
 
     /// The same with a variable set for the commands, for example `SLURM_CONF`.
@@ -101,7 +158,10 @@ impl Slurm {
 
     /// Answer of `scontrol ping`; a controller that is up answers within seconds.
     pub(super) fn ping(&self) -> Result<String, ToolError> {
-        self.run_for("scontrol", ["ping"], PROBE)
+        match &self.rest {
+            Some(rest) => rest.ping(),
+            None => self.run_for("scontrol", ["ping"], PROBE),
+        }
     }
 
     /// The environment of the commands: ours, less what would change what they do or print.

@@ -1,0 +1,184 @@
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+
+use expctl_dist::AllreduceWatch;
+
+/// What the step thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Opens the data, makes the model, reads a checkpoint.
+    SetUp,
+    /// Connects with the other ranks, or waits for them in front of the first step.
+    Meet,
+    /// Waits for its own loader.
+    Load,
+    /// Makes tensors of a batch.
+    Transfer,
+    /// Forward pass.
+    Forward,
+    /// Backward pass, with the averaging of gradients in it.
+    Backward,
+    /// Clipping and parameter update.
+    Optimizer,
+    /// Writes down the step.
+    Record,
+    /// Keeps its state, or reads it back.
+    Checkpoint,
+    /// Waits for the others to agree on a checkpoint, or to write it.
+    AwaitCheckpoint,
+    /// Ends its loader after the last step.
+    End,
+    /// Nothing that could be stuck: it waits for ranks that have steps left.
+    Over,
+}
+
+impl Phase {
+    const ALL: [Self; 12] = [
+        Self::SetUp,
+        Self::Meet,
+        Self::Load,
+        Self::Transfer,
+        Self::Forward,
+        Self::Backward,
+        Self::Optimizer,
+        Self::Record,
+        Self::Checkpoint,
+        Self::AwaitCheckpoint,
+        Self::End,
+        Self::Over,
+    ];
+
+    /// The word for messages.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SetUp => "set-up",
+            Self::Meet => "meeting",
+            Self::Load => "load",
+            Self::Transfer => "transfer",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Optimizer => "optimizer",
+            Self::Record => "record",
+            Self::Checkpoint | Self::AwaitCheckpoint => "checkpoint",
+            Self::End | Self::Over => "end",
+        }
+    }
+}
+
+/// What a rank's step thread is at, for the threads that watch it. Invariants: its clock restarts with every step and with
+/// every part of the set-up and of a checkpoint, and with nothing else; a step thread that is stuck keeps nobody from looking.
+#[derive(Debug)]
+pub struct Activity {
+    begun: Instant,
+    /// [`NO_STEP`] in front of the first one.
+    step: AtomicU64,
+    phase: AtomicU8,
+    /// When the clock restarted, in ms after `begun`.
+    since_ms: AtomicU64,
+    /// How often it did.
+    restarts: AtomicU64,
+    allreduce: OnceLock<AllreduceWatch>,
+}
+
+const NO_STEP: u64 = u64::MAX;
+
+/// A look at an [`Activity`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Changes whenever the clock restarts.
+    pub restarts: u64,
+    /// It waits for other ranks and does no work of its own.
+    pub waits: bool,
+    /// Where, for a message: `at step 41 (load) for 612 s`.
+    pub place: String,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            step: AtomicU64::new(NO_STEP),
+            phase: AtomicU8::new(Phase::SetUp as u8),
+            since_ms: AtomicU64::new(0),
+            restarts: AtomicU64::new(0),
+            allreduce: OnceLock::new(),
+        }
+    }
+}
+
+impl Activity {
+    /// From here on, whether a backward pass waits for other ranks is known.
+    pub fn watch_allreduce(&self, watch: AllreduceWatch) {
+        // There is one reducer in a process.
+        let _ = self.allreduce.set(watch);
+    }
+
+    /// A step begins, with loading its batch.
+    pub fn step(&self, step: u64) {
+        self.step.store(step, Ordering::SeqCst);
+        self.enter(Phase::Load);
+    }
+
+    /// The next part of the step.
+    pub fn phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::SeqCst);
+    }
+
+    /// Something begins that has a time limit of its own.
+    pub fn enter(&self, phase: Phase) {
+        self.phase(phase);
+        self.since_ms.store(self.now_ms(), Ordering::SeqCst);
+        self.restarts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// What it is at; none where nothing can be stuck. A change in the middle of a look shows in `restarts` at the next one.
+    pub fn look(&self) -> Option<Look> {
+        let restarts = self.restarts.load(Ordering::SeqCst);
+        let phase = Phase::ALL.into_iter().find(|p| *p as u8 == self.phase.load(Ordering::SeqCst))?;
+        let waits = match phase {
+            Phase::Over => return None,
+            Phase::Meet | Phase::AwaitCheckpoint => true,
+            // With a bucket under way this rank's part is done; it is the others' that is missing.
+            Phase::Backward => self.allreduce.get().is_some_and(AllreduceWatch::under_way),
+            _ => false,
+        };
+        let place = match self.step.load(Ordering::SeqCst) {
+            NO_STEP => format!("in front of the first step ({})", phase.name()),
+            step => format!("at step {step} ({})", phase.name()),
+        };
+        let seconds = self.now_ms().saturating_sub(self.since_ms.load(Ordering::SeqCst)) / 1000;
+        Some(Look { restarts, waits, place: format!("{place} for {seconds} s") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_restarts_with_a_step_and_not_within_it() {
+        let activity = Activity::default();
+        assert_eq!(activity.look().unwrap().place, "in front of the first step (set-up) for 0 s");
+        activity.enter(Phase::Meet);
+        assert!(activity.look().unwrap().waits);
+        activity.step(41);
+        let loading = activity.look().unwrap();
+        assert_eq!((loading.place.as_str(), loading.waits), ("at step 41 (load) for 0 s", false));
+        activity.phase(Phase::Backward);
+        let backward = activity.look().unwrap();
+        assert_eq!((backward.restarts, backward.waits), (loading.restarts, false));
+        activity.step(42);
+        assert!(activity.look().unwrap().restarts > loading.restarts);
+        for phase in Phase::ALL {
+            activity.enter(phase);
+            assert_eq!(activity.look().is_none(), phase == Phase::Over, "{phase:?}");
+        }
+        activity.enter(Phase::Over);
+        assert_eq!(activity.look(), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! What /proc, the control groups and the GPUs' driver say about this node. Unknown fields stay empty: nothing of it is needed
+//! to run.
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use expctl_record::{Gpu, Hardware};
+
+/// How long the GPUs' driver may take to answer: one that is broken can take for ever.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// This node, as this rank sees it. With `ask_driver` the size of the GPUs' memory is found out too, which takes a process.
+pub(crate) fn hardware(ask_driver: bool) -> Hardware {
+    let memory = field("/proc/meminfo", "MemTotal")
+        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024);
+    let kernel = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let (memory_limit_bytes, cpu_limit_milli) = limits(&groups, Path::new("/sys/fs/cgroup"), memory);
+    let (gpus, gpu_driver) = gpus(Path::new("/proc/driver/nvidia"), ask_driver);
+    // SAFETY: returns a text that is part of the library and never changes.
+    let glibc = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Hardware {
+        host: nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(),
+        cpu: field("/proc/cpuinfo", "model name").unwrap_or_default(),
+        cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
+        memory_bytes: memory,
+        kernel: kernel.unwrap_or_default(),
+        memory_limit_bytes,
+        cpu_limit_milli,
+        glibc: glibc.to_string_lossy().into_owned(),
+        gpus,
+        gpu_driver,
+        cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+    }
+}
+
+fn field(path: impl AsRef<Path>, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|l| l.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// The smallest memory and processor limits of the control groups in `groups` (the form of /proc/self/cgroup) and of those
+/// above them. A memory limit of at least `memory` bytes is none.
+fn limits(groups: &str, root: &Path, memory: u64) -> (Option<u64>, Option<u64>) {
+    let (mut bytes, mut milli) = (None, None);
+    let lower = |limit: &mut Option<u64>, found: Option<u64>| {
+        *limit = found.into_iter().chain(*limit).min();
+    };
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let has = |name| controllers.split(',').any(|c| c == name);
+        let at = |mount: &str| above(&root.join(mount), path);
+        if controllers.is_empty() {
+            for folder in at("") {
+                lower(&mut bytes, number(&folder.join("memory.max")));
+                lower(&mut milli, quota(&folder.join("cpu.max")));
+            }
+        }
+        if has("memory") {
+            at("memory").iter().for_each(|f| lower(&mut bytes, number(&f.join("memory.limit_in_bytes"))));
+        }
+        if has("cpu") {
+            for folder in at(controllers).into_iter().chain(at("cpu")) {
+                let period = number(&folder.join("cpu.cfs_period_us")).filter(|p| *p > 0);
+                let quota = number(&folder.join("cpu.cfs_quota_us"));
+                lower(&mut milli, quota.zip(period).map(|(quota, period)| quota * 1000 / period));
+            }
+        }
+    }
+    (bytes.filter(|b| memory == 0 || *b < memory), milli)
+}
+
+/// The folders of a group and of those above it. Inside a container the path is often that of the machine, and only the
+/// mount itself is there.
+fn above(mount: &Path, path: &str) -> Vec<PathBuf> {
+    let relative = Path::new(path.trim_start_matches('/'));
+    relative.ancestors().map(|part| mount.join(part)).collect()
+}
+
+/// A limit in a file of its own; none for `max` and -1.
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// `200000 100000`, or `max 100000`.
+fn quota(path: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    let period = period.parse::<u64>().ok().filter(|p| *p > 0)?;
+    Some(quota.parse::<u64>().ok()? * 1000 / period)
+}
+
+/// The node's GPUs and the version of their driver.
+fn gpus(driver: &Path, ask: bool) -> (Vec<Gpu>, String) {
+    let version = std::fs::read_to_string(driver.join("version")).ok().and_then(|text| driver_version(&text));
+    let mut folders: Vec<PathBuf> =
+        std::fs::read_dir(driver.join("gpus")).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    folders.sort();
+    let found = folders.iter().map(|folder| folder.join("information")).map(|path| Gpu {
+        name: field(&path, "Model:").unwrap_or_default(),
+        memory_bytes: None,
+        bus: field(&path, "Bus Location:").unwrap_or_default(),
+    });
+    let mut found: Vec<Gpu> = found.collect();
+    let version = version.unwrap_or_default();
+    // Without its /proc entries there is no driver to ask.
+    if ask
+        && !version.is_empty()
+        && let Some(told) = tell().filter(|told| !told.is_empty())
+    {
+        found = told;
+    }
+    (found, version)
+}
+
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ...`, or `... Open Kernel Module for x86_64  ...`.
+fn driver_version(text: &str) -> Option<String> {
+    let line = text.lines().find(|l| l.starts_with("NVRM version:"))?;
+    let is_version = |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    line.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+/// What nvidia-smi says; none if it is not there or does not answer in time.
+fn tell() -> Option<Vec<Gpu>> {
+    let query = ["--query-gpu=pci.bus_id,memory.total,name", "--format=csv,noheader,nounits"];
+    let mut child = Command::new("nvidia-smi")
+        .args(query)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let since = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if since.elapsed() < DRIVER_PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            // Not waited for after that: one that hangs inside the driver does not even end when it is killed.
+            _ => return child.kill().ok().and(None),
+        }
+    }
+    // It has ended, and its few lines fit into the pipe.
+    let output = child.wait_with_output().ok().filter(|output| output.status.success())?;
+    Some(parse_smi(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Lines `<bus>, <MiB>, <name>`.
+fn parse_smi(text: &str) -> Vec<Gpu> {
+    let row = |line: &str| {
+        let mut parts = line.splitn(3, ',').map(str::trim);
+        let (bus, memory, name) = (parts.next()?, parts.next()?, parts.next()?);
+        let memory_bytes = memory.parse::<u64>().ok().map(|mib| mib << 20);
+        Some(Gpu { name: name.to_owned(), memory_bytes, bus: bus.to_owned() })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &Path, text: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn this_machine_has_what_every_machine_has() {
+        let found = hardware(true);
+        assert!(!found.host.is_empty() && found.cpus > 0 && found.memory_bytes > 1 << 20);
+        assert!(found.glibc.starts_with("2.") && !found.kernel.is_empty(), "{found:?}");
+        assert!(found.memory_limit_bytes.is_none_or(|limit| limit < found.memory_bytes));
+    }
+
+    #[test]
+    fn the_tightest_limit_of_both_kinds_of_control_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        file(&root.join("job/memory.max"), "4096\n");
+        file(&root.join("job/step/memory.max"), "max\n");
+        file(&root.join("job/step/cpu.max"), "150000 100000\n");
+        file(&root.join("job/cpu.max"), "max 100000\n");
+        assert_eq!(limits("0::/job/step\n", root, 8192), (Some(4096), Some(1500)));
+        assert_eq!(limits("0::/job/step\n", root, 4096).0, None);
+        assert_eq!(limits("0::/elsewhere\n", root, 8192), (None, None));
+        file(&root.join("memory/a/memory.limit_in_bytes"), "2048\n");
+        file(&root.join("cpu,cpuacct/a/cpu.cfs_quota_us"), "50000\n");
+        file(&root.join("cpu,cpuacct/a/cpu.cfs_period_us"), "100000\n");
+        let groups = "4:memory:/a/b\n2:cpu,cpuacct:/a\n1:name=systemd:/a\n0::/\n";
+        assert_eq!(limits(groups, root, 8192), (Some(2048), Some(500)));
+    }
+
+    #[test]
+    fn the_drivers_files_and_tool_are_read() {
+        let driver = tempfile::tempdir().unwrap();
+        assert_eq!(gpus(driver.path(), true), (Vec::new(), String::new()));
+        let line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (x@y)\nGCC version: 12.2.0";
+        file(&driver.path().join("version"), line);
+        let information = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 0\nBus Location: \t 0000:19:00.0\n";
+        file(&driver.path().join("gpus/0000:19:00.0/information"), information);
+        let gpu = Gpu { name: "NVIDIA H200".into(), memory_bytes: None, bus: "0000:19:00.0".into() };
+        assert_eq!(gpus(driver.path(), false), (vec![gpu], "570.86.15".to_owned()));
+        let told = parse_smi("00000000:19:00.0, 143771, NVIDIA H200\n[N/A]\n");
+        assert_eq!((told.len(), told[0].memory_bytes), (1, Some(143_771 << 20)));
+        assert_eq!(told[0].name, "NVIDIA H200");
+    }
+}
