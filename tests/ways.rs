@@ -65,6 +65,11 @@ fn as_an_ordinary_user() {
 }
 
 #[test]
+fn over_http() {
+    all(Way { accounting: true, rest: true, ..Way::default() });
+}
+
+#[test]
 #[ignore = "fails on purpose: the test below runs it"]
 fn a_test_that_fails() {
     let Some(cluster) = Cluster::start(&[]) else { return };

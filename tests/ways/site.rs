@@ -125,6 +125,10 @@ impl Site {
             .env("EXPCTL_WORKER", self.programs.join("expctl-worker"));
         command.envs(self.libtorch.iter().map(|folder| ("LD_LIBRARY_PATH", folder)));
         command.envs(self.cluster.env());
+        if self.way.rest {
+            // Who asks is in the requests; the token comes from `scontrol token`.
+            command.env("SLURM_USER", self.way.user.unwrap_or("root")).env_remove("SLURM_JWT");
+        }
         command
     }
 
@@ -184,15 +188,21 @@ impl Site {
     pub fn note(&self, id: &str) -> String {
         let note = std::fs::read_to_string(self.root.join(format!("results/small_{id}.md"))).unwrap();
         assert!(note.contains("### What Slurm saw"), "{note}");
-        for attempt in self.attempts(id).iter().flatten() {
-            let usage = attempt.slurm_usage().unwrap().unwrap();
-            let own = &usage.usage;
-            assert!(own.nodes.as_ref().is_some_and(|nodes| nodes.starts_with('n')), "{usage:?}");
-            assert!(own.elapsed_s.is_some() && own.started <= own.ended, "{usage:?}");
-            // The controller is asked where there is no accounting.
-            assert_eq!(usage.source == "sacct", self.way.accounting, "{usage:?}");
+        for attempts in self.attempts(id) {
+            // Of a task that was requeued, only the accounting knows more than the last try.
+            let known = if self.way.accounting { &attempts[..] } else { &attempts[attempts.len() - 1..] };
+            known.iter().for_each(|attempt| self.was_seen(attempt));
         }
         note
+    }
+
+    fn was_seen(&self, attempt: &AttemptDir) {
+        let usage = attempt.slurm_usage().unwrap().unwrap_or_else(|| panic!("{}", attempt.path().display()));
+        let own = &usage.usage;
+        assert!(own.nodes.as_ref().is_some_and(|nodes| nodes.starts_with('n')), "{usage:?}");
+        assert!(own.elapsed_s.is_some() && own.started <= own.ended, "{usage:?}");
+        // The controller is asked where there is no accounting.
+        assert_eq!(usage.source == "sacct", self.way.accounting, "{usage:?}");
     }
 
     /// Let arrays have up to 1000 tasks from now on; jobs are not touched by it.
