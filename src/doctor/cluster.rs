@@ -30,6 +30,7 @@ pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Ve
     }
     checks.extend(["sbatch", "srun", "squeue", "scontrol", "scancel"].map(|name| program(slurm, name, true)));
     checks.push(program(slurm, "sacct", false));
+    checks.extend(slurmrestd());
     if checks.iter().all(|c| c.check != "controller" || c.todo.is_empty()) {
         checks.extend(where_jobs_go(slurm, partition));
         checks.extend(profile.and_then(|profile| array_size(slurm, profile)));
@@ -38,6 +39,18 @@ pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Ve
         check.cluster = true;
     }
     (checks, true)
+}
+
+/// slurmrestd, where its address is set.
+fn slurmrestd() -> Option<Check> {
+    std::env::var_os("SLURMRESTD_URL").filter(|url| !url.is_empty())?;
+    let todo = "needed by --backend slurmrest only; docs/slurm.md says what it reads";
+    Some(match Slurm::of_backend("slurmrest").map(|slurm| slurm.availability()) {
+        Ok(Availability::Ready) => Check::ok("slurmrestd", "answers, and takes the token"),
+        Ok(Availability::Unreachable(reason)) => Check::warning("slurmrestd", reason, todo),
+        Ok(Availability::Absent) => Check::warning("slurmrestd", "no answer", todo),
+        Err(failure) => Check::warning("slurmrestd", failure.message, todo),
+    })
 }
 
 fn program(slurm: &Slurm, name: &str, needed: bool) -> Check {
@@ -100,9 +113,7 @@ fn where_jobs_go(slurm: &Slurm, partition: &str) -> Option<Check> {
 
 fn array_size(slurm: &Slurm, profile: &Profile) -> Option<Check> {
     let wanted = profile.max_array_size?;
-    let config = slurm.ask("scontrol", ["show", "config"]).ok()?;
-    let line = config.lines().find(|line| line.starts_with("MaxArraySize"))?;
-    let has: u64 = line.split('=').nth(1)?.trim().parse().ok()?;
+    let has = slurm.max_array_size()?;
     // The highest index is one less.
     Some(if wanted <= has {
         Check::ok("array size", format!("the cluster takes {has}"))

@@ -109,6 +109,16 @@ impl Arrays {
         Ok(write_json(&path(folder), self)?)
     }
 
+    /// Note that Slurm runs none of the tasks again: every outcome is the last word, and nobody need ask.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub(super) fn close(&mut self, folder: &JobDir) -> Result<(), Failure> {
+        let open = self.arrays.iter().any(|array| array.requeue);
+        self.arrays.iter_mut().for_each(|array| array.requeue = false);
+        if open { self.save(folder) } else { Ok(()) }
+    }
+
     /// A job of Slurm's on the cluster of this job.
     pub fn named(&self, id: u64) -> Submitted {
         Submitted { id, cluster: self.cluster.clone() }

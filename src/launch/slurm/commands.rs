@@ -74,7 +74,7 @@ impl Slurm {
     }
 
     /// MaxArraySize of the cluster; none if it does not say. slurmrestd never does.
-    pub(super) fn max_array_size(&self) -> Option<u64> {
+    pub fn max_array_size(&self) -> Option<u64> {
         let config = self.run("scontrol", ["show", "config"]).ok()?;
         let value = config.lines().find_map(|line| line.strip_prefix("MaxArraySize")?.split_once('='))?.1;
         value.trim().parse().ok()

@@ -102,13 +102,15 @@ impl Slurm {
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
         let mut silent_since: Option<Instant> = None;
+        let mut states = vec![Settled::No; trials.len()];
+        let unsettled = |state: &Settled| !matches!(state, Settled::Yes(_));
         loop {
-            let states: Vec<Settled> = trials
-                .iter()
-                .zip(&places)
-                .map(|(trial, place)| settled(&job, trial, place.as_ref()))
-                .collect::<Result<_, _>>()?;
-            let unsettled = |state: &Settled| !matches!(state, Settled::Yes(_));
+            // What has the last word is not read again: a ledger may be on a network file system.
+            for ((state, trial), place) in states.iter_mut().zip(&trials).zip(&places) {
+                if unsettled(state) {
+                    *state = settled(&job, trial, place.as_ref())?;
+                }
+            }
             let open: Vec<Submitted> = places
                 .iter()
                 .zip(&states)
@@ -182,6 +184,9 @@ impl Slurm {
             last = Some(now.clone());
             progress(now);
             if done {
+                if only.is_none() {
+                    Arrays::load(&job, id, trials.len())?.close(&job)?;
+                }
                 return self.collect_usage(&job, id, true);
             }
             sleep(interval.next(changed));
