@@ -8,7 +8,7 @@ use crate::site::digests;
 /// A trial on four ranks.
 pub const FOUR_RANKS: [&str; 2] = ["launch.ranks=4", "loader.seed=4"];
 /// A trial that is long enough to be stopped on its way.
-pub const LONG: [&str; 3] = ["measure.steps=298", "loader.seed=5", "launch.heartbeat_timeout_s=60"];
+pub const LONG: [&str; 2] = ["measure.steps=298", "loader.seed=5"];
 /// Its steps, with those before it is measured.
 pub const LONG_STEPS: u64 = 300;
 
@@ -26,7 +26,7 @@ pub fn long() -> &'static str {
 
 fn undisturbed(settings: &[&str]) -> String {
     let project = TestProject::new();
-    let conf = project.conf("small", SMALL);
+    let conf = project.conf("small", &SMALL.replace("heartbeat_timeout_s = 5", "heartbeat_timeout_s = 120"));
     let mut args = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--wait"];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let id = project.ok(&args);

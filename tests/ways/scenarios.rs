@@ -91,6 +91,14 @@ pub fn interleaved_variants_take_turns(site: &Site) {
 /// Slurm looks at time limits twice a minute. The ranks stand still meanwhile: how fast the machine is does not matter.
 pub fn a_trial_at_its_time_limit_goes_on_by_itself(site: &Site) {
     let settings = [&LONG[..], &["slurm.requeues=2", "slurm.time_min=60"]].concat();
+    if site.way.rest {
+        // This version of its interface has no field for the warning: that is said, and nothing is submitted.
+        let refused = site.submission(&settings, &[]);
+        let refused = site.expctl(&refused.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+        assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(3), ""));
+        assert!(text(&refused.stderr).contains("--signal=B:USR1@120"), "{}", text(&refused.stderr));
+        return;
+    }
     let id = site.submit(&settings, &["--only", "ids"]);
     let task = format!("{id}_0");
     let job = site.job(&id);
