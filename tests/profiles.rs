@@ -18,19 +18,23 @@ const IMAGE: &str = "/images/rocky linux.sif";
 
 /// The script of a config under a profile; what only a user knows is filled in.
 fn script(project: &TestProject, profile: &str, set: &[&str]) -> String {
-    let conf = project.conf("small", SMALL);
+    script_of(project, SMALL, profile, set)
+}
+
+fn script_of(project: &TestProject, config: &str, profile: &str, set: &[&str]) -> String {
+    let conf = project.conf("small", config);
     let profile = format!("slurm.profile={profile}");
     let mut line = vec!["plan", conf.to_str().unwrap(), "--script", "--set", &profile];
     line.extend(set.iter().flat_map(|s| ["--set", s]));
     project.ok(&line)
 }
 
-fn shipped(project: &TestProject, name: &str, set: &[&str]) -> String {
+fn shipped(project: &TestProject, config: &str, name: &str, set: &[&str]) -> String {
     let image = format!("slurm.image={IMAGE}");
     let mut all =
         if ["dev-cluster", "local"].contains(&name) { vec![] } else { vec![image.as_str(), "slurm.account=lab"] };
     all.extend(set);
-    script(project, name, &all)
+    script_of(project, config, name, &all)
 }
 
 fn write(project: &TestProject, path: &str, content: &str) {
@@ -61,7 +65,7 @@ fn shipped_profiles_make_these_scripts() {
     settings.add_filter(&format!(r"{}", worker.parent().unwrap().display()), "BIN");
     settings.add_filter(&format!(r"{}", project.path().display()), "PROJECT");
     for (name, _) in SHIPPED_PROFILES {
-        let script = shipped(&project, name, &[]);
+        let script = shipped(&project, SMALL, name, &[]);
         let file = project.path().join("batch.sh");
         std::fs::write(&file, &script).unwrap();
         bash_reads(&file);
@@ -75,11 +79,20 @@ fn slurm_takes_the_scripts_of_shipped_profiles() {
         return;
     };
     let project = TestProject::new();
+    // Two variants that ask for the same are one array, others are one each.
+    let uneven = SMALL.replace("[variant.ids]", "[variant.ids]\nlaunch.ranks = 1");
     for (name, _) in SHIPPED_PROFILES {
-        let script = shipped(&project, name, &["slurm.partition=batch", "slurm.constraint="]);
-        let file = project.path().join(format!("{name}.sh"));
-        std::fs::write(&file, script).unwrap();
-        cluster.ask("sbatch", &["--test-only", file.to_str().unwrap()]);
+        for (config, arrays) in [(SMALL, 1), (uneven.as_str(), 2)] {
+            let all = shipped(&project, config, name, &["slurm.partition=batch", "slurm.constraint="]);
+            let scripts: Vec<&str> = all.split("#!/bin/bash\n").skip(1).collect();
+            assert_eq!(scripts.len(), arrays, "{name}: {all}");
+            for script in scripts {
+                let file = project.path().join(format!("{name}.sh"));
+                std::fs::write(&file, format!("#!/bin/bash\n{script}")).unwrap();
+                bash_reads(&file);
+                cluster.ask("sbatch", &["--test-only", file.to_str().unwrap()]);
+            }
+        }
     }
     let doctor = |profile: &str| {
         let mut command = project.expctl(&["doctor", "--profile", profile, "--json"]);
