@@ -23,7 +23,7 @@ const RESUME: &str = "checkpoint/resume";
 pub(crate) struct Checkpoints<'a> {
     trial: &'a Trial,
     env: RankEnv,
-    attempt: u32,
+    attempt: AttemptDir,
     dir: CheckpointDir,
     agreement: Arc<Agreement>,
     signals: Signals,
@@ -44,7 +44,7 @@ impl<'a> Checkpoints<'a> {
         };
         let agreement = Arc::new(Agreement::new(env.rank, env.world_size, wishes));
         let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
-        Some(Self { trial, env, attempt: attempt.number(), dir, agreement, signals })
+        Some(Self { trial, env, attempt: attempt.clone(), dir, agreement, signals })
     }
 
     /// For the monitor.
@@ -104,6 +104,10 @@ impl<'a> Checkpoints<'a> {
         monitor: &Monitor,
         journal: &Journal,
     ) -> Result<(), Stop> {
+        if self.attempt.is_closed() {
+            // Another attempt goes on from the last checkpoint: it must not find a later one without its records.
+            return Err(Stop::Closed);
+        }
         journal.sync()?;
         let (ready, done) = (format!("checkpoint/ready/{step}"), format!("checkpoint/done/{step}"));
         store.add(&ready, 1)?;
@@ -116,7 +120,7 @@ impl<'a> Checkpoints<'a> {
             trial: self.trial.id.clone(),
             world_size: self.env.world_size,
             next_step: step,
-            attempt: self.attempt,
+            attempt: self.attempt.number(),
             digest: String::new(),
             worker_version: env!("CARGO_PKG_VERSION").to_owned(),
             libtorch_version: libtorch_version(),

@@ -11,7 +11,7 @@ use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
+use expctl_record::{AttemptDir, EXIT_STORAGE, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
 use expctl_record::{read_journal, write_json, write_steps};
 
 use crate::checkpoints::Checkpoints;
@@ -58,6 +58,9 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
             let (status, message, lost, code) = match &stop {
                 Stop::PeerLost(loss) => (RankStatus::PeerLost, loss.message.clone(), Some(loss.rank), EXIT_PEER_LOST),
                 Stop::Interrupted => (RankStatus::Interrupted, stop.to_string(), None, EXIT_INTERRUPTED),
+                // Its outcome has been written: nobody waits for last words.
+                Stop::Closed => return EXIT_INTERRUPTED,
+                _ if stop.is_storage() => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_STORAGE),
                 _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, 1),
             };
             last_words.say(status, &message, lost, None);
@@ -171,6 +174,9 @@ impl Rank<'_> {
         self.step(first, &mut loader, trainer.as_mut(), store, monitor, journal)?;
         drop(loader);
         self.leave_together(store, monitor)?;
+        if self.attempt.is_closed() {
+            return Err(Stop::Closed);
+        }
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finish()?;
         }
@@ -304,6 +310,10 @@ impl Rank<'_> {
 
     /// Replace the journal by the table.
     fn write_table(&self) -> Result<(), RecordError> {
+        if self.attempt.is_closed() {
+            // Whoever closed it wrote the tables of all ranks from their journals.
+            return Ok(());
+        }
         let journal = self.attempt.journal_path(self.env.rank);
         let table = StepsFile {
             trial: self.trial.id.clone(),
