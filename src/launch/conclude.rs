@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, Cause, EXIT_STORAGE, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal,
-    write_steps,
+    AttemptDir, Cause, EXIT_STORAGE, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState,
+    read_journal, write_steps,
 };
 
 use crate::exit::Failure;

@@ -33,7 +33,6 @@ impl<'a> Case<'a> {
         self.bench.project.job(&self.job)
     }
 
-
     /// Its array task, as Slurm names it.
     pub fn task(&self) -> String {
         format!("{}_0", self.job)
@@ -79,10 +78,10 @@ impl<'a> Case<'a> {
 
     /// What Slurm says of the task, or of the task of its newest array.
     pub fn slurm_says(&self) -> String {
-        let said = self.bench.cluster.ask(
-            "squeue",
-            &["--noheader", "--array", "--states=all", "--format=%T", &format!("--jobs={}", self.job)],
-        );
+        let said = self
+            .bench
+            .cluster
+            .ask("squeue", &["--noheader", "--array", "--states=all", "--format=%T", &format!("--jobs={}", self.job)]);
         said.split_whitespace().next().unwrap_or("nothing").to_owned()
     }
 

@@ -111,7 +111,9 @@ fn cut_off(bench: &Bench) {
     assert_ne!(node(&case), lost);
     let row = case.proven("the network of a node is cut, its ranks go on", &before);
     bench.cluster.join(&lost);
-    bench.cluster.until("the node", || !bench.cluster.ask("sinfo", &["--noheader", "--format=%T", "--nodes", &lost]).contains("down"));
+    bench.cluster.until("the node", || {
+        !bench.cluster.ask("sinfo", &["--noheader", "--format=%T", "--nodes", &lost]).contains("down")
+    });
     row.seen(&slurm, said, BY_ITSELF);
 }
 

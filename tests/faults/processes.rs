@@ -41,7 +41,8 @@ fn memory() {
         assert!(cures.len() < 5, "{cures:?}");
         let output = bench.expctl(&["retry", &case.job, "--wait"]);
         let said = crate::common::text(&output.stderr);
-        let words = said.lines().find_map(|line| line.split_once("another attempt, ")).unwrap_or_else(|| panic!("{said}"));
+        let words =
+            said.lines().find_map(|line| line.split_once("another attempt, ")).unwrap_or_else(|| panic!("{said}"));
         assert!(words.1.contains("MiB of memory instead of"), "{said}");
         cures.push(words.1.to_owned());
     }

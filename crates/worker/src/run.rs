@@ -11,7 +11,9 @@ use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_record::{AttemptDir, EXIT_STORAGE, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
+use expctl_record::{
+    AttemptDir, EXIT_STORAGE, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
+};
 use expctl_record::{read_journal, write_json, write_steps};
 
 use crate::checkpoints::Checkpoints;
@@ -60,7 +62,9 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
                 Stop::Interrupted => (RankStatus::Interrupted, stop.to_string(), None, EXIT_INTERRUPTED),
                 // Its outcome has been written: nobody waits for last words.
                 Stop::Closed => return EXIT_INTERRUPTED,
-                _ if stop.is_storage() => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_STORAGE),
+                _ if stop.is_storage() => {
+                    (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_STORAGE)
+                }
                 _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, 1),
             };
             last_words.say(status, &message, lost, None);

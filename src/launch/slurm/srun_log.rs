@@ -75,8 +75,7 @@ mod tests {
                    srun: error: n1: tasks 0-1,3: Terminated\nsrun: error: n2: task 2: Exited with exit code 7\n";
         let ends = process_ends(log, 137, 5);
         let cleared = |end| Some(ProcessEnd { forced: true, ..end });
-        let expected =
-            [cleared(signalled(15)), Some(signalled(9)), cleared(exited(7)), cleared(signalled(15)), None];
+        let expected = [cleared(signalled(15)), Some(signalled(9)), cleared(exited(7)), cleared(signalled(15)), None];
         assert_eq!(ends, expected);
     }
 
