@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, Cause, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial, TrialState, read_journal,
-    write_steps,
+    AttemptDir, Cause, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial,
+    TrialState, read_journal, write_steps,
 };
 
 use crate::exit::Failure;
@@ -74,6 +74,9 @@ fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
             let name = nix::sys::signal::Signal::try_from(signal).map_or("", nix::sys::signal::Signal::as_str);
             format!("rank {rank} was killed by signal {signal} {name}")
         }
+        Some(ProcessEnd { code: Some(EXIT_STORAGE), .. }) => {
+            format!("rank {rank} could not write its records; see rank-{rank}.log")
+        }
         Some(ProcessEnd { code: Some(code), .. }) => {
             format!("rank {rank} ended with exit code {code} and left no reason; see rank-{rank}.log")
         }
@@ -136,7 +139,12 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
             with(TrialState::Failed, Some(Cause::Killed), message, Some(root.rank))
         }
         Some(root) => {
-            let cause = if root.status == RankStatus::Failed { Cause::Error } else { Cause::Killed };
+            let cause = match root.status {
+                _ if root.exit_code == Some(EXIT_STORAGE) => Cause::Storage,
+                _ if root.exit_code == Some(EXIT_STUCK) => Cause::Hang,
+                RankStatus::Failed => Cause::Error,
+                _ => Cause::Killed,
+            };
             with(TrialState::Failed, Some(cause), root.message.clone(), Some(root.rank))
         }
         None => with(TrialState::Failed, None, "no rank says why".to_owned(), None),
@@ -150,6 +158,16 @@ mod tests {
     fn exit(rank: u32, status: RankStatus, lost_peer: Option<u32>) -> RankExit {
         let message = format!("rank {rank} {status:?}");
         RankExit { rank, status, message, lost_peer, steps: 0, parameters_digest: None, exit_code: None, signal: None }
+    }
+
+    #[test]
+    fn a_ledger_that_could_not_be_written_is_no_error_of_the_trial() {
+        let cause = |code| {
+            let own = RankExit { exit_code: Some(code), ..exit(0, RankStatus::Failed, None) };
+            judge(vec![own, exit(1, RankStatus::PeerLost, Some(0))], &|_| false, 0, false).cause
+        };
+        assert_eq!((cause(EXIT_STORAGE), cause(EXIT_STUCK)), (Some(Cause::Storage), Some(Cause::Hang)));
+        assert_eq!(cause(1), Some(Cause::Error));
     }
 
     #[test]

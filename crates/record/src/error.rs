@@ -50,6 +50,14 @@ pub enum RecordError {
 }
 
 impl RecordError {
+    /// Whether the ledger's disk or its rights are at fault: the same write succeeds once there is room again.
+    pub fn is_storage(&self) -> bool {
+        use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let Self::Io { action, source, .. } = self else { return false };
+        let refused = matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | PermissionDenied);
+        refused && *action != "read"
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }

@@ -167,6 +167,12 @@ impl AttemptDir {
         read_optional(&self.slurm_path())
     }
 
+    /// Whether the attempt has an outcome. A rank that still runs then was out of reach when its node was given up: its steps
+    /// are kept as far as they were known, and what it would write now could harm the next attempt.
+    pub fn is_closed(&self) -> bool {
+        self.outcome_path().exists()
+    }
+
     /// Read a rank's last words, if it left any.
     pub fn rank_exit(&self, rank: u32) -> Result<Option<RankExit>, RecordError> {
         read_optional(&self.exit_path(rank))

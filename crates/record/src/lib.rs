@@ -30,7 +30,7 @@ pub use error::RecordError;
 pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
-pub use outcome::{Outcome, RankExit, RankStatus, TrialState};
+pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
 pub use secret::looks_secret;
 pub use settings::{
     Checkpoint, Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline,

@@ -41,6 +41,11 @@ pub enum RankStatus {
     Killed,
 }
 
+/// Exit code of a rank that could not write its records. Its last words could not be written either, most likely.
+pub const EXIT_STORAGE: i32 = 5;
+/// Exit code of a rank whose own step did not end.
+pub const EXIT_STUCK: i32 = 6;
+
 /// Last words of one rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankExit {

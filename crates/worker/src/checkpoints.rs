@@ -24,7 +24,7 @@ const RESUME: &str = "checkpoint/resume";
 pub(crate) struct Checkpoints<'a> {
     trial: &'a Trial,
     env: RankEnv,
-    attempt: u32,
+    attempt: AttemptDir,
     dir: CheckpointDir,
     agreement: Arc<Agreement>,
     signals: Signals,
@@ -53,7 +53,7 @@ impl<'a> Checkpoints<'a> {
         let agreement = Arc::new(Agreement::new(env.rank, env.world_size, wishes));
         let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
         let activity = Arc::clone(activity);
-        Some(Self { trial, env, attempt: attempt.number(), dir, agreement, signals, activity })
+        Some(Self { trial, env, attempt: attempt.clone(), dir, agreement, signals, activity })
     }
 
     /// For the monitor.
@@ -117,6 +117,10 @@ impl<'a> Checkpoints<'a> {
         journal: &Journal,
     ) -> Result<(), Stop> {
         self.activity.enter(Phase::Checkpoint);
+        if self.attempt.is_closed() {
+            // Another attempt goes on from the last checkpoint: it must not find a later one without its records.
+            return Err(Stop::Closed);
+        }
         journal.sync()?;
         let (ready, done) = (format!("checkpoint/ready/{step}"), format!("checkpoint/done/{step}"));
         store.add(&ready, 1)?;
@@ -130,7 +134,7 @@ impl<'a> Checkpoints<'a> {
             trial: self.trial.id.clone(),
             world_size: self.env.world_size,
             next_step: step,
-            attempt: self.attempt,
+            attempt: self.attempt.number(),
             digest: String::new(),
             worker_version: env!("CARGO_PKG_VERSION").to_owned(),
             libtorch_version: libtorch_version(),

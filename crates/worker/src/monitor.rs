@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store};
-use expctl_record::RankStatus;
+use expctl_record::{EXIT_STUCK, RankStatus};
 
 use crate::activity::Activity;
 use crate::checkpoint::Agreement;
@@ -305,7 +305,7 @@ impl Watcher {
         self.last_words.say(status, message, lost, None);
         let code = match status {
             RankStatus::PeerLost => EXIT_PEER_LOST,
-            RankStatus::Failed => EXIT_FAILED,
+            RankStatus::Failed => EXIT_STUCK,
             _ => EXIT_INTERRUPTED,
         };
         // SAFETY: ends the process at once. No destructors: the step may hold locks in a collective that will never

@@ -11,7 +11,9 @@ use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_record::{AttemptDir, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial};
+use expctl_record::{
+    AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
+};
 use expctl_record::{read_journal, write_json, write_steps};
 
 use crate::activity::{Activity, Phase};
@@ -62,7 +64,12 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
             let (status, message, lost, code) = match &stop {
                 Stop::PeerLost(loss) => (RankStatus::PeerLost, loss.message.clone(), Some(loss.rank), EXIT_PEER_LOST),
                 Stop::Interrupted => (RankStatus::Interrupted, stop.to_string(), None, EXIT_INTERRUPTED),
-                Stop::Stuck(message) => (RankStatus::Failed, message.clone(), None, EXIT_FAILED),
+                // Its outcome has been written: nobody waits for last words.
+                Stop::Closed => return EXIT_INTERRUPTED,
+                Stop::Stuck(message) => (RankStatus::Failed, message.clone(), None, EXIT_STUCK),
+                _ if stop.is_storage() => {
+                    (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_STORAGE)
+                }
                 _ => (RankStatus::Failed, format!("rank {}: {stop}", env.rank), None, EXIT_FAILED),
             };
             last_words.say(status, &message, lost, None);
@@ -193,6 +200,9 @@ impl Rank<'_> {
         drop(loader);
         self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;
+        if self.attempt.is_closed() {
+            return Err(Stop::Closed);
+        }
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.finish()?;
         }
@@ -329,6 +339,10 @@ impl Rank<'_> {
 
     /// Replace the journal by the table.
     fn write_table(&self) -> Result<(), RecordError> {
+        if self.attempt.is_closed() {
+            // Whoever closed it wrote the tables of all ranks from their journals.
+            return Ok(());
+        }
         let journal = self.attempt.journal_path(self.env.rank);
         let table = StepsFile {
             trial: self.trial.id.clone(),

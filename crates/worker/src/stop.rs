@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Stuck(String),
     #[error("stopped on request")]
     Interrupted,
+    #[error("this attempt was closed while the rank was out of reach; another one may run")]
+    Closed,
 }
 
 impl From<TrainError> for Stop {
@@ -43,6 +45,11 @@ impl From<TrainError> for Stop {
 impl Stop {
     /// The fault lies with this rank.
     pub(crate) fn is_own_failure(&self) -> bool {
-        !matches!(self, Self::PeerLost(_) | Self::Interrupted)
+        !matches!(self, Self::PeerLost(_) | Self::Interrupted | Self::Closed)
+    }
+
+    /// The ledger cannot be written to.
+    pub(crate) fn is_storage(&self) -> bool {
+        matches!(self, Self::Record(error) if error.is_storage())
     }
 }

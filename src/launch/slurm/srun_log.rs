@@ -21,8 +21,12 @@ const SIGNALS: [(&str, i32); 10] = [
 /// srun does not mention a rank that ended well. The exit code alone speaks for a rank only where there is but one.
 pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
     let mut ends = vec![None; ranks as usize];
-    for (list, what) in log.lines().filter_map(message) {
-        let Some(end) = end(what) else { continue };
+    // From here on srun ends the ranks that are left, because one has ended badly: they are not to blame.
+    let mut clearing = false;
+    for line in log.lines() {
+        clearing |= line.contains("_step_signal: Terminating ");
+        let Some((list, what)) = message(line) else { continue };
+        let Some(end) = end(what).map(|end| ProcessEnd { forced: clearing, ..end }) else { continue };
         for range in super::task_ids::ranges(list) {
             for rank in range.take_while(|rank| *rank < ranks) {
                 // The first word counts: later ones are about the clean-up.
@@ -70,7 +74,8 @@ mod tests {
         let log = "srun: error: n1: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=16.0\n\
                    srun: error: n1: tasks 0-1,3: Terminated\nsrun: error: n2: task 2: Exited with exit code 7\n";
         let ends = process_ends(log, 137, 5);
-        let expected = [Some(signalled(15)), Some(signalled(9)), Some(exited(7)), Some(signalled(15)), None];
+        let cleared = |end| Some(ProcessEnd { forced: true, ..end });
+        let expected = [cleared(signalled(15)), Some(signalled(9)), cleared(exited(7)), cleared(signalled(15)), None];
         assert_eq!(ends, expected);
     }
 
