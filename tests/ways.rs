@@ -28,7 +28,8 @@ use site::{Site, Way};
 /// The whole matrix on one cluster.
 fn all(way: Way) {
     let Some(site) = Site::new(way) else { return };
-    let side_by_side: [(&str, fn(&Site)); 6] = [
+    type Scenario = (&'static str, fn(&Site));
+    let side_by_side: [Scenario; 6] = [
         ("two nodes", scenarios::two_nodes_compute_what_one_does),
         ("short arrays", scenarios::more_trials_than_an_array_takes_run_once_each),
         ("interleaved", scenarios::interleaved_variants_take_turns),

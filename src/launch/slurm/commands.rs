@@ -39,16 +39,18 @@ impl Slurm {
 
     /// Let a job that was submitted on hold run.
     pub(super) fn release(&self, job: &Submitted) -> Result<(), Failure> {
-        Ok(match &self.rest {
-            Some(rest) => rest.release(job)?,
-            None => self.run("scontrol", job.arguments(Some("release"))).map(drop)?,
-        })
+        let done = match &self.rest {
+            Some(rest) => rest.release(job),
+            None => self.run("scontrol", job.arguments(Some("release"))).map(drop),
+        };
+        Ok(done?)
     }
 
     /// Let a job that is on hold wait for others, too.
     pub(super) fn run_after(&self, job: &Submitted, after: &str) -> Result<(), Failure> {
         if let Some(rest) = &self.rest {
-            return Ok(rest.run_after(job, after)?);
+            rest.run_after(job, after)?;
+            return Ok(());
         }
         let arguments = ["update".to_owned(), format!("JobId={}", job.id), format!("Dependency={after}")];
         Ok(self.run("scontrol", job.cluster_option().into_iter().chain(arguments)).map(drop)?)
@@ -56,17 +58,19 @@ impl Slurm {
 
     /// Cancel a job with all its tasks.
     pub(super) fn cancel_job(&self, job: &Submitted) -> Result<(), Failure> {
-        Ok(match &self.rest {
-            Some(rest) => rest.cancel(&[(job.clone(), None)], None)?,
-            None => self.run("scancel", job.arguments(None)).map(drop)?,
-        })
+        let done = match &self.rest {
+            Some(rest) => rest.cancel(&[(job.clone(), None)], None),
+            None => self.run("scancel", job.arguments(None)).map(drop),
+        };
+        Ok(done?)
     }
 
     /// Cancel some tasks of an array. One that has ended meanwhile is no error.
     pub(super) fn cancel_tasks(&self, array: &Submitted, tasks: &[u32]) -> Result<(), Failure> {
         if let Some(rest) = &self.rest {
             let tasks: Vec<_> = tasks.iter().map(|task| (array.clone(), Some(*task))).collect();
-            return Ok(rest.cancel(&tasks, None)?);
+            rest.cancel(&tasks, None)?;
+            return Ok(());
         }
         let names = tasks.iter().map(|task| format!("{}_{task}", array.id));
         let quiet = ["--quiet".to_owned()];
