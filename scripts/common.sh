@@ -20,6 +20,6 @@ need_packages() {
     fi
   fi
   "${sudo[@]}" apt-get update -q >/dev/null || say "    apt-get update failed; trying with the lists at hand"
-  DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null ||
+  DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get could not install: ${missing[*]}"
 }

@@ -77,7 +77,11 @@ if [ -n "$NETNS" ]; then PORT=${PORT:-12000}; fi
 if [ -z "$PORT" ]; then
   # Below the ports that the kernel hands out itself.
   for _ in $(seq 50); do
-    PORT=$((12000 + RANDOM % 80 * 200)); ! block_free "$PORT" || break; PORT=''
+    PORT=$((12000 + RANDOM % 80 * 200))
+    # Held by the daemons for as long as they live: another up.sh may look before they listen.
+    exec 8>"${TMPDIR:-/tmp}/expctl-slurm-port-$PORT.lock"
+    ! { flock -n 8 && block_free "$PORT"; } || break
+    PORT=''
   done
   [ -n "$PORT" ] || die "no block of free ports found" "give one: --port BASE"
 fi

@@ -28,6 +28,15 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let attempt = AttemptDir::open(&args.attempt);
     let trial = attempt.trial()?;
+    if let Some(outcome) = attempt.outcome()? {
+        // This node was out of reach, and the attempt was closed meanwhile. Others count on what was written then.
+        let message = format!("trial {} was closed as {}: {}", trial.id, outcome.state.name(), outcome.message);
+        return if outcome.state == TrialState::Completed {
+            Ok(())
+        } else {
+            Err(Failure::new(Exit::TrialsFailed, message))
+        };
+    }
     // Without it the ranks' own last words still count.
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

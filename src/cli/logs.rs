@@ -1,4 +1,6 @@
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JobDir, JobRecord, Trial};
@@ -50,7 +52,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Usage, message));
         }
     }
-    let files = Files { folder: &folder, record: &record, rank: args.rank, several: wanted.len() > 1 };
+    let opened = RefCell::default();
+    let files = Files { folder: &folder, record: &record, rank: args.rank, several: wanted.len() > 1, opened };
     if args.follow {
         return follow(&files, &wanted, args.tail);
     }
@@ -75,6 +78,8 @@ struct Files<'a> {
     record: &'a JobRecord,
     rank: Option<u32>,
     several: bool,
+    /// Logs of tasks that several trials share, as far as they are shown already.
+    opened: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl Files<'_> {
@@ -92,9 +97,16 @@ impl Files<'_> {
         if self.rank.is_none() && self.record.on_slurm() {
             tails.push(Tail::new(attempt.path().join("srun.log"), prefix("srun")));
             // A retry is another array: asked for again with each attempt.
-            let mut logs = slurm::script_logs(self.folder, self.record)?;
-            if let Some(log) = logs.get_mut(index).and_then(Option::take) {
-                tails.push(Tail::new(log, prefix("slurm")));
+            let logs = slurm::script_logs(self.folder, self.record)?;
+            if let Some(Some(log)) = logs.get(index) {
+                // Trials of one task share it: it is shown once, and is nobody's.
+                let shared = logs.iter().flatten().filter(|other| *other == log).count() > 1;
+                let name = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                if !shared {
+                    tails.push(Tail::new(log.clone(), prefix("slurm")));
+                } else if self.opened.borrow_mut().insert(log.clone()) {
+                    tails.push(Tail::new(log.clone(), format!("[{name}] ")));
+                }
             }
         }
         if let Some(lines) = tail {

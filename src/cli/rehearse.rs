@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{out, say};
 use crate::conf;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::launch::slurm::{self, Slurm};
 use crate::plan::{self, Plan};
 use crate::project::Project;
@@ -62,9 +62,13 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
 
 /// Ask Slurm when it would start the job, or why it would not take it.
 pub(super) fn test_only(project: &Project, job: &JobRecord, json: bool) -> Result<(), Failure> {
+    if job.backend == "slurmrest" {
+        return Err(Failure::new(Exit::Usage, "slurmrestd has nothing like `sbatch --test-only`")
+            .hint("--dry-run says what would be submitted; --backend slurm asks the commands"));
+    }
     let cluster = Slurm::from_environment();
     let mut answers = Vec::new();
-    for script in slurm::scripts(project, job)? {
+    for script in cluster.scripts(project, job)? {
         let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
         std::fs::write(file.path(), &script).map_err(Failure::internal)?;
         let answer = cluster.test_only(file.path())?;

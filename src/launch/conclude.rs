@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, Cause, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile, StepsFile, Trial,
-    TrialState, read_journal, write_steps,
+    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile,
+    StepsFile, Trial, TrialState, read_journal, write_steps,
 };
 
 use crate::exit::Failure;
@@ -60,6 +60,10 @@ pub fn conclude(
     let forced = |rank: u32| ends.get(rank as usize).copied().flatten().is_some_and(|end| end.forced);
     let outcome = judge(ranks, &forced, started, interrupted);
     outcome.save(attempt)?;
+    if outcome.state == TrialState::Completed {
+        // Nothing goes on from them any more. Not before the outcome stands: what is lost until then can still be made good.
+        CheckpointDir::of(attempt).clear()?;
+    }
     for rank in 0..world_size {
         // Its content is in outcome.json now.
         let _ = std::fs::remove_file(attempt.exit_path(rank));

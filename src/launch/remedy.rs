@@ -32,7 +32,6 @@ pub fn remedy(
         // What an earlier retry asked for stays.
         adjustment.memory_mib = (array.memory_mib != slurm.memory_mib).then_some(array.memory_mib);
         adjustment.time_min = (array.time_min != slurm.time_min).then_some(array.time_min);
-        adjustment.exclude.clone_from(&array.exclude);
     }
     match outcome.and_then(|outcome| outcome.cause) {
         Some(Cause::Error) => return Ok(Remedy::NotByItself),
@@ -52,22 +51,31 @@ pub fn remedy(
             }
         },
         Some(Cause::Node) => {
-            let mut nodes = match attempt {
-                Some(attempt) => {
-                    let environment = attempt.environment()?.unwrap_or_default();
-                    environment.ranks.into_iter().map(|rank| rank.host).collect()
+            if let (Some(_), Some(attempt)) = (array, attempt) {
+                // Only for this retry: a node may come back.
+                adjustment.exclude = nodes(attempt)?;
+                if !adjustment.exclude.is_empty() {
+                    words.push(format!("not on {}", adjustment.exclude.join(", ")));
                 }
-                None => Vec::new(),
-            };
-            nodes.dedup();
-            if array.is_some() && !nodes.is_empty() {
-                words.push(format!("not on {}", nodes.join(", ")));
-                adjustment.exclude.extend(nodes);
-                adjustment.exclude.sort();
-                adjustment.exclude.dedup();
             }
         }
         _ => {}
     }
     Ok(Remedy::Again(adjustment, words.join("; ")))
+}
+
+/// The nodes of an attempt as Slurm names them; without its word, by the ranks' host names up to the first dot.
+fn nodes(attempt: &AttemptDir) -> Result<Vec<String>, Failure> {
+    let said = attempt.slurm_usage()?.and_then(|usage| usage.usage.nodes);
+    let mut nodes = match said.map(|list| expctl_record::hostlist::expand(&list)) {
+        Some(Ok(nodes)) => nodes,
+        _ => {
+            let ranks = attempt.environment()?.unwrap_or_default().ranks;
+            ranks.into_iter().filter_map(|rank| Some(rank.host.split('.').next()?.to_owned())).collect()
+        }
+    };
+    nodes.retain(|node| !node.is_empty());
+    nodes.sort();
+    nodes.dedup();
+    Ok(nodes)
 }

@@ -38,8 +38,9 @@ impl Secrets {
     }
 }
 
-/// The value in a line `NAME=value`, `name: "value"` or `"name" = 'value'`, if the name is a secret's. Bare values count
-/// only behind names in capitals: in code, what follows `token =` is an expression, and the diff should stay one.
+/// The value in a line `NAME=value`, `name: "value"` or `"name" = 'value'`, if the name is a secret's. A bare value
+/// behind a name that is not in capitals counts only if it is one plain word: in code, what follows `token =` is an expression,
+/// and the diff should stay one.
 fn secret_value(line: &str) -> Option<&str> {
     let text = line.strip_prefix(['+', '-', ' ']).unwrap_or(line).trim();
     let text =
@@ -55,7 +56,8 @@ fn secret_value(line: &str) -> Option<&str> {
     if quoted {
         return value.get(1..value.len() - 1);
     }
-    let bare = !value.is_empty() && !name.chars().any(|c| c.is_ascii_lowercase());
+    let word = !value.contains(|c: char| c.is_whitespace() || "()[]{}.<>".contains(c));
+    let bare = !value.is_empty() && (word || !name.chars().any(|c| c.is_ascii_lowercase()));
     bare.then_some(value)
 }
 
@@ -67,6 +69,13 @@ mod tests {
     fn known_values_go_and_short_ones_stay() {
         let secrets = Secrets::new(["hunter2hunter2".to_owned(), "short".to_owned()].into_iter());
         assert_eq!(secrets.cleaned("a hunter2hunter2 short"), format!("a {LEFT_OUT} short"));
+    }
+
+    #[test]
+    fn bare_words_behind_a_secrets_name_go_whatever_its_case() {
+        let secrets = Secrets::new(std::iter::empty());
+        let cleaned = secrets.cleaned_diff("+hf_token=hf_abc\n+api_key: sk-1\n+let token = parts.next();\n");
+        assert_eq!(cleaned, format!("+hf_token={LEFT_OUT}\n+api_key: {LEFT_OUT}\n+let token = parts.next();\n"));
     }
 
     #[test]

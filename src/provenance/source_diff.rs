@@ -1,4 +1,5 @@
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::programs::file_hash;
@@ -10,6 +11,10 @@ const LONGEST: usize = 1 << 20;
 const MOST: usize = 500;
 /// Larger untracked files are listed by size alone: data that was left beside the code is not code.
 const LARGEST: u64 = 16 << 20;
+
+/// Of all untracked files together so much is hashed, bytes: the others are known by size and date. Results that nobody told
+/// git to ignore must not make every look at a job slow.
+const MOST_HASHED: u64 = 64 << 20;
 
 /// What differs from a commit: content of `source.diff`.
 pub(super) struct SourceDiff {
@@ -26,13 +31,15 @@ impl SourceDiff {
             return None;
         }
         let mut list = String::new();
+        let mut hashed = 0;
         for name in untracked.iter().take(MOST) {
             let path = top.join(name);
             let what = match std::fs::symlink_metadata(&path) {
-                Ok(meta) if meta.is_file() && meta.len() <= LARGEST => {
+                Ok(meta) if meta.is_file() && meta.len() <= LARGEST && hashed + meta.len() <= MOST_HASHED => {
+                    hashed += meta.len();
                     file_hash(&path).unwrap_or_else(|| "cannot be read".to_owned())
                 }
-                Ok(meta) if meta.is_file() => format!("{} bytes, not hashed", meta.len()),
+                Ok(meta) if meta.is_file() => format!("{} bytes of {}, not hashed", meta.len(), meta.mtime()),
                 Ok(_) => "no regular file".to_owned(),
                 Err(_) => "gone".to_owned(),
             };

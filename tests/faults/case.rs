@@ -1,7 +1,7 @@
 //! One job that a fault befalls: what is asked about it meanwhile, and the proof that nothing was lost.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JobDir, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
@@ -54,11 +54,18 @@ impl<'a> Case<'a> {
 
     /// Wait until `status` says one of `states`; returns it with its reason.
     pub fn becomes(&self, states: &[&str]) -> Said {
-        wait_until(&format!("job {} to be {states:?}, not {}", self.job, self.status()), LONG, || {
+        let begun = Instant::now();
+        loop {
             let row = self.status();
-            let said = Said { state: row["state"].as_str()?.to_owned(), reason: row["reason"].as_str()?.to_owned() };
-            states.contains(&said.state.as_str()).then_some(said)
-        })
+            let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            let said = Said { state: word("state"), reason: word("reason") };
+            if states.contains(&said.state.as_str()) {
+                return said;
+            }
+            let queue = || self.bench.cluster.ask("squeue", &["--array", "--states=all"]);
+            assert!(begun.elapsed() < LONG, "waited for job {} to be {states:?}, not {row}\n{}", self.job, queue());
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Wait until attempt `number` has done steps beyond the first checkpoint of its own, on every rank.

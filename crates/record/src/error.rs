@@ -50,12 +50,10 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Whether the ledger's disk or its rights are at fault: the same write succeeds once there is room again.
+    /// Whether the ledger could not be written to (a full disk, a quota, a network file system that is away): the same write
+    /// succeeds once there is room again.
     pub fn is_storage(&self) -> bool {
-        use std::io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        let Self::Io { action, source, .. } = self else { return false };
-        let refused = matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | PermissionDenied);
-        refused && *action != "read"
+        matches!(self, Self::Io { action, .. } if *action != "read")
     }
 
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {

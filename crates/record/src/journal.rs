@@ -16,9 +16,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Start an empty journal.
+    /// Start a journal. One that is there already is an error: it may hold the only records of a rank that was killed.
     pub fn create(path: &Path) -> Result<Self, RecordError> {
-        let file = File::create(path).map_err(RecordError::io("create", path))?;
+        let file = File::create_new(path).map_err(RecordError::io("create", path))?;
         Ok(Self { file, path: path.to_owned(), line: Vec::with_capacity(1024) })
     }
 

@@ -61,16 +61,24 @@ impl JobDir {
 
     /// Create the next attempt of a trial. Creating the folder takes the number: two stagers never share one.
     pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, RecordError> {
-        let folder = self.trial_dir(trial);
-        std::fs::create_dir_all(&folder).map_err(RecordError::io("create", &folder))?;
         let mut number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
         loop {
-            let path = folder.join(format!("attempt-{number}"));
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(AttemptDir { path, number }),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(e) => return Err(RecordError::io("create", &path)(e)),
+            match self.new_attempt(trial, number)? {
+                Some(attempt) => return Ok(attempt),
+                None => number += 1,
             }
+        }
+    }
+
+    /// Create attempt `number` of a trial; none if it is there already.
+    pub fn new_attempt(&self, trial: &str, number: u32) -> Result<Option<AttemptDir>, RecordError> {
+        let folder = self.trial_dir(trial);
+        std::fs::create_dir_all(&folder).map_err(RecordError::io("create", &folder))?;
+        let path = folder.join(format!("attempt-{number}"));
+        match std::fs::create_dir(&path) {
+            Ok(()) => Ok(Some(AttemptDir { path, number })),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(None),
+            Err(e) => Err(RecordError::io("create", &path)(e)),
         }
     }
 }

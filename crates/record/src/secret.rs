@@ -1,5 +1,5 @@
 /// Words that make a name that of a secret, wherever they stand in it.
-const ANYWHERE: [&str; 11] = [
+const ANYWHERE: [&str; 12] = [
     "TOKEN",
     "SECRET",
     "SECRETS",
@@ -11,6 +11,7 @@ const ANYWHERE: [&str; 11] = [
     "CREDENTIALS",
     "APIKEY",
     "BEARER",
+    "AUTHORIZATION",
 ];
 /// Words that do so at its end: `WANDB_API_KEY`, but not `SSH_KEY_PATH`.
 const AT_THE_END: [&str; 6] = ["KEY", "PASS", "PWD", "AUTH", "COOKIE", "PAT"];

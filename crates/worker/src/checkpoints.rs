@@ -104,6 +104,7 @@ impl<'a> Checkpoints<'a> {
             return Ok(false);
         }
         self.make(step, trainer, store, monitor, journal)?;
+        self.agreement.go_on(step + 1);
         Ok(true)
     }
 
@@ -156,14 +157,6 @@ impl<'a> Checkpoints<'a> {
                 return Err(if stop { Stop::Interrupted } else { Stop::PeerLost(loss) });
             }
             std::thread::sleep(PAUSE);
-        }
-        Ok(())
-    }
-
-    /// The trial is done: rank 0 removes its checkpoints, so that another attempt starts anew.
-    pub(crate) fn finish(&self) -> Result<(), Stop> {
-        if self.env.rank == 0 {
-            self.dir.clear()?;
         }
         Ok(())
     }

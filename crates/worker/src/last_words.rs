@@ -27,10 +27,16 @@ impl LastWords {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Say how the rank ended.
-    pub fn say(&self, status: RankStatus, message: &str, lost_peer: Option<u32>, parameters_digest: Option<String>) {
+    /// Say how the rank ended. False if it cannot be written down.
+    pub fn say(
+        &self,
+        status: RankStatus,
+        message: &str,
+        lost_peer: Option<u32>,
+        parameters_digest: Option<String>,
+    ) -> bool {
         if self.said.swap(true, Ordering::SeqCst) {
-            return;
+            return true;
         }
         let exit = RankExit {
             rank: self.rank,
@@ -42,9 +48,11 @@ impl LastWords {
             exit_code: None,
             signal: None,
         };
-        if let Err(e) = write_json(&self.attempt.exit_path(self.rank), &exit) {
+        let written = write_json(&self.attempt.exit_path(self.rank), &exit);
+        if let Err(e) = &written {
             // The launcher will find no last words and say so; the log has the reason.
             tracing::error!("{e}");
         }
+        written.is_ok()
     }
 }

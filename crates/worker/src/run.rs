@@ -51,8 +51,8 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
     let result = Rank { attempt, trial, env, stop, last_words: &last_words, activity, checkpoints }.run();
     match result {
         Ok(digest) => {
-            last_words.say(RankStatus::Completed, "", None, digest);
-            0
+            // Without its last words nobody would know that the rank completed.
+            if last_words.say(RankStatus::Completed, "", None, digest) { 0 } else { EXIT_STORAGE }
         }
         Err(stop @ Stop::Used(_)) => {
             // The last words of the first start stay.
@@ -160,7 +160,12 @@ impl Rank<'_> {
     /// An attempt's records are written once: what a second start would overwrite may be all that is left of the first.
     fn refuse_used_folder(&self) -> Result<(), Stop> {
         let rank = self.env.rank;
-        let used = [self.attempt.steps_path(rank), self.attempt.exit_path(rank), self.attempt.outcome_path()];
+        let used = [
+            self.attempt.journal_path(rank),
+            self.attempt.steps_path(rank),
+            self.attempt.exit_path(rank),
+            self.attempt.outcome_path(),
+        ];
         match used.iter().find(|path| path.exists()) {
             Some(path) => Err(Stop::Used(path.display().to_string())),
             None => Ok(()),
@@ -202,9 +207,6 @@ impl Rank<'_> {
         self.leave_together(store, monitor)?;
         if self.attempt.is_closed() {
             return Err(Stop::Closed);
-        }
-        if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.finish()?;
         }
         monitor.end();
         Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
@@ -344,12 +346,13 @@ impl Rank<'_> {
             return Ok(());
         }
         let journal = self.attempt.journal_path(self.env.rank);
-        let table = StepsFile {
-            trial: self.trial.id.clone(),
-            rank: self.env.rank,
-            world_size: self.env.world_size,
-            steps: read_journal(&journal)?,
-        };
+        let steps = read_journal(&journal)?;
+        if (steps.len() as u64) < self.last_words.steps() || self.attempt.steps_path(self.env.rank).exists() {
+            // Somebody is closing the attempt just now, and has the journal already.
+            return Ok(());
+        }
+        let table =
+            StepsFile { trial: self.trial.id.clone(), rank: self.env.rank, world_size: self.env.world_size, steps };
         write_steps(&self.attempt.steps_path(self.env.rank), &table)?;
         // The table holds it all now; a journal that stays is only clutter.
         let _ = std::fs::remove_file(&journal);

@@ -31,10 +31,10 @@ pub fn estimated_s_left(job: &JobStatus, running: &[(&Pace, f64)]) -> Option<f64
         return None;
     }
     let throttle = job.record.trials.first().map_or(0, |t| t.settings.slurm.throttle) as usize;
-    let lanes = match job.record.backend.as_str() {
-        "slurm" if throttle > 0 => throttle,
-        "slurm" => active.max(1),
-        _ => 1,
+    let lanes = match job.record.on_slurm() {
+        true if throttle > 0 => throttle,
+        true => active.max(1),
+        false => 1,
     };
     last_end(left, lanes, waiting, each)
 }

@@ -51,9 +51,9 @@ pub struct Attempt {
 /// # Errors
 /// The list of arrays or a folder of the ledger cannot be read. A damaged file of an attempt is named in its reason.
 pub fn lineage(folder: &JobDir, record: &JobRecord, standing: Option<&JobStatus>) -> Result<Vec<Attempt>, Failure> {
-    let arrays = match record.backend.as_str() {
-        "slurm" => Some(Arrays::load(folder, record.job, record.trials.len())?),
-        _ => None,
+    let arrays = match record.on_slurm() {
+        true => Some(Arrays::load(folder, record.job, record.trials.len())?),
+        false => None,
     };
     let trials: Vec<(usize, &Trial)> = record.trials.iter().enumerate().collect();
     let of_trials = parallel::map(&trials, |(task, trial)| -> Result<Vec<Attempt>, Failure> {

@@ -3,7 +3,7 @@ use std::io::{Read, Seek, Write};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 
 use crate::console::say;
 use crate::exit::{Exit, Failure};
@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::project::Project;
 
 /// Held while a job's trials run. Invariant: on one ledger, one local job runs at a time, so that none disturbs the timing
-/// of another; the system releases the lock when its holder ends, however it ends.
+/// of another; the system releases the lock when its holder and the ranks that it started have ended, however they ended.
 pub(super) struct LocalLock {
     _file: Flock<File>,
 }
@@ -27,6 +27,9 @@ impl LocalLock {
         loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(mut held) => {
+                    // The ranks hold it, too: a launcher that is killed leaves them, and a training rank may take a while
+                    // to end.
+                    fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|e| refused(&e))?;
                     // Only a courtesy for those who wait.
                     let _ = held.set_len(0).and_then(|()| held.rewind()).and_then(|()| write!(held, "{job}"));
                     return Ok(Self { _file: held });

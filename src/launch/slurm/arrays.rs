@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use expctl_record::{JobDir, Outcome, Trial, TrialState, write_json};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::submitted::Submitted;
@@ -109,14 +110,29 @@ impl Arrays {
         Ok(write_json(&path(folder), self)?)
     }
 
-    /// Note that Slurm runs none of the tasks again: every outcome is the last word, and nobody need ask.
+    /// Note that Slurm runs none of the tasks of the arrays `which` again: every outcome is the last word, and nobody need
+    /// ask.
     ///
     /// # Errors
     /// The folder cannot be written to.
-    pub(super) fn close(&mut self, folder: &JobDir) -> Result<(), Failure> {
-        let open = self.arrays.iter().any(|array| array.requeue);
-        self.arrays.iter_mut().for_each(|array| array.requeue = false);
-        if open { self.save(folder) } else { Ok(()) }
+    pub(super) fn close(folder: &JobDir, job: u64, trials: usize, which: &[u64]) -> Result<(), Failure> {
+        let _lock = Self::lock(folder)?;
+        let mut all = Self::load(folder, job, trials)?;
+        let open = |array: &&mut Array| array.requeue && which.contains(&array.id);
+        let closed = all.arrays.iter_mut().filter(open).map(|array| array.requeue = false).count();
+        if closed > 0 { all.save(folder) } else { Ok(()) }
+    }
+
+    /// Held by who reads the file, changes it and writes it again: two at once would lose what one of them added.
+    ///
+    /// # Errors
+    /// The folder cannot be written to, or its file system has no locks.
+    pub(super) fn lock(folder: &JobDir) -> Result<Flock<std::fs::File>, Failure> {
+        let path = folder.path().join(".arrays.lock");
+        let failed = |e: &dyn std::fmt::Display| Failure::internal(format!("cannot lock {}: {e}", path.display()));
+        let options = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
+        let file = options.map_err(|e| failed(&e))?;
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| failed(&e))
     }
 
     /// A job of Slurm's on the cluster of this job.

@@ -66,7 +66,7 @@ impl Slurm {
     }
 
     /// Cancel a job that may have ended.
-    fn cancel_quietly(&self, arrays: &Arrays, id: u64) {
+    pub(super) fn cancel_quietly(&self, arrays: &Arrays, id: u64) {
         if let Err(e) = self.cancel_job(&arrays.named(id)) {
             tracing::debug!("{e}");
         }

@@ -57,7 +57,9 @@ fn fill(
             job_name => format!("{} {step}", super::script::job_name(job)),
             cpus => resources.cpus_per_rank * resources.ranks_per_node(),
             memory_mib => resources.memory_per_node_mib(),
-            time_min => resources.time_min,
+            // How long data take to build has nothing to do with how long a trial runs.
+            time_min => if step == "note" { resources.time_min } else { 0 },
+            extra => &profile.extra,
             partition => &resources.partition,
             account => &resources.account,
             qos => &resources.qos,

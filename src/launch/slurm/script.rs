@@ -38,12 +38,23 @@ pub(super) enum Number {
 /// # Errors
 /// Exit 3 if the profile cannot be read or does not take the job, or a value cannot be written in a script.
 pub fn render(project: &Project, job: &JobRecord, programs: &Programs) -> Result<Vec<String>, Failure> {
-    let all: Vec<u32> = (0..).take(job.trials.len()).collect();
     let profile = profile_of(project, job)?;
     let limits = Limits { array_size: profile.max_array_size, submit: profile.max_submit };
+    render_within(project, job, programs, &profile, limits)
+}
+
+/// The same where the limits of the cluster are known.
+pub(super) fn render_within(
+    project: &Project,
+    job: &JobRecord,
+    programs: &Programs,
+    profile: &Profile,
+    limits: Limits,
+) -> Result<Vec<String>, Failure> {
+    let all: Vec<u32> = (0..).take(job.trials.len()).collect();
     let parts = parts(job, &all, limits, &|_, resources| resources);
     let numbers = std::iter::once(Number::Own).chain(std::iter::repeat(Number::Later));
-    let scripts = parts.iter().zip(numbers).map(|(part, number)| fill(project, job, programs, &profile, part, number));
+    let scripts = parts.iter().zip(numbers).map(|(part, number)| fill(project, job, programs, profile, part, number));
     scripts.collect()
 }
 

@@ -238,8 +238,23 @@ impl Slurm {
     }
 }
 
-/// Whether a variable would override what a command is told: columns, filters, the script's own directives.
+/// The variables of Slurm's that are about the cluster and its user.
+const ABOUT_THE_CLUSTER: [&str; 7] = [
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_CLUSTERS",
+    "SLURM_JWT",
+    "SLURM_USER",
+    "SLURM_TIME_FORMAT",
+    "SLURM_BITSTR_LEN",
+];
+
+/// Whether a variable would override what a command is told: columns, filters, the script's own directives. All others of
+/// Slurm's own are about a job that this process may be in, and srun in the new job would take them for its own.
 fn overrides(name: &str) -> bool {
+    if name.starts_with("SLURM_") {
+        return !ABOUT_THE_CLUSTER.contains(&name);
+    }
     ["SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"].iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, Cause, JobDir, Outcome, RankExit, RankStatus, Trial, TrialState, write_json};
 
 use super::arrays::{Arrays, Place, Settled, settled};
-use super::attempt::{stage, started};
+use super::attempt::{stage_exactly, started};
 use super::poll::Interval;
 use super::submitted::Submitted;
 use super::tasks::{Queue, Task};
@@ -97,7 +97,10 @@ impl Slurm {
     ) -> Result<(), Failure> {
         let job = project.job(id);
         let trials = job.record()?.trials;
-        let places = Arrays::load(&job, id, trials.len())?.places(trials.len());
+        let arrays = Arrays::load(&job, id, trials.len())?;
+        let places = arrays.places(trials.len());
+        // A retry may add to them meanwhile.
+        let watched: Vec<u64> = arrays.arrays.iter().map(|array| array.id).collect();
         let mut interval = Interval::new().for_tasks(trials.len());
         let mut last: Option<WaitProgress> = None;
         let mut over_since: Vec<Option<Instant>> = vec![None; trials.len()];
@@ -166,14 +169,15 @@ impl Slurm {
                     now.trials.push(task.map_or(TrialProgress::Unknown, TrialProgress::Active));
                     continue;
                 }
-                now.trials.push(TrialProgress::Ended(match state {
+                let outcome = match state {
                     // Slurm did not run it again.
-                    Settled::Unless(outcome) => outcome.state,
-                    _ => {
-                        let attempt = attempts.into_iter().next_back();
-                        close(&job, trial, place, attempt, task.as_ref())?.state
-                    }
-                }));
+                    Settled::Unless(outcome) => Some(outcome.clone()),
+                    _ => close(&job, trial, place, attempts.into_iter().next_back(), task.as_ref())?,
+                };
+                now.trials.push(match outcome {
+                    Some(outcome) => TrialProgress::Ended(outcome.state),
+                    None => task.map_or(TrialProgress::Unknown, TrialProgress::Active),
+                });
             }
             let asked_for = |index: usize| only.is_none_or(|only| only.iter().any(|o| *o as usize == index));
             let done =
@@ -184,7 +188,7 @@ impl Slurm {
             progress(now);
             if done {
                 if only.is_none() {
-                    Arrays::load(&job, id, trials.len())?.close(&job)?;
+                    Arrays::close(&job, id, trials.len(), &watched)?;
                 }
                 return self.collect_usage(&job, id, true);
             }
@@ -204,14 +208,18 @@ fn grace(in_queue: bool, task: Option<&Task>, no_attempt: bool) -> Option<Durati
     }
 }
 
-/// Write the outcome that a task did not write itself.
+/// Write the outcome that a task did not write itself. None if somebody else is about to.
 fn close(
     job: &JobDir,
     trial: &Trial,
     place: &Place,
     attempt: Option<AttemptDir>,
     task: Option<&Task>,
-) -> Result<Outcome, Failure> {
+) -> Result<Option<Outcome>, Failure> {
+    if let Some(outcome) = attempt.as_ref().map(AttemptDir::outcome).transpose()?.flatten() {
+        // It came just now.
+        return Ok(Some(outcome));
+    }
     let said = task.map_or_else(|| "no longer knows the task".to_owned(), |task| format!("says {task}"));
     // A task that was cancelled while it waited may be gone without a trace (its row leaves the queue at once).
     let cancelled = task.is_some_and(|task| task.state.is_cancelled());
@@ -223,7 +231,7 @@ fn close(
     let attempt = match attempt {
         Some(attempt) => attempt,
         None => {
-            let attempt = stage(job, trial)?;
+            let Some(attempt) = stage_exactly(job, trial, place.attempt)? else { return Ok(None) };
             for rank in 0..trial.settings.launch.ranks {
                 write_json(&attempt.exit_path(rank), &never_ran(rank, status))?;
             }
@@ -232,7 +240,7 @@ fn close(
     };
     let mut outcome = conclude(&attempt, trial, started(&attempt), &[], cancelled && !unbuilt)?;
     if outcome.state == TrialState::Completed {
-        return Ok(outcome);
+        return Ok(Some(outcome));
     }
     if let Some(cause) = task.and_then(|task| Cause::of_slurm(&task.state.to_string(), &task.detail)) {
         outcome.cause = Some(cause);
@@ -252,7 +260,7 @@ fn close(
         outcome.failed_rank = None;
     }
     outcome.save(&attempt)?;
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 /// Words for a rank that never ran.

@@ -87,7 +87,7 @@ impl Agreement {
             // Ranks that want it at once write the same number.
             store.set(ROUND, asked.to_string().as_bytes())?;
         }
-        if asked == round {
+        if asked == round || held {
             return Ok(());
         }
         let boundary = {
@@ -140,8 +140,15 @@ impl Agreement {
             return Ok(false);
         }
         let mut state = self.lock();
-        (state.held, state.target, state.boundary) = (false, None, Some(step + 1));
+        // Without a boundary this rank opens no round before all ranks have made this checkpoint: one that has not come
+        // here yet would take part in the new one, and go on alone.
+        (state.held, state.target, state.boundary) = (false, None, None);
         state.last = Instant::now();
         Ok(true)
+    }
+
+    /// The checkpoint is made, and the step thread comes to `step` next.
+    pub fn go_on(&self, step: u64) {
+        self.lock().boundary = Some(step);
     }
 }

@@ -74,6 +74,7 @@ impl Rest {
             .connect_timeout(CONNECT)
             // Nobody else is to get the token.
             .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
             .user_agent(concat!("expctl/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| setup(&format!("no HTTP client: {}", cause(&e))))?;

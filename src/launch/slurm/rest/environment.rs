@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::version::Api;
 use crate::launch::slurm::tools::Slurm;
 
-/// Not for jobs: a token, and what says that a job was requeued, which a job submitted from such a job was not.
-const KEPT_BACK: [&str; 2] = ["SLURM_JWT", "SLURM_RESTART_COUNT"];
+/// Not for jobs: a token.
+const KEPT_BACK: [&str; 1] = ["SLURM_JWT"];
 
 /// The variables of the submitter, and those that `sbatch` adds itself: where it ran, and the umask, which slurmd sets for the
 /// job's files. A variable that is not UTF-8 cannot be written.

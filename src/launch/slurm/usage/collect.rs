@@ -152,7 +152,7 @@ impl Slurm {
 fn keep(key: Key, known: &Known, attempts: &[&AttemptDir]) -> Result<(), Failure> {
     let mut attempts = attempts.to_vec();
     attempts.sort_by_cached_key(|attempt| (started(attempt), attempt.number()));
-    for (attempt, usage) in usages(key, known, &attempts) {
+    for (attempt, usage, last) in usages(key, known, &attempts) {
         if !is_open(attempt) {
             continue;
         }
@@ -160,7 +160,10 @@ fn keep(key: Key, known: &Known, attempts: &[&AttemptDir]) -> Result<(), Failure
         if !attempt.slurm_usage().is_ok_and(|kept| kept.as_ref() == Some(&usage)) {
             usage.save(attempt)?;
         }
-        amend(attempt, &usage)?;
+        // The others ended before the task did, each by itself.
+        if last {
+            amend(attempt, &usage)?;
+        }
     }
     Ok(())
 }
@@ -200,8 +203,8 @@ fn is_whole(tries: &[SlurmTry]) -> bool {
     tries.last().is_some_and(|last| TaskState::new(last.state.as_str()).is_over() && last.ended.is_some())
 }
 
-/// What is to be written for each of a task's attempts.
-fn usages<'a>(key: Key, known: &Known, attempts: &[&'a AttemptDir]) -> Vec<(&'a AttemptDir, SlurmUsage)> {
+/// What is to be written for each of a task's attempts, and whether it is the last one of its try.
+fn usages<'a>(key: Key, known: &Known, attempts: &[&'a AttemptDir]) -> Vec<(&'a AttemptDir, SlurmUsage, bool)> {
     let times: Vec<i64> = attempts.iter().map(|attempt| started(attempt)).collect();
     let matched = match_tries(&known.tries, &times);
     let mut found = Vec::new();
@@ -219,7 +222,7 @@ fn usages<'a>(key: Key, known: &Known, attempts: &[&'a AttemptDir]) -> Vec<(&'a 
             usage: share(&known.tries[index], before, beside),
             other_tries: others.collect(),
         };
-        found.push((*attempt, usage));
+        found.push((*attempt, usage, before + 1 == beside));
     }
     found
 }
