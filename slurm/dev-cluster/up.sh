@@ -79,7 +79,8 @@ if [ -z "$PORT" ]; then
   for _ in $(seq 50); do
     PORT=$((12000 + RANDOM % 80 * 200))
     # Held by the daemons for as long as they live: another up.sh may look before they listen.
-    exec 8>"${TMPDIR:-/tmp}/expctl-slurm-port-$PORT.lock"
+    mkdir -p "${TMPDIR:-/tmp}/expctl-ports"
+    exec 8>"${TMPDIR:-/tmp}/expctl-ports/$PORT"
     ! { flock -n 8 && block_free "$PORT"; } || break
     PORT=''
   done

@@ -138,6 +138,11 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
         .or_else(|| ranks.iter().find(|r| r.status == RankStatus::PeerLost))
         .or_else(|| killed(true));
     match root {
+        // It was silent until the launcher or srun, ending what was left, told it to stop.
+        Some(root) if root.status == RankStatus::Interrupted && forced(root.rank) => {
+            let said = ranks.iter().find(|r| r.lost_peer == Some(root.rank)).map_or("", |r| r.message.as_str());
+            with(TrialState::Failed, Some(Cause::Hang), said.to_owned(), Some(root.rank))
+        }
         Some(root) if root.status == RankStatus::Interrupted => {
             let message = format!("rank {} alone was told to stop (TERM) from outside", root.rank);
             with(TrialState::Failed, Some(Cause::Killed), message, Some(root.rank))
@@ -187,6 +192,10 @@ mod tests {
         assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Failed, None)], &[], false), failed(1));
         // One rank alone was stopped from outside: the survivor is not to blame.
         assert_eq!(root(&[exit(0, PeerLost, Some(1)), exit(1, Interrupted, None)], &[], false), failed(1));
+        let frozen = [exit(0, Interrupted, None), exit(1, PeerLost, Some(0))];
+        let outcome = judge(frozen.to_vec(), &|rank| rank == 0, 0, false);
+        assert_eq!((outcome.failed_rank, outcome.cause), (Some(0), Some(Cause::Hang)));
+        assert_eq!(outcome.message, "rank 1 PeerLost");
         // A rank that the launcher had to kill is not the root.
         assert_eq!(root(&[exit(0, Killed, None), exit(1, Killed, None)], &[0], false), failed(1));
         // A failure before the user's Ctrl-C stays a failure; otherwise the user stopped it.

@@ -13,7 +13,7 @@ use crate::common::{text, wait_until};
 use crate::matrix::Row;
 
 /// Longest that anything may take here. Generous: the machine may be busy with other tests.
-const LONG: Duration = Duration::from_secs(150);
+const LONG: Duration = Duration::from_secs(300);
 /// Ranks of every trial.
 const RANKS: u32 = 2;
 

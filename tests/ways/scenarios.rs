@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use expctl_record::{TrialState, joined_steps};
+use expctl_record::{AttemptDir, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -140,7 +140,13 @@ pub fn a_trial_at_its_time_limit_goes_on_by_itself(site: &Site) {
     // Nobody waited for it.
     site.cluster
         .until("the end of the task", || site.cluster.task(id.parse().unwrap(), 0).contains("JobState=COMPLETED"));
-    site.ok(&["report", &id]);
+    // The accounting may be late with what it knows of the tries.
+    wait_until("the accounting", limit, || {
+        site.ok(&["report", &id]);
+        let known = |attempt: &AttemptDir| attempt.slurm_usage().unwrap().is_some();
+        let last_is_known = attempts.last().is_some_and(known);
+        (last_is_known && (!site.way.accounting || attempts.iter().all(known))).then_some(())
+    });
     site.note(&id);
 }
 
