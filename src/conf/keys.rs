@@ -3,8 +3,19 @@
 use super::kind::Kind;
 
 /// Sections of a config, in the order of the reference.
-pub const SECTIONS: [&str; 10] =
-    ["experiment", "data", "pipeline", "loader", "model", "train", "measure", "checkpoint", "launch", "slurm"];
+pub const SECTIONS: [&str; 11] = [
+    "experiment",
+    "data",
+    "select",
+    "pipeline",
+    "loader",
+    "model",
+    "train",
+    "measure",
+    "checkpoint",
+    "launch",
+    "slurm",
+];
 
 /// What a key is when nothing sets it.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +113,7 @@ pub const KEYS: &[KeySpec] = &[
         COUNT,
         Derived("all that the recipe has"),
         "Number of samples; at most what the recipe has",
-        &["perturbation_subset_size", "subset", "size"],
+        &["size"],
     ),
     key(
         "data.scale",
@@ -118,11 +129,46 @@ pub const KEYS: &[KeySpec] = &[
     ),
     key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),
     key_also(
+        "select.samples",
+        words(&["all", "metabolic"]),
+        Value("\"all\""),
+        "Candidates: all samples, or those that perturb a gene of a reaction",
+        &["gene_subsets"],
+    ),
+    key_also(
+        "select.subset",
+        NATURAL,
+        Value("0"),
+        "The most samples that are taken of the candidates, drawn per number of perturbed genes; 0 takes all",
+        &["perturbation_subset_size", "is_perturbation_subset"],
+    ),
+    key(
+        "select.split",
+        words(&["all", "train", "val", "test"]),
+        Value("\"all\""),
+        "Part of these: 80 %, 10 % and 10 %, drawn at random",
+    ),
+    key("select.seed", NATURAL, Value("42"), "Seed of subset and split"),
+    key_also(
+        "pipeline.store",
+        words(&["json", "compressed", "full_masks", "packed_masks", "ids"]),
+        Value("\"json\""),
+        "What records are read from; any but `json` is made from it first, by `expctl data convert`",
+        &["use_preprocessed", "use_full_masks", "storage"],
+    ),
+    key_also(
         "pipeline.processor",
-        words(&["lazy", "perturbation", "shared", "ids"]),
+        words(&["lazy", "subgraph", "incidence_subgraph", "neighborhood", "perturbation", "shared", "packed", "ids"]),
         Required,
         "What a worker makes of a record",
         &["graph_processor", "type"],
+    ),
+    key_also(
+        "pipeline.hops",
+        Kind::Integer { min: 1, max: 3 },
+        Value("1"),
+        "With `neighborhood`: how far from the perturbed genes",
+        &["num_hops", "k"],
     ),
     key_also(
         "pipeline.edge_types",
@@ -130,6 +176,33 @@ pub const KEYS: &[KeySpec] = &[
         Derived("all networks of the recipe, in its order"),
         "Edge types of the graph, in order",
         &["graphs"],
+    ),
+    key_also(
+        "pipeline.metabolism",
+        Kind::Bool,
+        Value("false"),
+        "Reactions and metabolites as well, with the edges gpr and rmr",
+        &["incidence_graphs", "metabolism_bipartite"],
+    ),
+    key_also(
+        "pipeline.collation",
+        words(&["pyg", "lazy_collater", "shared_index"]),
+        Value("\"pyg\""),
+        "How samples become a batch: as PyTorch Geometric does, as the published collater was written, or without edge index",
+        &["collate_fn", "collater"],
+    ),
+    key(
+        "pipeline.follow_batch",
+        Kind::TextList,
+        Value("[\"x\", \"x_pert\", \"perturbation_indices\"]"),
+        "With `pyg`: fields for which the batch names the sample of each entry",
+    ),
+    key_also(
+        "pipeline.device_masks",
+        words(&["none", "looped", "vectorised"]),
+        Value("\"none\""),
+        "Edge masks made where the batch is used: sample by sample, or all samples at once",
+        &["init_masks_on_gpu", "gpu_masks"],
     ),
     key_also("loader.batch_size", COUNT, Required, "Samples per rank and step", &["batch"]),
     key_also(
@@ -155,6 +228,13 @@ pub const KEYS: &[KeySpec] = &[
         "Leave out the samples that do not fill all ranks, and the last batch that is not full",
     ),
     key("loader.seed", NATURAL, Value("42"), "Seed of the order"),
+    key_also(
+        "loader.buffer_mib",
+        NATURAL,
+        Value("0"),
+        "The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is no limit",
+        &["memory_limit"],
+    ),
     key("model.kind", words(&["dango"]), Value("\"dango\""), "Which model"),
     key_also(
         "model.hidden",

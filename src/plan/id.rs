@@ -45,9 +45,25 @@ pub fn trial_id(
     format!("{variant}-r{repeat}-{}", &hash[..8])
 }
 
-/// Whether a setting changes what is run. One node is what trials had before there was a key for more: it leaves their ids
-/// what they were.
+/// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
+/// their ids what they were.
+const LATER: [(&str, &str); 12] = [
+    ("launch.nodes", "1"),
+    ("select.samples", "\"all\""),
+    ("select.subset", "0"),
+    ("select.split", "\"all\""),
+    ("select.seed", "42"),
+    ("pipeline.store", "\"json\""),
+    ("pipeline.hops", "1"),
+    ("pipeline.metabolism", "false"),
+    ("pipeline.collation", "\"pyg\""),
+    ("pipeline.follow_batch", "[\"x\",\"x_pert\",\"perturbation_indices\"]"),
+    ("pipeline.device_masks", "\"none\""),
+    ("loader.buffer_mib", "0"),
+];
+
+/// Whether a setting changes what is run.
 fn is_run(key: &str, value: &Json) -> bool {
-    let one_node = key == "launch.nodes" && *value == 1;
-    !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(&key) && !one_node
+    let as_before = LATER.iter().any(|(later, before)| key == *later && value.to_string() == *before);
+    !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(&key) && !as_before
 }

@@ -59,7 +59,7 @@ fn the_full_graph_has_the_published_counts() {
     assert_eq!((manifest.bipartite.gpr, manifest.bipartite.rmr), (5450, 26_325));
 
     let names: Vec<String> = manifest.networks.iter().map(|n| n.name.clone()).collect();
-    let graph = Dataset::open(&folder).unwrap().graph(&names).unwrap();
+    let graph = Dataset::open(&folder).unwrap().graph(&names, false).unwrap();
     assert!(graph.genes.is_sorted() && graph.num_genes() == 6607 && graph.num_edges() == 2_495_908);
     for (edges, info) in graph.edge_types.iter().zip(&manifest.networks) {
         let distinct: HashSet<(i64, i64)> =
@@ -81,7 +81,7 @@ fn real_networks_are_used_as_they_are() {
     let fusion = &manifest.networks[4];
     assert_eq!((fusion.edges, fusion.real, fusion.generated, fusion.class), (7968, 1361, 0, Origin::Measured));
     assert_eq!(manifest.networks[6].generated, 1_002_806 - 6607, "networks without a real source are generated");
-    let error = Dataset::open(&folder).unwrap().graph(&["fusion".to_owned()]).unwrap_err().to_string();
+    let error = Dataset::open(&folder).unwrap().graph(&["fusion".to_owned()], false).unwrap_err().to_string();
     assert!(error.contains("no edge type `fusion`") && error.contains("string12_0_fusion, "), "{error}");
 }
 

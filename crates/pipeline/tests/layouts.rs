@@ -6,7 +6,7 @@ use std::sync::Arc;
 use expctl_pipeline::collate::{Assembler, Batch, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
-use expctl_record::Processor;
+use expctl_record::{Pipeline, Processor};
 use proptest::prelude::*;
 
 /// Edges as (position, source, target), so that parallel edges count.
@@ -72,6 +72,7 @@ fn graph() -> impl Strategy<Value = CellGraph> {
                     edge_index: edges.iter().map(|e| e.0).chain(edges.iter().map(|e| e.1)).collect(),
                 })
                 .collect(),
+            metabolism: None,
         })
     })
 }
@@ -82,6 +83,7 @@ fn samples(num_genes: usize) -> impl Strategy<Value = Vec<Sample>> {
         genes: genes.into_iter().collect(),
         label,
         p_value: 0.5,
+        ..Sample::default()
     });
     proptest::collection::vec(sample, 1..6)
 }
@@ -95,11 +97,11 @@ proptest! {
         }),
     ) {
         for processor in [Processor::Lazy, Processor::Perturbation, Processor::Shared, Processor::Ids] {
-            let mut assembler = Assembler::new(processor, Arc::clone(&graph));
+            let mut assembler = Assembler::new(&Pipeline::new(processor, Vec::new()), Arc::clone(&graph)).unwrap();
             // One batch for all: buffers are reused, and nothing of the last batch may shine through.
             let mut batch = assembler.empty();
             for samples in &batches {
-                assembler.mask(samples, &mut batch);
+                assembler.mask(samples, &[], &mut batch);
                 assembler.collate(samples, &mut batch);
                 prop_assert_eq!(batch.common.len(), samples.len());
                 for (i, sample) in samples.iter().enumerate() {
@@ -121,11 +123,11 @@ proptest! {
 fn a_replicated_batch_has_the_published_bytes() {
     let (genes, e, b) = (5, 7, 3);
     let edges = EdgeType { name: "e".into(), edge_index: vec![1; 2 * e] };
-    let graph = CellGraph { genes: vec![String::new(); genes], edge_types: vec![edges] };
-    let mut assembler = Assembler::new(Processor::Lazy, Arc::new(graph));
-    let samples = vec![Sample { genes: vec![0, 1, 2], label: 0.0, p_value: 1.0 }; b];
+    let graph = CellGraph { genes: vec![String::new(); genes], edge_types: vec![edges], metabolism: None };
+    let mut assembler = Assembler::new(&Pipeline::new(Processor::Lazy, Vec::new()), Arc::new(graph)).unwrap();
+    let samples = vec![Sample { genes: vec![0, 1, 2], label: 0.0, p_value: 1.0, ..Sample::default() }; b];
     let mut batch = assembler.empty();
-    assembler.mask(&samples, &mut batch);
+    assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);
     let edge_bytes = b * e * 17 + b * 8;
     let node_bytes = b * genes * (1 + 1 + 8) + (b + 1) * 8;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, Loader, LoaderOptions, ReadRecord, Records};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Processor, Stage};
+use expctl_record::{Pipeline, Processor, Stage};
 
 /// Records whose only gene is their index; record `bad` is an error, record `panics` a panic.
 #[derive(Default)]
@@ -30,8 +31,8 @@ impl Records for Numbers {
         Ok(Box::new(Reader(Arc::clone(&self.reads))))
     }
 
-    fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), PipelineError> {
-        assert_eq!(bytes, index.to_le_bytes());
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError> {
+        assert_eq!(bytes[range], index.to_le_bytes());
         assert!(self.panics != Some(index), "record {index} panics");
         if self.bad == Some(index) {
             return Err(PipelineError::Record { store: "numbers".into(), index, reason: "bad".into() });
@@ -55,8 +56,12 @@ impl ReadRecord for Reader {
 fn loader(records: Numbers, workers: u32, steps: u64) -> Loader {
     let sampler = DistributedSampler { len: 100, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
-    let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new() });
-    let builder = BatchBuilder::new(Arc::new(records), schedule, Assembler::new(Processor::Ids, graph));
+    let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new(), metabolism: None });
+    let builder = BatchBuilder::new(
+        Arc::new(records),
+        schedule,
+        Assembler::new(&Pipeline::new(Processor::Ids, Vec::new()), graph).unwrap(),
+    );
     Loader::start(builder, LoaderOptions { workers, prefetch_factor: 2, first: 0, steps }).unwrap()
 }
 

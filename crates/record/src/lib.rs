@@ -33,8 +33,8 @@ pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
 pub use secret::looks_secret;
 pub use settings::{
-    Checkpoint, Data, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks, Optimizer, Pipeline,
-    Processor, Reconstruction, Settings, Slurm, Train,
+    Checkpoint, Collation, Data, DeviceMasks, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks,
+    Optimizer, Pipeline, Processor, Reconstruction, SampleSet, Select, Settings, Slurm, Split, StoreKind, Train,
 };
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};

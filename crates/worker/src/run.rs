@@ -182,7 +182,7 @@ impl Rank<'_> {
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
         let dataset = Dataset::open(&self.trial.data_dir)?;
-        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types)?);
+        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
@@ -310,7 +310,7 @@ impl Rank<'_> {
         let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
             Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
         })?;
-        let assembler = Assembler::new(settings.pipeline.processor, graph);
+        let assembler = Assembler::new(&settings.pipeline, graph)?;
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
         let steps = settings.measure.warmup + settings.measure.steps;
         // The threads stay as busy during the last steps as they are in the middle of an epoch: without this the last

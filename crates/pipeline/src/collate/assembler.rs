@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use expctl_record::Processor;
+use expctl_record::{Pipeline, Processor};
 
 use super::{Batch, Common, GeneMasks, Layout, RemovedLists, Replicated, replicate_shifted};
+use crate::PipelineError;
 use crate::graph::{CellGraph, Incidence};
 use crate::mask::{RemovedEdges, fill_edge_mask, fill_gene_masks};
 use crate::store::Sample;
@@ -19,14 +20,19 @@ pub struct Assembler {
 
 impl Assembler {
     /// An assembler over a shared graph. The incidence is built here, once; clones share it.
-    pub fn new(processor: Processor, graph: Arc<CellGraph>) -> Self {
+    ///
+    /// # Errors
+    /// Settings that contradict each other or the graph.
+    pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, PipelineError> {
+        let processor = pipeline.processor;
         let incidence = match processor {
             Processor::Lazy | Processor::Shared => {
                 graph.edge_types.iter().map(|e| Incidence::build(e, graph.num_genes())).collect()
             }
             Processor::Perturbation | Processor::Ids => Vec::new(),
+            _ => return Err(PipelineError::Invalid("not there yet".into())),
         };
-        Self { processor, graph, incidence: Arc::new(incidence), removed: RemovedEdges::default() }
+        Ok(Self { processor, graph, incidence: Arc::new(incidence), removed: RemovedEdges::default() })
     }
 
     /// A batch without samples, to be filled.
@@ -36,13 +42,14 @@ impl Assembler {
             Processor::Lazy => Layout::Lazy { nodes: GeneMasks::default(), edges: vec![Replicated::default(); types] },
             Processor::Perturbation => Layout::Perturbation { nodes: GeneMasks::default() },
             Processor::Shared => Layout::Shared { removed: vec![RemovedLists::default(); types] },
-            Processor::Ids => Layout::Ids,
+            _ => Layout::Ids,
         };
         Batch { common: Common::default(), layout }
     }
 
-    /// Stage *mask*: what each sample removes, straight into its place in the batch.
-    pub fn mask(&mut self, samples: &[Sample], batch: &mut Batch) {
+    /// Stage *mask*: what each sample removes, straight into its place in the batch. `bytes` are the records of the batch,
+    /// which hold the masks of stores that have them.
+    pub fn mask(&mut self, samples: &[Sample], _bytes: &[u8], batch: &mut Batch) {
         match &mut batch.layout {
             Layout::Lazy { nodes, edges } => {
                 mask_nodes(samples, self.graph.num_genes(), nodes);

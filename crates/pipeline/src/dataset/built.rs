@@ -42,10 +42,14 @@ impl Dataset {
         Ok(genes)
     }
 
-    /// The graph with these edge types, in this order. An unknown one is an error that names those that exist.
-    pub fn graph(&self, edge_types: &[String]) -> Result<CellGraph, PipelineError> {
-        let edge_types = graph_file::read(&self.folder.join(GRAPH_FILE), edge_types)?;
-        Ok(CellGraph { genes: self.genes()?, edge_types })
+    /// The graph with these edge types, in this order, and with reactions and metabolites if they are asked for. An unknown
+    /// edge type is an error that names those that exist.
+    pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
+        let path = self.folder.join(GRAPH_FILE);
+        let edge_types = graph_file::read(&path, edge_types)?;
+        let sizes = &self.manifest.bipartite;
+        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes)?) } else { None };
+        Ok(CellGraph { genes: self.genes()?, edge_types, metabolism })
     }
 
     /// The base store, open for reading.

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use super::BipartiteInfo;
 use super::metabolism::Metabolism;
 use super::networks::BuiltNetwork;
 use crate::PipelineError;
-use crate::graph::EdgeType;
+use crate::graph::{self, EdgeType};
 
 /// File name inside a data set.
 pub(crate) const GRAPH_FILE: &str = "graph.safetensors";
@@ -65,6 +66,30 @@ pub(crate) fn read(path: &Path, edge_types: &[String]) -> Result<Vec<EdgeType>, 
         found.push(EdgeType { name: name.clone(), edge_index });
     }
     Ok(found)
+}
+
+/// Read reactions and metabolites.
+pub(crate) fn read_metabolism(path: &Path, sizes: &BipartiteInfo) -> Result<graph::Metabolism, PipelineError> {
+    let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
+    // SAFETY: as in `read`.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
+    let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
+    let words = |name: &str| -> Result<Vec<i64>, PipelineError> {
+        let tensor = tensors.tensor(name).map_err(|e| PipelineError::damaged(path, e))?;
+        if tensor.dtype() != Dtype::I64 || !matches!(tensor.shape(), [2, _]) {
+            return Err(PipelineError::damaged(path, format!("{name} is not int64 [2, E]")));
+        }
+        Ok(tensor.data().as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word)).collect())
+    };
+    let (gpr, rmr) = (words("hyperedge_index/gpr")?, words("hyperedge_index/rmr")?);
+    let tensor = tensors.tensor("stoichiometry/rmr").map_err(|e| PipelineError::damaged(path, e))?;
+    let stoichiometry: Vec<f32> =
+        tensor.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    if tensor.dtype() != Dtype::F32 || stoichiometry.len() != rmr.len() / 2 {
+        return Err(PipelineError::damaged(path, "stoichiometry/rmr is not float32 [E] with the E of rmr"));
+    }
+    let (reactions, metabolites) = (sizes.reactions as usize, sizes.metabolites as usize);
+    Ok(graph::Metabolism { reactions, metabolites, gpr, rmr, stoichiometry })
 }
 
 /// Shape of each tensor, for verification.

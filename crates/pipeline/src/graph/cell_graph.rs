@@ -1,3 +1,5 @@
+use super::Metabolism;
+
 /// One edge type of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgeType {
@@ -25,13 +27,16 @@ impl EdgeType {
     }
 }
 
-/// Genes and the edge types between them. Invariant: genes are sorted by name, and a gene's index is its position.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Genes, the edge types between them, and what they catalyse. Invariant: genes are sorted by name, and a gene's index is
+/// its position.
+#[derive(Clone, Debug, PartialEq)]
 pub struct CellGraph {
     /// Systematic names, ascending.
     pub genes: Vec<String>,
     /// Edge types, in the order in which they were asked for.
     pub edge_types: Vec<EdgeType>,
+    /// Reactions and metabolites, if they were asked for.
+    pub metabolism: Option<Metabolism>,
 }
 
 impl CellGraph {
@@ -40,7 +45,7 @@ impl CellGraph {
         self.genes.len()
     }
 
-    /// Number of edges over all types.
+    /// Number of edges over all types between genes.
     pub fn num_edges(&self) -> usize {
         self.edge_types.iter().map(EdgeType::num_edges).sum()
     }

@@ -1,7 +1,11 @@
 //! The graph that all samples share. Invariant: it is built once per rank and never changes.
 
+mod catalysis;
 mod cell_graph;
 mod incidence;
+mod metabolism;
 
+pub use catalysis::{Catalysis, RemovedMetabolism};
 pub use cell_graph::{CellGraph, EdgeType};
 pub use incidence::Incidence;
+pub use metabolism::Metabolism;

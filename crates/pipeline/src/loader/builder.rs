@@ -99,12 +99,12 @@ impl BatchBuilder {
         self.samples.resize_with(indices.len(), Sample::default);
         let mut start = 0;
         for ((&index, &end), sample) in indices.iter().zip(&self.ends).zip(&mut self.samples) {
-            self.records.decode(index, &self.bytes[start..end], sample)?;
+            self.records.decode(index, &self.bytes, start..end, sample)?;
             start = end;
         }
         laps.lap(Stage::Decode);
 
-        self.assembler.mask(&self.samples, &mut batch);
+        self.assembler.mask(&self.samples, &self.bytes, &mut batch);
         laps.lap(Stage::Mask);
 
         self.assembler.collate(&self.samples, &mut batch);

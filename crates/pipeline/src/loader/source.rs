@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::PipelineError;
 use crate::dataset::Dataset;
 use crate::store::{LmdbReader, LmdbStore, RecordDecoder, Sample};
@@ -7,8 +9,8 @@ pub trait Records: Send + Sync + 'static {
     /// A reader of one thread.
     fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, PipelineError>;
 
-    /// Decode the bytes of record `index`.
-    fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), PipelineError>;
+    /// Decode record `index`, which lies at `range` of the batch's `bytes`.
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError>;
 }
 
 /// Reads raw records.
@@ -45,8 +47,8 @@ impl Records for DatasetRecords {
         Ok(Box::new(self.store.reader()?))
     }
 
-    fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), PipelineError> {
-        self.decoder.decode(index, bytes, sample)
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError> {
+        self.decoder.decode(index, &bytes[range], sample)
     }
 }
 

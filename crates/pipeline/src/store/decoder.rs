@@ -5,18 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::Sample;
 use crate::PipelineError;
-
-/// What a record says, in the indices of the graph.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// Perturbed genes, ascending; each once; names that the graph does not have are left out.
-    pub genes: Vec<i64>,
-    /// The gene interaction.
-    pub label: f32,
-    /// Its p-value; NaN if there is none.
-    pub p_value: f32,
-}
 
 /// Turns the JSON of a record into a [`Sample`]. Threads share it.
 pub struct RecordDecoder {
@@ -105,10 +95,10 @@ mod tests {
 
     #[test]
     fn genes_ascend_without_duplicates_and_unknown_ones() {
-        let mut sample = Sample { genes: vec![9, 9, 9, 9], label: 1.0, p_value: 1.0 };
+        let mut sample = Sample { genes: vec![9, 9, 9, 9], label: 1.0, p_value: 1.0, ..Sample::default() };
         let bytes = record(&["YBR003C", "YAL001C", "NOT_HERE", "YBR003C"], "0.1059");
         decoder().decode(7, &bytes, &mut sample).unwrap();
-        assert_eq!(sample, Sample { genes: vec![0, 2], label: -0.0588, p_value: 0.1059 });
+        assert_eq!(sample, Sample { genes: vec![0, 2], label: -0.0588, p_value: 0.1059, ..Sample::default() });
         decoder().decode(7, &record(&[], "null"), &mut sample).unwrap();
         assert!(sample.genes.is_empty() && sample.p_value.is_nan());
     }

@@ -5,8 +5,10 @@
 
 mod decoder;
 mod lmdb;
+mod sample;
 mod writer;
 
-pub use decoder::{RecordDecoder, Sample};
+pub use decoder::RecordDecoder;
 pub use lmdb::{LmdbReader, LmdbStore};
+pub use sample::{MaskForm, Sample, StoredMasks};
 pub(crate) use writer::{LmdbWriter, text_order};
