@@ -2,6 +2,7 @@
 
 mod assembler;
 mod batch;
+mod fixed;
 mod full;
 mod graphs;
 mod join;
