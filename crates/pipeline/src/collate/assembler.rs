@@ -197,3 +197,30 @@ fn collate_common(samples: &[Sample], common: &mut Common) {
         p_values.push(sample.p_value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::EdgeType;
+
+    #[test]
+    fn clones_share_what_is_large() {
+        let edges = EdgeType { name: "e".into(), edge_index: vec![0, 1, 2, /* to */ 1, 2, 0] };
+        let genes = vec![String::new(); 3];
+        let graph = Arc::new(CellGraph { genes, edge_types: vec![edges; 4], metabolism: None });
+        for processor in [Processor::Lazy, Processor::IncidenceSubgraph, Processor::Neighborhood] {
+            let pipeline = Pipeline::new(processor, Vec::new());
+            let mut first = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+            let sample = Sample { genes: vec![1], ..Sample::default() };
+            let mut batch = first.empty();
+            first.mask(&[sample], &[], &mut batch);
+            let second = first.clone();
+            assert!(Arc::ptr_eq(&first.shared, &second.shared));
+            assert!(Arc::ptr_eq(&graph, &second.shared.graph));
+            // What is not shared is the struct itself and what a batch needs while it is made.
+            assert!(size_of::<Assembler>() < 1024);
+            assert_eq!(second.work.own_bytes(), 0);
+            assert_eq!(first.work.own_bytes() == 0, processor == Processor::Lazy);
+        }
+    }
+}

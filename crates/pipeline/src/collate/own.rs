@@ -52,6 +52,12 @@ impl OwnEdges {
         self.counts.push(edges);
     }
 
+    /// Bytes that are held, used or not.
+    #[cfg(test)]
+    pub(super) fn capacity_bytes(&self) -> usize {
+        4 * (self.sources.capacity() + self.targets.capacity()) + self.mask.capacity()
+    }
+
     pub(super) fn sources(&self) -> &[u32] {
         &self.sources[..self.used]
     }

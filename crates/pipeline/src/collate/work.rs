@@ -28,6 +28,13 @@ impl Work {
         self.edges.resize_with(edges, OwnEdges::default);
         self.edges.iter_mut().for_each(OwnEdges::clear);
     }
+
+    /// Bytes of the edges and tables that a thread holds for itself.
+    #[cfg(test)]
+    pub(super) fn own_bytes(&self) -> usize {
+        let edges: usize = self.edges.iter().map(OwnEdges::capacity_bytes).sum();
+        edges + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
+    }
 }
 
 impl Clone for Work {
