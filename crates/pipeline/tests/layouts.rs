@@ -1,6 +1,6 @@
 //! All layouts describe the same masked graph, sample by sample, as a naive reference.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod masked;
 

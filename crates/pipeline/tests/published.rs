@@ -1,6 +1,6 @@
 //! What the published processors and their batches are, on graphs small enough to check by hand, and their bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::sync::Arc;
 
