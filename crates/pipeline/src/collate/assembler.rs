@@ -106,11 +106,7 @@ impl Assembler {
             (Layout::Graphs(graphs), _) => graphs::mask(*plan, shared, samples, bytes, work, graphs),
             (Layout::Perturbation { genes, .. }, _) => mask_genes(samples, shared.graph.num_genes(), genes),
             (Layout::Shared { removed: lists }, Some(sources)) => {
-                for list in &mut *lists {
-                    list.positions.clear();
-                    list.ptr.clear();
-                    list.ptr.push(0);
-                }
+                lists.iter_mut().for_each(RemovedLists::clear);
                 for sample in samples {
                     sources.for_each(sample, bytes, &mut work.removed, |mask, source| {
                         let list = &mut lists[mask];

@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use expctl_record::Processor;
 
 use super::assembler::{Plan, Shared};
-use super::join::join_own;
+use super::join::{join_kept, join_own};
 use super::nodes::{follow, join_nodes, join_phenotype, keep_all, mask_genes};
 use super::replicate::replicate;
 use super::tensors::{Graphs, MetabolicGraphs, Nodes};
@@ -30,7 +30,7 @@ pub(super) fn mask(
         }
         return;
     }
-    work.clear(graph.edge_types.len() + if graph.metabolism.is_some() { 2 } else { 0 });
+    work.clear(graph.edge_types.len(), graph.metabolism.is_some());
     let neighborhood = plan.processor == Processor::Neighborhood;
     if neighborhood {
         let Nodes { kept, perturbed, original, .. } = &mut graphs.genes;
@@ -88,8 +88,14 @@ pub(super) fn join(plan: Plan, shared: &Shared, samples: &[Sample], work: &Work,
     let neighborhood = plan.processor == Processor::Neighborhood;
     let genes = || work.genes.iter().copied();
     join_genes(plan, genes(), samples, graphs);
-    for (own, edges) in work.edges.iter().zip(&mut graphs.edges) {
-        join_own(own, genes(), genes(), neighborhood, edges);
+    if neighborhood {
+        for (own, edges) in work.edges.iter().zip(&mut graphs.edges) {
+            join_own(own, genes(), genes(), true, edges);
+        }
+    } else {
+        for ((edge_type, lost), edges) in graph.edge_types.iter().zip(&work.lost).zip(&mut graphs.edges) {
+            join_kept(edge_type, lost, samples, graph.num_genes(), edges);
+        }
     }
     let (Some(metabolism), Some(joined), [.., gpr, rmr]) = (&graph.metabolism, &mut graphs.metabolism, &work.edges[..])
     else {

@@ -22,13 +22,6 @@ pub fn replicate_shifted(nodes: &[i64], copies: usize, stride: i64, out: &mut [i
     stream::finish();
 }
 
-/// Write `nodes`, shifted, into `out`, which has their length.
-pub(super) fn widen_shifted(nodes: &[u32], shift: i64, out: &mut [i64]) {
-    for (to, from) in out.iter_mut().zip(nodes) {
-        *to = i64::from(*from) + shift;
-    }
-}
-
 /// `copies` copies of `values` one after another, in the buffer of `out`.
 pub(super) fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
     out.clear();

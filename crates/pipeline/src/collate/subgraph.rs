@@ -1,9 +1,12 @@
 //! The graph without the perturbed genes, its nodes numbered anew: the published SubgraphRepresentation, which looks at
 //! every edge, and IncidenceSubgraphRepresentation, which gives the same and knows where the removed edges lie.
+//!
+//! The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
+//! published processor made a graph of each sample first, which is 40 MB more to write and to read.
 
 use super::nodes::refill;
 use super::own::{ABSENT, OwnEdges, number_without};
-use super::tensors::Graphs;
+use super::tensors::{Graphs, MetabolicGraphs};
 use super::work::Work;
 use crate::graph::{CellGraph, Metabolism};
 use crate::mask::MaskSources;
@@ -11,19 +14,26 @@ use crate::store::Sample;
 
 /// One sample by looking at every edge; masks of a store are not looked at.
 pub(super) fn scan(graph: &CellGraph, sample: &Sample, at: usize, work: &mut Work, graphs: &mut Graphs) {
-    let Work { edges: own, table, reaction_table, gone, .. } = work;
-    number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
-    for ((edges, own), joined) in graph.edge_types.iter().zip(&mut *own).zip(&mut graphs.edges) {
+    let Work { edges: own, table, reaction_table, gone, lost, .. } = work;
+    refill(gone, graph.num_genes(), 0);
+    sample.genes.iter().for_each(|gene| gone[*gene as usize] = 1);
+    for ((edges, lost), joined) in graph.edge_types.iter().zip(lost).zip(&mut graphs.edges) {
         let e = edges.num_edges();
-        filter(edges.sources(), edges.targets(), table, own, &mut joined.removed[at * e..(at + 1) * e]);
+        let removed = &mut joined.removed[at * e..(at + 1) * e];
+        for ((source, target), removed) in edges.sources().iter().zip(edges.targets()).zip(&mut *removed) {
+            *removed = gone[*source as usize] | gone[*target as usize];
+        }
+        append_set(removed, &mut lost.positions);
+        lost.ptr.push(lost.positions.len() as i64);
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
+        number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
         // A reaction goes with any of its genes.
-        refill(gone, metabolism.reactions, false);
+        refill(gone, metabolism.reactions, 0);
         for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
-            gone[*reaction as usize] |= table[*gene as usize] == ABSENT;
+            gone[*reaction as usize] |= u8::from(table[*gene as usize] == ABSENT);
         }
-        let removed = gone.iter().enumerate().filter(|(_, gone)| **gone).map(|(reaction, _)| reaction);
+        let removed = gone.iter().enumerate().filter(|(_, gone)| **gone == 1).map(|(reaction, _)| reaction);
         number_without(removed, metabolism.reactions, reaction_table);
         metabolic(metabolism, at, table, reaction_table, own, joined);
     }
@@ -39,23 +49,24 @@ pub(super) fn from_sources(
     work: &mut Work,
     graphs: &mut Graphs,
 ) {
-    let Work { edges: own, table, reaction_table, removed, union, positions, .. } = work;
-    number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
+    let Work { edges: own, table, reaction_table, removed, union, positions, lost, .. } = work;
     let types = graph.edge_types.len();
     sources.for_each(sample, bytes, removed, |mask, source| {
-        // gpr and rmr follow from the reactions.
-        if mask > types {
-            return;
-        }
-        positions.clear();
-        source.append_removed(sources.entries()[mask], union, positions);
-        if let Some(edges) = graph.edge_types.get(mask) {
-            let e = edges.num_edges();
-            let removed = &mut graphs.edges[mask].removed[at * e..(at + 1) * e];
+        let entries = sources.entries()[mask];
+        if let Some(lost) = lost.get_mut(mask) {
+            let start = lost.positions.len();
+            source.append_removed(entries, union, &mut lost.positions);
+            lost.ptr.push(lost.positions.len() as i64);
+            let removed = &mut graphs.edges[mask].removed[at * entries..(at + 1) * entries];
             removed.fill(0);
-            positions.iter().for_each(|p| removed[*p as usize] = 1);
-            copy_runs(edges.sources(), edges.targets(), positions, table, &mut own[mask]);
-        } else if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
+            lost.positions[start..].iter().for_each(|position| removed[*position as usize] = 1);
+        } else if let (Some(metabolism), Some(joined), true) =
+            (&graph.metabolism, &mut graphs.metabolism, mask == types)
+        {
+            // gpr and rmr, which come next, follow from the reactions.
+            positions.clear();
+            source.append_removed(entries, union, positions);
+            number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
             number_without(positions.iter().map(|p| *p as usize), metabolism.reactions, reaction_table);
             metabolic(metabolism, at, table, reaction_table, own, joined);
         }
@@ -63,41 +74,13 @@ pub(super) fn from_sources(
     work.genes.push(graph.num_genes() - sample.genes.len());
 }
 
-/// Edges whose ends are both kept, and which are not (1 = removed).
-fn filter(sources: &[i64], targets: &[i64], table: &[u32], own: &mut OwnEdges, removed: &mut [u8]) {
-    let room = own.room(sources.len());
-    let mut n = 0;
-    for ((source, target), removed) in sources.iter().zip(targets).zip(removed) {
-        let (source, target) = (table[*source as usize], table[*target as usize]);
-        let kept = (source != ABSENT) & (target != ABSENT);
-        room.sources[n] = source;
-        room.targets[n] = target;
-        *removed = u8::from(!kept);
-        // Branch-free: what is not kept is written over.
-        n += usize::from(kept);
-    }
-    own.take(n);
-}
-
-/// Edges between the removed positions, run by run.
-fn copy_runs(sources: &[i64], targets: &[i64], removed: &[i32], table: &[u32], own: &mut OwnEdges) {
-    let kept = sources.len() - removed.len();
-    let room = own.room(kept);
-    let (mut start, mut n) = (0, 0);
-    let ends = removed.iter().map(|p| *p as usize).chain([sources.len()]);
-    for end in ends {
-        let len = end - start;
-        relabel(&sources[start..end], table, &mut room.sources[n..n + len]);
-        relabel(&targets[start..end], table, &mut room.targets[n..n + len]);
-        n += len;
-        start = end + 1;
-    }
-    own.take(kept);
-}
-
-fn relabel(nodes: &[i64], table: &[u32], out: &mut [u32]) {
-    for (to, node) in out.iter_mut().zip(nodes) {
-        *to = table[*node as usize];
+/// Append the positions of the ones, of which there are few.
+fn append_set(mask: &[u8], out: &mut Vec<i32>) {
+    for (at, block) in mask.chunks(64).enumerate() {
+        if block.iter().fold(0, |any, set| any | set) != 0 {
+            let set = block.iter().enumerate().filter(|(_, set)| **set != 0);
+            out.extend(set.map(|(i, _)| (64 * at + i) as i32));
+        }
     }
 }
 
@@ -109,7 +92,7 @@ fn metabolic(
     genes: &[u32],
     reactions: &[u32],
     own: &mut [OwnEdges],
-    joined: &mut super::tensors::MetabolicGraphs,
+    joined: &mut MetabolicGraphs,
 ) {
     let [.., gpr, rmr] = own else { return };
     let r = metabolism.reactions;

@@ -104,6 +104,13 @@ pub struct RemovedLists {
 }
 
 impl RemovedLists {
+    /// No samples.
+    pub(super) fn clear(&mut self) {
+        self.positions.clear();
+        self.ptr.clear();
+        self.ptr.push(0);
+    }
+
     /// False positions of one sample.
     pub fn of(&self, sample: usize) -> &[i32] {
         &self.positions[self.ptr[sample] as usize..self.ptr[sample + 1] as usize]

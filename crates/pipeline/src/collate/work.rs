@@ -1,4 +1,5 @@
 use super::own::OwnEdges;
+use super::tensors::RemovedLists;
 use crate::graph::{RemovedMetabolism, Visited};
 use crate::mask::Union;
 
@@ -10,22 +11,26 @@ pub(super) struct Work {
     pub(super) positions: Vec<i32>,
     pub(super) visited: Visited,
     pub(super) found: Vec<u32>,
-    pub(super) gone: Vec<bool>,
+    pub(super) gone: Vec<u8>,
     /// New number of each gene in the sample at hand.
     pub(super) table: Vec<u32>,
     /// New number of each reaction.
     pub(super) reaction_table: Vec<u32>,
     /// Genes of each sample.
     pub(super) genes: Vec<usize>,
-    /// Edge types and, with metabolism, gpr and rmr.
+    /// Edges of each type that the samples lose.
+    pub(super) lost: Vec<RemovedLists>,
+    /// Edge types and, with metabolism, gpr and rmr; of the subgraph processors only the latter.
     pub(super) edges: Vec<OwnEdges>,
 }
 
 impl Work {
     /// Forget the samples of the last batch.
-    pub(super) fn clear(&mut self, edges: usize) {
+    pub(super) fn clear(&mut self, edge_types: usize, metabolism: bool) {
         self.genes.clear();
-        self.edges.resize_with(edges, OwnEdges::default);
+        self.lost.resize_with(edge_types, RemovedLists::default);
+        self.lost.iter_mut().for_each(RemovedLists::clear);
+        self.edges.resize_with(edge_types + if metabolism { 2 } else { 0 }, OwnEdges::default);
         self.edges.iter_mut().for_each(OwnEdges::clear);
     }
 

@@ -13,39 +13,65 @@ impl Union {
     /// The lists of the incidence are sorted, so merging them finds the edges between two perturbed genes, which stand
     /// in both lists, without a set and without looking at the edges. The last merge writes to `out` itself.
     pub fn append(&mut self, incidence: &Incidence, genes: &[i64], out: &mut Vec<i32>) {
-        let Some((&last, first)) = genes.split_last() else { return };
-        self.merged.clear();
-        for &gene in first {
-            self.spare.clear();
-            merge(&self.merged, incidence.of(gene), &mut self.spare);
-            std::mem::swap(&mut self.merged, &mut self.spare);
+        let whole = |gene: i64| incidence.of(gene).iter().map(|position| *position as i32);
+        match genes {
+            [] => {}
+            &[gene] => out.extend(whole(gene)),
+            &[first, ref middle @ .., last] => {
+                self.merged.clear();
+                self.merged.extend(whole(first));
+                for &gene in middle {
+                    self.spare.clear();
+                    merge(&self.merged, incidence.of(gene), &mut self.spare);
+                    std::mem::swap(&mut self.merged, &mut self.spare);
+                }
+                merge(&self.merged, incidence.of(last), out);
+            }
         }
-        merge(&self.merged, incidence.of(last), out);
     }
 }
 
-/// Append the union of two ascending lists to `out`.
+/// Append the union of two ascending lists, each without duplicates, to `out`.
+///
+/// Each step waits for the comparison of the last, so the lists are merged from both ends at once, which are two
+/// independent chains: half of the steps each, whatever the values are. What stands in both lists, an edge between two
+/// perturbed genes, is rare and removed afterwards.
 fn merge(a: &[i32], b: &[u32], out: &mut Vec<i32>) {
     let start = out.len();
-    out.resize(start + a.len() + b.len(), 0);
-    let to = &mut out[start..];
-    let (mut i, mut j, mut n) = (0, 0, 0);
-    while i < a.len() && j < b.len() {
-        let (x, y) = (a[i], b[j] as i32);
-        to[n] = x.min(y);
-        n += 1;
+    let all = a.len() + b.len();
+    out.resize(start + all, 0);
+    let (front, back) = out[start..].split_at_mut(all / 2);
+    let (mut i, mut j) = (0, 0);
+    let (mut k, mut l) = (a.len(), b.len());
+    let (middle, back) = back.split_at_mut(all % 2);
+    for (low, high) in front.iter_mut().zip(back.iter_mut().rev()) {
+        // A list that is used up never has the next entry.
+        let (x, y) = (a.get(i).map_or(i32::MAX, |x| *x), b.get(j).map_or(i32::MAX, |y| *y as i32));
+        *low = x.min(y);
         // Branch-free: which list is ahead is as good as random.
         i += usize::from(x <= y);
-        j += usize::from(y <= x);
+        j += usize::from(x > y);
+        let x = a.get(k.wrapping_sub(1)).map_or(-1, |x| *x);
+        let y = b.get(l.wrapping_sub(1)).map_or(-1, |y| *y as i32);
+        *high = x.max(y);
+        k -= usize::from(x > y);
+        l -= usize::from(x <= y);
     }
-    let rest = &a[i..];
-    to[n..n + rest.len()].copy_from_slice(rest);
-    n += rest.len();
-    for (to, from) in to[n..].iter_mut().zip(&b[j..]) {
-        *to = *from as i32;
-        n += 1;
+    if let [last] = middle {
+        *last = if i < k { a[i] } else { b[j] as i32 };
     }
-    out.truncate(start + n);
+    let merged = &mut out[start..];
+    // Counting them all takes whole vectors, stopping at the first would not.
+    if merged.iter().zip(merged.iter().skip(1)).filter(|(x, y)| x == y).count() > 0 {
+        let mut kept = 1;
+        for at in 1..merged.len() {
+            if merged[at] != merged[at - 1] {
+                merged[kept] = merged[at];
+                kept += 1;
+            }
+        }
+        out.truncate(start + kept);
+    }
 }
 
 #[cfg(test)]
