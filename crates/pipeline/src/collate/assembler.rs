@@ -1,139 +1,222 @@
 use std::sync::Arc;
 
-use expctl_record::{Pipeline, Processor};
+use expctl_record::{Collation, Pipeline, Processor};
 
-use super::{Batch, Common, GeneMasks, Layout, RemovedLists, Replicated, replicate_shifted};
+use super::nodes::{mask_genes, refill};
+use super::tensors::{BitMasks, Graphs, Nodes, Phenotype, RemovedLists};
+use super::work::Work;
+use super::{Batch, Common, Layout, graphs, neighborhood::Neighborhoods};
 use crate::PipelineError;
-use crate::graph::{CellGraph, Incidence};
-use crate::mask::{RemovedEdges, fill_edge_mask, fill_gene_masks};
+use crate::graph::{CellGraph, Neighbours, Walk};
+use crate::mask::MaskSources;
 use crate::store::Sample;
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
+///
+/// A store's masks are what `lazy`, `packed`, `shared` and `incidence_subgraph` remove; the other processors go by the
+/// genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    processor: Processor,
-    graph: Arc<CellGraph>,
-    incidence: Arc<Vec<Incidence>>,
-    removed: RemovedEdges,
+    pub(super) plan: Plan,
+    pub(super) shared: Arc<Shared>,
+    work: Work,
+}
+
+/// What the settings say of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) processor: Processor,
+    /// Edge indices and stoichiometry go into the batch.
+    pub(super) with_index: bool,
+    /// So do the starts of nodes.
+    pub(super) with_ptr: bool,
+    /// So do the samples of the rows of `x`.
+    pub(super) follow_x: bool,
+    /// And those of `x_pert`.
+    pub(super) follow_x_pert: bool,
+}
+
+/// What all loader threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) graph: Arc<CellGraph>,
+    pub(super) sources: Option<MaskSources>,
+    pub(super) neighborhoods: Option<Neighborhoods>,
 }
 
 impl Assembler {
-    /// An assembler over a shared graph. The incidence is built here, once; clones share it.
+    /// An assembler over a shared graph. What processors look up is built here, once; clones share it.
     ///
     /// # Errors
-    /// Settings that contradict each other or the graph.
+    /// Settings that contradict each other: edges that differ from sample to sample cannot stay with the graph;
+    /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3.
     pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, PipelineError> {
+        Self::with_walk(pipeline, graph, Walk::default())
+    }
+
+    /// As [`Assembler::new`], with the steps that lead to a neighborhood.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_walk(pipeline: &Pipeline, graph: Arc<CellGraph>, walk: Walk) -> Result<Self, PipelineError> {
         let processor = pipeline.processor;
-        let incidence = match processor {
-            Processor::Lazy | Processor::Shared => {
-                graph.edge_types.iter().map(|e| Incidence::build(e, graph.num_genes())).collect()
+        let plan = Plan::of(pipeline)?;
+        let sources = match processor {
+            Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
+                Some(MaskSources::build(&graph))
             }
-            Processor::Perturbation | Processor::Ids => Vec::new(),
-            _ => return Err(PipelineError::Invalid("not there yet".into())),
+            Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => None,
         };
-        Ok(Self { processor, graph, incidence: Arc::new(incidence), removed: RemovedEdges::default() })
+        let neighborhoods = (processor == Processor::Neighborhood)
+            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, walk, pipeline.hops)));
+        Ok(Self { plan, shared: Arc::new(Shared { graph, sources, neighborhoods }), work: Work::default() })
     }
 
     /// A batch without samples, to be filled.
     pub fn empty(&self) -> Batch {
-        let types = self.graph.edge_types.len();
-        let layout = match self.processor {
-            Processor::Lazy => Layout::Lazy { nodes: GeneMasks::default(), edges: vec![Replicated::default(); types] },
-            Processor::Perturbation => Layout::Perturbation { nodes: GeneMasks::default() },
-            Processor::Shared => Layout::Shared { removed: vec![RemovedLists::default(); types] },
-            _ => Layout::Ids,
+        let graph = &self.shared.graph;
+        let masks = self.shared.sources.as_ref().map_or(0, |sources| sources.entries().len());
+        let layout = match self.plan.processor {
+            Processor::Lazy | Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood => {
+                Layout::Graphs(Box::new(Graphs {
+                    edges: vec![Default::default(); graph.edge_types.len()],
+                    metabolism: graph.metabolism.as_ref().map(|_| Default::default()),
+                    ..Graphs::default()
+                }))
+            }
+            Processor::Perturbation => {
+                Layout::Perturbation { genes: Nodes::default(), phenotype: Phenotype::default() }
+            }
+            Processor::Shared => Layout::Shared { removed: vec![RemovedLists::default(); masks] },
+            Processor::Packed => Layout::Packed { masks: vec![BitMasks::default(); masks] },
+            Processor::Ids => Layout::Ids,
         };
         Batch { common: Common::default(), layout }
     }
 
-    /// Stage *mask*: what each sample removes, straight into its place in the batch. `bytes` are the records of the batch,
-    /// which hold the masks of stores that have them.
-    pub fn mask(&mut self, samples: &[Sample], _bytes: &[u8], batch: &mut Batch) {
-        match &mut batch.layout {
-            Layout::Lazy { nodes, edges } => {
-                mask_nodes(samples, self.graph.num_genes(), nodes);
-                for (incidence, edges) in self.incidence.iter().zip(edges) {
-                    let e = incidence.num_edges();
-                    edges.mask.resize(samples.len() * e, 0);
-                    for (sample, mask) in samples.iter().zip(edges.mask.chunks_exact_mut(e.max(1))) {
-                        fill_edge_mask(incidence, &sample.genes, mask);
-                    }
+    /// Stage *mask*: what the processor makes of each sample, straight into its place in the batch where that is known.
+    /// `bytes` are the records of the batch, which hold the masks of stores that have them.
+    ///
+    /// # Panics
+    /// If `batch` is of another assembler, or a stored mask does not fit the graph, which decoding has checked.
+    pub fn mask(&mut self, samples: &[Sample], bytes: &[u8], batch: &mut Batch) {
+        let Self { plan, shared, work } = self;
+        match (&mut batch.layout, &shared.sources) {
+            (Layout::Graphs(graphs), _) => graphs::mask(*plan, shared, samples, bytes, work, graphs),
+            (Layout::Perturbation { genes, .. }, _) => mask_genes(samples, shared.graph.num_genes(), genes),
+            (Layout::Shared { removed: lists }, Some(sources)) => {
+                lists.iter_mut().for_each(RemovedLists::clear);
+                for sample in samples {
+                    sources.for_each(sample, bytes, &mut work.removed, |mask, source| {
+                        let list = &mut lists[mask];
+                        source.append_removed(sources.entries()[mask], &mut work.union, &mut list.positions);
+                        list.ptr.push(list.positions.len() as i64);
+                    });
                 }
             }
-            Layout::Perturbation { nodes } => mask_nodes(samples, self.graph.num_genes(), nodes),
-            Layout::Shared { removed } => {
-                for (incidence, lists) in self.incidence.iter().zip(removed) {
-                    lists.positions.clear();
-                    lists.ptr.clear();
-                    lists.ptr.push(0);
-                    for sample in samples {
-                        // Positions are below 2^31: an edge index of more would not fit this layout's int32.
-                        let positions = self.removed.of(incidence, &sample.genes);
-                        lists.positions.extend(positions.iter().map(|p| *p as i32));
-                        lists.ptr.push(lists.positions.len() as i64);
-                    }
+            (Layout::Packed { masks }, Some(sources)) => {
+                for (mask, entries) in masks.iter_mut().zip(sources.entries()) {
+                    mask.entries = *entries;
+                    mask.words.resize(samples.len() * entries.div_ceil(64), 0);
+                }
+                for (at, sample) in samples.iter().enumerate() {
+                    sources.for_each(sample, bytes, &mut work.removed, |mask, source| {
+                        let entries = sources.entries()[mask];
+                        let row = entries.div_ceil(64);
+                        source.to_bits(entries, &mut masks[mask].words[at * row..(at + 1) * row]);
+                    });
                 }
             }
-            Layout::Ids => {}
+            (Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids, _) => {}
         }
     }
 
     /// Stage *collate*: all else, from the samples and the graph.
+    ///
+    /// # Panics
+    /// If `batch` is of another assembler.
     pub fn collate(&self, samples: &[Sample], batch: &mut Batch) {
         collate_common(samples, &mut batch.common);
-        let genes = self.graph.num_genes();
         match &mut batch.layout {
-            Layout::Lazy { nodes, edges } => {
-                collate_nodes(samples.len(), genes, nodes);
-                for (edge_type, edges) in self.graph.edge_types.iter().zip(edges) {
-                    let e = edge_type.num_edges();
-                    edges.edge_index.resize(2 * samples.len() * e, 0);
-                    let (sources, targets) = edges.edge_index.split_at_mut(samples.len() * e);
-                    replicate_shifted(edge_type.sources(), samples.len(), genes as i64, sources);
-                    replicate_shifted(edge_type.targets(), samples.len(), genes as i64, targets);
-                    edges.num_edges.clear();
-                    edges.num_edges.resize(samples.len(), e as i64);
-                }
+            Layout::Graphs(graphs) => graphs::join(self.plan, &self.shared, samples, &self.work, graphs),
+            Layout::Perturbation { genes, phenotype } => {
+                let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
+                super::nodes::join_nodes(counts, self.plan.with_ptr, genes);
+                super::nodes::join_phenotype(samples.len(), phenotype);
             }
-            Layout::Perturbation { nodes } => collate_nodes(samples.len(), genes, nodes),
-            Layout::Shared { .. } | Layout::Ids => {}
+            Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}
         }
     }
 }
 
-fn mask_nodes(samples: &[Sample], genes: usize, nodes: &mut GeneMasks) {
-    nodes.kept.resize(samples.len() * genes, 0);
-    nodes.perturbed.resize(samples.len() * genes, 0);
-    let kept = nodes.kept.chunks_exact_mut(genes.max(1));
-    let perturbed = nodes.perturbed.chunks_exact_mut(genes.max(1));
-    for (sample, (kept, perturbed)) in samples.iter().zip(kept.zip(perturbed)) {
-        fill_gene_masks(&sample.genes, kept, perturbed);
+impl Plan {
+    fn of(pipeline: &Pipeline) -> Result<Self, PipelineError> {
+        let Pipeline { processor, collation, hops, follow_batch, .. } = pipeline;
+        let invalid = |reason: String| Err(PipelineError::Invalid(reason));
+        let own_edges =
+            matches!(processor, Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood);
+        if own_edges && *collation == Collation::SharedIndex {
+            let processor = processor.name();
+            return invalid(format!("with {processor} each sample has edges of its own: there is no index to share"));
+        }
+        if *processor == Processor::Neighborhood && !(1..=3).contains(hops) {
+            return invalid(format!("a neighborhood has 1 to 3 hops, not {hops}"));
+        }
+        const FIELDS: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
+        if let Some(field) = follow_batch.iter().find(|field| !FIELDS.contains(&field.as_str())) {
+            return invalid(format!("follow_batch can name {}, not {field}", FIELDS.join(", ")));
+        }
+        let follows = |field: &str| *collation != Collation::LazyCollater && follow_batch.iter().any(|f| f == field);
+        Ok(Self {
+            processor: *processor,
+            with_index: *collation != Collation::SharedIndex,
+            with_ptr: *collation != Collation::LazyCollater,
+            follow_x: follows("x") && (own_edges || *processor == Processor::Lazy),
+            follow_x_pert: follows("x_pert") && own_edges,
+        })
     }
-}
-
-fn collate_nodes(samples: usize, genes: usize, nodes: &mut GeneMasks) {
-    nodes.batch.resize(samples * genes, 0);
-    for (i, sample) in nodes.batch.chunks_exact_mut(genes.max(1)).enumerate() {
-        sample.fill(i as i64);
-    }
-    nodes.ptr.clear();
-    nodes.ptr.extend((0..=samples).map(|i| (i * genes) as i64));
 }
 
 fn collate_common(samples: &[Sample], common: &mut Common) {
     let Common { genes, gene_sample, gene_ptr, labels, p_values } = common;
     genes.clear();
     gene_sample.clear();
-    gene_ptr.clear();
     labels.clear();
     p_values.clear();
-    gene_ptr.push(0);
+    refill(gene_ptr, 1, 0);
     for (i, sample) in samples.iter().enumerate() {
         genes.extend_from_slice(&sample.genes);
         gene_sample.resize(genes.len(), i as i64);
         gene_ptr.push(genes.len() as i64);
         labels.push(sample.label);
         p_values.push(sample.p_value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::EdgeType;
+
+    #[test]
+    fn clones_share_what_is_large() {
+        let edges = EdgeType { name: "e".into(), edge_index: vec![0, 1, 2, /* to */ 1, 2, 0] };
+        let genes = vec![String::new(); 3];
+        let graph = Arc::new(CellGraph { genes, edge_types: vec![edges; 4], metabolism: None });
+        for processor in [Processor::Lazy, Processor::IncidenceSubgraph, Processor::Neighborhood] {
+            let pipeline = Pipeline::new(processor, Vec::new());
+            let mut first = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+            let sample = Sample { genes: vec![1], ..Sample::default() };
+            let mut batch = first.empty();
+            first.mask(&[sample], &[], &mut batch);
+            let second = first.clone();
+            assert!(Arc::ptr_eq(&first.shared, &second.shared));
+            assert!(Arc::ptr_eq(&graph, &second.shared.graph));
+            // What is not shared is the struct itself and what a batch needs while it is made.
+            assert!(size_of::<Assembler>() < 1024);
+            assert_eq!(second.work.own_bytes(), 0);
+            assert_eq!(first.work.own_bytes() == 0, processor == Processor::Lazy);
+        }
     }
 }

@@ -1,4 +1,10 @@
+use super::size::Bytes;
+use super::tensors::{BitMasks, Graphs, Nodes, Phenotype, RemovedLists};
+
 /// What every batch has. Σk is the number of perturbed genes over its B samples.
+///
+/// The published batches have `gene_sample` and `gene_ptr` only where `follow_batch` names `perturbation_indices`; here
+/// they are always there, 8·(Σk + B + 1) B, because nothing that reads `genes` can do without.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Common {
     /// int64 `[Σk]`: perturbed genes, sample by sample, not offset (the published collation does not offset them).
@@ -30,76 +36,32 @@ impl Common {
     }
 
     fn bytes(&self) -> usize {
-        8 * (self.genes.len() + self.gene_sample.len() + self.gene_ptr.len())
-            + 4 * (self.labels.len() + self.p_values.len())
-    }
-}
-
-/// Node tensors of the published batches: G genes for each of B samples.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GeneMasks {
-    /// bool `[G·B]`: 1 = kept.
-    pub kept: Vec<u8>,
-    /// bool `[G·B]`: 1 = perturbed.
-    pub perturbed: Vec<u8>,
-    /// int64 `[G·B]`: the sample of each node.
-    pub batch: Vec<i64>,
-    /// int64 `[B + 1]`: where each sample's nodes start.
-    pub ptr: Vec<i64>,
-}
-
-impl GeneMasks {
-    fn bytes(&self) -> usize {
-        self.kept.len() + self.perturbed.len() + 8 * (self.batch.len() + self.ptr.len())
-    }
-}
-
-/// One edge type, copied for every sample of the batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Replicated {
-    /// int64 `[2, B·E]`, row major: sample i's nodes shifted by i·G.
-    pub edge_index: Vec<i64>,
-    /// bool `[B·E]`: 1 = kept.
-    pub mask: Vec<u8>,
-    /// int64 `[B]`: edges of each sample.
-    pub num_edges: Vec<i64>,
-}
-
-/// One edge type's removed edges. The edge index itself stays with the graph, once for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemovedLists {
-    /// int32 `[ΣR]`: positions in the shared edge index, ascending within a sample.
-    pub positions: Vec<i32>,
-    /// int64 `[B + 1]`: where each sample's positions start.
-    pub ptr: Vec<i64>,
-}
-
-impl RemovedLists {
-    /// Removed positions of one sample.
-    pub fn of(&self, sample: usize) -> &[i32] {
-        &self.positions[self.ptr[sample] as usize..self.ptr[sample + 1] as usize]
+        let Self { genes, gene_sample, gene_ptr, labels, p_values } = self;
+        genes.bytes() + gene_sample.bytes() + gene_ptr.bytes() + labels.bytes() + p_values.bytes()
     }
 }
 
 /// What a batch has besides [`Common`]: one of the published or faster layouts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Layout {
-    /// As the published lazy pipeline collated: masks, and the edge index replicated for each sample.
-    Lazy {
-        /// Node tensors.
-        nodes: GeneMasks,
-        /// Edge types, in the order of the graph.
-        edges: Vec<Replicated>,
-    },
+    /// A graph for each sample: lazy, subgraph, neighborhood.
+    Graphs(Box<Graphs>),
     /// As the published DANGO pipeline collated: node tensors, no edges.
     Perturbation {
         /// Node tensors.
-        nodes: GeneMasks,
+        genes: Nodes,
+        /// Coordinates of labels and p-values.
+        phenotype: Phenotype,
     },
-    /// Removed edges of the shared graph.
+    /// Removed entries of the shared graph: of each edge type in its order and, with metabolism, of reactions, gpr, rmr.
     Shared {
-        /// Edge types, in the order of the graph.
+        /// A list for each mask.
         removed: Vec<RemovedLists>,
+    },
+    /// Masks of the shared graph, in the same order.
+    Packed {
+        /// Rows for each mask.
+        masks: Vec<BitMasks>,
     },
     /// Nothing: masks are made where the batch is used.
     Ids,
@@ -118,12 +80,10 @@ impl Batch {
     /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let rest = match &self.layout {
-            Layout::Lazy { nodes, edges } => {
-                nodes.bytes()
-                    + edges.iter().map(|e| 8 * (e.edge_index.len() + e.num_edges.len()) + e.mask.len()).sum::<usize>()
-            }
-            Layout::Perturbation { nodes } => nodes.bytes(),
-            Layout::Shared { removed } => removed.iter().map(|r| 4 * r.positions.len() + 8 * r.ptr.len()).sum(),
+            Layout::Graphs(graphs) => graphs.bytes(),
+            Layout::Perturbation { genes, phenotype } => genes.bytes() + phenotype.bytes(),
+            Layout::Shared { removed } => removed.iter().map(Bytes::bytes).sum(),
+            Layout::Packed { masks } => masks.iter().map(Bytes::bytes).sum(),
             Layout::Ids => 0,
         };
         (self.common.bytes() + rest) as u64

@@ -43,6 +43,11 @@ impl Incidence {
         Self { offsets, positions, num_edges: edges.num_edges() }
     }
 
+    /// The incidence of every edge type.
+    pub fn build_all(edge_types: &[EdgeType], num_genes: usize) -> Vec<Self> {
+        edge_types.iter().map(|edges| Self::build(edges, num_genes)).collect()
+    }
+
     /// Positions of the edges at `gene`, ascending.
     pub fn of(&self, gene: i64) -> &[u32] {
         let gene = gene as usize;

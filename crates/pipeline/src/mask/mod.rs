@@ -1,8 +1,15 @@
 //! What a perturbation removes from the graph. Invariant: an edge is kept if and only if neither of its genes is
 //! perturbed, so the removed edges of a sample are the union of its genes' incident edges, self-loops included.
 
-mod byte_mask;
-mod removed_edges;
+mod clear;
+mod source;
+mod sources;
+mod stored;
+mod union;
 
-pub use byte_mask::{fill_edge_mask, fill_gene_masks};
-pub use removed_edges::RemovedEdges;
+pub use clear::fill_gene_masks;
+use clear::{clear_bits, clear_bytes};
+pub use source::Source;
+pub use sources::{METABOLIC_MASKS, MaskSources};
+pub use stored::StoredMask;
+pub use union::Union;

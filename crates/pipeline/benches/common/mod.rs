@@ -1,0 +1,72 @@
+//! What the benchmarks share: the full-scale data set, and comparing with a floor.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use expctl_pipeline::dataset::{Dataset, Recipe, build};
+use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::store::Sample;
+use expctl_record::{Data, Networks};
+
+/// The data set that ships at full scale with 10,000 samples, built in the cache if it is not there.
+pub fn dataset() -> Dataset {
+    let cache = std::env::var_os("EXPCTL_CACHE").map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache/expctl"))).unwrap();
+    let data =
+        Data { set: "006-kuzmin-tmi".to_owned(), samples: 10_000, scale: 1.0, networks: Networks::Completed, seed: 42 };
+    let folder = cache.join("bench").join(data.folder_name());
+    std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(&data.set);
+    build(&Recipe::load(&recipe).unwrap(), &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();
+    Dataset::open(&folder).unwrap()
+}
+
+/// All nine edge types, with metabolism.
+#[allow(dead_code, reason = "not every benchmark needs it")]
+pub fn graph(dataset: &Dataset) -> Arc<CellGraph> {
+    let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
+    Arc::new(dataset.graph(&names, true).unwrap())
+}
+
+/// The first samples of the data set.
+#[allow(dead_code, reason = "not every benchmark needs it")]
+pub fn samples(dataset: &Dataset, count: u64) -> Vec<Sample> {
+    let (store, decoder) = (dataset.store().unwrap(), dataset.decoder().unwrap());
+    let mut reader = store.reader().unwrap();
+    let one = |index| {
+        let (mut bytes, mut sample) = (Vec::new(), Sample::default());
+        reader.read(index, &mut bytes).unwrap();
+        decoder.decode(index, &bytes, &mut sample).unwrap();
+        sample
+    };
+    (0..count).map(one).collect()
+}
+
+/// Run floor and subject in turns, so that both see the same machine, and print their medians, extremes and ratio.
+#[allow(dead_code, reason = "not every benchmark needs it")]
+pub fn against_floor(name: &str, bytes: usize, rounds: usize, mut floor: impl FnMut(), mut subject: impl FnMut()) {
+    let time = |run: &mut dyn FnMut()| {
+        let start = Instant::now();
+        run();
+        start.elapsed()
+    };
+    // The first round faults pages in.
+    floor();
+    subject();
+    let mut times: Vec<(Duration, Duration)> = (0..rounds).map(|_| (time(&mut floor), time(&mut subject))).collect();
+    let mut ratios: Vec<f64> =
+        times.iter().map(|(floor, subject)| floor.as_secs_f64() / subject.as_secs_f64()).collect();
+    ratios.sort_by(f64::total_cmp);
+    let mut describe = |what: &str, of: fn(&(Duration, Duration)) -> Duration| {
+        times.sort_by_key(of);
+        let (median, min, max) = (of(&times[rounds / 2]), of(&times[0]), of(&times[rounds - 1]));
+        let rate = bytes as f64 / median.as_secs_f64() / 1e9;
+        println!("{name}: {what} {median:.1?} ({min:.1?} to {max:.1?}, n = {rounds}), {rate:.2} GB/s");
+    };
+    describe("floor", |times| times.0);
+    describe("this", |times| times.1);
+    let (median, min, max) = (ratios[rounds / 2], ratios[0], ratios[rounds - 1]);
+    println!("{name}: {median:.2} of the floor's speed ({min:.2} to {max:.2})");
+}

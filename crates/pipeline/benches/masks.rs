@@ -1,0 +1,115 @@
+//! Masks of one sample over all nine edge types, with metabolism, from the genes.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
+
+mod common;
+
+use std::cell::Cell;
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, RemovedMetabolism, Visited, Walk};
+use expctl_pipeline::mask::{MaskSources, Union};
+
+/// Samples of a batch: masks are written to the places of one after another, as the loader does.
+const BATCH: usize = 28;
+
+fn masks(c: &mut Criterion) {
+    let dataset = common::dataset();
+    let graph = common::graph(&dataset);
+    let samples = common::samples(&dataset, 1000);
+    let sources = MaskSources::build(&graph);
+    let genes = graph.num_genes();
+
+    let mut group = c.benchmark_group("build");
+    group.sample_size(20);
+    group.bench_function("incidence of 9 types", |b| b.iter(|| Incidence::build_all(&graph.edge_types, genes)));
+    group.bench_function("union of 9 types", |b| b.iter(|| Adjacency::union(&graph.edge_types, genes)));
+    group.finish();
+
+    let next = Cell::new(0);
+    let turn = || {
+        next.set(next.get() + 1);
+        (&samples[next.get() % samples.len()], next.get() % BATCH)
+    };
+    let entries = sources.entries();
+    let edges: usize = entries.iter().sum();
+    let mut removed = RemovedMetabolism::default();
+
+    let mut bytes: Vec<Vec<u8>> = entries.iter().map(|e| vec![0; e * BATCH]).collect();
+    let mut floor: Vec<Vec<u8>> = bytes.clone();
+    let mut to_bytes = || {
+        let (sample, at) = turn();
+        sources.for_each(sample, &[], &mut removed, |mask, source| {
+            source.to_bytes(&mut bytes[mask][at * entries[mask]..(at + 1) * entries[mask]]);
+        });
+        black_box(&mut bytes);
+    };
+    let mut group = c.benchmark_group("one sample");
+    group.throughput(Throughput::Bytes(edges as u64));
+    group.bench_function("bytes", |b| b.iter(&mut to_bytes));
+    let fill = || {
+        let at = turn().1;
+        for (mask, entries) in floor.iter_mut().zip(entries) {
+            mask[at * entries..(at + 1) * entries].fill(1);
+        }
+        black_box(&mut floor);
+    };
+    common::against_floor("byte masks of a sample", edges, 2000, fill, to_bytes);
+
+    let mut removed = RemovedMetabolism::default();
+    let rows: Vec<usize> = entries.iter().map(|e| e.div_ceil(64)).collect();
+    let mut words: Vec<Vec<u64>> = rows.iter().map(|row| vec![0; row * BATCH]).collect();
+    group.throughput(Throughput::Bytes(edges as u64 / 8));
+    group.bench_function("bits", |b| {
+        b.iter(|| {
+            let (sample, at) = turn();
+            sources.for_each(sample, &[], &mut removed, |mask, source| {
+                source.to_bits(entries[mask], &mut words[mask][at * rows[mask]..(at + 1) * rows[mask]]);
+            });
+        });
+    });
+
+    let (mut union, mut lists) = (Union::default(), vec![Vec::new(); entries.len()]);
+    let total = Cell::new((0, 0));
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("removed lists", |b| {
+        b.iter(|| {
+            let (sample, at) = turn();
+            sources.for_each(sample, &[], &mut removed, |mask, source| {
+                // A batch's lists grow to the end of the batch.
+                if at == 0 {
+                    lists[mask].clear();
+                }
+                let before = lists[mask].len();
+                source.append_removed(entries[mask], &mut union, &mut lists[mask]);
+                total.set((total.get().0 + lists[mask].len() - before, total.get().1));
+            });
+            total.set((total.get().0, total.get().1 + 1));
+        });
+    });
+    println!("removed entries of a sample: {:.0} in the mean", total.get().0 as f64 / f64::from(total.get().1));
+
+    for walk in [Walk::Union, Walk::PerTypeUpstream] {
+        for hops in 1..=3 {
+            let neighbours = Neighbours::build(&graph, walk, hops);
+            let (mut visited, mut found) = (Visited::default(), Vec::new());
+            let found_in_all = |visited: &mut Visited, found: &mut Vec<u32>| -> usize {
+                let count = |sample: &expctl_pipeline::store::Sample| {
+                    neighbours.find(&sample.genes, genes, visited, found);
+                    found.len()
+                };
+                samples.iter().map(count).sum()
+            };
+            let mean = found_in_all(&mut visited, &mut found) as f64 / samples.len() as f64;
+            println!("{walk:?}, {hops} hops: {mean:.0} genes in the mean");
+            group.bench_function(format!("genes within {hops} hops, {walk:?}"), |b| {
+                b.iter(|| neighbours.find(&turn().0.genes, genes, &mut visited, &mut found));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, masks);
+criterion_main!(benches);

@@ -1,0 +1,183 @@
+//! Writing around the caches. A plain store first reads the line that it writes to; where a batch is far larger than the
+//! caches that is half as much traffic again, and it drives out what the next stage needs.
+
+/// Outputs of fewer elements stay in the caches, where a plain store is faster: 4 MiB.
+const FEW: usize = 4 << 17;
+
+/// `out[i] = nodes[i] + shift`, for slices of one length.
+pub(super) type Shift = fn(&[i64], i64, &mut [i64]);
+/// The same from narrow numbers.
+pub(super) type Widen = fn(&[u32], i64, &mut [i64]);
+/// `out[i]` = the new number of `nodes[i]`, for slices of one length.
+pub(super) type Write = fn(&[i64], Renumber<'_>, &mut [i64]);
+
+/// Numbers of nodes without some of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renumber<'a> {
+    /// Nodes that are gone; a handful, because each is compared with each number.
+    pub(super) removed: &'a [i64],
+    /// Number of the first node.
+    pub(super) shift: i64,
+}
+
+impl Renumber<'_> {
+    fn of(self, node: i64) -> i64 {
+        self.removed.iter().fold(node + self.shift, |number, removed| number - i64::from(node > *removed))
+    }
+}
+
+/// The way to write an output of `len` elements in all. After its last use call [`finish`].
+pub(super) fn shift_for(len: usize) -> Shift {
+    #[cfg(target_arch = "x86_64")]
+    if around_caches(len) {
+        // SAFETY: the processor has AVX2.
+        return |nodes, shift, out| unsafe { avx2::shift(nodes, shift, out) };
+    }
+    let _ = len;
+    |nodes, shift, out| each(nodes, out, |node| node + shift)
+}
+
+/// As [`shift_for`].
+pub(super) fn widen_for(len: usize) -> Widen {
+    #[cfg(target_arch = "x86_64")]
+    if around_caches(len) {
+        // SAFETY: the processor has AVX2.
+        return |nodes, shift, out| unsafe { avx2::widen(nodes, shift, out) };
+    }
+    let _ = len;
+    |nodes, shift, out| each(nodes, out, |node| i64::from(node) + shift)
+}
+
+/// As [`shift_for`].
+pub(super) fn renumber_for(len: usize) -> Write {
+    #[cfg(target_arch = "x86_64")]
+    if around_caches(len) {
+        // SAFETY: the processor has AVX2.
+        return |nodes, numbers, out| unsafe { avx2::renumber(nodes, numbers, out) };
+    }
+    let _ = len;
+    |nodes, numbers, out| each(nodes, out, |node| numbers.of(node))
+}
+
+/// Make what was written around the caches visible to other threads, as any other write is.
+pub(super) fn finish() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has SSE.
+    #[allow(unused_unsafe, reason = "safe from some compiler version on")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn around_caches(len: usize) -> bool {
+    len >= FEW && std::arch::is_x86_feature_detected!("avx2")
+}
+
+fn each<T: Copy>(nodes: &[T], out: &mut [i64], of: impl Fn(T) -> i64) {
+    for (to, from) in out.iter_mut().zip(nodes) {
+        *to = of(*from);
+    }
+}
+
+/// Non-temporal stores of whole vectors; the ends of `out`, which are not aligned, by plain ones.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi64, _mm256_cmpgt_epi64, _mm256_cvtepu32_epi64,
+        _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_stream_si256,
+    };
+
+    use super::{Renumber, each};
+
+    /// Split `nodes` and `out` where `out` is aligned; vectors of four elements between.
+    fn split<'a, T>(nodes: &'a [T], out: &'a mut [i64]) -> [(&'a [T], &'a mut [i64]); 3] {
+        debug_assert_eq!(nodes.len(), out.len());
+        let head = out.as_ptr().align_offset(align_of::<__m256i>()).min(out.len());
+        let whole = (out.len() - head) / 4 * 4;
+        let (first, out) = out.split_at_mut(head);
+        let (middle, last) = out.split_at_mut(whole);
+        let (nodes_first, nodes) = nodes.split_at(head);
+        let (nodes_middle, nodes_last) = nodes.split_at(whole);
+        [(nodes_first, first), (nodes_middle, middle), (nodes_last, last)]
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn shift(nodes: &[i64], shift: i64, out: &mut [i64]) {
+        let [head, (nodes, out), tail] = split(nodes, out);
+        let shifts = _mm256_set1_epi64x(shift);
+        for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
+            // SAFETY: `from` is 32 readable bytes; `to` is 32 bytes that are ours, aligned by `split`.
+            unsafe {
+                let nodes = _mm256_loadu_si256(from.as_ptr().cast::<__m256i>());
+                _mm256_stream_si256(to.as_mut_ptr().cast(), _mm256_add_epi64(nodes, shifts));
+            }
+        }
+        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| node + shift));
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn widen(nodes: &[u32], shift: i64, out: &mut [i64]) {
+        let [head, (nodes, out), tail] = split(nodes, out);
+        let shifts = _mm256_set1_epi64x(shift);
+        for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
+            // SAFETY: `from` is 16 readable bytes; `to` is 32 bytes that are ours, aligned by `split`.
+            unsafe {
+                let nodes = _mm256_cvtepu32_epi64(_mm_loadu_si128(from.as_ptr().cast::<__m128i>()));
+                _mm256_stream_si256(to.as_mut_ptr().cast(), _mm256_add_epi64(nodes, shifts));
+            }
+        }
+        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| i64::from(node) + shift));
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn renumber(nodes: &[i64], numbers: Renumber<'_>, out: &mut [i64]) {
+        let [head, (nodes, out), tail] = split(nodes, out);
+        let shifts = _mm256_set1_epi64x(numbers.shift);
+        for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
+            // SAFETY: `from` is 32 readable bytes.
+            let nodes = unsafe { _mm256_loadu_si256(from.as_ptr().cast::<__m256i>()) };
+            let mut number = _mm256_add_epi64(nodes, shifts);
+            for removed in numbers.removed {
+                // True is -1.
+                number = _mm256_add_epi64(number, _mm256_cmpgt_epi64(nodes, _mm256_set1_epi64x(*removed)));
+            }
+            // SAFETY: `to` is 32 bytes that are ours, aligned by `split`.
+            unsafe { _mm256_stream_si256(to.as_mut_ptr().cast(), number) };
+        }
+        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| numbers.of(node)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths below and above where the caches are passed by, and outputs of every alignment.
+    #[test]
+    fn both_ways_write_the_same() {
+        let nodes: Vec<i64> = (0..1000).map(|i| i * 7 % 97).collect();
+        let narrow: Vec<u32> = nodes.iter().map(|node| *node as u32).collect();
+        let numbers = Renumber { removed: &[0, 13, 96], shift: 500 };
+        for start in 0..5 {
+            for end in [start, start + 1, start + 6, 999] {
+                let len = end - start;
+                let both = |write: &dyn Fn(usize, &mut [i64])| {
+                    let (mut few, mut many) = (vec![-1; 1000], vec![-1; 1000]);
+                    write(0, &mut few[start..end]);
+                    write(FEW, &mut many[start..end]);
+                    finish();
+                    assert_eq!(few, many);
+                    few
+                };
+                let shifted = both(&|all, out| shift_for(all)(&nodes[..len], 9, out));
+                assert!(shifted[start..end].iter().zip(&nodes).all(|(to, from)| *to == from + 9));
+                assert_eq!(both(&|all, out| widen_for(all)(&narrow[..len], 9, out)), shifted);
+                let numbered = both(&|all, out| renumber_for(all)(&nodes[..len], numbers, out));
+                for (to, from) in numbered[start..end].iter().zip(&nodes) {
+                    assert_eq!(*to, from + 500 - [0, 13, 96].iter().filter(|gone| *gone < from).count() as i64);
+                }
+            }
+        }
+    }
+}
