@@ -68,7 +68,12 @@ impl Dataset {
 
     /// Folder of the store that was made from the base store, or would be.
     pub fn store_folder(&self, kind: StoreKind) -> PathBuf {
-        self.folder.join(STORES_FOLDER).join(kind.name())
+        Self::store_folder_in(&self.folder, kind)
+    }
+
+    /// The same for a data set that need not be there.
+    pub fn store_folder_in(dataset: &Path, kind: StoreKind) -> PathBuf {
+        dataset.join(STORES_FOLDER).join(kind.name())
     }
 
     /// What is in the store of this kind that was made from the base store; `None` if there is none.

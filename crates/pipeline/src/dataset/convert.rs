@@ -184,7 +184,7 @@ impl<'d> Conversion<'d> {
             for (i, indices) in pieces.iter().enumerate() {
                 let piece = threads[i % jobs].recv();
                 let ended = |_| PipelineError::Invalid("a thread of the conversion has ended".to_owned());
-                let piece = piece.map_err(ended).flatten()?;
+                let piece = piece.map_err(ended)??;
                 writer.append_values(indices, &piece.ends, &piece.bytes)?;
                 done += indices.len() as u64;
                 report(to, "samples", done, records)?;

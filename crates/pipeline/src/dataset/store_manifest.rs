@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::GENES_FILE;
 use super::graph_file::GRAPH_FILE;
-use super::manifest::MANIFEST_FILE;
+use super::manifest::{MANIFEST_FILE, check_version};
 use super::{FileInfo, Manifest, StoreInfo};
 use crate::PipelineError;
 
@@ -56,18 +56,8 @@ impl StoreManifest {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(PipelineError::io("read", &path))?,
         };
-        // The version first: another one may have other fields.
-        #[derive(Deserialize)]
-        struct Version {
-            schema: u32,
-        }
-        let damaged = |e: serde_json::Error| PipelineError::damaged(&path, e);
-        let Version { schema } = serde_json::from_slice(&text).map_err(damaged)?;
-        if schema != STORE_SCHEMA {
-            let reason = format!("layout version {schema}, but this program reads {STORE_SCHEMA}");
-            return Err(PipelineError::damaged(&path, reason));
-        }
-        let manifest: Self = serde_json::from_slice(&text).map_err(damaged)?;
+        check_version(&path, &text, STORE_SCHEMA)?;
+        let manifest: Self = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
         if manifest.kind != kind {
             return Err(PipelineError::damaged(&path, format!("of a {} store", manifest.kind.name())));
         }
