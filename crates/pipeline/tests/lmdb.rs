@@ -8,13 +8,15 @@ use std::path::Path;
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::store::LmdbStore;
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvOpenOptions};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-fn environment(folder: &Path) -> (Env, Database<Bytes, Bytes>) {
-    // SAFETY: nobody else has this file open.
-    let env = unsafe { EnvOpenOptions::new().map_size(1 << 30).max_dbs(2).open(folder) }.unwrap();
+fn environment(folder: &Path) -> (Env, Database<'static, Bytes, Bytes>) {
+    let mut options = EnvOpenOptions::new();
+    options.map_size(1 << 30).max_dbs(2);
+    // SAFETY: nobody else has this file open, and no machine that fails is to find it whole.
+    let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(folder) }.unwrap();
     let txn = env.write_txn().unwrap();
     let created = env.create_databases_and_commit(txn, |opener, txn| {
         let database = opener.create_database::<Bytes, Bytes>(txn, None)?;
@@ -125,7 +127,7 @@ fn damage_gives_an_error_or_bytes_and_nothing_else() {
     };
     let (mut refused, mut total) = (0, 0);
     let mut bad = good.clone();
-    for case in 0..6000 {
+    for case in 0..2000 {
         bad.clear();
         bad.extend_from_slice(&good);
         // Headers of pages matter most, then the node pointers behind them, then anything.
