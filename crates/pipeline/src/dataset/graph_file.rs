@@ -138,3 +138,65 @@ fn bytes_of(values: &[i64]) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: BipartiteInfo = BipartiteInfo {
+        reactions: 2,
+        reactions_with_genes: 2,
+        metabolites: 2,
+        gpr: 2,
+        rmr: 2,
+        class: super::super::Origin::Generated,
+    };
+
+    /// A file of three genes with one tensor replaced; returns what reading all of it says.
+    fn read_with(name: &str, dtype: Dtype, shape: &[usize], data: Vec<u8>) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(GRAPH_FILE);
+        let mut tensors = vec![
+            ("edge_index/a", Dtype::I64, vec![2, 3], bytes_of(&[0, 1, 2, 2, 1, 0])),
+            ("hyperedge_index/gpr", Dtype::I64, vec![2, 2], bytes_of(&[0, 2, 0, 1])),
+            ("hyperedge_index/rmr", Dtype::I64, vec![2, 2], bytes_of(&[0, 1, 1, 0])),
+            ("stoichiometry/rmr", Dtype::F32, vec![2], vec![0; 8]),
+        ];
+        if let Some(tensor) = tensors.iter_mut().find(|tensor| tensor.0 == name) {
+            *tensor = (tensor.0, dtype, shape.to_vec(), data);
+        }
+        let views = tensors
+            .iter()
+            .map(|(name, dtype, shape, data)| (*name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+        std::fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        let found = read(&path, &["a".to_owned()], 3).and_then(|_| read_metabolism(&path, &SIZES, 3));
+        found.map(drop).map_err(|e| {
+            let text = e.to_string();
+            text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned()
+        })
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_with_its_place() {
+        assert_eq!(read_with("", Dtype::I64, &[], Vec::new()), Ok(()));
+        let says = |name: &str, shape: &[usize], values: &[i64]| {
+            read_with(name, Dtype::I64, shape, bytes_of(values)).unwrap_err()
+        };
+        assert_eq!(says("edge_index/a", &[2, 1], &[0, 3]), "edge_index/a[1, 0]: gene 3 is not one of 3");
+        assert_eq!(says("edge_index/a", &[2, 2], &[0, -1, 0, 0]), "edge_index/a[0, 1]: gene -1 is not one of 3");
+        assert_eq!(says("edge_index/a", &[2, 0], &[]), "edge_index/a has no edges");
+        assert_eq!(says("edge_index/a", &[4], &[0; 4]), "edge_index/a is I64 [4], not I64 [2, E]");
+        assert_eq!(
+            says("hyperedge_index/gpr", &[2, 2], &[0, 1, 0, 2]),
+            "hyperedge_index/gpr[1, 1]: reaction 2 is not one of 2"
+        );
+        assert_eq!(
+            says("hyperedge_index/rmr", &[2, 2], &[1, 0, 0, 0]),
+            "hyperedge_index/rmr: reaction 1 at 0 is followed by 0"
+        );
+        let wrong_type = read_with("edge_index/a", Dtype::F64, &[2, 1], vec![0; 16]).unwrap_err();
+        assert_eq!(wrong_type, "edge_index/a is F64 [2, 1], not I64 [2, E]");
+        let too_few = read_with("stoichiometry/rmr", Dtype::F32, &[1], vec![0; 4]).unwrap_err();
+        assert_eq!(too_few, "stoichiometry/rmr is F32 [1], not F32 [2]");
+    }
+}

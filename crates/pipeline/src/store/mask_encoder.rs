@@ -7,7 +7,6 @@ use super::mask_fields::{
     CLOSING, Content, Field, GENE, MaskIndex, MaskSizes, NODE_TYPES, OFFSETS, OPENING, REACTION, fields, mask_bytes,
 };
 use crate::graph::{Catalysis, CellGraph, Incidence, RemovedMetabolism};
-use crate::mask::RemovedEdges;
 
 /// Writes the records of a store of masks.
 #[derive(Clone)]
@@ -18,7 +17,6 @@ pub(super) struct MaskEncoder {
     graph: std::sync::Arc<Incidences>,
     /// False positions of each mask of the record in work.
     removed: Vec<Vec<u32>>,
-    edges: RemovedEdges,
     metabolism: RemovedMetabolism,
 }
 
@@ -40,7 +38,6 @@ impl MaskEncoder {
             graph: std::sync::Arc::new(Incidences { networks, catalysis }),
             removed: vec![Vec::new(); sizes.len()],
             sizes,
-            edges: RemovedEdges::default(),
             metabolism: RemovedMetabolism::default(),
         })
     }
@@ -78,7 +75,11 @@ impl MaskEncoder {
         self.removed[GENE].clear();
         self.removed[GENE].extend(genes.iter().map(|gene| *gene as u32));
         for (incidence, mask) in self.graph.networks.iter().zip(&mut self.removed[NODE_TYPES..]) {
-            set(mask, self.edges.of(incidence, genes));
+            mask.clear();
+            genes.iter().for_each(|gene| mask.extend_from_slice(incidence.of(*gene)));
+            // A few ascending runs, which a stable sort merges; an edge between two perturbed genes stands in two of them.
+            mask.sort();
+            mask.dedup();
         }
         if let Some(catalysis) = &self.graph.catalysis {
             catalysis.removed(genes, &mut self.metabolism);
