@@ -9,10 +9,14 @@ const MOST_THREADS: usize = 8;
 /// Below so many items a thread costs more than it saves.
 const WORTH_A_THREAD: usize = 16;
 
+/// Threads for work that can use many: one for each processor that this process may use, within reason.
+pub fn threads() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS)
+}
+
 /// `work` on each item, results in the order of the items.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = processors.min(MOST_THREADS).min(items.len() / WORTH_A_THREAD);
+    let threads = threads().min(items.len() / WORTH_A_THREAD);
     if threads < 2 {
         return items.iter().map(work).collect();
     }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use assert_cmd::assert::OutputAssertExt;
 use assert_cmd::cargo::CommandCargoExt;
+use expctl_pipeline::dataset::Dataset;
+use expctl_pipeline::store::{LmdbStore, Sample};
+use expctl_record::{Pipeline, Processor, StoreKind};
 use python::interpreter;
 use serde_json::Value;
 
@@ -128,6 +131,114 @@ fn python_reads_store_and_graph() {
     }
     assert_eq!(graph["tensors"]["stoichiometry/rmr"], serde_json::json!(["float32", [manifest["bipartite"]["rmr"]]]));
     assert!(graph["reactants"].as_u64() > Some(0) && graph["products"].as_u64() > Some(0));
+}
+
+/// The value that write_store.py has written under `index` in the end.
+fn written_by_python(index: u64) -> Vec<u8> {
+    (0..index * 7919 % 20_000).map(|k| (index * 31 + k) as u8).collect()
+}
+
+#[test]
+fn stores_that_python_wrote_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = read_in_python("write_store.py", folder.path(), &["1500"]);
+    assert!(counts["overwritten"].as_u64() > Some(0) && counts["deleted"].as_u64() > Some(0));
+    let store = LmdbStore::open(folder.path()).unwrap();
+    assert_eq!(store.len(), 1500);
+    let mut reader = store.reader().unwrap();
+    for index in 0..1500 {
+        let mut bytes = Vec::new();
+        reader.read(index, &mut bytes).unwrap();
+        assert!(bytes == written_by_python(index), "record {index} of {} bytes", bytes.len());
+    }
+}
+
+/// Number and sum of the False positions of each mask in the compressed store, as Rust decodes it.
+fn false_positions(dataset: &Dataset, index: u64) -> (Sample, Vec<(String, Value)>) {
+    let networks: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
+    let mut names: Vec<String> = networks.iter().map(|name| format!("edge_masks/gene__{name}__gene")).collect();
+    names.extend(
+        ["node_masks/reaction", "edge_masks/gene__gpr__reaction", "edge_masks/reaction__rmr__metabolite"]
+            .map(str::to_owned),
+    );
+    let settings =
+        Pipeline { store: StoreKind::Compressed, metabolism: true, ..Pipeline::new(Processor::Lazy, networks) };
+    let (store, decoder) = dataset.records(&settings).unwrap();
+    let (mut bytes, mut sample) = (Vec::new(), Sample::default());
+    store.reader().unwrap().read(index, &mut bytes).unwrap();
+    decoder.decode(index, &bytes, 0..bytes.len(), &mut sample).unwrap();
+    let positions = sample.masks.spans.iter().map(|span| {
+        let words = bytes[span.clone()].chunks_exact(8).map(|word| i64::from_le_bytes(word.try_into().unwrap()));
+        serde_json::json!([words.len(), words.sum::<i64>()])
+    });
+    let all = names.into_iter().zip(positions).collect();
+    (sample, all)
+}
+
+#[test]
+fn conversion_and_what_python_reads_of_it() {
+    let data = tempfile::tempdir().unwrap();
+    let kinds = ["compressed", "full_masks", "packed_masks", "ids"];
+    let set = ["--samples", "300", "--scale", "0.1", "--networks", "completed"];
+    let to: Vec<&str> = kinds.iter().flat_map(|kind| ["--to", kind]).collect();
+    let convert = || expctl(data.path(), "convert").args(set).args(&to).args(["--jobs", "2"]).assert();
+    let said = String::from_utf8(convert().code(6).get_output().stderr.clone()).unwrap();
+    assert!(said.contains("has not been built"), "{said}");
+    expctl(data.path(), "build").args(set).assert().success();
+    let done = convert().success();
+    let (folders, said) = (&done.get_output().stdout, String::from_utf8_lossy(&done.get_output().stderr));
+    let folders: Vec<PathBuf> = String::from_utf8(folders.clone()).unwrap().lines().map(PathBuf::from).collect();
+    assert!(folders.len() == 4 && folders.iter().all(|folder| folder.join("manifest.json").is_file()));
+    assert!(said.contains("full_masks: about ") && said.contains("(estimated from 64 records)"), "{said}");
+    let before = folders[1].join("manifest.json").metadata().unwrap().modified().unwrap();
+    convert().success();
+    assert_eq!(folders[1].join("manifest.json").metadata().unwrap().modified().unwrap(), before);
+    expctl(data.path(), "convert").args(set).args(["--to", "json"]).assert().code(2);
+
+    let info = expctl(data.path(), "info").args(set).arg("--json").assert().success();
+    let info: Value = serde_json::from_slice(&info.get_output().stdout).unwrap();
+    let stores = info["stores"].as_array().unwrap();
+    assert_eq!(
+        stores.iter().map(|store| store["kind"].as_str().unwrap()).collect::<Vec<_>>(),
+        [&["json"], &kinds[..]].concat()
+    );
+    assert!(stores.iter().all(|store| store["records"] == 300 && store["allocated_bytes"].as_u64() > Some(0)));
+    assert!(stores[2]["ratio_to_base"].as_f64() > Some(1.0) && stores[4]["ratio_to_base"].as_f64() < Some(0.1));
+    let table = expctl(data.path(), "info").args(set).assert().success();
+    assert!(String::from_utf8_lossy(&table.get_output().stdout).contains("| packed_masks |"));
+
+    let folder = folders[0].parent().unwrap().parent().unwrap();
+    let python = read_in_python("read_converted.py", folder, &["0", "17", "299"]);
+    let dataset = Dataset::open(folder).unwrap();
+    for (index, at) in [0, 17, 299].into_iter().zip(0..) {
+        let (sample, masks) = false_positions(&dataset, index);
+        for kind in kinds {
+            let read = &python[kind][at as usize];
+            assert_eq!(read["genes"], serde_json::json!(sample.genes), "{kind}");
+            assert_eq!(read["label"].as_f64().unwrap() as f32, sample.label);
+            assert_eq!(read["p_value"].as_f64().unwrap() as f32, sample.p_value);
+            for (name, expected) in masks.iter().filter(|_| kind != "ids") {
+                assert_eq!(read["masks"][name], *expected, "{kind} {name}");
+            }
+            if kind != "ids" {
+                let genes = serde_json::json!([3, sample.genes.iter().sum::<i64>()]);
+                assert_eq!(
+                    (&read["masks"]["node_masks/gene"], &read["masks"]["node_masks/metabolite"]),
+                    (&genes, &serde_json::json!([0, 0]))
+                );
+            }
+        }
+    }
+
+    expctl(data.path(), "verify").args(set).assert().success();
+    let store = folders[2].join("lmdb/data.mdb");
+    let mut bytes = std::fs::read(&store).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&store, bytes).unwrap();
+    let found = expctl(data.path(), "verify").args(set).assert().code(6);
+    let found = String::from_utf8_lossy(&found.get_output().stdout).into_owned();
+    assert!(found.starts_with("stores/packed_masks/lmdb/data.mdb: checksum "), "{found}");
 }
 
 #[test]

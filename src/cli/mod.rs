@@ -7,6 +7,8 @@ mod compare;
 mod completions;
 mod conclude;
 mod data;
+mod data_convert;
+mod data_info;
 mod doctor;
 mod import;
 mod job_name;

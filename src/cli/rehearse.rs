@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use expctl_pipeline::dataset::Dataset;
-use expctl_record::JobRecord;
+use expctl_record::{JobRecord, StoreKind};
 use serde_json::json;
 
 use super::{out, say};
@@ -21,8 +21,13 @@ const MOST: usize = 12;
 pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool) -> Result<(), Failure> {
     let mut data: BTreeMap<String, bool> = BTreeMap::new();
     for trial in &plan.trials {
-        let folder = trial.data_dir.display().to_string();
-        data.entry(folder).or_insert_with(|| Dataset::open(&trial.data_dir).is_ok());
+        let (folder, store) = (&trial.data_dir, trial.settings.pipeline.store);
+        let dataset = Dataset::open(folder);
+        data.insert(folder.display().to_string(), dataset.is_ok());
+        if store != StoreKind::Json {
+            let there = dataset.is_ok_and(|dataset| dataset.has(store));
+            data.insert(Dataset::store_folder_in(folder, store).display().to_string(), there);
+        }
     }
     let on_slurm = job.on_slurm();
     let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };

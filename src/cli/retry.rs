@@ -60,7 +60,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     worker_binary()?;
     let interrupt = Interrupt::listen()?;
     for Again { trial, words, .. } in &again {
-        data::ensure(project, &trial.trial.settings.data, &interrupt)?;
+        let settings = &trial.trial.settings;
+        data::ensure(project, &settings.data, settings.pipeline.store, &interrupt)?;
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }

@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use expctl_record::StoreKind;
+
 /// What can go wrong between the store and the batch; every variant names the file or record.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
@@ -42,6 +44,22 @@ pub enum PipelineError {
     /// A data set was asked for that has not been built.
     #[error("data set {} has not been built", path.display())]
     NotBuilt {
+        /// Its folder.
+        path: PathBuf,
+    },
+    /// A store was asked for that the data set has not been converted to.
+    #[error("data set {} has no {} store: `{command}` makes it", path.display(), kind.name())]
+    NotConverted {
+        /// Folder of the data set.
+        path: PathBuf,
+        /// The store.
+        kind: StoreKind,
+        /// What makes it.
+        command: String,
+    },
+    /// A store is another one than was opened.
+    #[error("store {} was rewritten while it was read", path.display())]
+    Rewritten {
         /// Its folder.
         path: PathBuf,
     },

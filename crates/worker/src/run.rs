@@ -298,7 +298,7 @@ impl Rank<'_> {
     fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>, first: u64) -> Result<Loader, Stop> {
         let settings = &self.trial.settings;
         let options = &settings.loader;
-        let records = DatasetRecords::open(dataset)?;
+        let records = DatasetRecords::open(dataset, &settings.pipeline)?;
         let sampler = DistributedSampler {
             len: records.len(),
             world_size: self.env.world_size,

@@ -1,6 +1,7 @@
 //! The jobs before and after the trials of a job: one builds the data, one writes the note.
 
-use expctl_record::JobRecord;
+use expctl_pipeline::dataset::Dataset;
+use expctl_record::{JobRecord, StoreKind, Trial};
 use minijinja::context;
 
 use super::parts::{Limits, parts};
@@ -20,7 +21,11 @@ pub(super) fn build_script(
     programs: &Programs,
     profile: &Profile,
 ) -> Result<Option<String>, Failure> {
-    if job.trials.iter().all(|trial| trial.data_dir.exists()) {
+    let is_there = |trial: &Trial| match trial.settings.pipeline.store {
+        StoreKind::Json => trial.data_dir.exists(),
+        store => Dataset::open(&trial.data_dir).is_ok_and(|dataset| dataset.has(store)),
+    };
+    if job.trials.iter().all(is_there) {
         return Ok(None);
     }
     fill(project, job, programs, profile, "build").map(Some)

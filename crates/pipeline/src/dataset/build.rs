@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use expctl_record::Data;
 
-use super::files::{GENES_FILE, Report, STORE_FOLDER, checksums, report};
+use super::files::{GENES_FILE, Report, STORE_FOLDER, checksums, free_bytes, report};
 use super::genes::Genes;
 use super::graph_file::{self, GRAPH_FILE};
 use super::labels::{Labels, statistics};
@@ -159,8 +159,8 @@ fn store_info(folder: &Path) -> Result<StoreInfo, PipelineError> {
     let store = LmdbStore::open(folder)?;
     let mut hasher = blake3::Hasher::new();
     let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
-    store.for_each(|key, value| {
-        for bytes in [key, value] {
+    store.for_each(|index, value| {
+        for bytes in [index.to_string().as_bytes(), value] {
             hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
         }
         info.records += 1;
@@ -188,10 +188,7 @@ fn sample_info(labels: &Labels) -> SampleInfo {
 /// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
 fn room_for(partial: &Path, needed: u64) -> Result<(), PipelineError> {
     let there = partial.join(STORE_FOLDER).join("data.mdb").metadata().map_or(0, |meta| meta.len());
-    let disk = nix::sys::statvfs::statvfs(partial).map_err(|e| PipelineError::io("inspect", partial)(e.into()))?;
-    // The types of these fields differ between platforms.
-    #[allow(clippy::unnecessary_cast)]
-    let free = disk.blocks_available() as u64 * disk.fragment_size() as u64;
+    let free = free_bytes(partial)?;
     let needed = needed.saturating_sub(there);
     if needed <= free {
         return Ok(());

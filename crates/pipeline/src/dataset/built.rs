@@ -1,11 +1,14 @@
 use std::path::{Path, PathBuf};
 
-use super::Manifest;
-use super::files::{GENES_FILE, STORE_FOLDER};
+use expctl_record::{Data, Networks, Pipeline, StoreKind};
+
+use super::files::{GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use super::graph_file::{self, GRAPH_FILE};
+use super::store_manifest::{CONVERTED, base_blake3};
+use super::{Manifest, StoreManifest};
 use crate::PipelineError;
 use crate::graph::CellGraph;
-use crate::store::{LmdbStore, RecordDecoder};
+use crate::store::{LmdbStore, MaskSizes, RecordDecoder, StoreDecoder};
 
 /// A built data set.
 #[derive(Clone, Debug)]
@@ -46,10 +49,11 @@ impl Dataset {
     /// edge type is an error that names those that exist.
     pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
         let path = self.folder.join(GRAPH_FILE);
-        let edge_types = graph_file::read(&path, edge_types)?;
+        let genes = self.genes()?;
+        let edge_types = graph_file::read(&path, edge_types, genes.len())?;
         let sizes = &self.manifest.bipartite;
-        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes)?) } else { None };
-        Ok(CellGraph { genes: self.genes()?, edge_types, metabolism })
+        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
+        Ok(CellGraph { genes, edge_types, metabolism })
     }
 
     /// The base store, open for reading.
@@ -61,4 +65,85 @@ impl Dataset {
     pub fn decoder(&self) -> Result<RecordDecoder, PipelineError> {
         Ok(RecordDecoder::new(&self.folder.join(STORE_FOLDER), self.genes()?))
     }
+
+    /// Folder of the store that was made from the base store, or would be.
+    pub fn store_folder(&self, kind: StoreKind) -> PathBuf {
+        Self::store_folder_in(&self.folder, kind)
+    }
+
+    /// The same for a data set that need not be there.
+    pub fn store_folder_in(dataset: &Path, kind: StoreKind) -> PathBuf {
+        dataset.join(STORES_FOLDER).join(kind.name())
+    }
+
+    /// What is in the store of this kind that was made from the base store; `None` if there is none.
+    ///
+    /// # Errors
+    /// Its manifest is damaged, or it was made from another base store.
+    pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
+        let folder = self.store_folder(kind);
+        let manifest = StoreManifest::load(&folder, kind)?;
+        match manifest {
+            Some(manifest) if manifest.base_blake3 != base_blake3(&self.manifest) => Err(PipelineError::damaged(
+                &folder,
+                "was made from another base store or graph than lies beside it; remove it to convert again",
+            )),
+            manifest => Ok(manifest),
+        }
+    }
+
+    /// Whether there is nothing left to do before records of this kind can be read.
+    pub fn has(&self, kind: StoreKind) -> bool {
+        kind == StoreKind::Json || self.converted(kind).is_ok_and(|manifest| manifest.is_some())
+    }
+
+    /// Lengths of the masks of its networks and its metabolism.
+    pub fn mask_sizes(&self) -> MaskSizes {
+        let (genes, bipartite) = (self.manifest.genes.count, &self.manifest.bipartite);
+        let nodes = [genes, bipartite.reactions, bipartite.metabolites].map(|n| n as usize);
+        let networks: Vec<(String, usize)> =
+            self.manifest.networks.iter().map(|network| (network.name.clone(), network.edges as usize)).collect();
+        MaskSizes::new(nodes, &networks, bipartite.gpr as usize, bipartite.rmr as usize)
+    }
+
+    /// The store that `pipeline` reads, and the decoder of its records.
+    ///
+    /// # Errors
+    /// [`PipelineError::NotConverted`] if the base store has not been converted to it.
+    pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
+        let kind = pipeline.store;
+        if kind == StoreKind::Json {
+            let decoder = StoreDecoder::json(&self.folder.join(STORE_FOLDER), self.decoder()?);
+            return Ok((self.store()?, decoder));
+        }
+        let Some(manifest) = self.converted(kind)? else {
+            let command = convert_command(&self.manifest.data, kind);
+            return Err(PipelineError::NotConverted { path: self.folder.clone(), kind, command });
+        };
+        let folder = self.store_folder(kind).join(CONVERTED);
+        let decoder =
+            StoreDecoder::converted(&folder, kind, self.mask_sizes(), &pipeline.edge_types, pipeline.metabolism)?;
+        let store = LmdbStore::open(&folder)?;
+        if store.len() != manifest.store.records {
+            let reason = format!("{} records, but its manifest says {}", store.len(), manifest.store.records);
+            return Err(PipelineError::damaged(&folder, reason));
+        }
+        Ok((store, decoder))
+    }
+}
+
+/// The command that makes a store, as a user types it.
+fn convert_command(data: &Data, kind: StoreKind) -> String {
+    let networks = match data.networks {
+        Networks::Real => "real",
+        Networks::Completed => "completed",
+    };
+    format!(
+        "expctl data convert {} --to {} --samples {} --scale {} --networks {networks} --seed {}",
+        data.set,
+        kind.name(),
+        data.samples,
+        data.scale,
+        data.seed
+    )
 }

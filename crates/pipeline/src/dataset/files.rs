@@ -9,7 +9,7 @@ use crate::PipelineError;
 /// How far a build or a verification is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// What is being done: `graph` (networks), `samples` (records) or `checksum` (bytes).
+    /// What is being done: `graph` (networks), `samples` or `check` (records), or `checksum` (bytes).
     pub phase: &'static str,
     /// How much of it is done.
     pub done: u64,
@@ -30,6 +30,8 @@ pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total:
 
 /// The LMDB store inside a data set.
 pub(crate) const STORE_FOLDER: &str = "processed/lmdb";
+/// Folder of the stores that were made from it.
+pub(crate) const STORES_FOLDER: &str = "stores";
 /// The gene names inside a data set, one a line, in the order of their indices.
 pub(crate) const GENES_FILE: &str = "genes.txt";
 
@@ -71,4 +73,12 @@ pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) ->
             Ok(FileInfo { path: path.clone(), bytes: meta.len(), allocated_bytes: meta.blocks() * 512, blake3 })
         })
         .collect()
+}
+
+/// Bytes that an ordinary user may still write where `folder` lies.
+pub(crate) fn free_bytes(folder: &Path) -> Result<u64, PipelineError> {
+    let disk = nix::sys::statvfs::statvfs(folder).map_err(|e| PipelineError::io("inspect", folder)(e.into()))?;
+    // The types of these fields differ between platforms.
+    #[allow(clippy::unnecessary_cast)]
+    Ok(disk.blocks_available() as u64 * disk.fragment_size() as u64)
 }

@@ -40,11 +40,11 @@ pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabol
     std::fs::write(path, bytes).map_err(PipelineError::io("write", path))
 }
 
-/// Read the edges of some networks, in the order asked for.
-pub(crate) fn read(path: &Path, edge_types: &[String]) -> Result<Vec<EdgeType>, PipelineError> {
+/// Read the edges of some networks between `genes` genes, in the order asked for.
+pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, PipelineError> {
     let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
-    // SAFETY: a built data set is never written to again; a file cut short by someone else would end the process with
-    // SIGBUS, as it does for every reader of the LMDB store beside it.
+    // SAFETY: a built data set is never written to again; a file cut short by someone else just now would end the process
+    // with SIGBUS.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
     let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
     let mut found = Vec::with_capacity(edge_types.len());
@@ -58,38 +58,68 @@ pub(crate) fn read(path: &Path, edge_types: &[String]) -> Result<Vec<EdgeType>, 
                 known.join(", ")
             )));
         };
-        if tensor.dtype() != Dtype::I64 || !matches!(tensor.shape(), [2, _]) {
-            return Err(PipelineError::damaged(path, format!("edge_index/{name} is not int64 [2, E]")));
-        }
-        let (words, _) = tensor.data().as_chunks::<8>();
-        let edge_index = words.iter().map(|word| i64::from_le_bytes(*word)).collect();
+        let what = format!("edge_index/{name}");
+        let edge_index = indices(path, &what, &tensor, [("gene", genes), ("gene", genes)])?;
         found.push(EdgeType { name: name.clone(), edge_index });
     }
     Ok(found)
 }
 
-/// Read reactions and metabolites.
-pub(crate) fn read_metabolism(path: &Path, sizes: &BipartiteInfo) -> Result<graph::Metabolism, PipelineError> {
+/// Read reactions and metabolites, which `genes` genes catalyse.
+pub(crate) fn read_metabolism(
+    path: &Path,
+    sizes: &BipartiteInfo,
+    genes: usize,
+) -> Result<graph::Metabolism, PipelineError> {
     let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
     // SAFETY: as in `read`.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
     let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
-    let words = |name: &str| -> Result<Vec<i64>, PipelineError> {
-        let tensor = tensors.tensor(name).map_err(|e| PipelineError::damaged(path, e))?;
-        if tensor.dtype() != Dtype::I64 || !matches!(tensor.shape(), [2, _]) {
-            return Err(PipelineError::damaged(path, format!("{name} is not int64 [2, E]")));
-        }
-        Ok(tensor.data().as_chunks::<8>().0.iter().map(|word| i64::from_le_bytes(*word)).collect())
-    };
-    let (gpr, rmr) = (words("hyperedge_index/gpr")?, words("hyperedge_index/rmr")?);
-    let tensor = tensors.tensor("stoichiometry/rmr").map_err(|e| PipelineError::damaged(path, e))?;
-    let stoichiometry: Vec<f32> =
-        tensor.data().as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
-    if tensor.dtype() != Dtype::F32 || stoichiometry.len() != rmr.len() / 2 {
-        return Err(PipelineError::damaged(path, "stoichiometry/rmr is not float32 [E] with the E of rmr"));
-    }
+    let tensor = |name: &str| tensors.tensor(name).map_err(|e| PipelineError::damaged(path, format!("{name}: {e}")));
     let (reactions, metabolites) = (sizes.reactions as usize, sizes.metabolites as usize);
+    let pairs = |name: &str, ends| indices(path, name, &tensor(name)?, ends);
+    let gpr = pairs("hyperedge_index/gpr", [("gene", genes), ("reaction", reactions)])?;
+    let rmr = pairs("hyperedge_index/rmr", [("reaction", reactions), ("metabolite", metabolites)])?;
+    for (name, of) in [("gpr", &gpr[gpr.len() / 2..]), ("rmr", &rmr[..rmr.len() / 2])] {
+        if let Some(at) = of.windows(2).position(|pair| pair[0] > pair[1]) {
+            let reason = format!("hyperedge_index/{name}: reaction {} at {at} is followed by {}", of[at], of[at + 1]);
+            return Err(PipelineError::damaged(path, reason));
+        }
+    }
+    let coefficients = tensor("stoichiometry/rmr")?;
+    if coefficients.dtype() != Dtype::F32 || coefficients.shape() != [rmr.len() / 2] {
+        let (dtype, shape, edges) = (coefficients.dtype(), coefficients.shape(), rmr.len() / 2);
+        let reason = format!("stoichiometry/rmr is {dtype:?} {shape:?}, not F32 [{edges}]");
+        return Err(PipelineError::damaged(path, reason));
+    }
+    let words = coefficients.data().as_chunks::<4>().0;
+    let stoichiometry: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
     Ok(graph::Metabolism { reactions, metabolites, gpr, rmr, stoichiometry })
+}
+
+/// The int64 `[2, E]` of a tensor with at least one edge, each row with what it counts and how many of them there are.
+fn indices(
+    path: &Path,
+    name: &str,
+    tensor: &TensorView<'_>,
+    rows: [(&str, usize); 2],
+) -> Result<Vec<i64>, PipelineError> {
+    let damaged = |reason: String| PipelineError::damaged(path, format!("{name}{reason}"));
+    let edges = match tensor.shape() {
+        [2, edges] if tensor.dtype() == Dtype::I64 => *edges,
+        shape => return Err(damaged(format!(" is {:?} {shape:?}, not I64 [2, E]", tensor.dtype()))),
+    };
+    if edges == 0 {
+        return Err(damaged(" has no edges".to_owned()));
+    }
+    let words = tensor.data().as_chunks::<8>().0;
+    let values: Vec<i64> = words.iter().map(|word| i64::from_le_bytes(*word)).collect();
+    for (i, (row, (what, count))) in values.chunks_exact(edges).zip(rows).enumerate() {
+        if let Some(at) = row.iter().position(|value| !(0..count as i64).contains(value)) {
+            return Err(damaged(format!("[{i}, {at}]: {what} {} is not one of {count}", row[at])));
+        }
+    }
+    Ok(values)
 }
 
 /// Shape of each tensor, for verification.
@@ -107,4 +137,66 @@ fn bytes_of(values: &[i64]) -> Vec<u8> {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: BipartiteInfo = BipartiteInfo {
+        reactions: 2,
+        reactions_with_genes: 2,
+        metabolites: 2,
+        gpr: 2,
+        rmr: 2,
+        class: super::super::Origin::Generated,
+    };
+
+    /// A file of three genes with one tensor replaced; returns what reading all of it says.
+    fn read_with(name: &str, dtype: Dtype, shape: &[usize], data: Vec<u8>) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(GRAPH_FILE);
+        let mut tensors = vec![
+            ("edge_index/a", Dtype::I64, vec![2, 3], bytes_of(&[0, 1, 2, 2, 1, 0])),
+            ("hyperedge_index/gpr", Dtype::I64, vec![2, 2], bytes_of(&[0, 2, 0, 1])),
+            ("hyperedge_index/rmr", Dtype::I64, vec![2, 2], bytes_of(&[0, 1, 1, 0])),
+            ("stoichiometry/rmr", Dtype::F32, vec![2], vec![0; 8]),
+        ];
+        if let Some(tensor) = tensors.iter_mut().find(|tensor| tensor.0 == name) {
+            *tensor = (tensor.0, dtype, shape.to_vec(), data);
+        }
+        let views = tensors
+            .iter()
+            .map(|(name, dtype, shape, data)| (*name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+        std::fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        let found = read(&path, &["a".to_owned()], 3).and_then(|_| read_metabolism(&path, &SIZES, 3));
+        found.map(drop).map_err(|e| {
+            let text = e.to_string();
+            text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned()
+        })
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_with_its_place() {
+        assert_eq!(read_with("", Dtype::I64, &[], Vec::new()), Ok(()));
+        let says = |name: &str, shape: &[usize], values: &[i64]| {
+            read_with(name, Dtype::I64, shape, bytes_of(values)).unwrap_err()
+        };
+        assert_eq!(says("edge_index/a", &[2, 1], &[0, 3]), "edge_index/a[1, 0]: gene 3 is not one of 3");
+        assert_eq!(says("edge_index/a", &[2, 2], &[0, -1, 0, 0]), "edge_index/a[0, 1]: gene -1 is not one of 3");
+        assert_eq!(says("edge_index/a", &[2, 0], &[]), "edge_index/a has no edges");
+        assert_eq!(says("edge_index/a", &[4], &[0; 4]), "edge_index/a is I64 [4], not I64 [2, E]");
+        assert_eq!(
+            says("hyperedge_index/gpr", &[2, 2], &[0, 1, 0, 2]),
+            "hyperedge_index/gpr[1, 1]: reaction 2 is not one of 2"
+        );
+        assert_eq!(
+            says("hyperedge_index/rmr", &[2, 2], &[1, 0, 0, 0]),
+            "hyperedge_index/rmr: reaction 1 at 0 is followed by 0"
+        );
+        let wrong_type = read_with("edge_index/a", Dtype::F64, &[2, 1], vec![0; 16]).unwrap_err();
+        assert_eq!(wrong_type, "edge_index/a is F64 [2, 1], not I64 [2, E]");
+        let too_few = read_with("stoichiometry/rmr", Dtype::F32, &[1], vec![0; 4]).unwrap_err();
+        assert_eq!(too_few, "stoichiometry/rmr is F32 [1], not F32 [2]");
+    }
 }

@@ -176,12 +176,8 @@ impl Manifest {
             }
             other => other.map_err(PipelineError::io("read", &path))?,
         };
-        let manifest: Self = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
-        if manifest.schema != SCHEMA {
-            let reason = format!("layout version {}, but this program reads {SCHEMA}", manifest.schema);
-            return Err(PipelineError::damaged(&path, reason));
-        }
-        Ok(manifest)
+        check_version(&path, &text, SCHEMA)?;
+        serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))
     }
 
     /// Edges over all networks, self-loops included.
@@ -198,6 +194,19 @@ impl Manifest {
     pub fn allocated_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.allocated_bytes).sum()
     }
+}
+
+/// Refuse a manifest of another version by that alone: its other fields may be others, too.
+pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), PipelineError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let Version { schema } = serde_json::from_slice(text).map_err(|e| PipelineError::damaged(path, e))?;
+    if schema == expected {
+        return Ok(());
+    }
+    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}")))
 }
 
 impl GeneCounts {

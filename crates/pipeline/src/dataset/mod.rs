@@ -5,7 +5,10 @@
 
 mod build;
 mod built;
+mod convert;
+mod convert_check;
 mod edges;
+mod estimate;
 mod files;
 mod genes;
 mod graph_file;
@@ -16,13 +19,17 @@ mod networks;
 mod partial;
 mod recipe;
 mod rng;
+mod store_manifest;
 mod template;
 mod triples;
 mod verify;
 
 pub use build::build;
 pub use built::Dataset;
+pub use convert::Conversion;
+pub use estimate::Estimate;
 pub use files::BuildProgress;
 pub use manifest::{BipartiteInfo, FileInfo, GeneCounts, Manifest, NetworkInfo, Origin, SCHEMA, SampleInfo, StoreInfo};
 pub use recipe::{Bipartite, Network, NetworkSource, Recipe, Samples};
+pub use store_manifest::{MaskInfo, STORE_SCHEMA, StoreManifest};
 pub use verify::verify;

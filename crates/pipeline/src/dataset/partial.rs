@@ -16,11 +16,16 @@ const LOCK_FILE: &str = ".lock";
 const DIGEST_FILE: &str = ".digest";
 
 impl Partial {
-    /// Take the lock on the build of `folder`.
-    pub(crate) fn open(folder: &Path) -> Result<Self, PipelineError> {
+    /// Where `folder` is built.
+    pub(crate) fn path_of(folder: &Path) -> PathBuf {
         let mut path = folder.as_os_str().to_owned();
         path.push(".partial");
-        let path = PathBuf::from(path);
+        PathBuf::from(path)
+    }
+
+    /// Take the lock on the build of `folder`.
+    pub(crate) fn open(folder: &Path) -> Result<Self, PipelineError> {
+        let path = Self::path_of(folder);
         std::fs::create_dir_all(&path).map_err(PipelineError::io("create", &path))?;
         let lock_path = path.join(LOCK_FILE);
         let lock = std::fs::File::create(&lock_path).map_err(PipelineError::io("create", &lock_path))?;

@@ -1,8 +1,10 @@
 use std::ops::Range;
 
+use expctl_record::Pipeline;
+
 use crate::PipelineError;
 use crate::dataset::Dataset;
-use crate::store::{LmdbReader, LmdbStore, RecordDecoder, Sample};
+use crate::store::{LmdbReader, LmdbStore, Sample, StoreDecoder};
 
 /// Where a loader gets its records: a store and what decodes it.
 pub trait Records: Send + Sync + 'static {
@@ -19,16 +21,20 @@ pub trait ReadRecord {
     fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, PipelineError>;
 }
 
-/// The records of a built data set: its LMDB base store and decoder.
+/// The records of a built data set: one of its stores, and what decodes it.
 pub struct DatasetRecords {
     store: LmdbStore,
-    decoder: RecordDecoder,
+    decoder: StoreDecoder,
 }
 
 impl DatasetRecords {
-    /// Open the store of `dataset`.
-    pub fn open(dataset: &Dataset) -> Result<Self, PipelineError> {
-        Ok(Self { store: dataset.store()?, decoder: dataset.decoder()? })
+    /// Open the store of `dataset` that `pipeline` reads.
+    ///
+    /// # Errors
+    /// [`PipelineError::NotConverted`] if there is none of that kind; it is damaged; or it has no masks of an edge type.
+    pub fn open(dataset: &Dataset, pipeline: &Pipeline) -> Result<Self, PipelineError> {
+        let (store, decoder) = dataset.records(pipeline)?;
+        Ok(Self { store, decoder })
     }
 
     /// Number of records.
@@ -48,7 +54,7 @@ impl Records for DatasetRecords {
     }
 
     fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError> {
-        self.decoder.decode(index, &bytes[range], sample)
+        self.decoder.decode(index, bytes, range, sample)
     }
 }
 

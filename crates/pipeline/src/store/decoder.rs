@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::Sample;
+use super::{MaskForm, Sample};
 use crate::PipelineError;
 
 /// Turns the JSON of a record into a [`Sample`]. Threads share it.
@@ -23,11 +23,8 @@ impl RecordDecoder {
     /// Parse all of `bytes`, the value of record `index`, into `sample`, whose buffers are used again. After an error
     /// the sample has no meaning.
     pub fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), PipelineError> {
-        let [record] = serde_json::from_slice::<[Record; 1]>(bytes).map_err(|e| PipelineError::Record {
-            store: self.store.clone(),
-            index,
-            reason: e.to_string(),
-        })?;
+        let refused = |reason| PipelineError::Record { store: self.store.clone(), index, reason };
+        let [record] = serde_json::from_slice::<[Record; 1]>(bytes).map_err(|e| refused(parse_error(&e, bytes)))?;
         let known = |p: &Perturbation| self.index_of.get(p.systematic_gene_name.as_ref()).copied();
         sample.genes.clear();
         sample.genes.extend(record.experiment.genotype.perturbations.iter().filter_map(known));
@@ -35,7 +32,24 @@ impl RecordDecoder {
         sample.genes.dedup();
         sample.label = record.experiment.phenotype.gene_interaction as f32;
         sample.p_value = record.experiment.phenotype.gene_interaction_p_value.map_or(f32::NAN, |p| p as f32);
+        sample.masks.form = MaskForm::None;
+        sample.masks.spans.clear();
+        if sample.label.is_infinite() || sample.p_value.is_infinite() {
+            return Err(refused(format!("the label is {}, the p-value {}", sample.label, sample.p_value)));
+        }
         Ok(())
+    }
+}
+
+/// What the parser says, and what it cannot know: that Python writes numbers that JSON does not have.
+fn parse_error(e: &serde_json::Error, bytes: &[u8]) -> String {
+    let line_at = bytes.split_inclusive(|byte| *byte == b'\n').take(e.line().saturating_sub(1)).map(<[u8]>::len);
+    let at = line_at.sum::<usize>() + e.column().saturating_sub(1);
+    // The parser stops within the word or before it.
+    let around = &bytes[at.saturating_sub(2).min(bytes.len())..bytes.len().min(at + 10)];
+    match ["NaN", "Infinity"].iter().find(|word| around.windows(word.len()).any(|w| w == word.as_bytes())) {
+        Some(word) => format!("a value is {word}, which is no JSON (Python writes it): {e}"),
+        None => e.to_string(),
     }
 }
 
@@ -101,6 +115,23 @@ mod tests {
         assert_eq!(sample, Sample { genes: vec![0, 2], label: -0.0588, p_value: 0.1059, ..Sample::default() });
         decoder().decode(7, &record(&[], "null"), &mut sample).unwrap();
         assert!(sample.genes.is_empty() && sample.p_value.is_nan());
+    }
+
+    #[test]
+    fn a_label_that_is_no_number_is_said_so() {
+        let good = String::from_utf8(record(&["YAL001C"], "0.5")).unwrap();
+        for word in ["NaN", "Infinity", "-Infinity"] {
+            for number in ["-0.0588", "0.5"] {
+                let bad = good.replace(number, word);
+                let error = decoder().decode(7, bad.as_bytes(), &mut Sample::default()).unwrap_err().to_string();
+                let expected =
+                    format!("record 7 of /the/store: a value is {}, which is no JSON", word.trim_start_matches('-'));
+                assert!(error.starts_with(&expected), "{error}");
+            }
+        }
+        let huge = good.replace("-0.0588", "1e300");
+        let error = decoder().decode(7, huge.as_bytes(), &mut Sample::default()).unwrap_err().to_string();
+        assert!(error.contains("the label is inf"), "{error}");
     }
 
     #[test]

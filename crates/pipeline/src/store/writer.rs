@@ -57,15 +57,25 @@ impl LmdbWriter {
         indices: &[u64],
         mut value: impl FnMut(u64, &mut Vec<u8>),
     ) -> Result<(), PipelineError> {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::with_capacity(indices.len());
+        for &index in indices {
+            value(index, &mut bytes);
+            ends.push(bytes.len());
+        }
+        self.append_values(indices, &ends, &bytes)
+    }
+
+    /// Append records whose values lie one after another in `bytes`, each up to its place in `ends`, in one transaction.
+    pub(crate) fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), PipelineError> {
         let failed = |e| lmdb_error(&self.path, e);
         let mut txn = self.env.write_txn().map_err(failed)?;
-        let mut bytes = Vec::new();
-        for &index in indices {
-            bytes.clear();
-            value(index, &mut bytes);
+        let mut start = 0;
+        for (index, &end) in indices.iter().zip(ends) {
             self.database
-                .put_with_flags(&mut txn, PutFlags::APPEND, index.to_string().as_bytes(), &bytes)
+                .put_with_flags(&mut txn, PutFlags::APPEND, index.to_string().as_bytes(), &bytes[start..end])
                 .map_err(failed)?;
+            start = end;
         }
         txn.commit().map_err(failed)
     }
