@@ -10,7 +10,7 @@ use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule};
+use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
 use expctl_record::{
     AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
 };
@@ -299,16 +299,19 @@ impl Rank<'_> {
         let settings = &self.trial.settings;
         let options = &settings.loader;
         let records = DatasetRecords::open(dataset)?;
+        let selection = Selection::of(dataset, &settings.select)?;
+        let samples = selection.len();
         let sampler = DistributedSampler {
-            len: records.len(),
+            len: samples,
             world_size: self.env.world_size,
             rank: self.env.rank,
             shuffle: options.shuffle,
             seed: options.seed,
             drop_last: options.drop_last,
         };
-        let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
-            Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
+        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
+            let (ranks, batch) = (self.env.world_size, options.batch_size);
+            Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
         })?;
         let assembler = Assembler::new(&settings.pipeline, graph)?;
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);

@@ -9,7 +9,7 @@ use super::networks::BuiltNetwork;
 use crate::PipelineError;
 
 /// Version of the layout of a built data set.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 /// File name inside a data set.
 pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 
@@ -71,6 +71,12 @@ pub struct Manifest {
     pub build_seconds: f64,
     /// Records that earlier, stopped runs had already written.
     pub resumed_at: u64,
+}
+
+/// What every version of a manifest says.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
 }
 
 /// Genes of a data set.
@@ -176,12 +182,17 @@ impl Manifest {
             }
             other => other.map_err(PipelineError::io("read", &path))?,
         };
-        let manifest: Self = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
-        if manifest.schema != SCHEMA {
-            let reason = format!("layout version {}, but this program reads {SCHEMA}", manifest.schema);
+        // The version first: a manifest of another one may have other fields.
+        let version: Version = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
+        if version.schema != SCHEMA {
+            let todo = match version.schema < SCHEMA {
+                true => format!("remove {} and build the data set again", folder.display()),
+                false => "it was built by a newer expctl".to_owned(),
+            };
+            let reason = format!("layout version {}, but this program reads {SCHEMA}: {todo}", version.schema);
             return Err(PipelineError::damaged(&path, reason));
         }
-        Ok(manifest)
+        serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))
     }
 
     /// Edges over all networks, self-loops included.
