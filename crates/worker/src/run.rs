@@ -320,7 +320,9 @@ impl Rank<'_> {
         // batches would be built with ever fewer threads competing, and the rate would be flattered.
         let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
         let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
-        Ok(Loader::start(builder, LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead })?)
+        let buffer_bytes = options.buffer_mib.saturating_mul(1 << 20);
+        let options = LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead, buffer_bytes };
+        Ok(Loader::start(builder, options)?)
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.
