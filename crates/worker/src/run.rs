@@ -19,6 +19,7 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
+use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{
@@ -32,6 +33,9 @@ use crate::trainer::Trainer;
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.
 const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Where batches are used. Nothing is copied to it: it is the host.
+const DEVICE: tch::Device = tch::Device::Cpu;
 
 /// Set by the signals that a rank gets.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +80,14 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
             code
         }
     }
+}
+
+/// What uses a batch.
+struct User<'t> {
+    /// None where the loader makes all masks.
+    masks: Option<DeviceMaskMaker>,
+    /// None in data mode.
+    trainer: Option<&'t mut Trainer>,
 }
 
 struct Rank<'a> {
@@ -199,8 +211,10 @@ impl Rank<'_> {
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
+        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
         let mut loader = self.loader(&dataset, graph, first)?;
-        self.step(first, &mut loader, trainer.as_mut(), store, monitor, journal)?;
+        let user = User { masks, trainer: trainer.as_mut() };
+        self.step(first, &mut loader, user, store, monitor, journal)?;
         self.activity.enter(Phase::End);
         drop(loader);
         self.activity.enter(Phase::Over);
@@ -217,11 +231,12 @@ impl Rank<'_> {
         &self,
         first: u64,
         loader: &mut Loader,
-        mut trainer: Option<&mut Trainer>,
+        user: User<'_>,
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
     ) -> Result<(), Stop> {
+        let User { masks, mut trainer } = user;
         let settings = &self.trial.settings;
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
@@ -249,6 +264,16 @@ impl Rank<'_> {
             let start_ns = previous_end;
             let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
             let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
+            // They stay until the step is over, as a model that reads them would need it.
+            let mut made = Vec::new();
+            if let Some(masks) = &masks {
+                self.activity.phase(Phase::Mask);
+                let from = Instant::now();
+                made = masks.make(&loaded.batch.common)?;
+                let ns = from.elapsed().as_nanos() as u64;
+                busy[Stage::Mask] += ns;
+                exposed[Stage::Mask] += ns;
+            }
             let mut loss = None;
             if let Some(trainer) = &mut trainer {
                 if step == first && first > 0 {
@@ -267,6 +292,14 @@ impl Rank<'_> {
             self.activity.phase(Phase::Record);
             busy[Stage::Other] += other;
             exposed[Stage::Other] += other;
+            if !made.is_empty() {
+                let from = Instant::now();
+                drop(made);
+                // To give their memory back is part of what they cost.
+                let ns = from.elapsed().as_nanos() as u64;
+                busy[Stage::Mask] += ns;
+                exposed[Stage::Mask] += ns;
+            }
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             loader.recycle(loaded.batch);
