@@ -4,6 +4,7 @@
 //! problem points into a file or argument, and all problems are reported at once.
 
 mod batch_template;
+mod contradictions;
 mod document;
 mod files;
 pub mod keys;

@@ -50,11 +50,14 @@ impl<'a> Judge<'a> {
         self.heads(values, problems);
         self.nodes(values, problems);
         self.model(values, problems);
+        self.pipeline(values, problems);
         self.batches(values, problems);
+        self.selection(values, problems);
         self.warm_up(values, problems);
     }
 
-    fn at(&self, values: &Values, key: &str) -> Origin {
+    /// Where a key was set, or where it could be.
+    pub(super) fn at(&self, values: &Values, key: &str) -> Origin {
         values.at(key).unwrap_or_else(|| self.place.of(key))
     }
 

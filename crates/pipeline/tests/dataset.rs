@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Manifest, Origin, Recipe, build, verify};
+use expctl_pipeline::sampler::Selection;
 use expctl_pipeline::store::Sample;
-use expctl_record::{Data, Networks};
+use expctl_record::{Data, Networks, SampleSet, Select};
 
 fn recipe() -> Recipe {
     Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap()
@@ -105,13 +106,16 @@ fn the_same_settings_give_the_same_bytes_and_a_stopped_build_goes_on() {
     let resumed = build(&recipe(), &data, &folder, &mut quiet).unwrap();
     assert_eq!(resumed.resumed_at, 2000);
     assert_eq!(resumed.store, straight.store);
-    for file in ["graph.safetensors", "genes.txt"] {
+    for file in ["graph.safetensors", "samples.safetensors", "genes.txt"] {
         assert_eq!(blake3_of(&resumed, file), blake3_of(&straight, file));
     }
     assert_eq!(resumed.samples, straight.samples);
     assert!(!parent.path().join("set.partial").exists());
     let left: HashSet<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left, ["manifest.json", "genes.txt", "graph.safetensors", "processed"].map(Into::into).into());
+    assert_eq!(
+        left,
+        ["manifest.json", "genes.txt", "graph.safetensors", "samples.safetensors", "processed"].map(Into::into).into()
+    );
 
     // A partial build of other settings is not gone on with.
     let other = parent.path().join("other");
@@ -164,6 +168,8 @@ fn records_decode_to_distinct_triples_with_the_published_statistics() {
     let (store, decoder) = (dataset.store().unwrap(), dataset.decoder().unwrap());
     let (mut reader, mut bytes, mut sample) = (store.reader().unwrap(), Vec::new(), Sample::default());
     let (mut triples, mut labels) = (HashSet::new(), Vec::new());
+    let listed = dataset.sample_genes().unwrap();
+    assert_eq!(listed.len(), store.len());
     let mut decoding = std::time::Duration::ZERO;
     for index in 0..store.len() {
         bytes.clear();
@@ -173,6 +179,7 @@ fn records_decode_to_distinct_triples_with_the_published_statistics() {
         decoder.decode(index, &bytes, &mut sample).unwrap();
         decoding += started.elapsed();
         assert!(sample.genes.len() == 3 && sample.genes.is_sorted() && sample.genes[2] < manifest.genes.count as i64);
+        assert!(listed.of(index).iter().map(|gene| i64::from(*gene)).eq(sample.genes.iter().copied()));
         assert!(triples.insert(sample.genes.clone()));
         assert!(sample.p_value > 0.0 && sample.p_value < 1.0);
         labels.push(f64::from(sample.label));
@@ -201,7 +208,7 @@ fn records_decode_to_distinct_triples_with_the_published_statistics() {
 fn verification_finds_what_was_changed() {
     let (_parent, folder, _) = built(&data(30, 0.05, Networks::Completed));
     assert_eq!(verify(&folder, &mut quiet).unwrap(), Vec::<String>::new());
-    for file in ["genes.txt", "graph.safetensors", "processed/lmdb/data.mdb"] {
+    for file in ["genes.txt", "graph.safetensors", "samples.safetensors", "processed/lmdb/data.mdb"] {
         let path = folder.join(file);
         let good = std::fs::read(&path).unwrap();
         let mut bad = good.clone();
@@ -215,6 +222,47 @@ fn verification_finds_what_was_changed() {
     }
     std::fs::remove_file(folder.join("genes.txt")).unwrap();
     assert_eq!(verify(&folder, &mut quiet).unwrap().len(), 1);
+}
+
+#[test]
+fn an_older_layout_is_refused_and_what_to_do_is_said() {
+    let data = data(10, 0.05, Networks::Real);
+    let (_parent, folder, _) = built(&data);
+    let path = folder.join("manifest.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest["schema"] = 1.into();
+    manifest.as_object_mut().unwrap().remove("samples");
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    for error in [Dataset::open(&folder).unwrap_err(), build(&recipe(), &data, &folder, &mut quiet).unwrap_err()] {
+        let error = error.to_string();
+        assert!(error.contains("layout version 1") && error.contains("make it again"), "{error}");
+    }
+}
+
+#[test]
+fn metabolic_samples_of_a_data_set_are_those_of_its_gpr_edges() {
+    let (_parent, folder, _) = built(&data(2_000, 0.1, Networks::Completed));
+    let dataset = Dataset::open(&folder).unwrap();
+    let select = Select { samples: SampleSet::Metabolic, ..Select::default() };
+    let selection = Selection::of(&dataset, &select).unwrap();
+    let mut found: Vec<u64> = (0..selection.len()).collect();
+    selection.to_records(&mut found);
+    let metabolism = dataset.graph(&[], true).unwrap().metabolism.unwrap();
+    let (store, decoder) = (dataset.store().unwrap(), dataset.decoder().unwrap());
+    let (mut reader, mut sample) = (store.reader().unwrap(), Sample::default());
+    let naive: Vec<u64> = (0..store.len())
+        .filter(|index| {
+            let mut bytes = Vec::new();
+            reader.read(*index, &mut bytes).unwrap();
+            decoder.decode(*index, &bytes, &mut sample).unwrap();
+            metabolism.gpr_genes().iter().any(|gene| sample.genes.contains(gene))
+        })
+        .collect();
+    assert_eq!(found, naive);
+    assert!(!naive.is_empty() && (naive.len() as u64) < store.len(), "{} of {}", naive.len(), store.len());
+    // All records are no list.
+    let all = Selection::of(&dataset, &Select { seed: 9, ..Select::default() }).unwrap();
+    assert_eq!(all, Selection::all(2_000));
 }
 
 #[test]

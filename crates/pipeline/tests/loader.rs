@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use expctl_pipeline::loader::{BatchBuilder, Loader, LoaderOptions, ReadRecord, R
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Pipeline, Processor, Stage};
+use proptest::prelude::*;
 
 /// Records whose only gene is their index; record `bad` is an error, record `panics` a panic.
 #[derive(Default)]
@@ -54,6 +56,10 @@ impl ReadRecord for Reader {
 }
 
 fn loader(records: Numbers, workers: u32, steps: u64) -> Loader {
+    loader_with(records, LoaderOptions { workers, prefetch_factor: 2, first: 0, steps, buffer_bytes: 0 })
+}
+
+fn loader_with(records: impl Records, options: LoaderOptions) -> Loader {
     let sampler = DistributedSampler { len: 100, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
     let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new(), metabolism: None });
@@ -62,7 +68,7 @@ fn loader(records: Numbers, workers: u32, steps: u64) -> Loader {
         schedule,
         Assembler::new(&Pipeline::new(Processor::Ids, Vec::new()), graph).unwrap(),
     );
-    Loader::start(builder, LoaderOptions { workers, prefetch_factor: 2, first: 0, steps }).unwrap()
+    Loader::start(builder, options).unwrap()
 }
 
 #[test]
@@ -102,17 +108,112 @@ fn no_more_is_read_ahead_than_was_asked_for() {
     let reads = Arc::clone(&records.reads);
     let mut loader = loader(records, 3, 1000);
     let first = loader.next_batch().unwrap().unwrap();
-    let settled = |expected: u64| {
-        let start = Instant::now();
-        while reads.load(Ordering::SeqCst) < expected && start.elapsed() < Duration::from_secs(10) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-        reads.load(Ordering::SeqCst)
-    };
     // The delivered batch and 3 threads × 2 batches ahead, of 4 samples each.
-    assert_eq!(settled(28), 28);
+    assert_eq!(settled(&reads, 28), 28);
     drop(first);
+}
+
+/// Reads, once they are as many as expected and no more come.
+fn settled(reads: &AtomicU64, expected: u64) -> u64 {
+    let start = Instant::now();
+    while reads.load(Ordering::SeqCst) < expected && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    reads.load(Ordering::SeqCst)
+}
+
+/// Bytes of a batch of `Numbers`.
+fn batch_bytes() -> u64 {
+    loader(Numbers::default(), 0, 1).next_batch().unwrap().unwrap().batch.bytes()
+}
+
+#[test]
+fn no_more_is_held_than_fits() {
+    // Of 7 batches that could be held, so many; one that does not fit is held alone.
+    for (limit, held) in [(10 * batch_bytes(), 7), (4 * batch_bytes() + 1, 4), (batch_bytes(), 1), (1, 1)] {
+        let records = Numbers::default();
+        let reads = Arc::clone(&records.reads);
+        let options = LoaderOptions { workers: 3, prefetch_factor: 2, first: 0, steps: 1000, buffer_bytes: limit };
+        let mut loader = loader_with(records, options);
+        let mut in_step = loader.next_batch().unwrap().unwrap();
+        assert_eq!(settled(&reads, 4 * held), 4 * held, "in the first step, limit {limit}");
+        for step in 1..20 {
+            loader.recycle(in_step.batch);
+            in_step = loader.next_batch().unwrap().unwrap();
+            assert_eq!(in_step.step, step);
+        }
+        // 19 batches have been given back.
+        assert_eq!(settled(&reads, 4 * (19 + held)), 4 * (19 + held), "in step 19, limit {limit}");
+    }
+}
+
+/// Records of different sizes, which count the batches that are held.
+struct Uneven {
+    largest: u64,
+    begun: Arc<AtomicU64>,
+    returned: Arc<AtomicU64>,
+    most: Arc<AtomicU64>,
+}
+
+impl Records for Uneven {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, PipelineError> {
+        Ok(Box::new(UnevenReader(self)))
+    }
+
+    fn decode(&self, index: u64, _: &[u8], _: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError> {
+        sample.genes = vec![index as i64; (index * 7 % (self.largest + 1)) as usize];
+        Ok(())
+    }
+}
+
+struct UnevenReader<'a>(&'a Uneven);
+
+impl ReadRecord for UnevenReader<'_> {
+    fn read(&mut self, index: u64, _: &mut Vec<u8>) -> Result<usize, PipelineError> {
+        if index.is_multiple_of(4) {
+            // Never more than really are held: it is counted behind the claim, and given back in front of the call.
+            let begun = self.0.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            self.0.most.fetch_max(begun.saturating_sub(self.0.returned.load(Ordering::SeqCst)), Ordering::SeqCst);
+        }
+        Ok(0)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn with_any_limit_all_batches_come_in_order_and_few_are_held(
+        workers in 1u32..6,
+        prefetch_factor in 1u32..4,
+        buffer_bytes in 1u64..4000,
+        largest in 0u64..7,
+        kept in 0usize..4,
+    ) {
+        let count = || Arc::new(AtomicU64::new(0));
+        let records = Uneven { largest, begun: count(), returned: count(), most: count() };
+        let (returned, most) = (Arc::clone(&records.returned), Arc::clone(&records.most));
+        let options = LoaderOptions { workers, prefetch_factor, first: 0, steps: 60, buffer_bytes };
+        let mut loader = loader_with(records, options);
+        let (mut in_step, mut smallest) = (VecDeque::new(), u64::MAX);
+        for step in 0..60 {
+            let loaded = loader.next_batch().unwrap().unwrap();
+            prop_assert_eq!(loaded.step, step);
+            smallest = smallest.min(loaded.batch.bytes());
+            in_step.push_back(loaded.batch);
+            // A caller that keeps a few is served all the same.
+            while in_step.len() > kept {
+                returned.fetch_add(1, Ordering::SeqCst);
+                loader.recycle(in_step.pop_front().unwrap());
+            }
+        }
+        prop_assert!(loader.next_batch().is_none());
+        let most = most.load(Ordering::SeqCst);
+        let ahead = u64::from(workers * prefetch_factor);
+        // What fits of the smallest, or what is kept and the one that is waited for.
+        let bound = (buffer_bytes / smallest).max(kept as u64 + 1);
+        prop_assert!(most <= bound.min(ahead + kept as u64 + 1), "{} are held, not {}", most, bound);
+    }
 }
 
 #[test]

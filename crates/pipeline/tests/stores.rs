@@ -261,9 +261,9 @@ fn stores_that_do_not_fit_are_refused() {
         changed
     };
     assert!(refused(with("base_blake3", "0000".into())).contains("was made from another base store"));
-    assert!(refused(with("schema", 99.into())).ends_with("layout version 99, but this program reads 1"));
+    assert!(refused(with("schema", 99.into())).contains("layout version 99, but this program reads 1"));
     // A later version may have other fields.
-    assert!(refused(serde_json::json!({"schema": 2})).ends_with("layout version 2, but this program reads 1"));
+    assert!(refused(serde_json::json!({"schema": 2})).contains("layout version 2, but this program reads 1"));
     assert!(refused(with("kind", "compressed".into())).ends_with("of a compressed store"));
     std::fs::write(&path, good.to_string()).unwrap();
     assert_eq!(verify(dataset.folder(), &mut quiet).unwrap(), Vec::<String>::new());
@@ -272,7 +272,7 @@ fn stores_that_do_not_fit_are_refused() {
     let path = dataset.folder().join("manifest.json");
     std::fs::write(&path, r#"{"schema": 2}"#).unwrap();
     let error = Dataset::open(dataset.folder()).unwrap_err().to_string();
-    assert!(error.ends_with("layout version 2, but this program reads 1"), "{error}");
+    assert!(error.contains("layout version 2, but this program reads 1"), "{error}");
 }
 
 #[test]

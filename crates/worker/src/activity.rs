@@ -13,6 +13,8 @@ pub enum Phase {
     Meet,
     /// Waits for its own loader.
     Load,
+    /// Makes masks where the batch is used.
+    Mask,
     /// Makes tensors of a batch.
     Transfer,
     /// Forward pass.
@@ -34,10 +36,11 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::SetUp,
         Self::Meet,
         Self::Load,
+        Self::Mask,
         Self::Transfer,
         Self::Forward,
         Self::Backward,
@@ -55,6 +58,7 @@ impl Phase {
             Self::SetUp => "set-up",
             Self::Meet => "meeting",
             Self::Load => "load",
+            Self::Mask => "mask",
             Self::Transfer => "transfer",
             Self::Forward => "forward",
             Self::Backward => "backward",

@@ -10,7 +10,7 @@ use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule};
+use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
 use expctl_record::{
     AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
 };
@@ -19,6 +19,7 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
+use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{
@@ -32,6 +33,9 @@ use crate::trainer::Trainer;
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.
 const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Where batches are used. Nothing is copied to it: it is the host.
+const DEVICE: tch::Device = tch::Device::Cpu;
 
 /// Set by the signals that a rank gets.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +80,14 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
             code
         }
     }
+}
+
+/// What uses a batch.
+struct User<'t> {
+    /// None where the loader makes all masks.
+    masks: Option<DeviceMaskMaker>,
+    /// None in data mode.
+    trainer: Option<&'t mut Trainer>,
 }
 
 struct Rank<'a> {
@@ -199,8 +211,10 @@ impl Rank<'_> {
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
+        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
         let mut loader = self.loader(&dataset, graph, first)?;
-        self.step(first, &mut loader, trainer.as_mut(), store, monitor, journal)?;
+        let user = User { masks, trainer: trainer.as_mut() };
+        self.step(first, &mut loader, user, store, monitor, journal)?;
         self.activity.enter(Phase::End);
         drop(loader);
         self.activity.enter(Phase::Over);
@@ -217,11 +231,12 @@ impl Rank<'_> {
         &self,
         first: u64,
         loader: &mut Loader,
-        mut trainer: Option<&mut Trainer>,
+        user: User<'_>,
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
     ) -> Result<(), Stop> {
+        let User { masks, mut trainer } = user;
         let settings = &self.trial.settings;
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
@@ -249,6 +264,16 @@ impl Rank<'_> {
             let start_ns = previous_end;
             let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
             let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
+            // They stay until the step is over, as a model that reads them would need it.
+            let mut made = Vec::new();
+            if let Some(masks) = &masks {
+                self.activity.phase(Phase::Mask);
+                let from = Instant::now();
+                made = masks.make(&loaded.batch.common)?;
+                let ns = from.elapsed().as_nanos() as u64;
+                busy[Stage::Mask] += ns;
+                exposed[Stage::Mask] += ns;
+            }
             let mut loss = None;
             if let Some(trainer) = &mut trainer {
                 if step == first && first > 0 {
@@ -267,6 +292,14 @@ impl Rank<'_> {
             self.activity.phase(Phase::Record);
             busy[Stage::Other] += other;
             exposed[Stage::Other] += other;
+            if !made.is_empty() {
+                let from = Instant::now();
+                drop(made);
+                // To give their memory back is part of what they cost.
+                let ns = from.elapsed().as_nanos() as u64;
+                busy[Stage::Mask] += ns;
+                exposed[Stage::Mask] += ns;
+            }
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             loader.recycle(loaded.batch);
@@ -299,16 +332,19 @@ impl Rank<'_> {
         let settings = &self.trial.settings;
         let options = &settings.loader;
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
+        let selection = Selection::of(dataset, &settings.select)?;
+        let samples = selection.len();
         let sampler = DistributedSampler {
-            len: records.len(),
+            len: samples,
             world_size: self.env.world_size,
             rank: self.env.rank,
             shuffle: options.shuffle,
             seed: options.seed,
             drop_last: options.drop_last,
         };
-        let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
-            Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
+        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
+            let (ranks, batch) = (self.env.world_size, options.batch_size);
+            Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
         })?;
         let assembler = Assembler::new(&settings.pipeline, graph)?;
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
@@ -317,7 +353,9 @@ impl Rank<'_> {
         // batches would be built with ever fewer threads competing, and the rate would be flattered.
         let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
         let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
-        Ok(Loader::start(builder, LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead })?)
+        let buffer_bytes = options.buffer_mib.saturating_mul(1 << 20);
+        let options = LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead, buffer_bytes };
+        Ok(Loader::start(builder, options)?)
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.

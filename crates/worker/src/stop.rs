@@ -2,6 +2,7 @@ use expctl_dist::DistError;
 use expctl_pipeline::PipelineError;
 use expctl_record::RecordError;
 
+use crate::device_masks::DeviceMaskError;
 use crate::monitor::Loss;
 use crate::trainer::TrainError;
 
@@ -14,6 +15,8 @@ pub(crate) enum Stop {
     Dist(#[from] DistError),
     #[error("{0}")]
     Record(#[from] RecordError),
+    #[error("{0}")]
+    Masks(#[from] DeviceMaskError),
     #[error("{0}")]
     Train(TrainError),
     #[error("a defect of the worker or an error inside libtorch: {0}")]

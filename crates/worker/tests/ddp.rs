@@ -4,9 +4,14 @@
 #[path = "../../dist/tests/common/mod.rs"]
 mod common;
 
+use std::sync::Arc;
+
 use common::{LIMIT, Rank, Role, serve, text};
 use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store, rendezvous};
-use expctl_record::Reconstruction;
+use expctl_pipeline::collate::{Assembler, Common};
+use expctl_pipeline::graph::{CellGraph, EdgeType};
+use expctl_pipeline::store::Sample;
+use expctl_record::{Pipeline, Processor, Reconstruction};
 use expctl_worker::models::dango::{Dango, DangoConfig, EdgeList, TotalLoss};
 use expctl_worker::models::{named_parameters, parameters_digest};
 use tch::nn::OptimizerConfig;
@@ -47,8 +52,12 @@ fn rank_entry() {
     });
     let options = ReducerOptions { find_unused: !loss_of.reconstructs(), ..ReducerOptions::default() };
     let mut reducer = Reducer::new(&parameters, &group, options).unwrap();
+    let cell = cell_graph(&edges);
     for step in 0..STEPS {
-        let (genes, sample, labels) = share(step, &role);
+        let (genes, sample, labels) = match role.scenario.as_str() {
+            "processors" => assembled(step, &role, &cell),
+            _ => share(step, &role),
+        };
         reducer.prepare_forward().unwrap();
         let output = model.forward(&genes, &sample, labels.size()[0], loss_of.reconstructs()).unwrap();
         let loss = loss_of.of(&output, &labels, 0);
@@ -73,13 +82,46 @@ fn share(step: i64, role: &Role) -> (Tensor, Tensor, Tensor) {
     let (mut genes, mut sample, mut labels) = (Vec::new(), Vec::new(), Vec::new());
     for s in (0..BATCH).filter(|s| s % world == i64::from(role.rank)) {
         let id = step * BATCH + s;
-        for g in 0..=(id % 4) {
-            genes.push((id * 11 + g * 17) % 50);
-            sample.push(labels.len() as i64);
-        }
+        let mut perturbed: Vec<i64> = (0..=(id % 4)).map(|g| (id * 11 + g * 17) % 50).collect();
+        perturbed.sort_unstable();
+        sample.extend(perturbed.iter().map(|_| labels.len() as i64));
+        genes.extend(perturbed);
         labels.push((id as f32 * 0.7).sin());
     }
     (Tensor::from_slice(&genes), Tensor::from_slice(&sample), Tensor::from_slice(&labels))
+}
+
+/// The same samples as a loader delivers them, with another processor at each step.
+fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor, Tensor) {
+    let (genes, sample, labels) = share(step, role);
+    let [genes, sample] = [genes, sample].map(|tensor| Vec::<i64>::try_from(tensor).unwrap());
+    let samples: Vec<Sample> = (0i64..)
+        .zip(Vec::<f32>::try_from(labels).unwrap())
+        .map(|(s, label)| Sample {
+            genes: genes.iter().zip(&sample).filter(|(_, of)| **of == s).map(|(gene, _)| *gene).collect(),
+            label,
+            ..Sample::default()
+        })
+        .collect();
+    let processor = PROCESSORS[step as usize % PROCESSORS.len()];
+    let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
+    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(graph)).unwrap();
+    let mut batch = assembler.empty();
+    assembler.mask(&samples, &[], &mut batch);
+    assembler.collate(&samples, &mut batch);
+    let Common { genes, gene_sample, labels, .. } = &batch.common;
+    (Tensor::from_slice(genes), Tensor::from_slice(gene_sample), Tensor::from_slice(labels))
+}
+
+const PROCESSORS: [Processor; 4] = [Processor::Lazy, Processor::Perturbation, Processor::Shared, Processor::Ids];
+
+fn cell_graph(edges: &[(Vec<i64>, Vec<i64>)]) -> Arc<CellGraph> {
+    let edge_types = edges.iter().enumerate().map(|(t, (sources, targets))| EdgeType {
+        name: format!("t{t}"),
+        edge_index: sources.iter().chain(targets).copied().collect(),
+    });
+    let genes = (0..CONFIG.num_genes).map(|gene| format!("G{gene:02}")).collect();
+    Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None })
 }
 
 /// Parameters after the run, by rank; and their digests.
@@ -114,6 +156,13 @@ fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
     let off = max_difference(&one[0], &half[0]);
     eprintln!("SGD: max difference to half of the samples {off:e}");
     assert!(off > 1e-3, "{off:e}");
+}
+
+#[test]
+fn the_model_is_the_same_with_every_processor() {
+    let (_, by_hand) = run("sgd", 2);
+    let (_, assembled) = run("processors", 2);
+    assert_eq!(assembled, by_hand);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, Networ
 use super::metabolism::Metabolism;
 use super::networks;
 use super::partial::{Partial, tidy};
+use super::sample_genes::{SAMPLES_FILE, SampleGenes};
 use super::template::RecordTemplate;
 use super::triples::{GENES_PER_SAMPLE, Triples};
 use super::{BuildProgress, Recipe, SCHEMA};
@@ -63,12 +64,14 @@ pub fn build(
     graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
     let names = partial.path().join(GENES_FILE);
     std::fs::write(&names, genes.names.join("\n") + "\n").map_err(PipelineError::io("write", &names))?;
+    records.sample_genes(data.samples).write(&partial.path().join(SAMPLES_FILE))?;
     report(progress, "graph", 1, 1)?;
 
     let store_folder = partial.path().join(STORE_FOLDER);
     let resumed_at = records.write(&store_folder, data.samples, store_bytes, progress)?;
     let store = store_info(&store_folder)?;
-    let files = [GENES_FILE.to_owned(), GRAPH_FILE.to_owned(), format!("{STORE_FOLDER}/data.mdb")];
+    let files = [GENES_FILE, GRAPH_FILE, SAMPLES_FILE].map(str::to_owned);
+    let files: Vec<String> = files.into_iter().chain([format!("{STORE_FOLDER}/data.mdb")]).collect();
     let files = checksums(partial.path(), &files, progress)?;
 
     let manifest = Manifest {
@@ -124,6 +127,12 @@ impl Records<'_> {
             self.triples.at(index).map(|gene| self.genes.names[gene as usize].as_str());
         let at = index as usize;
         self.template.render(index, genes, self.labels.values[at], self.labels.p_values[at], out);
+    }
+
+    /// The genes of all samples.
+    fn sample_genes(&self, samples: u64) -> SampleGenes {
+        let genes: Vec<_> = (0..samples).map(|index| self.triples.at(index).map(|gene| gene as i32)).collect();
+        SampleGenes::new(genes.iter().map(<[i32; GENES_PER_SAMPLE]>::as_slice))
     }
 
     /// Bytes that the store will take: whole pages for each value with its header, and a little for the tree of keys.

@@ -9,7 +9,7 @@ use super::networks::BuiltNetwork;
 use crate::PipelineError;
 
 /// Version of the layout of a built data set.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 /// File name inside a data set.
 pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 
@@ -206,7 +206,11 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
     if schema == expected {
         return Ok(());
     }
-    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}")))
+    let todo = match (schema < expected, path.parent()) {
+        (true, Some(folder)) => format!("remove {} and make it again", folder.display()),
+        _ => "a newer expctl made it".to_owned(),
+    };
+    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}: {todo}")))
 }
 
 impl GeneCounts {

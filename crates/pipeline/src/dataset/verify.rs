@@ -41,6 +41,9 @@ pub fn verify(
     if let Err(e) = dataset.genes() {
         problems.push(e.to_string());
     }
+    if let Err(e) = dataset.sample_genes() {
+        problems.push(e.to_string());
+    }
     let shapes = graph_file::shapes(&folder.join(GRAPH_FILE))?;
     let networks = manifest.networks.iter().map(|n| (format!("edge_index/{}", n.name), n.edges));
     let bipartite = [("hyperedge_index/gpr", manifest.bipartite.gpr), ("hyperedge_index/rmr", manifest.bipartite.rmr)];

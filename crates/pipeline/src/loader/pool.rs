@@ -3,6 +3,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::buffer::{Buffer, Reduced};
 use super::{BatchBuilder, Loaded, exposed_wait};
 use crate::PipelineError;
 use crate::collate::Batch;
@@ -18,6 +19,16 @@ pub struct LoaderOptions {
     pub first: u64,
     /// Step behind the last one.
     pub steps: u64,
+    /// The most bytes of batches that are held: in the making, ready, delivered and not given back. 0 is no limit; a batch
+    /// that is larger is held alone. Without threads there is never more than one.
+    pub buffer_bytes: u64,
+}
+
+impl LoaderOptions {
+    /// Batches that may be ahead of the step.
+    fn ahead(&self) -> u64 {
+        u64::from(self.workers) * u64::from(self.prefetch_factor.max(1))
+    }
 }
 
 /// Delivers the batches of a schedule in order, built by threads ahead of the step.
@@ -44,11 +55,27 @@ struct State {
     deliver: u64,
     finished: BTreeMap<u64, Result<Loaded, PipelineError>>,
     spare: Vec<Batch>,
+    buffer: Buffer,
     stopped: bool,
 }
 
+impl State {
+    /// Takes out the spare buffers that there is no room for. Drop them without the lock: giving a gigabyte back to the
+    /// system takes a while.
+    fn surplus(&mut self) -> Vec<Batch> {
+        let keep = self.spare.len() - self.buffer.surplus(self.spare.len());
+        self.spare.split_off(keep)
+    }
+
+    /// Whether another batch may be begun.
+    fn may_begin(&self, ahead: u64) -> bool {
+        self.claim < self.deliver + ahead && self.buffer.may_begin(self.spare.len())
+    }
+}
+
 impl Shared {
-    /// A thread that panicked while it held the lock left whole values: every change below is a single assignment.
+    /// A thread that panicked while it held the lock left whole values: nothing below panics between changes that belong
+    /// together.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,6 +90,7 @@ impl Loader {
                 deliver: options.first,
                 finished: BTreeMap::new(),
                 spare: Vec::new(),
+                buffer: Buffer::new(options.buffer_bytes),
                 stopped: false,
             }),
             ready: Condvar::new(),
@@ -115,6 +143,9 @@ impl Loader {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break Err(PipelineError::Invalid("all loader threads have ended".into()));
             }
+            // What the step holds itself may be all that fits.
+            state.buffer.wait(true);
+            self.memory_changed();
             // The time-out only guards against a thread that ends without a word.
             let (next, _) = self
                 .shared
@@ -125,6 +156,8 @@ impl Loader {
         };
         state.deliver = if result.is_ok() { step + 1 } else { self.options.steps };
         state.stopped |= result.is_err();
+        state.buffer.wait(false);
+        state.buffer.delivered();
         drop(state);
         self.shared.room.notify_all();
         Some(result.map(|loaded| self.with_wait(loaded, from)))
@@ -135,9 +168,22 @@ impl Loader {
         loaded
     }
 
-    /// Give a batch's buffers back for reuse.
+    /// Give a batch's buffers back for reuse. A batch that is not given back counts as held.
     pub fn recycle(&self, batch: Batch) {
-        self.shared.lock().spare.push(batch);
+        let mut state = self.shared.lock();
+        state.buffer.given_back();
+        state.spare.push(batch);
+        let surplus = state.surplus();
+        drop(state);
+        self.memory_changed();
+        drop(surplus);
+    }
+
+    /// Threads that wait for memory look again. Without a limit there are none to be woken at every step.
+    fn memory_changed(&self) {
+        if self.options.buffer_bytes > 0 {
+            self.shared.room.notify_all();
+        }
     }
 }
 
@@ -156,17 +202,18 @@ impl Drop for Loader {
 fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
     let records = builder.records();
     let mut reader = None;
-    let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
+    let ahead = options.ahead();
     loop {
         let (step, batch) = {
             let mut state = shared.lock();
-            while !state.stopped && state.claim < options.steps && state.claim >= state.deliver + ahead {
+            while !state.stopped && state.claim < options.steps && !state.may_begin(ahead) {
                 state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.stopped || state.claim >= options.steps {
                 return;
             }
             state.claim += 1;
+            state.buffer.begin();
             (state.claim - 1, state.spare.pop())
         };
         let batch = batch.unwrap_or_else(|| builder.empty());
@@ -187,10 +234,35 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
                 .unwrap_or("unknown reason");
             Err(PipelineError::Invalid(format!("a loader thread panicked at step {step}: {why}")))
         });
-        let failed = result.is_err();
-        shared.lock().finished.insert(step, result);
+        let size = result.as_ref().ok().map(|loaded| loaded.batch.bytes());
+        let mut state = shared.lock();
+        let reduced = match size {
+            Some(bytes) => state.buffer.built(bytes, ahead + 1),
+            None => {
+                state.buffer.failed();
+                None
+            }
+        };
+        state.finished.insert(step, result);
+        let surplus = state.surplus();
+        drop(state);
         shared.ready.notify_all();
-        if failed {
+        if options.buffer_bytes > 0 {
+            // Now that its size is known, others may begin.
+            shared.room.notify_all();
+        }
+        drop(surplus);
+        if let Some(Reduced { batches, largest }) = reduced {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            tracing::warn!(
+                "loader.buffer_mib = {:.1} has room for {batches} batches of {:.1} MiB, the step's own among them, and not \
+                 for {}: fewer are loaded ahead",
+                mib(options.buffer_bytes),
+                mib(largest),
+                ahead + 1
+            );
+        }
+        if size.is_none() {
             return;
         }
     }

@@ -1,7 +1,10 @@
-//! Which sample comes when, on which rank. Invariant: the order is a function of seed, epoch, rank and world size alone.
+//! Which samples are used, and which comes when, on which rank. Invariant: the order is a function of the data set, seeds,
+//! epoch, rank and world size alone.
 
 mod distributed;
 mod schedule;
+mod selection;
 
 pub use distributed::DistributedSampler;
 pub use schedule::{BatchIndices, Schedule};
+pub use selection::{Selection, split_sizes};

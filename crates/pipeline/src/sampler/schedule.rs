@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::DistributedSampler;
+use super::{DistributedSampler, Selection};
 
 /// Indices of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct BatchIndices {
 }
 
 impl BatchIndices {
-    /// The indices, in order.
+    /// The indices of the records, in order.
     pub fn indices(&self) -> &[u64] {
         &self.order[self.start..self.end]
     }
@@ -24,21 +24,29 @@ impl BatchIndices {
 #[derive(Debug)]
 pub struct Schedule {
     sampler: DistributedSampler,
+    selection: Selection,
     batch_size: u64,
     batches_per_epoch: u64,
     recent: Mutex<VecDeque<(u64, Arc<Vec<u64>>)>>,
 }
 
 impl Schedule {
-    /// Batches of `batch_size` from `sampler`. With `drop_last`, a batch that is not full is left out.
+    /// Batches of `batch_size` from `sampler`, over all records. With `drop_last`, a batch that is not full is left out.
     ///
     /// None if there is not a single batch in an epoch.
     pub fn new(sampler: DistributedSampler, batch_size: u64) -> Option<Self> {
+        Self::of(Selection::all(sampler.len), sampler, batch_size)
+    }
+
+    /// The same over the records of `selection`, whose length `sampler` takes over.
+    pub fn of(selection: Selection, sampler: DistributedSampler, batch_size: u64) -> Option<Self> {
+        let sampler = DistributedSampler { len: selection.len(), ..sampler };
         let samples = sampler.samples_per_rank();
         let batches_per_epoch =
             if sampler.drop_last { samples.checked_div(batch_size)? } else { samples.div_ceil(batch_size.max(1)) };
         (batches_per_epoch > 0 && batch_size > 0).then(|| Self {
             sampler,
+            selection,
             batch_size,
             batches_per_epoch,
             recent: Mutex::new(VecDeque::new()),
@@ -65,7 +73,9 @@ impl Schedule {
         if let Some((_, order)) = recent.iter().find(|(e, _)| *e == epoch) {
             return Arc::clone(order);
         }
-        let order = Arc::new(self.sampler.epoch(epoch));
+        let mut order = self.sampler.epoch(epoch);
+        self.selection.to_records(&mut order);
+        let order = Arc::new(order);
         // Threads are at most one epoch apart, but for tiny epochs.
         if recent.len() == 4 {
             recent.pop_front();

@@ -1,0 +1,258 @@
+use std::collections::BTreeMap;
+
+use expctl_record::{SampleSet, Select, Split};
+
+use crate::PipelineError;
+use crate::dataset::rng::Stream;
+use crate::dataset::{Dataset, SampleGenes};
+use crate::graph::Catalysis;
+
+/// Which records a trial uses. A sampler deals positions `0..len`; this says which record lies at each.
+///
+/// Invariant: it is a function of the data set and of [`Select`] alone, so all ranks and machines have the same one. The
+/// published lists cannot be had: they came from Python's generator and the order of its sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    len: u64,
+    /// Ascending and without duplicates; none where every record is used.
+    records: Option<Vec<u64>>,
+}
+
+/// Sizes of train, val and test for `n` samples: a tenth each, cut off, for val and test; what is left trains.
+pub const fn split_sizes(n: u64) -> [u64; 3] {
+    let tenth = n / 10;
+    [n - 2 * tenth, tenth, tenth]
+}
+
+impl Selection {
+    /// Every record of `len`.
+    pub const fn all(len: u64) -> Self {
+        Self { len, records: None }
+    }
+
+    /// What `select` says of a built data set.
+    ///
+    /// # Errors
+    /// The genes of the samples, or the reactions, cannot be read.
+    pub fn of(dataset: &Dataset, select: &Select) -> Result<Self, PipelineError> {
+        if *select == (Select { seed: select.seed, ..Select::default() }) {
+            return Ok(Self::all(dataset.manifest().samples.count));
+        }
+        let graph = match select.samples {
+            SampleSet::All => None,
+            SampleSet::Metabolic => Some(dataset.graph(&[], true)?),
+        };
+        let catalysis =
+            graph.and_then(|graph| graph.metabolism.as_ref().map(|all| Catalysis::build(all, graph.num_genes())));
+        let is_metabolic = |gene| catalysis.as_ref().is_some_and(|catalysis| catalysis.is_metabolic(gene));
+        Ok(Self::choose(&dataset.sample_genes()?, select, is_metabolic))
+    }
+
+    /// Candidates by their genes, of these a subset, of this a split.
+    ///
+    /// Fewer candidates than the subset asks for are all taken, and the log says so.
+    pub fn choose(samples: &SampleGenes, select: &Select, is_metabolic: impl Fn(i64) -> bool) -> Self {
+        let mut chosen: Vec<u64> = (0..samples.len()).collect();
+        if select.samples == SampleSet::Metabolic {
+            chosen.retain(|index| samples.of(*index).iter().any(|gene| is_metabolic(i64::from(*gene))));
+        }
+        let candidates = chosen.len() as u64;
+        if select.subset > candidates {
+            tracing::warn!(
+                "select.subset asks for {} samples, but there are {candidates}: all are used",
+                select.subset
+            );
+        } else if select.subset > 0 {
+            chosen = subset(samples, &chosen, select.subset as usize, select.seed);
+        }
+        if select.split != Split::All {
+            chosen = split(&chosen, select.split, select.seed);
+        }
+        Self { len: chosen.len() as u64, records: Some(chosen) }
+    }
+
+    /// Number of records.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// No records.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Turn positions, each below [`Self::len`], into records.
+    pub fn to_records(&self, positions: &mut [u64]) {
+        if let Some(records) = &self.records {
+            for position in positions {
+                *position = records[*position as usize];
+            }
+        }
+    }
+}
+
+/// `size` of `candidates`, drawn at random for each number of perturbed genes, ascending. As in the published data
+/// module, samples of one gene come first, all of them if they fit, and the other numbers share what is left equally as
+/// far as they reach.
+fn subset(samples: &SampleGenes, candidates: &[u64], size: usize, seed: u64) -> Vec<u64> {
+    let mut levels: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    for &index in candidates {
+        levels.entry(samples.of(index).len()).or_default().push(index);
+    }
+    let mut chosen = Vec::with_capacity(size);
+    // The last of each level is drawn first.
+    for (genes, level) in &mut levels {
+        shuffle(level, seed, &format!("subset of {genes}"));
+    }
+    if let Some(mut singles) = levels.remove(&1) {
+        chosen.extend(singles.drain(singles.len() - singles.len().min(size)..));
+    }
+    let mut levels: Vec<Vec<u64>> = levels.into_values().collect();
+    while chosen.len() < size && !levels.is_empty() {
+        let share = ((size - chosen.len()) / levels.len()).max(1);
+        for level in &mut levels {
+            let taken = share.min(level.len()).min(size - chosen.len());
+            chosen.extend(level.drain(level.len() - taken..));
+        }
+        levels.retain(|level| !level.is_empty());
+    }
+    chosen.sort_unstable();
+    chosen
+}
+
+/// One part of `chosen`, ascending. The parts have no sample in common and are together all of them.
+fn split(chosen: &[u64], part: Split, seed: u64) -> Vec<u64> {
+    let mut shuffled = chosen.to_vec();
+    shuffle(&mut shuffled, seed, "split");
+    let [train, val, _] = split_sizes(chosen.len() as u64).map(|size| size as usize);
+    let mut part = match part {
+        Split::All => shuffled,
+        Split::Train => shuffled[..train].to_vec(),
+        Split::Val => shuffled[train..train + val].to_vec(),
+        Split::Test => shuffled[train + val..].to_vec(),
+    };
+    part.sort_unstable();
+    part
+}
+
+fn shuffle(list: &mut Vec<u64>, seed: u64, purpose: &str) {
+    // A selection does not depend on the scale of the graph.
+    let order = Stream::new(seed, 1.0, purpose).permutation(list.len() as u64);
+    *list = order.into_iter().map(|at| list[at as usize]).collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::{DistributedSampler, Schedule};
+    use proptest::prelude::*;
+
+    fn triples(n: i32) -> SampleGenes {
+        let genes: Vec<[i32; 3]> = (0..n).map(|i| [i % 50, 50 + i % 7, 60 + i % 11]).collect();
+        SampleGenes::new(genes.iter().map(<[i32; 3]>::as_slice))
+    }
+
+    fn select(subset: u64, split: Split) -> Select {
+        Select { subset, split, ..Select::default() }
+    }
+
+    fn records(selection: &Selection) -> Vec<u64> {
+        let mut all: Vec<u64> = (0..selection.len()).collect();
+        selection.to_records(&mut all);
+        all
+    }
+
+    #[test]
+    fn sizes_are_the_published_ones() {
+        assert_eq!(split_sizes(10_000), [8_000, 1_000, 1_000]);
+        assert_eq!(split_sizes(332_313), [265_851, 33_231, 33_231]);
+        assert_eq!(split_sizes(9), [9, 0, 0]);
+    }
+
+    #[test]
+    fn splits_of_a_subset_are_disjoint_and_together_all_of_it() {
+        let samples = triples(2_000);
+        let of = |split| records(&Selection::choose(&samples, &select(500, split), |_| false));
+        let parts = [of(Split::Train), of(Split::Val), of(Split::Test)];
+        assert_eq!(parts.each_ref().map(Vec::len), [400, 50, 50]);
+        let mut together = parts.concat();
+        together.sort_unstable();
+        let whole = of(Split::All);
+        assert_eq!(together, whole);
+        assert!(whole.windows(2).all(|pair| pair[0] < pair[1]), "ascending, each once");
+        // Neither the first ones nor every fourth: drawn from everywhere.
+        assert!(whole[0] < 100 && whole[499] > 1_900);
+        let other = Selection::choose(&samples, &Select { seed: 1, ..select(500, Split::All) }, |_| false);
+        assert_ne!(records(&other), whole);
+    }
+
+    /// Other machines must find the same.
+    #[test]
+    fn the_selection_is_known() {
+        let chosen = Selection::choose(&triples(100), &select(20, Split::Val), |_| false);
+        assert_eq!(records(&chosen), KNOWN);
+    }
+
+    const KNOWN: [u64; 2] = [12, 67];
+
+    #[test]
+    fn a_subset_beyond_the_candidates_takes_all() {
+        let chosen = Selection::choose(&triples(30), &select(31, Split::All), |_| false);
+        assert_eq!(records(&chosen), (0..30).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn single_genes_come_first_and_the_others_share() {
+        let list: Vec<Vec<i32>> =
+            [(1, 10), (2, 5), (3, 100)].iter().flat_map(|&(k, n)| vec![(0..k).collect(); n]).collect();
+        let samples = SampleGenes::new(list.iter().map(Vec::as_slice));
+        let counts = |size| {
+            let chosen = records(&Selection::choose(&samples, &select(size, Split::All), |_| false));
+            [1, 2, 3].map(|k| chosen.iter().filter(|index| samples.of(**index).len() == k).count())
+        };
+        assert_eq!(counts(8), [8, 0, 0]);
+        assert_eq!(counts(16), [10, 3, 3]);
+        assert_eq!(counts(60), [10, 5, 45]);
+        assert_eq!(counts(115), [10, 5, 100]);
+    }
+
+    proptest! {
+        #[test]
+        fn metabolic_samples_are_those_of_the_definition(
+            list in proptest::collection::vec(proptest::collection::btree_set(0i32..20, 0..5), 0..60),
+            metabolic in proptest::collection::btree_set(0i64..20, 0..8),
+        ) {
+            let list: Vec<Vec<i32>> = list.into_iter().map(|genes| genes.into_iter().collect()).collect();
+            let samples = SampleGenes::new(list.iter().map(Vec::as_slice));
+            let select = Select { samples: SampleSet::Metabolic, ..Select::default() };
+            let chosen = records(&Selection::choose(&samples, &select, |gene| metabolic.contains(&gene)));
+            let mut naive = Vec::new();
+            for (index, genes) in list.iter().enumerate() {
+                if genes.iter().any(|gene| metabolic.contains(&i64::from(*gene))) {
+                    naive.push(index as u64);
+                }
+            }
+            prop_assert_eq!(chosen, naive);
+        }
+
+        /// Without `drop_last` every sample is seen, and only those that fill up the last round twice.
+        #[test]
+        fn ranks_together_see_each_selected_sample_once(n in 1i32..300, subset in 0u64..300, world_size in 1u32..5) {
+            let selection = Selection::choose(&triples(n), &select(subset, Split::Train), |_| false);
+            let wanted = records(&selection);
+            let mut seen = Vec::new();
+            for rank in 0..world_size {
+                let sampler = DistributedSampler { len: 0, world_size, rank, shuffle: true, seed: 3, drop_last: false };
+                let schedule = Schedule::of(selection.clone(), sampler, 4).unwrap();
+                for step in 0..schedule.batches_per_epoch() {
+                    seen.extend_from_slice(schedule.batch(step).indices());
+                }
+            }
+            let padding = wanted.len().next_multiple_of(world_size as usize) - wanted.len();
+            prop_assert_eq!(seen.len(), wanted.len() + padding);
+            seen.sort_unstable();
+            seen.dedup();
+            prop_assert_eq!(seen, wanted);
+        }
+    }
+}

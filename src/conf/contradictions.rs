@@ -1,0 +1,99 @@
+use serde_json::Value as Json;
+
+use expctl_pipeline::sampler::split_sizes;
+
+use super::problem::Problem;
+use super::semantics::Judge;
+use super::values::Values;
+
+/// Processors whose samples have edges of their own, which the published collater copies.
+const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
+
+impl Judge<'_> {
+    /// Settings of the pipeline that contradict each other, or of which one would have no effect.
+    pub(super) fn pipeline(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some(processor) = values.text("pipeline.processor") else { return };
+        let mut report = |key: &str, message: String, label: &str, with: &str, help: String| {
+            let mut problem = Problem::new(self.at(values, key), message, label);
+            if let Some(at) = values.at(with) {
+                problem = problem.also(at, format!("`{with}`"));
+            }
+            problems.push(problem.help(help));
+        };
+        if values.at("pipeline.hops").is_some() && processor != "neighborhood" {
+            let message = format!("`pipeline.hops` is set, but processor `{processor}` does not go by hops");
+            let help = "set hops where the processor is \"neighborhood\", for example in a variant";
+            report("pipeline.hops", message, "would have no effect", "pipeline.processor", help.to_owned());
+        }
+        if let Some(collation) = values.text("pipeline.collation") {
+            let fitting: &[&str] = match collation {
+                "lazy_collater" => &WITH_EDGES,
+                "shared_index" => &WITH_EDGES[..1],
+                _ => &[],
+            };
+            if !fitting.is_empty() && !fitting.contains(&processor) {
+                let message = format!("collation `{collation}` cannot be had of processor `{processor}`");
+                let help = format!("it takes the processor {}; any other has \"pyg\"", choices(fitting));
+                report("pipeline.collation", message, "does not fit", "pipeline.processor", help);
+            }
+            if values.at("pipeline.follow_batch").is_some() && collation != "pyg" {
+                let message = format!("`pipeline.follow_batch` is set, but collation `{collation}` follows no field");
+                let help = "set it where the collation is \"pyg\", or leave it out".to_owned();
+                report("pipeline.follow_batch", message, "would have no effect", "pipeline.collation", help);
+            }
+        }
+        if let Some(masks) = values.text("pipeline.device_masks").filter(|masks| *masks != "none")
+            && !matches!(processor, "lazy" | "ids")
+        {
+            let message = format!("`pipeline.device_masks` = \"{masks}\" cannot be had of processor `{processor}`");
+            let help = "as they ran, they take \"lazy\", which makes the masks once more and ships the edge index; as they \
+                        were meant, \"ids\"";
+            report("pipeline.device_masks", message, "does not fit", "pipeline.processor", help.to_owned());
+        }
+    }
+
+    /// A selection must leave a full step. How many samples are metabolic is not known before the data set is built.
+    pub(super) fn selection(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let numbers =
+            (values.number("loader.batch_size"), values.number("launch.ranks"), values.number("data.samples"));
+        let (Some(batch), Some(ranks), Some(samples)) = numbers else { return };
+        let (Some(subset), Some(split)) = (values.number("select.subset"), values.text("select.split")) else { return };
+        let of = if subset == 0 { samples } else { subset.min(samples) };
+        let [train, val, test] = split_sizes(of);
+        let left = match split {
+            "train" => train,
+            "val" => val,
+            "test" => test,
+            _ => of,
+        };
+        let together = batch.saturating_mul(ranks);
+        // Where there are too few samples before any selection, that is what is reported.
+        if together <= left || together > samples {
+            return;
+        }
+        let key = ["select.split", "select.subset"].into_iter().find(|key| values.at(key).is_some());
+        let message = format!(
+            "one step takes {batch} samples on each of {ranks} ranks, {together} in all, but the selection leaves {left} \
+             of {samples}"
+        );
+        let label = match values.get("loader.drop_last") {
+            Some(Json::Bool(true)) => "with `drop_last` there would be no batch at all",
+            _ => "no step could be full",
+        };
+        let mut problem = Problem::new(self.at(values, key.unwrap_or("select.subset")), message, label);
+        if let Some(at) = values.at("loader.batch_size") {
+            problem = problem.also(at, "`loader.batch_size`");
+        }
+        problems.push(problem.help("take a smaller batch, fewer ranks, a larger subset or another split"));
+    }
+}
+
+/// `"a", "b" or "c"`.
+fn choices(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
