@@ -5,6 +5,7 @@
 
 mod batch_template;
 mod document;
+mod estimators;
 mod files;
 pub mod keys;
 mod kind;

@@ -4,6 +4,7 @@ mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
+mod data_read;
 mod environment;
 mod hang;
 mod hardware;

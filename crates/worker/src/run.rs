@@ -19,6 +19,7 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
+use crate::data_read::write_data_read;
 use crate::environment;
 use crate::last_words::LastWords;
 use crate::monitor::{
@@ -310,6 +311,9 @@ impl Rank<'_> {
         let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
             Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
         })?;
+        if self.env.rank == 0 {
+            write_data_read(self.attempt, dataset, settings.pipeline.store, records.len(), sampler.len)?;
+        }
         let assembler = Assembler::new(&settings.pipeline, graph)?;
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
         let steps = settings.measure.warmup + settings.measure.steps;
