@@ -308,12 +308,12 @@ impl Rank<'_> {
             seed: options.seed,
             drop_last: options.drop_last,
         };
-        let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
-            Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
-        })?;
         if self.env.rank == 0 {
             write_data_read(self.attempt, dataset, settings.pipeline.store, records.len(), sampler.len)?;
         }
+        let schedule = Schedule::new(sampler, options.batch_size).ok_or_else(|| {
+            Stop::Invalid(format!("{} samples do not fill a batch of {}", records.len(), options.batch_size))
+        })?;
         let assembler = Assembler::new(&settings.pipeline, graph)?;
         let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
         let steps = settings.measure.warmup + settings.measure.steps;
