@@ -19,6 +19,9 @@ pub enum Format {
     Json,
 }
 
+/// The column that is left out where it would be empty.
+const BATCH: &str = "MiB/batch";
+
 /// Columns of the published table, the size of a batch, and two that say how far to trust the row.
 const HEADER: [&str; 12] = [
     "Job ID",
@@ -28,7 +31,7 @@ const HEADER: [&str; 12] = [
     "samples/s",
     "Storage",
     "Batch Size",
-    "MiB/batch",
+    BATCH,
     "Workers",
     "Data Dir",
     "Figures",
@@ -52,9 +55,13 @@ impl Comparison {
     fn text(&self, render: impl Fn(&Table) -> String) -> String {
         let mut parts = Vec::new();
         for group in &self.groups {
-            let mut table = Table::new(HEADER);
+            // No source of the published table says what a batch weighs.
+            let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
+            let shown = |column: &usize| batches || HEADER[*column] != BATCH;
+            let pick = |all: Vec<String>| (0..HEADER.len()).filter(shown).map(|i| all[i].clone()).collect::<Vec<_>>();
+            let mut table = Table::new(pick(HEADER.map(str::to_owned).to_vec()));
             for line in &group.lines {
-                let cells = cells(line, group);
+                let cells = pick(cells(line, group));
                 if line.baseline { table.bold_row(cells) } else { table.row(cells) }
             }
             if self.groups.len() > 1 {
@@ -90,7 +97,6 @@ impl Comparison {
             "verdict",
             "storage_bytes",
             "batch_size",
-            "batch_bytes",
             "ranks",
             "workers",
             "data_dir",
@@ -99,6 +105,7 @@ impl Comparison {
             "waits_share",
             "works_on",
             "works_share",
+            "batch_bytes",
         ]);
         let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
         for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
@@ -130,7 +137,6 @@ impl Comparison {
                 line.verdict.map(|v| v.words().to_owned()).unwrap_or_default(),
                 number(row.storage_bytes),
                 row.batch_size.to_string(),
-                number(row.batch_bytes),
                 row.ranks.to_string(),
                 row.workers.map(|w| w.to_string()).unwrap_or_default(),
                 row.data_dir.clone().unwrap_or_default(),
@@ -139,6 +145,7 @@ impl Comparison {
                 number(waits.map(|p| p.share)),
                 stage(works),
                 number(works.map(|p| p.share)),
+                number(row.batch_bytes),
             ]);
         }
         table.csv()
