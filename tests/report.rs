@@ -5,7 +5,7 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
-use expctl_record::{DataRead, Estimator, FileSize, JobDir, Stage, StoreKind, TrialState, write_json};
+use expctl_record::{DataRead, DeviceMasks, Estimator, FileSize, JobDir, Stage, StoreKind, TrialState, write_json};
 
 fn note(project: &TestProject, code: i32) -> String {
     let (stdout, _) = project.expect(&["report", "12"], code);
@@ -279,6 +279,14 @@ fn a_published_timer_stands_beside_the_right_rate() {
             "Estimated, as published: starts after the batch has arrived; fetch, masks and collation are not"
         )
     );
+    // Masks that are made in the step cannot be told from the loader's.
+    let on_device = project.trial("device", "Device", 1, |s| s.pipeline.device_masks = DeviceMasks::Looped);
+    let both = vec![trial.clone(), on_device.clone()];
+    let dir =
+        project.submitted_as(12, "086_ddp", both, |record| record.estimators = vec![Estimator::TimerAfterArrival]);
+    completed(&dir, &on_device, &[steps(100, 0), steps(200, 0)]);
+    let text = note(&project, 0);
+    assert!(text.contains("| lazy | 5 | 10 |") && text.contains("| device | 5 | – | 420 | – | – | 0 |"), "{text}");
     // Nobody asked for it: nothing of it.
     project.submitted_as(12, "086_ddp", vec![trial], |_| {});
     assert!(!note(&project, 0).contains("as published"));

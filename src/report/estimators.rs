@@ -1,14 +1,19 @@
-use expctl_record::{Estimator, Stage, StepRecord};
+use expctl_record::{DeviceMasks, Estimator, Stage, StepRecord};
 
 use super::figures::{Rates, run_rates_over};
 use crate::ledger::Run;
 
-/// Rates as `estimator` would have given them, of all runs that have any.
+/// Rates as `estimator` would have given them, of all runs that have any and of which it can be told.
 pub fn estimated_rates(estimator: Estimator, runs: &[&Run]) -> Vec<Rates> {
     let time = match estimator {
         Estimator::TimerAfterArrival => after_arrival,
     };
-    runs.iter().filter_map(|run| run_rates_over(run, time)).collect()
+    runs.iter().filter(|run| can_tell(run)).filter_map(|run| run_rates_over(run, time)).collect()
+}
+
+/// Masks that are made where the batch is used belong to the same stage as the loader's, and the timer saw them.
+fn can_tell(run: &Run) -> bool {
+    run.trial.settings.pipeline.device_masks == DeviceMasks::None
 }
 
 /// What is left of a step's wall time once its batch has arrived, ns: all but the wait for the loader's stages.
