@@ -5,7 +5,7 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{completed, running, steps, sweep, two_variants};
-use expctl_record::{JobRecord, Mode, Networks};
+use expctl_record::{Collation, JobRecord, Mode, Networks, SampleSet, Select, Split, StoreKind, Trial};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
@@ -135,6 +135,33 @@ fn ratios_across_other_graphs_are_flagged() {
     trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
     let (stdout, _) = project.expect(&["compare", "12"], 0);
     let flags = "cross a different scale of the graph, set of network edges, set of edge types:";
+    assert!(stdout.contains(flags), "{stdout}");
+}
+
+#[test]
+fn ratios_across_other_samples_are_flagged_and_across_stores_are_not() {
+    let project = TestProject::new();
+    let trials = [
+        project.trial("lazy", "Lazy", 1, |_| {}),
+        project.trial("stored", "Stored", 1, |s| {
+            s.pipeline.store = StoreKind::PackedMasks;
+            s.pipeline.collation = Collation::SharedIndex;
+        }),
+    ];
+    let compare = |id: u64, trials: &[Trial; 2]| {
+        let dir = project.submitted(id, "087_loaders", trials.to_vec());
+        trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+        project.expect(&["compare", &id.to_string()], 0).0
+    };
+    let stdout = compare(12, &trials);
+    assert!(stdout.contains("pipeline.collation pyg/shared_index, pipeline.store json/packed_masks"), "{stdout}");
+    assert!(!stdout.contains("cross a different"), "{stdout}");
+    let mut others = trials;
+    let settings = &mut others[1].settings;
+    settings.select = Select { samples: SampleSet::Metabolic, subset: 100, split: Split::Train, seed: 42 };
+    settings.pipeline.metabolism = true;
+    let stdout = compare(13, &others);
+    let flags = "cross a different choice of samples, size of the subset, split, graph (metabolism):";
     assert!(stdout.contains(flags), "{stdout}");
 }
 

@@ -121,6 +121,10 @@ fn shipped_configs_are_valid() {
 fn the_plan_is_data() {
     let table = expctl(&["plan", "conf/demo.toml", "--set", "sweep.grid.loader.prefetch_factor=[1, 2]"]);
     snapshot("plan_markdown", &String::from_utf8(table.stdout).unwrap());
+    let table = expctl(&["plan", "conf/086_dataloader.toml", "--set", "variant.lazy.pipeline.store=compressed"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("| Repeat | Store | Processor | Mode | Batch |"), "{table}");
+    assert!(table.contains("| 1 | compressed | lazy | data |") && table.contains("| 1 | json | ids |"), "{table}");
     let json = expctl(&["plan", "conf/086_dataloader.toml", "--json", "--only", "ids"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json["cost"]["trials"].as_u64(), Some(3), "{}", json["cost"]);

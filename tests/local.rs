@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Guard, SMALL, TestProject, text, wait_until, worker_pids};
-use expctl_record::{RankStatus, Stage, TrialState};
+use expctl_record::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -52,6 +52,42 @@ fn two_ranks_train_and_leave_a_whole_ledger() {
     assert_ne!(project.outcome(&other, "ids").ranks[0].parameters_digest, digest("ids"));
     let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
     assert!(note.contains("unattributed") && note.contains("samples/s"), "{note}");
+}
+
+#[test]
+fn a_note_says_what_was_read_and_what_the_published_timer_would_have_said() {
+    let project = TestProject::new();
+    let conf = project.conf("small", &format!("{SMALL}estimators = [\"timer_after_arrival\"]\n"));
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "lazy"];
+    let job = project.ok(&[&submit[..], &["--set", "launch.ranks=1"]].concat());
+    let record = project.job(&job).record().unwrap();
+    assert_eq!(record.estimators, [Estimator::TimerAfterArrival]);
+    let attempt = project.attempt(&job, "lazy").unwrap();
+    let read = attempt.data_read().unwrap().unwrap();
+    let store = FileSize::of(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
+    assert_eq!((read.store, read.records, read.selected), (StoreKind::Json, 200, 200));
+    assert_eq!((read.size, read.base_size), (store, Some(store)));
+    let steps = attempt.steps(0).unwrap();
+    let (mut wall, mut arrived) = (0, 0);
+    for step in steps.iter().filter(|s| s.measured) {
+        let waited: u64 = Stage::LOADER.iter().map(|s| step.exposed[*s]).sum();
+        wall += step.wall_ns;
+        arrived += step.wall_ns - waited;
+    }
+    let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
+    let (_, estimated) = note.split_once("### Estimated, as published").unwrap();
+    assert!(estimated.contains("Estimated, as published: starts after the batch has arrived"), "{estimated}");
+    let row: Vec<&str> = estimated.lines().find(|l| l.starts_with("| lazy |")).unwrap().split('|').collect();
+    let close = |cell: &str, value: f64| {
+        let shown: f64 = cell.trim().trim_end_matches('×').parse().unwrap();
+        assert!((shown - value).abs() <= 0.005 + value * 1e-4, "{shown} is not {value}: {row:?}");
+    };
+    let rate = |ns: u64| 6e9 / ns as f64;
+    for (cell, value) in row[2..].iter().zip([rate(wall), rate(arrived), 8.0 * rate(wall), 8.0 * rate(arrived)]) {
+        close(cell, value);
+    }
+    close(row[6], wall as f64 / arrived as f64);
+    assert!(note.contains("- lazy: 200 of 200 samples of the store json, "), "{note}");
 }
 
 #[test]

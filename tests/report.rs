@@ -5,7 +5,7 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
-use expctl_record::{JobDir, Stage, TrialState};
+use expctl_record::{DataRead, DeviceMasks, Estimator, FileSize, JobDir, Stage, StoreKind, TrialState, write_json};
 
 fn note(project: &TestProject, code: i32) -> String {
     let (stdout, _) = project.expect(&["report", "12"], code);
@@ -187,6 +187,109 @@ fn a_ddp_step_is_as_slow_as_its_slowest_rank() {
     assert!(text.contains("| **5** | **420** |"), "{text}");
     assert!(text.contains("| 0 | node0 | 10 | 280 | 100 | 0.0 % | – |"), "{text}");
     assert!(text.contains("| 1 | node1 | 5 | 140 | 200 | 100.0 % | – |"), "{text}");
+}
+
+#[test]
+fn storage_is_what_was_recorded_when_it_was_read() {
+    let project = TestProject::new();
+    let trials = [
+        project.trial("lazy", "Lazy", 1, |_| {}),
+        project.trial("compressed", "Compressed", 1, |s| s.pipeline.store = StoreKind::Compressed),
+        project.trial("older", "Older", 1, |_| {}),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    let size = |allocated_bytes| FileSize { apparent_bytes: 10_000_000_000, allocated_bytes };
+    let base = size(3_800_000_000);
+    for (trial, read) in trials.iter().zip([
+        Some((StoreKind::Json, base, 332_313)),
+        Some((StoreKind::Compressed, size(8_800_000_000), 10_000)),
+        None,
+    ]) {
+        completed(&dir, trial, &[steps(400, 80), steps(400, 8)]);
+        let Some((store, size, selected)) = read else { continue };
+        let read = DataRead { store, records: 332_313, selected, size, base_size: Some(base) };
+        write_json(&dir.attempts(&trial.id).unwrap()[0].data_path(), &read).unwrap();
+    }
+    // What lies there when the note is written was not read.
+    std::fs::create_dir_all(project.data_dir()).unwrap();
+    std::fs::write(project.data_dir().join("later"), vec![1; 100_000]).unwrap();
+    let text = note(&project, 0);
+    let (compared, _) = project.expect(&["compare", "12"], 0);
+    for (variant, method, storage) in
+        [("**lazy**", "**Lazy**", "**3.8 GB**"), ("compressed", "Compressed", "8.8 GB (2.3×)"), ("older", "Older", "–")]
+    {
+        let of_note = text.lines().find(|l| l.starts_with(&format!("| {variant} | {method} |"))).unwrap();
+        let of_table = compared.lines().find(|l| l.contains(&format!("| {method} |"))).unwrap();
+        for line in [of_note, of_table] {
+            assert!(line.contains(&format!("| {storage} |")), "{storage}: {line}");
+        }
+    }
+    let read = [
+        "- lazy: 332,313 of 332,313 samples of the store json, 3.8 GB on disk (10 GB long)\n",
+        "- compressed: 10,000 of 332,313 samples of the store compressed, 8.8 GB on disk (10 GB long); base store 3.8 GB on",
+        "- older: –\n",
+        "not the same in all rows besides the method: pipeline.store json/compressed/json",
+    ];
+    read.iter().for_each(|line| assert!(text.contains(line), "{line}: {text}"));
+    // A damaged record costs the storage, not the steps.
+    std::fs::write(dir.attempts(&trials[0].id).unwrap()[0].data_path(), "{").unwrap();
+    assert!(
+        note(&project, 0)
+            .contains("| **lazy** | **Lazy** | **2.5** | **140** | **baseline** | **1** | **1101.9** | **–** |")
+    );
+}
+
+#[test]
+fn the_bottleneck_is_named_where_there_is_one() {
+    let project = TestProject::new();
+    let trials = [project.trial("lazy", "Lazy", 1, |_| {}), project.trial("ids", "Ids only", 1, |_| {})];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    // 300 of 400 ms wait for collate; the threads work 600 ms on masks.
+    let mut waiting = steps(400, 0);
+    for step in &mut waiting {
+        step.exposed[Stage::Collate] = step.wall_ns / 4 * 3;
+        step.busy[Stage::Mask] = step.wall_ns * 6;
+    }
+    completed(&dir, &trials[0], &[waiting.clone(), waiting]);
+    completed(&dir, &trials[1], &[steps(100, 0), steps(100, 0)]);
+    let text = note(&project, 0);
+    assert!(text.contains("| **collate 75.0 %** | **mask 75.0 %** |"), "{text}");
+    assert!(text.contains("- a step of `lazy` waits 75.0 % of its time for *collate*\n"), "{text}");
+    assert!(text.contains("- a step of `ids`: no stage has more than half of its time\n"), "{text}");
+    let (json, _) = project.expect(&["compare", "12", "--json"], 0);
+    let all: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let line = &all["groups"][0]["lines"][0];
+    assert_eq!(line["bottleneck"]["waits_for"], serde_json::json!({ "stage": "collate", "share": 0.75 }));
+    assert_eq!(line["bottleneck"]["works_on"], serde_json::json!({ "stage": "mask", "share": 0.75 }));
+    assert_eq!(line["batch_bytes"], 1_155_400_000.0);
+}
+
+#[test]
+fn a_published_timer_stands_beside_the_right_rate() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |_| {});
+    let named = vec![Estimator::TimerAfterArrival];
+    let dir = project.submitted_as(12, "086_ddp", vec![trial.clone()], |record| record.estimators = named);
+    // Half of each step waits for collate; rank 1 takes twice as long.
+    completed(&dir, &trial, &[steps(100, 0), steps(200, 0)]);
+    let text = note(&project, 0);
+    assert!(text.contains("| lazy | 5 | 10 | 420 | 840 | 2.00× | 1 |"), "{text}");
+    assert!(
+        text.contains(
+            "Estimated, as published: starts after the batch has arrived; fetch, masks and collation are not"
+        )
+    );
+    // Masks that are made in the step cannot be told from the loader's.
+    let on_device = project.trial("device", "Device", 1, |s| s.pipeline.device_masks = DeviceMasks::Looped);
+    let both = vec![trial.clone(), on_device.clone()];
+    let dir =
+        project.submitted_as(12, "086_ddp", both, |record| record.estimators = vec![Estimator::TimerAfterArrival]);
+    completed(&dir, &on_device, &[steps(100, 0), steps(200, 0)]);
+    let text = note(&project, 0);
+    assert!(text.contains("| lazy | 5 | 10 |") && text.contains("| device | 5 | – | 420 | – | – | 0 |"), "{text}");
+    // Nobody asked for it: nothing of it.
+    project.submitted_as(12, "086_ddp", vec![trial], |_| {});
+    assert!(!note(&project, 0).contains("as published"));
 }
 
 #[test]

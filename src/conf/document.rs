@@ -1,5 +1,8 @@
 use std::collections::BTreeMap;
 
+use expctl_record::Estimator;
+
+use super::estimators::read_estimators;
 use super::keys::{KEYS, SECTIONS};
 use super::layer::{Layer, Scope, Setting, read_settings, table_of, text_of};
 use super::node::{Key, Node, Table, Value};
@@ -35,6 +38,8 @@ pub(super) struct Document {
     pub variants: Vec<Variant>,
     /// `compare.baseline`.
     pub baseline: Option<(String, Origin)>,
+    /// `compare.estimators`; none where it is not set.
+    pub estimators: Option<Vec<Estimator>>,
     /// `[sweep]`.
     pub sweep: Sweep,
 }
@@ -102,11 +107,18 @@ impl Document {
     fn read_compare(&mut self, node: &Node, problems: &mut Vec<Problem>) {
         let Some(table) = table_of("`compare`", node, problems) else { return };
         for (key, node) in table {
-            if key.name == "baseline" {
-                self.baseline = text_of("`compare.baseline`", node, problems).map(|name| (name, node.at));
-            } else {
-                let problem = Problem::new(key.at, format!("unknown key `compare.{}`", key.name), "no such key");
-                problems.push(problem.help("[compare] takes `baseline`, the name of a variant"));
+            match key.name.as_str() {
+                "baseline" => {
+                    self.baseline = text_of("`compare.baseline`", node, problems).map(|name| (name, node.at));
+                }
+                "estimators" => self.estimators = Some(read_estimators(node, problems)),
+                name => {
+                    let problem = Problem::new(key.at, format!("unknown key `compare.{name}`"), "no such key");
+                    problems.push(match closest(name, ["baseline", "estimators"]) {
+                        Some(near) => problem.help(format!("did you mean `compare.{near}`?")),
+                        None => problem.help("[compare] takes `baseline`, the name of a variant, and `estimators`"),
+                    });
+                }
             }
         }
     }
@@ -126,6 +138,7 @@ impl Document {
             }
         }
         self.baseline = over.baseline.or(self.baseline.take());
+        self.estimators = over.estimators.or(self.estimators.take());
         self.sweep.extend(over.sweep);
     }
 }

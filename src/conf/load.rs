@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use expctl_record::Estimator;
+
 use super::document::Document;
 use super::files::Reader;
 use super::layer::Layer;
@@ -39,6 +41,8 @@ pub struct Config {
     pub study: String,
     /// Variant that ratios refer to.
     pub baseline: Option<String>,
+    /// Published ways to make a rate that the note shows beside the right one.
+    pub estimators: Vec<Estimator>,
     /// What is run: every variant at every point of the sweep. Never empty.
     pub runs: Vec<Run>,
     /// Number of variants.
@@ -85,6 +89,7 @@ pub fn load(project: &Project, path: &Path, overrides: &[String]) -> Result<Conf
         overrides: overrides.to_vec(),
         study,
         baseline: resolved.baseline,
+        estimators: resolved.estimators,
         runs: resolved.runs,
         variants: resolved.variants,
         points: resolved.points,

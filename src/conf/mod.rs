@@ -6,6 +6,7 @@
 mod batch_template;
 mod contradictions;
 mod document;
+mod estimators;
 mod files;
 pub mod keys;
 mod kind;

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use expctl_record::Estimator;
+
 use super::document::{Document, Variant};
 use super::keys::{KEYS, KeySpec, Preset};
 use super::layer::{DEFAULTS, Layer};
@@ -16,6 +18,7 @@ use crate::project::Project;
 pub(super) struct Resolved {
     pub runs: Vec<Run>,
     pub baseline: Option<String>,
+    pub estimators: Vec<Estimator>,
     pub variants: usize,
     pub points: usize,
 }
@@ -23,7 +26,7 @@ pub(super) struct Resolved {
 /// Lay the layers on top of each other and judge each result: defaults, files (parents first), variant, point of the
 /// sweep, `--set`, `--set variant.NAME`.
 pub(super) fn resolve(project: &Project, files: Document, set: &Document, problems: &mut Vec<Problem>) -> Resolved {
-    let Document { settings, sections, mut variants, baseline, mut sweep, .. } = files;
+    let Document { settings, sections, mut variants, baseline, estimators, mut sweep, .. } = files;
     sweep.extend(set.sweep.clone());
     set_variants(&mut variants, &set.variants, problems);
     if variants.is_empty() {
@@ -31,6 +34,7 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
     }
     let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
     let baseline = check_baseline(set.baseline.clone().or(baseline), &names, problems);
+    let estimators = set.estimators.clone().or(estimators).unwrap_or_default();
     check_swept(&sweep, &variants, set, problems);
     let points = sweep.points(problems);
 
@@ -57,7 +61,7 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
         }
     }
     report_missing(&missing, &variants, &place, problems);
-    Resolved { runs, baseline, variants: variants.len(), points: points.len() }
+    Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
 }
 
 fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {

@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, Environment, JobDir, JobRecord, Outcome, RecordError, SlurmUsage, StepRecord, Trial, TrialState,
-    joined_steps,
+    AttemptDir, DataRead, Environment, JobDir, JobRecord, Outcome, RecordError, SlurmUsage, StepRecord, Trial,
+    TrialState, joined_steps,
 };
 
 use crate::parallel;
@@ -55,6 +55,8 @@ pub struct Run {
     pub state: RunState,
     /// Where it ran.
     pub environment: Option<Environment>,
+    /// What it read; none of an attempt that is older than this record, or whose loader was never set up.
+    pub data: Option<DataRead>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// What Slurm measured of it.
@@ -75,6 +77,7 @@ impl Run {
             attempts: 0,
             state: RunState::NotStarted,
             environment: None,
+            data: None,
             outcome: None,
             slurm: None,
             ranks: Vec::new(),
@@ -114,11 +117,9 @@ impl Run {
             self.trial = attempt.trial()?;
         }
         self.environment = attempt.environment()?;
-        // It adds to the steps; without it they are as good as ever.
-        self.slurm = attempt.slurm_usage().unwrap_or_else(|e| {
-            tracing::warn!("{e}");
-            None
-        });
+        // These add to the steps; without them they are as good as ever.
+        self.data = attempt.data_read().unwrap_or_else(without);
+        self.slurm = attempt.slurm_usage().unwrap_or_else(without);
         self.ranks =
             (0..self.trial.settings.launch.ranks).map(|r| joined_steps(attempts, r)).collect::<Result<_, _>>()?;
         let lost = self.ranks.iter().position(Vec::is_empty);
@@ -127,6 +128,12 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Nothing, in the place of a damaged file that can be done without.
+fn without<T>(error: RecordError) -> Option<T> {
+    tracing::warn!("{error}");
+    None
 }
 
 /// A job of this ledger: `results/runs/<job>`.

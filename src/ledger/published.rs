@@ -71,6 +71,7 @@ struct RawRow {
     #[serde(default)]
     profiler: bool,
     storage_gb: Option<Spanned<f64>>,
+    batch_mib: Option<Spanned<f64>>,
     data_dir: Option<String>,
     #[serde(default)]
     other: BTreeMap<String, toml::Value>,
@@ -159,10 +160,12 @@ impl RawRow {
                 wrong(value.span(), &format!("{name} must be at least 1"));
             }
         }
-        if let Some(storage) = &self.storage_gb
-            && !(*storage.get_ref() > 0.0 && storage.get_ref().is_finite())
-        {
-            wrong(storage.span(), "storage_gb must be above 0");
+        for (name, value) in [("storage_gb", &self.storage_gb), ("batch_mib", &self.batch_mib)] {
+            if let Some(value) = value
+                && !(*value.get_ref() > 0.0 && value.get_ref().is_finite())
+            {
+                wrong(value.span(), &format!("{name} must be above 0"));
+            }
         }
         let mut settings = BTreeMap::new();
         let mut set = |key: &str, value: Option<String>| {
@@ -202,6 +205,7 @@ impl RawRow {
             batch_size,
             workers: self.workers,
             storage_gb: self.storage_gb.map(Spanned::into_inner),
+            batch_mib: self.batch_mib.map(Spanned::into_inner),
             data_dir: self.data_dir,
             profiler: self.profiler,
             settings,
@@ -244,7 +248,7 @@ mod tests {
         assert!(mistake(&row("1", "-1.0", "")).contains("p.toml:9:12: it_per_s must be above 0"));
         assert!(mistake(&row("1", "[2.0, 1.0]", "")).contains("p.toml:9:12: it_per_s is one number, or"));
         assert!(mistake(&row("1", "1.0", "wrokers = 4")).contains("p.toml:13:1: unknown field `wrokers`"));
-        assert!(mistake(&row("0", "1.0", "storage_gb = 0.0")).matches("p.toml:").count() == 2);
+        assert!(mistake(&row("0", "1.0", "storage_gb = 0.0\nbatch_mib = -1.0")).matches("p.toml:").count() == 3);
         assert!(mistake(&format!("{}{}", row("1", "1.0", ""), row("1", "2.0", ""))).contains("p.toml:15:7: this job"));
     }
 }

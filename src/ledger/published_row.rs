@@ -41,6 +41,8 @@ pub struct PublishedRow {
     pub workers: Option<u64>,
     /// Size of the data set on disk, 10^9 bytes.
     pub storage_gb: Option<f64>,
+    /// Size of a rank's collated batch, MiB.
+    pub batch_mib: Option<f64>,
     /// Folder of the data set, as the source names it.
     pub data_dir: Option<String>,
     /// True if a profiler ran along.

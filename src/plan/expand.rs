@@ -27,6 +27,7 @@ pub fn expand(project: &Project, config: &Config) -> Result<Plan, ConfErrors> {
         overrides: config.overrides.clone(),
         study: config.study.clone(),
         baseline: config.baseline.clone(),
+        estimators: config.estimators.clone(),
         trials,
     })
 }

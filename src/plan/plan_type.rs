@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use expctl_record::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
+use expctl_record::{Estimator, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 
 use crate::conf::closest;
 use crate::exit::{Exit, Failure};
@@ -18,6 +18,8 @@ pub struct Plan {
     pub study: String,
     /// Variant that ratios refer to.
     pub baseline: Option<String>,
+    /// Published ways to make a rate that the note shows beside the right one.
+    pub estimators: Vec<Estimator>,
     /// The first repeat of every run, then the second, and so on: slow drift of a machine hits all variants alike.
     pub trials: Vec<Trial>,
 }
@@ -87,6 +89,7 @@ impl Plan {
             commit: None,
             expctl_version: env!("CARGO_PKG_VERSION").to_owned(),
             baseline: self.baseline.clone(),
+            estimators: self.estimators.clone(),
             trials: self.trials.clone(),
         }
     }

@@ -1,3 +1,5 @@
+use expctl_record::StoreKind;
+
 use super::plan_type::Plan;
 use crate::report::Table;
 
@@ -7,16 +9,21 @@ pub fn table(plan: &Plan, markdown: bool) -> String {
     if markdown { table.markdown() } else { table.terminal() }
 }
 
-/// Without a sweep there is no column for its points.
+/// Without a sweep there is no column for its points, and none for the store where all trials read the base store.
 fn trials(plan: &Plan) -> Table {
     let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
     let mut header = vec!["Trial", "Variant"];
     if swept {
         header.push("Point");
     }
-    header.extend(["Repeat", "Processor", "Mode", "Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
-    let repeat = header.len() - 8;
-    let numbers = std::iter::once(repeat).chain(repeat + 3..header.len());
+    let stores = plan.trials.iter().any(|trial| trial.settings.pipeline.store != StoreKind::Json);
+    let repeat = header.len();
+    header.push("Repeat");
+    header.extend(stores.then_some("Store"));
+    header.extend(["Processor", "Mode"]);
+    let first_number = header.len();
+    header.extend(["Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
+    let numbers = std::iter::once(repeat).chain(first_number..header.len());
     let mut table = Table::new(header.clone()).right(numbers);
     for trial in &plan.trials {
         let s = &trial.settings;
@@ -25,8 +32,9 @@ fn trials(plan: &Plan) -> Table {
             let point: Vec<String> = trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect();
             row.push(point.join(", "));
         }
+        row.push(trial.repeat.to_string());
+        row.extend(stores.then(|| s.pipeline.store.name().to_owned()));
         row.extend([
-            trial.repeat.to_string(),
             s.pipeline.processor.name().to_owned(),
             s.train.mode.name().to_owned(),
             s.loader.batch_size.to_string(),

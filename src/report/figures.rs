@@ -3,7 +3,7 @@
 use expctl_record::{PerStage, Stage, StepRecord};
 
 use crate::ledger::Run;
-use crate::stats::{median, quantile};
+use crate::stats::{mean, median, quantile};
 
 /// Rates of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,22 +21,32 @@ pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
 
 /// Measured steps over their summed wall time, and samples over it; none without measured steps.
 pub fn rank_rates(steps: &[StepRecord]) -> Option<Rates> {
-    let (mut n, mut wall, mut samples) = (0u64, 0u64, 0u64);
+    rates_over(steps, |step| step.wall_ns)
+}
+
+/// Measured steps over the sum of what `time` says of each, in ns, and samples over it; none where that sum is 0.
+pub fn rates_over(steps: &[StepRecord], time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
+    let (mut n, mut total, mut samples) = (0u64, 0u64, 0u64);
     for step in measured(steps) {
         n += 1;
-        wall += step.wall_ns;
+        total += time(step);
         samples += step.samples;
     }
-    let seconds = wall as f64 / 1e9;
-    (wall > 0).then(|| Rates { it_per_s: n as f64 / seconds, samples_per_s: samples as f64 / seconds })
+    let seconds = total as f64 / 1e9;
+    (total > 0).then(|| Rates { it_per_s: n as f64 / seconds, samples_per_s: samples as f64 / seconds })
 }
 
 /// Rates of a run; none if it did not complete or a rank has no measured step.
 pub fn run_rates(run: &Run) -> Option<Rates> {
+    run_rates_over(run, |step| step.wall_ns)
+}
+
+/// Rates of a run over what `time` says of each step, in ns; none if it did not complete or a rank has no such time.
+pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
     if !run.completed() || run.ranks.is_empty() {
         return None;
     }
-    let ranks: Vec<Rates> = run.ranks.iter().map(|steps| rank_rates(steps)).collect::<Option<_>>()?;
+    let ranks: Vec<Rates> = run.ranks.iter().map(|steps| rates_over(steps, &time)).collect::<Option<_>>()?;
     Some(Rates {
         it_per_s: ranks.iter().map(|r| r.it_per_s).fold(f64::INFINITY, f64::min),
         samples_per_s: ranks.iter().map(|r| r.samples_per_s).sum(),
@@ -68,6 +78,12 @@ pub fn step_times<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Ste
 /// All measured steps of the completed runs among `runs`, of all ranks.
 pub fn completed_steps<'a>(runs: &'a [&'a Run]) -> impl Iterator<Item = &'a StepRecord> {
     runs.iter().filter(|r| r.completed()).flat_map(|r| r.ranks.iter()).flat_map(|steps| measured(steps))
+}
+
+/// Mean size of a rank's collated batch over all given steps, bytes; none of no steps, and of batches whose size is not known.
+pub fn batch_bytes<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<f64> {
+    let bytes: Vec<f64> = steps.map(|s| s.bytes_batch as f64).collect();
+    mean(&bytes).filter(|mean| *mean > 0.0)
 }
 
 /// Where the mean step of a variant goes, ns per step and rank.
@@ -120,15 +136,6 @@ impl Breakdown {
     /// Unattributed time as a share of the wall time.
     pub fn open_share(&self) -> f64 {
         if self.wall > 0.0 { self.unattributed / self.wall } else { 0.0 }
-    }
-
-    /// The stage that the step waited for longest, with its time.
-    pub fn largest(&self) -> Option<(Stage, f64)> {
-        self.exposed
-            .iter()
-            .filter_map(|(s, ns)| ns.map(|ns| (*s, ns)))
-            .filter(|(_, ns)| *ns > 0.0)
-            .max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 

@@ -51,6 +51,19 @@ pub fn bytes(value: f64) -> String {
     format!("{} {}", trimmed(value, 3, 2), UNITS[unit])
 }
 
+/// Bytes as MiB, five significant digits, at most two decimals, no trailing zeros.
+pub fn mebibytes(bytes: f64) -> String {
+    trimmed(bytes / f64::from(1 << 20), 5, 2)
+}
+
+/// A size, with its ratio to the baseline's where that is known and not 1. `8.8 GB (2.3×)`.
+pub fn bytes_with_ratio(value: f64, ratio: Option<f64>) -> String {
+    match ratio.filter(|r| (r - 1.0).abs() > 0.005) {
+        Some(ratio) => format!("{} ({})", bytes(value), size_ratio(ratio)),
+        None => bytes(value),
+    }
+}
+
 /// Nanoseconds as milliseconds, four significant digits, at most three decimals.
 pub fn milliseconds(ns: f64) -> String {
     trimmed(ns / 1e6, 4, 3)
@@ -177,6 +190,11 @@ mod tests {
     fn sizes_times_and_days() {
         assert_eq!((bytes(8.8e9), bytes(855e9), bytes(12.0)), ("8.8 GB".into(), "855 GB".into(), "12 B".into()));
         assert_eq!(bytes(999_999.0), "1 MB");
+        // The published 1,155.4 and 87.8 MiB, and 28 samples of three ids.
+        let sizes = [1_211_525_000.0, 92_065_000.0, 672.0, 1_048_576.0].map(mebibytes);
+        assert_eq!(sizes, ["1155.4", "87.8", "0.000641", "1"]);
+        let ratios = [Some(8.8 / 3.8), Some(1.001), None].map(|r| bytes_with_ratio(8.8e9, r));
+        assert_eq!(ratios, ["8.8 GB (2.3×)", "8.8 GB", "8.8 GB"]);
         assert_eq!((milliseconds_in_column(1_234_567.0), milliseconds(763_000_000.0)), ("1.235".into(), "763".into()));
         assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));

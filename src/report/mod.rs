@@ -3,7 +3,9 @@
 //! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and
 //! busy time are never added up.
 
+mod bottleneck;
 pub mod compare;
+mod estimators;
 pub mod figures;
 pub mod format;
 mod frontmatter;
@@ -13,6 +15,7 @@ mod sections;
 mod table;
 mod warnings;
 
+pub use bottleneck::{Bottleneck, StageShare};
 pub use frontmatter::Frontmatter;
 pub use note::write_note;
 pub use sections::attempts;

@@ -64,6 +64,7 @@ fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, F
     let titled = |all: Vec<Titled>| -> Vec<minijinja::Value> {
         all.into_iter().map(|t| context! { label => t.label, table => t.table, sentence => t.sentence }).collect()
     };
+    let results = sections::Results::of(job);
     let mut environment = Environment::new();
     // A value that the template forgets is a mistake, not an empty place.
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
@@ -84,14 +85,18 @@ fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, F
                 measures => experiment.map(|e| e.measures.clone()).unwrap_or_default(),
                 does_not_measure => experiment.map(|e| e.does_not_measure.clone()).unwrap_or_default(),
                 warnings => warnings(job),
-                results => sections::results(job).markdown(),
-                verdicts => sections::verdicts(job),
+                results => results.table().markdown(),
+                bottlenecks => results.bottlenecks(),
+                verdicts => results.verdicts(),
+                step_times => results.step_times().markdown(),
+                estimated => titled(sections::estimated(job)),
                 mixed_modes => sections::mixed_modes(job),
                 steps_of => "the measured steps of all completed runs",
                 breakdowns => titled(sections::breakdowns(job)),
                 ranks => titled(sections::ranks(job)),
                 common => sections::common(job),
                 differences => sections::variant_differences(job).map(|t| t.markdown()),
+                data_read => sections::data_read(job),
                 trials => sections::trials(job).markdown(),
                 attempts => (!again.is_empty()).then(|| sections::attempts(again, false).markdown()),
                 slurm => sections::slurm(job).map(|(table, notes)| context! { table => table.markdown(), notes }),

@@ -57,6 +57,7 @@ impl TestProject {
             commit: Some("0123abc".into()),
             expctl_version: "0.1.0".into(),
             baseline: None,
+            estimators: Vec::new(),
             trials,
         };
         change(&mut record);

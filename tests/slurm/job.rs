@@ -153,6 +153,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         commit: None,
         expctl_version: "0.0.0".to_owned(),
         baseline: None,
+        estimators: Vec::new(),
         trials: variants.iter().map(trial).collect(),
     }
 }

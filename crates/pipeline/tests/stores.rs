@@ -270,9 +270,9 @@ fn stores_that_do_not_fit_are_refused() {
 
     // The same for the data set.
     let path = dataset.folder().join("manifest.json");
-    std::fs::write(&path, r#"{"schema": 2}"#).unwrap();
+    std::fs::write(&path, r#"{"schema": 1}"#).unwrap();
     let error = Dataset::open(dataset.folder()).unwrap_err().to_string();
-    assert!(error.contains("layout version 2, but this program reads 1"), "{error}");
+    assert!(error.contains("layout version 1, but this program reads 2"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,8 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_file::read_table_totals;
 use crate::{
-    Environment, JobRecord, Outcome, RankExit, RecordError, SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION, Trial,
+    DataRead, Environment, JobRecord, Outcome, RankExit, RecordError, SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION,
+    Trial,
 };
 use crate::{JournalTail, StepTotals, read_journal, read_steps, write_json};
 
@@ -122,6 +123,11 @@ impl AttemptDir {
         self.path.join("env.json")
     }
 
+    /// `data.json`: what they read.
+    pub fn data_path(&self) -> PathBuf {
+        self.path.join("data.json")
+    }
+
     /// `outcome.json`: how it ended.
     pub fn outcome_path(&self) -> PathBuf {
         self.path.join("outcome.json")
@@ -163,6 +169,11 @@ impl AttemptDir {
     /// Read `env.json`, if it was written.
     pub fn environment(&self) -> Result<Option<Environment>, RecordError> {
         read_optional(&self.environment_path())
+    }
+
+    /// Read `data.json`, if the loader was set up.
+    pub fn data_read(&self) -> Result<Option<DataRead>, RecordError> {
+        read_optional(&self.data_path())
     }
 
     /// Read `outcome.json`, if the attempt has ended.

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Settings;
+use crate::{Estimator, Settings};
 
 /// Version of `trial.json` and `job.json`.
 pub const TRIAL_SCHEMA_VERSION: u32 = 1;
@@ -67,6 +67,9 @@ pub struct JobRecord {
     pub expctl_version: String,
     /// Variant that ratios refer to.
     pub baseline: Option<String>,
+    /// Published ways to make a rate that the note shows beside the right one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub estimators: Vec<Estimator>,
     /// The trials, in the order of array tasks.
     pub trials: Vec<Trial>,
 }

@@ -4,6 +4,7 @@ mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
+mod data_read;
 pub mod device_masks;
 mod environment;
 mod hang;

@@ -19,6 +19,7 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
+use crate::data_read::write_data_read;
 use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
 use crate::last_words::LastWords;
@@ -342,6 +343,9 @@ impl Rank<'_> {
             seed: options.seed,
             drop_last: options.drop_last,
         };
+        if self.env.rank == 0 {
+            write_data_read(self.attempt, dataset, settings.pipeline.store, records.len(), samples)?;
+        }
         let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
             let (ranks, batch) = (self.env.world_size, options.batch_size);
             Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))

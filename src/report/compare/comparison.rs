@@ -154,7 +154,7 @@ fn line(rows: &[&Row], index: usize, base: Option<usize>) -> Line {
         base,
         ratio_it_per_s: against.and_then(|b| ratio(&row.it_per_s, &b.it_per_s)),
         ratio_samples_per_s: samples,
-        ratio_storage: against.and_then(|b| Some(row.storage_bytes? / b.storage_bytes.filter(|s| *s > 0.0)?)),
+        ratio_storage: against.and_then(|b| row.storage_ratio(b)),
         verdict: against.zip(samples).map(|(b, r)| verdict(&r, (row.n, b.n))),
         row: row.clone(),
     }

@@ -4,13 +4,17 @@ use crate::report::format;
 use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
 
 /// Settings across which a ratio is no effect of the method.
-const CROSSED: [(&str, &str); 7] = [
+const CROSSED: [(&str, &str); 11] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.set", "data set"),
     ("data.scale", "scale of the graph"),
     ("data.networks", "set of network edges"),
+    ("select.samples", "choice of samples"),
+    ("select.subset", "size of the subset"),
+    ("select.split", "split"),
     ("pipeline.edge_types", "set of edge types"),
+    ("pipeline.metabolism", "graph (metabolism)"),
     ("device", "device"),
 ];
 

@@ -3,8 +3,8 @@ use serde_json::json;
 use super::comparison::group_name;
 use super::{Comparison, Group, Line};
 use crate::exit::Failure;
-use crate::report::Table;
 use crate::report::format::{self, MISSING};
+use crate::report::{StageShare, Table};
 
 /// Form of a comparison on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -19,8 +19,11 @@ pub enum Format {
     Json,
 }
 
-/// Columns of the published table, and two that say how far to trust it.
-const HEADER: [&str; 11] = [
+/// The column that is left out where it would be empty.
+const BATCH: &str = "MiB/batch";
+
+/// Columns of the published table, the size of a batch, and two that say how far to trust the row.
+const HEADER: [&str; 12] = [
     "Job ID",
     "Config",
     "Method",
@@ -28,6 +31,7 @@ const HEADER: [&str; 11] = [
     "samples/s",
     "Storage",
     "Batch Size",
+    BATCH,
     "Workers",
     "Data Dir",
     "Figures",
@@ -51,9 +55,13 @@ impl Comparison {
     fn text(&self, render: impl Fn(&Table) -> String) -> String {
         let mut parts = Vec::new();
         for group in &self.groups {
-            let mut table = Table::new(HEADER);
+            // No source of the published table says what a batch weighs.
+            let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
+            let shown = |column: &usize| batches || HEADER[*column] != BATCH;
+            let pick = |all: Vec<String>| (0..HEADER.len()).filter(shown).map(|i| all[i].clone()).collect::<Vec<_>>();
+            let mut table = Table::new(pick(HEADER.map(str::to_owned).to_vec()));
             for line in &group.lines {
-                let cells = cells(line, group);
+                let cells = pick(cells(line, group));
                 if line.baseline { table.bold_row(cells) } else { table.row(cells) }
             }
             if self.groups.len() > 1 {
@@ -93,10 +101,18 @@ impl Comparison {
             "workers",
             "data_dir",
             "incomplete",
+            "waits_for",
+            "waits_share",
+            "works_on",
+            "works_share",
+            "batch_bytes",
         ]);
         let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
         for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
             let row = &line.row;
+            let waits = row.bottleneck.and_then(|b| b.waits_for);
+            let works = row.bottleneck.and_then(|b| b.works_on);
+            let stage = |part: Option<StageShare>| part.map(|p| p.stage.to_string()).unwrap_or_default();
             let interval = line.ratio_samples_per_s.and_then(|r| r.interval);
             table.row([
                 row.job.clone(),
@@ -125,6 +141,11 @@ impl Comparison {
                 row.workers.map(|w| w.to_string()).unwrap_or_default(),
                 row.data_dir.clone().unwrap_or_default(),
                 row.incomplete.to_string(),
+                stage(waits),
+                number(waits.map(|p| p.share)),
+                stage(works),
+                number(works.map(|p| p.share)),
+                number(row.batch_bytes),
             ]);
         }
         table.csv()
@@ -149,11 +170,9 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
         row.method.clone(),
         with(speed.unwrap_or_else(missing), line.ratio_it_per_s.as_ref().map(format::ratio_with_interval)),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval)),
-        row.storage_bytes.map_or_else(missing, |s| {
-            let changed = line.ratio_storage.filter(|r| (r - 1.0).abs() > 0.005);
-            with(format::bytes(s), changed.map(format::size_ratio))
-        }),
+        row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),
+        row.batch_bytes.map_or_else(missing, format::mebibytes),
         row.workers.map_or_else(missing, |w| w.to_string()),
         row.data_dir.clone().unwrap_or_else(missing),
         row.class.name().to_owned(),

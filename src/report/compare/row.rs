@@ -1,11 +1,10 @@
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use serde::Serialize;
 
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, Source, run_settings, setting_text};
-use crate::report::figures::all_rates;
+use crate::report::Bottleneck;
+use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps};
 use crate::stats::median;
 
 /// Where the figures of a row come from.
@@ -63,8 +62,12 @@ pub struct Row {
     pub range: Option<(f64, f64)>,
     /// Samples per second that belong to `range`.
     pub samples_range: Option<(f64, f64)>,
-    /// Size of the data set on disk, bytes.
+    /// What the store that was read takes on disk, bytes; of an imported row, what was published as the size of its data set.
     pub storage_bytes: Option<f64>,
+    /// Size of a rank's collated batch, bytes; the mean over the measured steps.
+    pub batch_bytes: Option<f64>,
+    /// What bounds a step; none of imported rows and without completed runs.
+    pub bottleneck: Option<Bottleneck>,
     /// Samples per rank and iteration.
     pub batch_size: u64,
     /// Processes.
@@ -99,6 +102,11 @@ impl Row {
     /// Median samples/s over the runs.
     pub fn median_samples_per_s(&self) -> Option<f64> {
         median(&self.samples_per_s)
+    }
+
+    /// Ratio of the storage to that of `base`; none where one of them is not known.
+    pub fn storage_ratio(&self, base: &Self) -> Option<f64> {
+        Some(self.storage_bytes? / base.storage_bytes.filter(|bytes| *bytes > 0.0)?)
     }
 
     /// How the row is called in a sentence: `525 086a DANGO`.
@@ -145,6 +153,8 @@ fn published(row: &PublishedRow) -> Row {
         range,
         samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
+        batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
+        bottleneck: None,
         batch_size: row.batch_size,
         ranks: row.ranks,
         workers: row.workers,
@@ -189,7 +199,9 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         range: None,
         samples_range: None,
-        storage_bytes: size_on_disk(&trial.data_dir),
+        storage_bytes: runs.iter().find_map(|r| Some(r.data.as_ref()?.size.allocated_bytes as f64)),
+        batch_bytes: batch_bytes(completed_steps(runs)),
+        bottleneck: Breakdown::of(completed_steps(runs)).as_ref().map(Bottleneck::of),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
@@ -200,14 +212,4 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),
     }
-}
-
-/// Bytes that a folder takes on disk now; none if it is not there. LMDB files have holes, so lengths would not do.
-fn size_on_disk(folder: &Path) -> Option<f64> {
-    let mut total = 0.0;
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let Ok(meta) = entry.metadata() else { continue };
-        total += if meta.is_dir() { size_on_disk(&entry.path()).unwrap_or(0.0) } else { meta.blocks() as f64 * 512.0 };
-    }
-    Some(total)
 }

@@ -43,13 +43,5 @@ fn table(breakdown: &Breakdown) -> Table {
 }
 
 fn sentence(breakdown: &Breakdown) -> String {
-    let steps = format::count(breakdown.steps, "step");
-    match breakdown.largest() {
-        Some((stage, ns)) => {
-            let share = format::percent(ns / breakdown.wall);
-            let time = format::milliseconds(ns);
-            format!("Largest exposed stage: **{stage}**, {time} ms of each step ({share}). Mean of {steps}.")
-        }
-        None => format!("No stage was waited for. Mean of {steps}."),
-    }
+    format!("Mean of {}.", format::count(breakdown.steps, "step"))
 }

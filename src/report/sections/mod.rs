@@ -3,6 +3,8 @@
 mod attempts;
 mod breakdown;
 mod configuration;
+mod data_read;
+mod estimated;
 mod provenance;
 mod ranks;
 mod results;
@@ -11,9 +13,11 @@ mod slurm;
 pub use attempts::attempts;
 pub use breakdown::breakdowns;
 pub use configuration::{common, variant_differences};
+pub use data_read::data_read;
+pub use estimated::estimated;
 pub use provenance::{provenance, trials};
 pub use ranks::ranks;
-pub use results::{mixed_modes, results, verdicts};
+pub use results::{Results, mixed_modes};
 pub use slurm::slurm;
 
 /// A table under a heading, with a sentence below it.

@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
-use crate::report::Table;
 use crate::report::compare::{Difference, Row, baselines, differences, measured_rows};
-use crate::report::figures::{completed_steps, step_times};
+use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
-use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, mean, ratio, verdict};
+use crate::report::{StageShare, Table};
+use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, ratio, verdict};
 
 /// One line of the table, before it becomes text.
 struct Entry<'a> {
@@ -14,18 +14,21 @@ struct Entry<'a> {
     /// Label and number of runs of the row that the ratio refers to; none for a baseline, or without one at this point.
     base: Option<(String, usize)>,
     ratio: Option<Ratio>,
+    storage_ratio: Option<f64>,
     verdict: Option<Verdict>,
     baseline: bool,
 }
 
-fn entries(job: &MeasuredJob) -> Vec<Entry<'_>> {
-    let rows = measured_rows(job);
-    let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
-    let bases = baselines(&indexed, 0);
-    rows.iter()
-        .zip(job.by_label())
-        .enumerate()
-        .map(|(i, (row, (_, runs)))| {
+/// The variants of a job at each point of its sweep, against their baselines.
+pub struct Results<'a>(Vec<Entry<'a>>);
+
+impl<'a> Results<'a> {
+    /// Of what the job's completed runs measured.
+    pub fn of(job: &'a MeasuredJob) -> Self {
+        let rows = measured_rows(job);
+        let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
+        let bases = baselines(&indexed, 0);
+        let entry = |(i, (row, (_, runs))): (usize, (&Row, (String, Vec<&'a Run>)))| {
             let against = bases[i].filter(|b| *b != i).map(|b| &rows[b]);
             let ratio = against.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
             Entry {
@@ -33,51 +36,109 @@ fn entries(job: &MeasuredJob) -> Vec<Entry<'_>> {
                 runs,
                 base: against.map(|b| (b.label.clone(), b.n)),
                 ratio,
+                storage_ratio: against.and_then(|b| row.storage_ratio(b)),
                 verdict: ratio.zip(against).map(|(r, b)| verdict(&r, (row.n, b.n))),
                 baseline: bases[i] == Some(i),
             }
-        })
-        .collect()
+        };
+        Self(rows.iter().zip(job.by_label()).enumerate().map(entry).collect())
+    }
+
+    /// How fast each variant is, and what bounds it: a row per variant and point of the sweep.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new([
+            "Variant",
+            "Method",
+            "it/s",
+            "samples/s",
+            "Ratio (samples/s)",
+            "n",
+            "MiB/batch",
+            "Storage",
+            "A step waits most for",
+            "The loader works most on",
+        ]);
+        for entry in &self.0 {
+            let row = &entry.row;
+            let ratio = match (&entry.ratio, entry.baseline) {
+                (_, true) => "baseline".to_owned(),
+                (Some(r), _) => format::ratio_with_interval(r),
+                _ => missing(),
+            };
+            let stage = |part: Option<StageShare>| part.map_or_else(missing, |part| part.words());
+            let cells = [
+                row.label.clone(),
+                entry.runs[0].trial.method.clone(),
+                row.median_it_per_s().map_or_else(missing, format::rate),
+                row.median_samples_per_s().map_or_else(missing, format::rate),
+                ratio,
+                row.n.to_string(),
+                row.batch_bytes.map_or_else(missing, format::mebibytes),
+                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, entry.storage_ratio)),
+                stage(row.bottleneck.and_then(|b| b.waits_for)),
+                stage(row.bottleneck.and_then(|b| b.works_on)),
+            ];
+            if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
+        }
+        table
+    }
+
+    /// What bounds each variant with a completed run, a sentence each.
+    pub fn bottlenecks(&self) -> Vec<String> {
+        self.0.iter().filter_map(|e| Some(e.row.bottleneck?.sentence(&e.row.label))).collect()
+    }
+
+    /// How long the steps took, and what became of the runs.
+    pub fn step_times(&self) -> Table {
+        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "State"]);
+        for entry in &self.0 {
+            let times = step_times(completed_steps(&entry.runs));
+            let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
+            let cells = [
+                entry.row.label.clone(),
+                times.map_or_else(missing, |t| format::milliseconds(t.median)),
+                times.map_or_else(missing, ends),
+                state(&entry.runs),
+            ];
+            if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
+        }
+        table
+    }
+
+    /// What may be said of each variant against the baseline, and what else differs.
+    pub fn verdicts(&self) -> Vec<String> {
+        let entries = &self.0;
+        let mut all = Vec::new();
+        let mut open: Vec<&str> = Vec::new();
+        for e in entries {
+            let (Some((base, base_n)), Some(ratio), Some(verdict)) = (&e.base, &e.ratio, e.verdict) else { continue };
+            if verdict == Verdict::TooFewRuns {
+                open.push(&e.row.label);
+                continue;
+            }
+            let (label, words) = (&e.row.label, format::ratio_with_interval(ratio));
+            all.push(format!("{label}: {} {base}, {words} (n = {} and {base_n})", verdict.against(), e.row.n));
+        }
+        if !open.is_empty() {
+            let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
+            all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
+        }
+        let alone: Vec<&str> =
+            entries.iter().filter(|e| !e.baseline && e.base.is_none()).map(|e| e.row.label.as_str()).collect();
+        if !alone.is_empty() && entries.iter().any(|e| e.baseline) {
+            all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
+        }
+        let rows: Vec<&Row> = entries.iter().map(|e| &e.row).collect();
+        let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
+        if !differences.is_empty() {
+            all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
+        }
+        all
+    }
 }
 
-/// The result table: a row per variant and point of the sweep.
-pub fn results(job: &MeasuredJob) -> Table {
-    let mut table = Table::new([
-        "Variant",
-        "Method",
-        "it/s",
-        "samples/s",
-        "Ratio (samples/s)",
-        "n",
-        "ms/step (median)",
-        "p5–p95",
-        "Batch bytes",
-        "State",
-    ]);
-    let missing = || MISSING.to_owned();
-    for entry in entries(job) {
-        let times = step_times(completed_steps(&entry.runs));
-        let batch: Vec<f64> = completed_steps(&entry.runs).map(|s| s.bytes_batch as f64).collect();
-        let ratio = match (&entry.ratio, entry.baseline) {
-            (_, true) => "baseline".to_owned(),
-            (Some(r), _) => format::ratio_with_interval(r),
-            _ => missing(),
-        };
-        let cells = [
-            entry.row.label.clone(),
-            entry.runs[0].trial.method.clone(),
-            entry.row.median_it_per_s().map_or_else(missing, format::rate),
-            entry.row.median_samples_per_s().map_or_else(missing, format::rate),
-            ratio,
-            entry.row.n.to_string(),
-            times.map_or_else(missing, |t| format::milliseconds(t.median)),
-            times.map_or_else(missing, |t| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95))),
-            mean(&batch).filter(|b| *b > 0.0).map_or_else(missing, format::bytes),
-            state(&entry.runs),
-        ];
-        if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
-    }
-    table
+fn missing() -> String {
+    MISSING.to_owned()
 }
 
 /// `completed`, or what became of each run: `2 completed, 1 failed`.
@@ -93,37 +154,6 @@ fn state(runs: &[&Run]) -> String {
         [(name, _)] => name.to_owned(),
         _ => counts.iter().map(|(name, n)| format!("{n} {name}")).collect::<Vec<_>>().join(", "),
     }
-}
-
-/// What may be said of each variant against the baseline, and what else differs.
-pub fn verdicts(job: &MeasuredJob) -> Vec<String> {
-    let entries = entries(job);
-    let mut all = Vec::new();
-    let mut open: Vec<&str> = Vec::new();
-    for e in &entries {
-        let (Some((base, base_n)), Some(ratio), Some(verdict)) = (&e.base, &e.ratio, e.verdict) else { continue };
-        if verdict == Verdict::TooFewRuns {
-            open.push(&e.row.label);
-            continue;
-        }
-        let (label, words) = (&e.row.label, format::ratio_with_interval(ratio));
-        all.push(format!("{label}: {} {base}, {words} (n = {} and {base_n})", verdict.against(), e.row.n));
-    }
-    if !open.is_empty() {
-        let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
-        all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
-    }
-    let alone: Vec<&str> =
-        entries.iter().filter(|e| !e.baseline && e.base.is_none()).map(|e| e.row.label.as_str()).collect();
-    if !alone.is_empty() && entries.iter().any(|e| e.baseline) {
-        all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
-    }
-    let rows: Vec<&Row> = entries.iter().map(|e| &e.row).collect();
-    let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
-    if !differences.is_empty() {
-        all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
-    }
-    all
 }
 
 /// True if the variants' steps do not all do the same work.
