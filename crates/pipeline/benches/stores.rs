@@ -144,7 +144,8 @@ fn loader(c: &mut Criterion) {
                 let schedule = Arc::new(Schedule::new(sampler, 64).unwrap());
                 let assembler = Assembler::new(&settings, Arc::clone(&graph)).unwrap();
                 let builder = BatchBuilder::new(Arc::<DatasetRecords>::clone(&records), schedule, assembler);
-                let options = LoaderOptions { workers: 2, prefetch_factor: 4, first: 0, steps: steps + 16 };
+                let options =
+                    LoaderOptions { workers: 2, prefetch_factor: 4, first: 0, steps: steps + 16, buffer_bytes: 0 };
                 let mut loader = Loader::start(builder, options).unwrap();
                 let mut next = || {
                     let loaded = loader.next_batch().unwrap().unwrap();
