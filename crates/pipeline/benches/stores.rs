@@ -3,7 +3,7 @@
 //! Makes its data set (10,000 samples, scale 1, completed networks) and stores under `$EXPCTL_CACHE/bench` if they are not
 //! there; the stores of whole masks from 500 samples, because 10,000 are 26 GB.
 
-#![expect(clippy::unwrap_used, missing_docs, reason = "a benchmark; criterion's macros make undocumented items")]
+#![expect(clippy::unwrap_used, reason = "a benchmark")]
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

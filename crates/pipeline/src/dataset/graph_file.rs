@@ -156,7 +156,7 @@ mod tests {
     fn read_with(name: &str, dtype: Dtype, shape: &[usize], data: Vec<u8>) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(GRAPH_FILE);
-        let mut tensors = vec![
+        let mut tensors = [
             ("edge_index/a", Dtype::I64, vec![2, 3], bytes_of(&[0, 1, 2, 2, 1, 0])),
             ("hyperedge_index/gpr", Dtype::I64, vec![2, 2], bytes_of(&[0, 2, 0, 1])),
             ("hyperedge_index/rmr", Dtype::I64, vec![2, 2], bytes_of(&[0, 1, 1, 0])),
