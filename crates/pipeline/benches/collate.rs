@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use expctl_pipeline::collate::{Assembler, Layout, replicate_shifted};
+use expctl_pipeline::graph::Walk;
 use expctl_record::{Collation, Pipeline, Processor};
 
 const BATCH: usize = 28;
@@ -34,20 +35,25 @@ fn collate(c: &mut Criterion) {
         ("neighborhood, 1 hop", near(1)),
         ("neighborhood, 2 hops", near(2)),
         ("neighborhood, 3 hops", near(3)),
+        ("neighborhood, 1 hop, published walk", near(1)),
+        ("neighborhood, 2 hops, published walk", near(2)),
+        ("neighborhood, 3 hops, published walk", near(3)),
     ];
     for (name, pipeline) in pipelines {
-        let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+        let walk = if name.ends_with("published walk") { Walk::PerTypeUpstream } else { Walk::Union };
+        let mut assembler = Assembler::with_walk(&pipeline, Arc::clone(&graph), walk).unwrap();
         let mut batch = assembler.empty();
         let mut batches = samples.chunks_exact(BATCH).cycle();
         let chosen = batches.next().unwrap();
         assembler.mask(chosen, &[], &mut batch);
         assembler.collate(chosen, &mut batch);
         println!("{name}: {:.1} MiB", batch.bytes() as f64 / (1 << 20) as f64);
-        group.throughput(Throughput::Bytes(batch.bytes()));
+        group.throughput(Throughput::Elements(BATCH as u64));
         group.bench_function(format!("{name}, mask"), |b| {
             b.iter(|| assembler.mask(batches.next().unwrap(), &[], &mut batch));
         });
         assembler.mask(chosen, &[], &mut batch);
+        group.throughput(Throughput::Bytes(batch.bytes()));
         group.bench_function(format!("{name}, collate"), |b| b.iter(|| assembler.collate(chosen, &mut batch)));
 
         if let (Layout::Graphs(graphs), "lazy") = (&batch.layout, name) {

@@ -60,34 +60,57 @@ fn masks(c: &mut Criterion) {
     let mut removed = RemovedMetabolism::default();
     let rows: Vec<usize> = entries.iter().map(|e| e.div_ceil(64)).collect();
     let mut words: Vec<Vec<u64>> = rows.iter().map(|row| vec![0; row * BATCH]).collect();
-    group.throughput(Throughput::Bytes(edges as u64 / 8));
-    group.bench_function("bits", |b| {
-        b.iter(|| {
-            let (sample, at) = turn();
-            sources.for_each(sample, &[], &mut removed, |mask, source| {
-                source.to_bits(entries[mask], &mut words[mask][at * rows[mask]..(at + 1) * rows[mask]]);
-            });
+    let mut floor = words.clone();
+    let mut to_bits = || {
+        let (sample, at) = turn();
+        sources.for_each(sample, &[], &mut removed, |mask, source| {
+            source.to_bits(entries[mask], &mut words[mask][at * rows[mask]..(at + 1) * rows[mask]]);
         });
-    });
+        black_box(&mut words);
+    };
+    group.throughput(Throughput::Bytes(edges as u64 / 8));
+    group.bench_function("bits", |b| b.iter(&mut to_bits));
+    let fill = || {
+        let at = turn().1;
+        for (mask, row) in floor.iter_mut().zip(&rows) {
+            mask[at * row..(at + 1) * row].fill(u64::MAX);
+        }
+        black_box(&mut floor);
+    };
+    common::against_floor("bit masks of a sample", edges / 8, 2000, fill, to_bits);
 
     let (mut union, mut lists) = (Union::default(), vec![Vec::new(); entries.len()]);
+    let mut copies: Vec<Vec<u32>> = vec![Vec::new(); entries.len()];
     let total = Cell::new((0, 0));
-    group.throughput(Throughput::Elements(1));
-    group.bench_function("removed lists", |b| {
-        b.iter(|| {
-            let (sample, at) = turn();
-            sources.for_each(sample, &[], &mut removed, |mask, source| {
-                // A batch's lists grow to the end of the batch.
-                if at == 0 {
-                    lists[mask].clear();
-                }
-                let before = lists[mask].len();
-                source.append_removed(entries[mask], &mut union, &mut lists[mask]);
-                total.set((total.get().0 + lists[mask].len() - before, total.get().1));
-            });
-            total.set((total.get().0, total.get().1 + 1));
+    let mut removed = RemovedMetabolism::default();
+    let mut to_lists = || {
+        let (sample, at) = turn();
+        let mut appended = 0;
+        sources.for_each(sample, &[], &mut removed, |mask, source| {
+            // A batch's lists grow to the end of the batch.
+            if at == 0 {
+                lists[mask].clear();
+            }
+            let before = lists[mask].len();
+            source.append_removed(entries[mask], &mut union, &mut lists[mask]);
+            appended += lists[mask].len() - before;
         });
-    });
+        total.set((total.get().0 + appended, total.get().1 + 1));
+    };
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("removed lists", |b| b.iter(&mut to_lists));
+    // The floor: the same lists one behind the other, in no order.
+    let copy = || {
+        let (sample, at) = turn();
+        for (copy, incidence) in copies.iter_mut().zip(sources.incidence()) {
+            if at == 0 {
+                copy.clear();
+            }
+            sample.genes.iter().for_each(|gene| copy.extend_from_slice(incidence.of(*gene)));
+        }
+        black_box(&mut copies);
+    };
+    common::against_floor("removed lists of a sample", 2256 * 4, 2000, copy, &mut to_lists);
     println!("removed entries of a sample: {:.0} in the mean", total.get().0 as f64 / f64::from(total.get().1));
 
     for walk in [Walk::Union, Walk::PerTypeUpstream] {

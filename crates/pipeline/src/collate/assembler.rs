@@ -14,8 +14,8 @@ use crate::store::Sample;
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
 ///
-/// A store's masks are what `lazy`, `packed`, `shared` and `incidence_subgraph` remove; the other processors go by the
-/// genes.
+/// A store's masks are what `lazy`, `packed`, `shared` and `incidence_subgraph` remove, and are believed to be those of the
+/// sample's genes; the other processors go by the genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
     pub(super) plan: Plan,

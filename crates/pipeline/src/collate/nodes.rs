@@ -22,7 +22,7 @@ pub(super) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
 /// The complement of a byte mask.
 pub(super) fn complement(mask: &[u8], out: &mut Vec<u8>) {
     out.clear();
-    out.extend(mask.iter().map(|kept| 1 - kept));
+    out.extend(mask.iter().map(|kept| u8::from(*kept == 0)));
 }
 
 /// `vec` of `len` times `value`, in the same buffer.

@@ -38,7 +38,8 @@ impl Work {
     #[cfg(test)]
     pub(super) fn own_bytes(&self) -> usize {
         let edges: usize = self.edges.iter().map(OwnEdges::capacity_bytes).sum();
-        edges + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
+        let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();
+        edges + lost + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
     }
 }
 

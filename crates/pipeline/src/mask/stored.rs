@@ -65,6 +65,9 @@ impl StoredMask<'_> {
                     whole[..bytes.len()].copy_from_slice(bytes);
                     *word = u64::from_le_bytes(whole);
                 }
+                if let (Some(last), used @ 1..) = (mask.last_mut(), entries % 64) {
+                    *last &= (1 << used) - 1;
+                }
             }
         }
     }
