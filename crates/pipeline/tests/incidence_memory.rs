@@ -1,7 +1,5 @@
 //! However many threads load, there is one incidence. In a program of its own, because it counts all memory.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::Range;
 use std::sync::Arc;

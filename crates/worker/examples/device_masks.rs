@@ -33,7 +33,7 @@ fn main() {
     let genes = dataset.sample_genes().unwrap();
     println!("{} edges in {} types, batch {size}, {} threads", graph.num_edges(), names.len(), tch::get_num_threads());
 
-    let mut assembler = Assembler::new(&Pipeline::new(Processor::Ids, names), Arc::clone(&graph)).unwrap();
+    let assembler = Assembler::new(&Pipeline::new(Processor::Ids, names), Arc::clone(&graph)).unwrap();
     let batches: Vec<_> = (0..8)
         .map(|b| {
             let sample =

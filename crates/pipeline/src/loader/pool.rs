@@ -255,10 +255,10 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
         if let Some(Reduced { batches, largest }) = reduced {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             tracing::warn!(
-                "loader.buffer_mib = {:.1} has room for {batches} batches of {:.1} MiB, the step's own among them, and not \
-                 for {}: fewer are loaded ahead",
-                mib(options.buffer_bytes),
+                "batches of {:.1} MiB: {batches} of them fit into loader.buffer_mib = {:.0}, the step's own among them, and \
+                 not {}; fewer are loaded ahead",
                 mib(largest),
+                mib(options.buffer_bytes),
                 ahead + 1
             );
         }
