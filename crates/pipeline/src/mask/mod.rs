@@ -10,6 +10,6 @@ mod union;
 pub use clear::fill_gene_masks;
 use clear::{clear_bits, clear_bytes};
 pub use source::Source;
-pub use sources::{METABOLIC_MASKS, MaskSources};
+pub use sources::MaskSources;
 pub use stored::StoredMask;
 pub use union::Union;

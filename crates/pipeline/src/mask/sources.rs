@@ -2,9 +2,6 @@ use super::{Source, StoredMask};
 use crate::graph::{Catalysis, CellGraph, Incidence, RemovedMetabolism};
 use crate::store::{MaskForm, Sample};
 
-/// Masks that a graph with metabolism has besides its edge types: reactions, gpr, rmr.
-pub const METABOLIC_MASKS: usize = 3;
-
 /// Everything that masks are made from; one copy serves all loader threads.
 ///
 /// A graph has a mask for each edge type in its order and, with metabolism, three more: reactions, gpr, rmr. Masks of
