@@ -64,7 +64,7 @@ const LATER: [(&str, &str); 12] = [
 
 /// Whether a setting changes what is run.
 fn is_run(key: &str, value: &Json) -> bool {
-    let value = value.to_string();
-    let as_before = LATER.contains(&(key, value.as_str()));
+    let written = value.to_string();
+    let as_before = LATER.contains(&(key, written.as_str()));
     !key.starts_with("experiment.") && !key.starts_with("checkpoint.") && !NOT_RUN.contains(&key) && !as_before
 }
