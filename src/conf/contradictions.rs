@@ -20,10 +20,12 @@ impl Judge<'_> {
             }
             problems.push(problem.help(help));
         };
-        if values.at("pipeline.hops").is_some() && processor != "neighborhood" {
-            let message = format!("`pipeline.hops` is set, but processor `{processor}` does not go by hops");
-            let help = "set hops where the processor is \"neighborhood\", for example in a variant";
-            report("pipeline.hops", message, "would have no effect", "pipeline.processor", help.to_owned());
+        for key in ["pipeline.hops", "pipeline.walk"] {
+            if values.at(key).is_some() && processor != "neighborhood" {
+                let message = format!("`{key}` is set, but processor `{processor}` walks nowhere");
+                let help = "set it where the processor is \"neighborhood\", for example in a variant";
+                report(key, message, "would have no effect", "pipeline.processor", help.to_owned());
+            }
         }
         if let Some(collation) = values.text("pipeline.collation") {
             let fitting: &[&str] = match collation {

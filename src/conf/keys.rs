@@ -170,6 +170,12 @@ pub const KEYS: &[KeySpec] = &[
         "With `neighborhood`: how far from the perturbed genes",
         &["num_hops", "k"],
     ),
+    key(
+        "pipeline.walk",
+        words(&["per_type", "union"]),
+        Value("\"per_type\""),
+        "With `neighborhood`: against the edges within each type, as published, or either way along all types",
+    ),
     key_also(
         "pipeline.edge_types",
         Kind::TextList,

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 12] = [
+const LATER: [(&str, &str); 13] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -55,6 +55,7 @@ const LATER: [(&str, &str); 12] = [
     ("select.seed", "42"),
     ("pipeline.store", "\"json\""),
     ("pipeline.hops", "1"),
+    ("pipeline.walk", "\"per_type\""),
     ("pipeline.metabolism", "false"),
     ("pipeline.collation", "\"pyg\""),
     ("pipeline.follow_batch", "[\"x\",\"x_pert\",\"perturbation_indices\"]"),

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use expctl_pipeline::collate::{Assembler, Layout, replicate_shifted};
-use expctl_pipeline::graph::Walk;
-use expctl_record::{Collation, Pipeline, Processor};
+use expctl_record::{Collation, Pipeline, Processor, Walk};
 
 const BATCH: usize = 28;
 
@@ -22,7 +21,7 @@ fn collate(c: &mut Criterion) {
     group.sample_size(10);
 
     let new = |processor| Pipeline::new(processor, Vec::new());
-    let near = |hops| Pipeline { hops, ..new(Processor::Neighborhood) };
+    let near = |walk, hops| Pipeline { walk, hops, ..new(Processor::Neighborhood) };
     let pipelines = [
         ("lazy", new(Processor::Lazy)),
         ("lazy, shared index", Pipeline { collation: Collation::SharedIndex, ..new(Processor::Lazy) }),
@@ -32,16 +31,15 @@ fn collate(c: &mut Criterion) {
         ("ids", new(Processor::Ids)),
         ("subgraph", new(Processor::Subgraph)),
         ("incidence_subgraph", new(Processor::IncidenceSubgraph)),
-        ("neighborhood, 1 hop", near(1)),
-        ("neighborhood, 2 hops", near(2)),
-        ("neighborhood, 3 hops", near(3)),
-        ("neighborhood, 1 hop, published walk", near(1)),
-        ("neighborhood, 2 hops, published walk", near(2)),
-        ("neighborhood, 3 hops, published walk", near(3)),
+        ("neighborhood, 1 hop", near(Walk::PerType, 1)),
+        ("neighborhood, 2 hops", near(Walk::PerType, 2)),
+        ("neighborhood, 3 hops", near(Walk::PerType, 3)),
+        ("neighborhood, 1 hop over all types", near(Walk::Union, 1)),
+        ("neighborhood, 2 hops over all types", near(Walk::Union, 2)),
+        ("neighborhood, 3 hops over all types", near(Walk::Union, 3)),
     ];
     for (name, pipeline) in pipelines {
-        let walk = if name.ends_with("published walk") { Walk::PerTypeUpstream } else { Walk::Union };
-        let mut assembler = Assembler::with_walk(&pipeline, Arc::clone(&graph), walk).unwrap();
+        let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
         let mut batch = assembler.empty();
         let mut batches = samples.chunks_exact(BATCH).cycle();
         let chosen = batches.next().unwrap();

@@ -8,8 +8,9 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, RemovedMetabolism, Visited, Walk};
+use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, RemovedMetabolism, Visited};
 use expctl_pipeline::mask::{MaskSources, Union};
+use expctl_record::Walk;
 
 /// Samples of a batch: masks are written to the places of one after another, as the loader does.
 const BATCH: usize = 28;
@@ -113,7 +114,7 @@ fn masks(c: &mut Criterion) {
     common::against_floor("removed lists of a sample", 2256 * 4, 2000, copy, &mut to_lists);
     println!("removed entries of a sample: {:.0} in the mean", total.get().0 as f64 / f64::from(total.get().1));
 
-    for walk in [Walk::Union, Walk::PerTypeUpstream] {
+    for walk in [Walk::Union, Walk::PerType] {
         for hops in 1..=3 {
             let neighbours = Neighbours::build(&graph, walk, hops);
             let (mut visited, mut found) = (Visited::default(), Vec::new());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use expctl_pipeline::collate::{Assembler, Batch, Layout};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::store::Sample;
-use expctl_record::{Collation, Pipeline, Processor};
+use expctl_record::{Collation, Pipeline, Processor, Walk};
 use proptest::prelude::*;
 
 use masked::described::{self, counts};
@@ -33,7 +33,7 @@ fn check(pipeline: &Pipeline, graph: &CellGraph, samples: &[Sample], batch: &Bat
                     let with_index = pipeline.collation != Collation::SharedIndex;
                     assert_eq!(described::lazy(graph, graphs, b, i, with_index), expected);
                 } else if processor == Processor::Neighborhood {
-                    let genes = within(graph, &sample.genes, pipeline.hops);
+                    let genes = within(graph, &sample.genes, pipeline.walk, pipeline.hops);
                     let (found, all, kept) = described::neighborhood(graph, graphs, b, i);
                     assert_eq!(found, genes);
                     assert_eq!(all, induced(graph, &genes));
@@ -68,12 +68,17 @@ fn pipelines() -> Vec<Pipeline> {
     let mut all = Vec::new();
     for processor in [Lazy, Subgraph, IncidenceSubgraph, Neighborhood, Perturbation, Shared, Packed, Ids] {
         for collation in [Collation::Pyg, Collation::LazyCollater, Collation::SharedIndex] {
-            for hops in 1..=if processor == Neighborhood { 3 } else { 1 } {
-                let pipeline = Pipeline { collation, hops, ..Pipeline::new(processor, Vec::new()) };
-                let own_edges = matches!(processor, Subgraph | IncidenceSubgraph | Neighborhood);
-                if !(own_edges && collation == Collation::SharedIndex) {
-                    all.push(pipeline);
-                }
+            let own_edges = matches!(processor, Subgraph | IncidenceSubgraph | Neighborhood);
+            if own_edges && collation == Collation::SharedIndex {
+                continue;
+            }
+            let pipeline = Pipeline { collation, ..Pipeline::new(processor, Vec::new()) };
+            if processor == Neighborhood {
+                let walks = [Walk::PerType, Walk::Union].into_iter();
+                let near = walks.flat_map(|walk| (1..=3).map(move |hops| (walk, hops)));
+                all.extend(near.map(|(walk, hops)| Pipeline { walk, hops, ..pipeline.clone() }));
+            } else {
+                all.push(pipeline);
             }
         }
     }

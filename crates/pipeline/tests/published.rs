@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use expctl_pipeline::collate::{Assembler, Batch, Graphs, Layout};
-use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism, Walk};
+use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Collation, Pipeline, Processor};
+use expctl_record::{Collation, Pipeline, Processor, Walk};
 
 /// Five genes: 0 → 1 twice, 1 → 2 stored once though it goes both ways, 3 → 0, a self-loop each. Reaction 0 needs genes 0
 /// and 1, reaction 1 needs gene 2, reaction 2 none.
@@ -31,8 +31,8 @@ fn sample(genes: &[i64]) -> Sample {
     Sample { genes: genes.to_vec(), label: 0.25, p_value: 0.5, ..Sample::default() }
 }
 
-fn batch(pipeline: &Pipeline, walk: Walk, samples: &[Sample]) -> Batch {
-    let mut assembler = Assembler::with_walk(pipeline, graph(), walk).unwrap();
+fn batch(pipeline: &Pipeline, samples: &[Sample]) -> Batch {
+    let mut assembler = Assembler::new(pipeline, graph()).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(samples, &[], &mut batch);
     assembler.collate(samples, &mut batch);
@@ -40,7 +40,7 @@ fn batch(pipeline: &Pipeline, walk: Walk, samples: &[Sample]) -> Batch {
 }
 
 fn graphs(pipeline: &Pipeline, samples: &[Sample]) -> Graphs {
-    match batch(pipeline, Walk::default(), samples).layout {
+    match batch(pipeline, samples).layout {
         Layout::Graphs(graphs) => *graphs,
         other => panic!("{other:?}"),
     }
@@ -93,7 +93,7 @@ fn subgraphs_lose_the_reaction_with_its_last_gene_edges() {
 
 #[test]
 fn a_neighborhood_keeps_the_perturbed_genes() {
-    let pipeline = Pipeline::new(Processor::Neighborhood, Vec::new());
+    let pipeline = Pipeline { walk: Walk::Union, ..Pipeline::new(Processor::Neighborhood, Vec::new()) };
     let graphs = graphs(&pipeline, &[sample(&[0]), sample(&[4])]);
     assert_eq!(graphs.genes.original, [0, 1, 3, 4]);
     assert_eq!((&graphs.genes.kept[..], &graphs.genes.perturbed[..]), (&[0, 1, 1, 0][..], &[1, 0, 0, 1][..]));
@@ -110,7 +110,7 @@ fn a_neighborhood_keeps_the_perturbed_genes() {
 #[test]
 fn the_published_walk_goes_against_the_edges() {
     let pipeline = Pipeline::new(Processor::Neighborhood, Vec::new());
-    let Layout::Graphs(graphs) = batch(&pipeline, Walk::PerTypeUpstream, &[sample(&[0])]).layout else { panic!() };
+    let Layout::Graphs(graphs) = batch(&pipeline, &[sample(&[0])]).layout else { panic!() };
     assert_eq!(graphs.genes.original, [0, 3]);
 }
 

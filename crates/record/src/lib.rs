@@ -38,7 +38,7 @@ pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, Trial
 pub use secret::looks_secret;
 pub use settings::{
     Checkpoint, Collation, Data, DeviceMasks, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks,
-    Optimizer, Pipeline, Processor, Reconstruction, SampleSet, Select, Settings, Slurm, Split, StoreKind, Train,
+    Optimizer, Pipeline, Processor, Reconstruction, SampleSet, Select, Settings, Slurm, Split, StoreKind, Train, Walk,
 };
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};

@@ -240,6 +240,29 @@ impl Collation {
     }
 }
 
+/// Which steps lead from a perturbed gene to its neighborhood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Walk {
+    /// From target to source, all steps within one edge type, and the types' results put together. This is what the
+    /// published processor did: it asked PyTorch Geometric's `k_hop_subgraph` once per type, which goes against the edges,
+    /// and an undirected edge is stored once. It finds fewer genes than its notes say.
+    #[default]
+    PerType,
+    /// Along edges of any type in either direction; each step may take another type.
+    Union,
+}
+
+impl Walk {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PerType => "per_type",
+            Self::Union => "union",
+        }
+    }
+}
+
 /// Masks that are made where the batch is used, from the incidence that lies there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -275,6 +298,9 @@ pub struct Pipeline {
     /// Hops of the neighborhood.
     #[serde(default = "one")]
     pub hops: u32,
+    /// Steps of the neighborhood.
+    #[serde(default)]
+    pub walk: Walk,
     /// Edge types of the graph, in order.
     pub edge_types: Vec<String>,
     /// Reactions and metabolites as well.
@@ -298,6 +324,7 @@ impl Pipeline {
             store: StoreKind::default(),
             processor,
             hops: 1,
+            walk: Walk::default(),
             edge_types,
             metabolism: false,
             collation: Collation::default(),

@@ -113,7 +113,16 @@ fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor,
     (Tensor::from_slice(genes), Tensor::from_slice(gene_sample), Tensor::from_slice(labels))
 }
 
-const PROCESSORS: [Processor; 4] = [Processor::Lazy, Processor::Perturbation, Processor::Shared, Processor::Ids];
+const PROCESSORS: [Processor; 8] = [
+    Processor::Lazy,
+    Processor::Perturbation,
+    Processor::Shared,
+    Processor::Ids,
+    Processor::Packed,
+    Processor::Subgraph,
+    Processor::IncidenceSubgraph,
+    Processor::Neighborhood,
+];
 
 fn cell_graph(edges: &[(Vec<i64>, Vec<i64>)]) -> Arc<CellGraph> {
     let edge_types = edges.iter().enumerate().map(|(t, (sources, targets))| EdgeType {

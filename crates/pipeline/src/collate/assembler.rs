@@ -7,7 +7,7 @@ use super::tensors::{BitMasks, Graphs, Nodes, Phenotype, RemovedLists};
 use super::work::Work;
 use super::{Batch, Common, Layout, graphs, neighborhood::Neighborhoods};
 use crate::PipelineError;
-use crate::graph::{CellGraph, Neighbours, Walk};
+use crate::graph::{CellGraph, Neighbours};
 use crate::mask::MaskSources;
 use crate::store::Sample;
 
@@ -52,14 +52,6 @@ impl Assembler {
     /// Settings that contradict each other: edges that differ from sample to sample cannot stay with the graph;
     /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3.
     pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, PipelineError> {
-        Self::with_walk(pipeline, graph, Walk::default())
-    }
-
-    /// As [`Assembler::new`], with the steps that lead to a neighborhood.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn with_walk(pipeline: &Pipeline, graph: Arc<CellGraph>, walk: Walk) -> Result<Self, PipelineError> {
         let processor = pipeline.processor;
         let plan = Plan::of(pipeline)?;
         let sources = match processor {
@@ -69,7 +61,7 @@ impl Assembler {
             Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => None,
         };
         let neighborhoods = (processor == Processor::Neighborhood)
-            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, walk, pipeline.hops)));
+            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
         Ok(Self { plan, shared: Arc::new(Shared { graph, sources, neighborhoods }), work: Work::default() })
     }
 

@@ -12,4 +12,4 @@ pub use catalysis::{Catalysis, RemovedMetabolism};
 pub use cell_graph::{CellGraph, EdgeType};
 pub use incidence::Incidence;
 pub use metabolism::Metabolism;
-pub use neighbours::{Neighbours, Visited, Walk};
+pub use neighbours::{Neighbours, Visited};

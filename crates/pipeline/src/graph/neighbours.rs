@@ -1,16 +1,6 @@
-use super::{Adjacency, CellGraph};
+use expctl_record::Walk;
 
-/// Which steps lead from a perturbed gene to its neighbourhood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Walk {
-    /// Along edges of any type in either direction; each step may take another type.
-    #[default]
-    Union,
-    /// From target to source, all steps within one type, and the types' results put together. This is what the published
-    /// processor did: it asked PyTorch Geometric's `k_hop_subgraph` once per type, which goes against the edges, and an
-    /// undirected edge is stored once. It finds fewer genes than its notes say.
-    PerTypeUpstream,
-}
+use super::{Adjacency, CellGraph};
 
 /// Finds the genes within some steps of others. Threads share it.
 #[derive(Clone, Debug)]
@@ -36,7 +26,7 @@ impl Neighbours {
         let genes = graph.num_genes();
         let lists = match walk {
             Walk::Union => vec![Adjacency::union(&graph.edge_types, genes)],
-            Walk::PerTypeUpstream => graph.edge_types.iter().map(|e| Adjacency::sources(e, genes)).collect(),
+            Walk::PerType => graph.edge_types.iter().map(|e| Adjacency::sources(e, genes)).collect(),
         };
         Self { lists, hops }
     }
@@ -108,9 +98,9 @@ mod tests {
         assert_eq!(find(Walk::Union, 1, &[1]), [0, 1, 2]);
         assert_eq!(find(Walk::Union, 2, &[0]), [0, 1, 2]);
         assert_eq!(find(Walk::Union, 3, &[0, 4]), [0, 1, 2, 3, 4]);
-        assert_eq!(find(Walk::PerTypeUpstream, 3, &[3]), [2, 3]);
-        assert_eq!(find(Walk::PerTypeUpstream, 3, &[0]), [0]);
-        assert_eq!(find(Walk::PerTypeUpstream, 1, &[1, 2]), [0, 1, 2]);
+        assert_eq!(find(Walk::PerType, 3, &[3]), [2, 3]);
+        assert_eq!(find(Walk::PerType, 3, &[0]), [0]);
+        assert_eq!(find(Walk::PerType, 1, &[1, 2]), [0, 1, 2]);
         assert!(find(Walk::Union, 3, &[]).is_empty());
     }
 }

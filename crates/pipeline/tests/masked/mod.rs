@@ -6,7 +6,8 @@ pub mod stored;
 
 use std::collections::BTreeSet;
 
-use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::graph::{CellGraph, EdgeType};
+use expctl_record::Walk;
 
 /// An edge between nodes in the numbers of the whole graph.
 pub type Edge = (i64, i64);
@@ -62,20 +63,31 @@ pub fn naive(graph: &CellGraph, perturbed: &[i64], gpr_with_reaction: bool) -> M
     masked
 }
 
-/// Genes within some steps of others over any edges in either direction.
-pub fn within(graph: &CellGraph, perturbed: &[i64], hops: u32) -> BTreeSet<i64> {
-    let mut found: BTreeSet<i64> = perturbed.iter().copied().collect();
-    for _ in 0..hops {
-        let before = found.clone();
-        for edges in &graph.edge_types {
-            for (source, target) in pairs(edges.sources(), edges.targets()) {
-                if before.contains(&source) || before.contains(&target) {
-                    found.extend([source, target]);
+/// Genes within some steps of others, themselves included.
+pub fn within(graph: &CellGraph, perturbed: &[i64], walk: Walk, hops: u32) -> BTreeSet<i64> {
+    // Types that a step may take together, and whether it may go along an edge as well as against it.
+    let (together, both_ways): (Vec<&[EdgeType]>, bool) = match walk {
+        Walk::Union => (vec![&graph.edge_types], true),
+        Walk::PerType => (graph.edge_types.chunks(1).collect(), false),
+    };
+    let start: BTreeSet<i64> = perturbed.iter().copied().collect();
+    let mut all = start.clone();
+    for types in together {
+        let mut found = start.clone();
+        for _ in 0..hops {
+            let before = found.clone();
+            for (source, target) in types.iter().flat_map(|edges| pairs(edges.sources(), edges.targets())) {
+                if before.contains(&target) {
+                    found.insert(source);
+                }
+                if both_ways && before.contains(&source) {
+                    found.insert(target);
                 }
             }
         }
+        all.extend(found);
     }
-    found
+    all
 }
 
 /// All edges between `genes`, kept or not, by type.
