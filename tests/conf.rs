@@ -285,9 +285,11 @@ fn every_choice_makes_settings() {
         if let conf::Kind::Choice { words, aliases } = spec.kind {
             for word in words.iter().chain(aliases.iter().map(|(alias, _)| alias)) {
                 let mut set = vec![format!("{}={word}", spec.key)];
-                if spec.key == "pipeline.collation" {
-                    // Not every processor has every collation.
-                    set.push("pipeline.processor=lazy".to_owned());
+                // What one processor alone takes.
+                match spec.key {
+                    "pipeline.collation" => set.push("pipeline.processor=lazy".to_owned()),
+                    "pipeline.walk" => set.push("pipeline.processor=neighborhood".to_owned()),
+                    _ => {}
                 }
                 let set: Vec<&str> = set.iter().map(String::as_str).collect();
                 assert!(trials(SMALL, &set).is_ok(), "{} = {word}", spec.key);

@@ -23,9 +23,14 @@ pub fn ratio_with_interval(value: &Ratio) -> String {
     }
 }
 
-/// A ratio of sizes: one decimal below 100, none above, because sizes are given to two digits. `2.3×`, `225×`.
+/// A ratio of sizes, to about two digits, because sizes are given to that: `2.3×`, `225×`, `0.0053×`.
 pub fn size_ratio(value: f64) -> String {
-    format!("{}×", round(value, if value < 100.0 { 1 } else { 0 }))
+    let decimals = match value {
+        _ if value >= 100.0 => 0,
+        _ if value >= 0.95 || value <= 0.0 => 1,
+        _ => usize::try_from(1 - value.log10().floor() as i32).unwrap_or(1),
+    };
+    format!("{}×", round(value, decimals))
 }
 
 /// `1.20–1.31`.
@@ -168,7 +173,8 @@ mod tests {
         assert_eq!(ratio(16.980 / 0.879), "19.32×");
         assert_eq!(ratio(73.816 * 64.0 / (1.310 * 28.0)), "128.8×");
         assert_eq!(ratio(19.904 / 1.592), "12.50×");
-        assert_eq!((size_ratio(8.8 / 3.8), size_ratio(855.0 / 3.8)), ("2.3×".into(), "225×".into()));
+        let sizes = [8.8 / 3.8, 855.0 / 3.8, 0.00532, 0.125, 0.96, 0.0].map(size_ratio);
+        assert_eq!(sizes, ["2.3×", "225×", "0.0053×", "0.13×", "1.0×", "0.0×"]);
     }
 
     #[test]

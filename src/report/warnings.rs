@@ -18,13 +18,19 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     if let Some(name) = job.baseline_not_run() {
         all.push(format!("the baseline `{name}` was not run, so there are no ratios"));
     }
-    for (label, runs) in job.by_label() {
-        let n = all_rates(&runs).len();
-        if n == 0 {
-            all.push(format!("{label}: no completed run, so no figures"));
-        } else if n == 1 {
-            all.push(format!("{label}: n = 1, so nothing can be said of its spread and no verdict is given"));
-        }
+    let runs_of = job.by_label();
+    let with = |n: usize| {
+        let labels = runs_of.iter().filter(|(_, runs)| all_rates(runs).len() == n);
+        labels.map(|(label, _)| label.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (none, one) = (with(0), with(1));
+    if !none.is_empty() {
+        all.push(format!("{none}: no completed run, so no figures"));
+    }
+    if !one.is_empty() {
+        all.push(format!("{one}: n = 1, so nothing can be said of the spread and no verdict is given"));
+    }
+    for (label, runs) in runs_of {
         for run in runs.iter().filter(|r| r.completed()) {
             all.extend(shape(&label, run));
         }

@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use super::Row;
 
+/// Rows for which a list of one value each can still be read.
+const MANY_ROWS: usize = 8;
+
 /// A setting that is not the same in all rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
@@ -14,8 +17,22 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// `workers 4/6/12`.
+    /// `workers 4/6/12`, or, where there are many rows, each value once: `workers 4 (9 rows), 6, 12 (2 rows)`.
     pub fn words(&self) -> String {
+        if self.values.len() > MANY_ROWS {
+            let mut rows: Vec<(&str, usize)> = Vec::new();
+            for value in &self.values {
+                match rows.iter_mut().find(|(known, _)| known == value) {
+                    Some((_, n)) => *n += 1,
+                    None => rows.push((value, 1)),
+                }
+            }
+            let one = |(value, n): &(&str, usize)| match n {
+                1 => (*value).to_owned(),
+                n => format!("{value} ({n} rows)"),
+            };
+            return format!("{} {}", self.setting, rows.iter().map(one).collect::<Vec<_>>().join(", "));
+        }
         let separator = if self.values.iter().any(|v| v.contains([' ', '/'])) { " / " } else { "/" };
         format!("{} {}", self.setting, self.values.join(separator))
     }
