@@ -15,11 +15,11 @@ run() { # CONFIG [OPTION...]
 run conf/demo.toml
 first=$note
 # The published way of loading keeps batches of 1.2 GB ahead; on a small machine fewer of them.
-available=$(awk '/^MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)
+available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
 small=()
-if [ "$available" -lt 16 ]; then
-  say "==> $available GiB of memory are free: the lazy variant runs with one loader thread and one batch ahead"
-  small=(--set variant.lazy.loader.workers=1 --set variant.lazy.loader.prefetch_factor=1)
+if [ "$available" -lt 16384 ]; then
+  say "==> $available MiB of memory are free: batches may take half of them"
+  small=(--set "loader.buffer_mib=$((available / 2))")
 fi
 run conf/086_dataloader.toml "${small[@]}"
 second=$note

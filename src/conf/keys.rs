@@ -238,7 +238,7 @@ pub const KEYS: &[KeySpec] = &[
         "loader.buffer_mib",
         NATURAL,
         Value("0"),
-        "The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is no limit",
+        "The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is its share of six tenths of the free memory",
         &["memory_limit"],
     ),
     key("model.kind", words(&["dango"]), Value("\"dango\""), "Which model"),

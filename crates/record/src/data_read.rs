@@ -35,6 +35,12 @@ pub struct DataRead {
     pub records: u64,
     /// Samples that steps could choose from, over all ranks.
     pub selected: u64,
+    /// Samples that `select.subset` and `select.split` ask for; none where they ask for no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// The most bytes of batches that a rank might hold; 0 in records that are older than the field.
+    #[serde(default)]
+    pub buffer_bytes: u64,
     /// Size of that store's `data.mdb`.
     pub size: FileSize,
     /// Size of the base store's `data.mdb`; none where the data set has no base store.

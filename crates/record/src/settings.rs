@@ -356,7 +356,8 @@ pub struct Loader {
     pub drop_last: bool,
     /// Seed of the order.
     pub seed: u64,
-    /// The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is no limit.
+    /// The most MiB of batches that a rank holds, in the making, ready and in the step; 0 is its share of six tenths of the
+    /// free memory.
     #[serde(default)]
     pub buffer_mib: u64,
 }

@@ -1,29 +1,33 @@
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::dataset::Dataset;
-use expctl_record::{AttemptDir, DataRead, FileSize, RecordError, StoreKind, write_json};
+use expctl_pipeline::sampler::asked;
+use expctl_record::{DataRead, FileSize, RecordError, Settings, StoreKind};
 
-/// Write `data.json`: what this attempt reads, `selected` of the `records` of the store of kind `store`.
+/// What this attempt reads with these settings: `selected` of the `records` of a store, in batches of together at most
+/// `buffer_bytes`.
 ///
 /// # Errors
-/// The store's file cannot be looked at, or the record not written.
-pub fn write_data_read(
-    attempt: &AttemptDir,
+/// The store's file cannot be looked at.
+pub fn data_read(
     dataset: &Dataset,
-    store: StoreKind,
+    settings: &Settings,
     records: u64,
     selected: u64,
-) -> Result<(), RecordError> {
+    buffer_bytes: u64,
+) -> Result<DataRead, RecordError> {
     let base = store_file(dataset.folder(), StoreKind::Json);
-    let data = DataRead {
+    let store = settings.pipeline.store;
+    Ok(DataRead {
         store,
         records,
         selected,
+        asked: asked(&settings.select),
+        buffer_bytes,
         size: FileSize::of(&store_file(dataset.folder(), store))?,
         // A data set may have been moved here without it.
         base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
-    };
-    write_json(&attempt.data_path(), &data)
+    })
 }
 
 /// The file that a store's records lie in, in the data set at `folder`.

@@ -13,9 +13,7 @@ const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// This node, as this rank sees it. With `ask_driver` the size of the GPUs' memory is found out too, which takes a process.
 pub(crate) fn hardware(ask_driver: bool) -> Hardware {
-    let memory = field("/proc/meminfo", "MemTotal")
-        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
-        .map_or(0, |kib| kib * 1024);
+    let memory = memory("MemTotal").unwrap_or(0);
     let kernel = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let (memory_limit_bytes, cpu_limit_milli) = limits(&groups, Path::new("/sys/fs/cgroup"), memory);
@@ -35,6 +33,20 @@ pub(crate) fn hardware(ask_driver: bool) -> Hardware {
         gpu_driver,
         cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
     }
+}
+
+/// Bytes that this rank and the others of its node may still take: what is free here, or the limit of the control group if that
+/// is less; without bound where neither is known.
+pub(crate) fn free_memory() -> u64 {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let (limit, _) = limits(&groups, Path::new("/sys/fs/cgroup"), 0);
+    memory("MemAvailable").into_iter().chain(limit).min().unwrap_or(u64::MAX)
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn memory(name: &str) -> Option<u64> {
+    let kib = field("/proc/meminfo", name)?.split_whitespace().next()?.parse::<u64>().ok()?;
+    Some(kib * 1024)
 }
 
 fn field(path: impl AsRef<Path>, name: &str) -> Option<String> {

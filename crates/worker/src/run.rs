@@ -19,9 +19,10 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
-use crate::data_read::write_data_read;
+use crate::data_read::data_read;
 use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
+use crate::hardware::free_memory;
 use crate::last_words::LastWords;
 use crate::monitor::{
     CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
@@ -343,8 +344,13 @@ impl Rank<'_> {
             seed: options.seed,
             drop_last: options.drop_last,
         };
+        let buffer_bytes = match options.buffer_mib {
+            0 => free_memory() / 10 * 6 / u64::from((self.env.world_size / settings.launch.nodes.max(1)).max(1)),
+            mib => mib.saturating_mul(1 << 20),
+        };
         if self.env.rank == 0 {
-            write_data_read(self.attempt, dataset, settings.pipeline.store, records.len(), samples)?;
+            let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
+            write_json(&self.attempt.data_path(), &read)?;
         }
         let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
             let (ranks, batch) = (self.env.world_size, options.batch_size);
@@ -357,7 +363,6 @@ impl Rank<'_> {
         // batches would be built with ever fewer threads competing, and the rate would be flattered.
         let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
         let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
-        let buffer_bytes = options.buffer_mib.saturating_mul(1 << 20);
         let options = LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead, buffer_bytes };
         Ok(Loader::start(builder, options)?)
     }

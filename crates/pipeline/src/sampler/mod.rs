@@ -7,4 +7,4 @@ mod selection;
 
 pub use distributed::DistributedSampler;
 pub use schedule::{BatchIndices, Schedule};
-pub use selection::{Selection, split_sizes};
+pub use selection::{Selection, asked, split_sizes};

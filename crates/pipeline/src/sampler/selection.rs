@@ -24,6 +24,18 @@ pub const fn split_sizes(n: u64) -> [u64; 3] {
     [n - 2 * tenth, tenth, tenth]
 }
 
+/// How many samples `select` asks for; none where it takes what there is.
+pub const fn asked(select: &Select) -> Option<u64> {
+    let [train, val, test] = split_sizes(select.subset);
+    match (select.subset, select.split) {
+        (0, _) => None,
+        (all, Split::All) => Some(all),
+        (_, Split::Train) => Some(train),
+        (_, Split::Val) => Some(val),
+        (_, Split::Test) => Some(test),
+    }
+}
+
 impl Selection {
     /// Every record of `len`.
     pub const fn all(len: u64) -> Self {
