@@ -60,14 +60,16 @@ impl Judge<'_> {
             (values.number("loader.batch_size"), values.number("launch.ranks"), values.number("data.samples"));
         let (Some(batch), Some(ranks), Some(samples)) = numbers else { return };
         let (Some(subset), Some(split)) = (values.number("select.subset"), values.text("select.split")) else { return };
-        let of = if subset == 0 { samples } else { subset.min(samples) };
-        let [train, val, test] = split_sizes(of);
-        let left = match split {
-            "train" => train,
-            "val" => val,
-            "test" => test,
-            _ => of,
+        let of = |samples| {
+            let [train, val, test] = split_sizes(samples);
+            match split {
+                "train" => train,
+                "val" => val,
+                "test" => test,
+                _ => samples,
+            }
         };
+        let left = if subset == 0 { of(samples) } else { of(subset).min(of(samples)) };
         let together = batch.saturating_mul(ranks);
         // Where there are too few samples before any selection, that is what is reported.
         if together <= left || together > samples {

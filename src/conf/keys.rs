@@ -139,14 +139,14 @@ pub const KEYS: &[KeySpec] = &[
         "select.subset",
         NATURAL,
         Value("0"),
-        "The most samples that are taken of the candidates, drawn per number of perturbed genes; 0 takes all",
+        "The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of it; 0 takes all",
         &["perturbation_subset_size", "is_perturbation_subset"],
     ),
     key(
         "select.split",
         words(&["all", "train", "val", "test"]),
         Value("\"all\""),
-        "Part of these: 80 %, 10 % and 10 %, drawn at random",
+        "Part of all samples: 80 %, 10 % and 10 %, drawn at random before anything else",
     ),
     key("select.seed", NATURAL, Value("42"), "Seed of subset and split"),
     key_also(
