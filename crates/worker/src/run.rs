@@ -292,8 +292,6 @@ impl Rank<'_> {
                 loss = result.loss;
             }
             self.activity.phase(Phase::Record);
-            busy[Stage::Other] += other;
-            exposed[Stage::Other] += other;
             if !made.is_empty() {
                 let from = Instant::now();
                 drop(made);
@@ -304,7 +302,12 @@ impl Rank<'_> {
             }
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
+            let from = Instant::now();
+            // Frees the batch where the loader has no room for a spare one.
             loader.recycle(loaded.batch);
+            other += from.elapsed().as_nanos() as u64;
+            busy[Stage::Other] += other;
+            exposed[Stage::Other] += other;
             let end = begin.elapsed().as_nanos() as u64;
             previous_end = end;
             journal.append(&StepRecord {
