@@ -57,7 +57,7 @@ fn mixed(n: u64) -> impl Iterator<Item = u64> {
 /// liblmdb as the published loader opens it, copying each value out of its mapping as py-lmdb does.
 struct Liblmdb {
     env: Env,
-    database: Database<Bytes, Bytes>,
+    database: Database<'static, Bytes, Bytes>,
 }
 
 impl Liblmdb {
