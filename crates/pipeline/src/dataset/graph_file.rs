@@ -193,4 +193,21 @@ mod tests {
         let too_few = read_with("stoichiometry/rmr", Dtype::F32, &[1], vec![0; 4]).unwrap_err();
         assert_eq!(too_few, "stoichiometry/rmr is F32 [1], not F32 [2]");
     }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(GRAPH_FILE);
+        let edges = bytes_of(&[0; 20_000]);
+        let view = TensorView::new(Dtype::I64, vec![2, 10_000], &edges).unwrap();
+        let whole = safetensors::serialize([("edge_index/a", view)], None).unwrap();
+        std::fs::write(&path, &whole).unwrap();
+        read(&path, &["a".to_owned()], 1).unwrap();
+        for length in [0, 7, 8, 50, 4096, whole.len() - 1] {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let error = read(&path, &["a".to_owned()], 1).unwrap_err();
+            assert!(matches!(error, PipelineError::Damaged { .. }), "{error}");
+            assert!(shapes(&path).is_err());
+        }
+    }
 }

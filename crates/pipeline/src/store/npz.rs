@@ -62,7 +62,7 @@ impl Member {
 
     /// Name of the array.
     pub(super) fn name(&self) -> &str {
-        self.file.trim_end_matches(".npy")
+        self.file.strip_suffix(".npy").unwrap_or(&self.file)
     }
 
     /// Bytes before the elements.
@@ -206,10 +206,10 @@ impl<'b> Walk<'b> {
     /// Another member, one that is not stored as savez does, another type or number of dimensions, or the archive's end.
     pub(super) fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
         let rest = &self.bytes[self.at..];
-        let (Some(local), Some(size)) = (Local::read(rest, member), rest.get(..member.header())) else {
+        let (Some(local), Some(header)) = (Local::read(rest, member), rest.get(..member.header())) else {
             return Err(format!("the record ends at {} within the header", self.bytes.len()));
         };
-        let (head, npy) = size.split_at(member.header() - NPY);
+        let (head, npy) = header.split_at(member.header() - NPY);
         let (fixed, behind) = head.split_at(LOCAL);
         let (name, zip64) = behind.split_at(member.file.len());
         if fixed != member.local(local.crc) || name != member.file.as_bytes() || zip64 != extra(local.size) {
