@@ -3,7 +3,7 @@ use std::ops::Range;
 use expctl_record::StoreKind;
 
 use super::mask_fields::{Content, Field, GENE, MaskSizes, REACTION, fields, mask_bytes};
-use super::npz::Walk;
+use super::npz_walk::Walk;
 use super::{MaskForm, Sample};
 
 /// Finds genes, label and the masks of a trial in the records of a store of masks. Threads share it.

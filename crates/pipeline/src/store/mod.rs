@@ -17,6 +17,7 @@ mod mask_decoder;
 mod mask_encoder;
 mod mask_fields;
 mod npz;
+mod npz_walk;
 mod page_set;
 mod sample;
 mod store_decoder;
