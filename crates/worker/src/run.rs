@@ -195,7 +195,8 @@ impl Rank<'_> {
         self.activity.enter(Phase::Meet);
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
-        let dataset = Dataset::open(&self.trial.data_dir)?;
+        let dataset =
+            Dataset::open(&self.trial.data_dir).map_err(|e| e.advise(&self.trial.data_dir, &settings.data))?;
         let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {

@@ -1,7 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::{Data, Networks, Pipeline, StoreKind};
+use expctl_record::{Pipeline, StoreKind};
 
+use super::advice::command;
 use super::files::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use super::graph_file::{self, GRAPH_FILE};
 use super::store_manifest::{CONVERTED, base_blake3};
@@ -40,7 +41,7 @@ impl Dataset {
         let genes: Vec<String> = text.lines().map(str::to_owned).collect();
         if genes.len() as u64 != self.manifest.genes.count {
             let reason = format!("{} names, but the manifest says {}", genes.len(), self.manifest.genes.count);
-            return Err(PipelineError::damaged(&path, reason));
+            return Err(self.advise(PipelineError::damaged(&path, reason)));
         }
         Ok(genes)
     }
@@ -51,6 +52,10 @@ impl Dataset {
     /// An edge type is unknown (those that exist are named), the file is damaged, or it has other numbers of edges than the
     /// manifest says.
     pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
+        self.read_graph(edge_types, metabolism).map_err(|e| self.advise(e))
+    }
+
+    fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
         let edge_types = graph_file::read(&path, edge_types, genes.len())?;
@@ -86,7 +91,7 @@ impl Dataset {
 
     /// The base store, open for reading.
     pub fn store(&self) -> Result<LmdbStore, PipelineError> {
-        LmdbStore::open(&self.records_folder(StoreKind::Json))
+        LmdbStore::open(&self.records_folder(StoreKind::Json)).map_err(|e| self.advise(e))
     }
 
     /// A decoder of the store's records.
@@ -120,17 +125,31 @@ impl Dataset {
     /// What is in the store of this kind that was made from the base store; `None` if there is none.
     ///
     /// # Errors
-    /// Its manifest is damaged, or it was made from another base store.
+    /// Its manifest is damaged, it was made from another base store, or its file is missing or of another length than the
+    /// manifest says.
     pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
+        self.complete(kind).map_err(|e| self.advise(e))
+    }
+
+    fn complete(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
         let folder = self.store_folder(kind);
-        let manifest = StoreManifest::load(&folder, kind)?;
-        match manifest {
-            Some(manifest) if manifest.base_blake3 != base_blake3(&self.manifest) => Err(PipelineError::damaged(
-                &folder,
-                "was made from another base store or graph than lies beside it; remove it to convert again",
-            )),
-            manifest => Ok(manifest),
+        let Some(manifest) = StoreManifest::load(&folder, kind)? else { return Ok(None) };
+        if manifest.base_blake3 != base_blake3(&self.manifest) {
+            let reason = "was made from another base store or graph than lies beside it";
+            return Err(PipelineError::damaged(&folder, reason));
         }
+        let file = self.store_file(kind);
+        let bytes = match file.metadata() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(PipelineError::damaged(&file, "is missing"));
+            }
+            other => other.map_err(PipelineError::io("inspect", &file))?.len(),
+        };
+        if bytes != manifest.file.bytes {
+            let reason = format!("{bytes} bytes, but the manifest of the store says {}", manifest.file.bytes);
+            return Err(PipelineError::damaged(&file, reason));
+        }
+        Ok(Some(manifest))
     }
 
     /// Whether there is nothing left to do before records of this kind can be read.
@@ -152,13 +171,17 @@ impl Dataset {
     /// # Errors
     /// [`PipelineError::NotConverted`] if the base store has not been converted to it.
     pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
+        self.open_records(pipeline).map_err(|e| self.advise(e))
+    }
+
+    fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
         let kind = pipeline.store;
         if kind == StoreKind::Json {
             let decoder = StoreDecoder::json(&self.records_folder(kind), self.decoder()?);
             return Ok((self.store()?, decoder));
         }
         let Some(manifest) = self.converted(kind)? else {
-            let command = convert_command(&self.manifest.data, kind);
+            let command = command("convert", &self.manifest.data, Some(kind));
             return Err(PipelineError::NotConverted { path: self.folder.clone(), kind, command });
         };
         let folder = self.records_folder(kind);
@@ -171,20 +194,4 @@ impl Dataset {
         }
         Ok((store, decoder))
     }
-}
-
-/// The command that makes a store, as a user types it.
-fn convert_command(data: &Data, kind: StoreKind) -> String {
-    let networks = match data.networks {
-        Networks::Real => "real",
-        Networks::Completed => "completed",
-    };
-    format!(
-        "expctl data convert {} --to {} --samples {} --scale {} --networks {networks} --seed {}",
-        data.set,
-        kind.name(),
-        data.samples,
-        data.scale,
-        data.seed
-    )
 }

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
@@ -108,16 +109,17 @@ impl<'d> Conversion<'d> {
         jobs: usize,
         progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
     ) -> Result<StoreManifest, PipelineError> {
+        self.make(jobs, progress).map_err(|e| self.dataset.advise(e))
+    }
+
+    fn make(&self, jobs: usize, progress: &mut Report<'_>) -> Result<StoreManifest, PipelineError> {
         let started = Instant::now();
         if let Some(manifest) = self.dataset.converted(self.kind)? {
             tidy(&self.folder);
             return Ok(manifest);
         }
         if self.folder.exists() {
-            return Err(PipelineError::damaged(
-                &self.folder,
-                "exists, but is no store (it has no manifest); remove it",
-            ));
+            return Err(PipelineError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
         }
         if self.estimate.missing() > 0 {
             let full = std::io::Error::new(std::io::ErrorKind::StorageFull, self.estimate.to_string());
@@ -131,7 +133,14 @@ impl<'d> Conversion<'d> {
         }
         partial.prepare(&format!("{base} {} {STORE_SCHEMA}", self.kind.name()))?;
         let resumed_at = self.write(&partial.path().join(CONVERTED), jobs.max(1), progress)?;
-        let store = self.check(&partial.path().join(CONVERTED), progress)?;
+        let store = match self.check(&partial.path().join(CONVERTED), progress) {
+            Err(e) if is_damage_in(partial.path(), &e) => {
+                // Kept, it would be found as it is by every later run.
+                partial.discard()?;
+                return Err(e.and("it was removed, and the next run makes it anew".to_owned()));
+            }
+            other => other?,
+        };
         let file = checksums(partial.path(), &[format!("{CONVERTED}/data.mdb")], progress)?.swap_remove(0);
         let sizes = self.dataset.mask_sizes();
         let masks = if self.kind == StoreKind::Ids { Vec::new() } else { sizes.all().collect() };
@@ -152,14 +161,14 @@ impl<'d> Conversion<'d> {
     }
 
     /// Write the records that are not there yet; returns how many were.
-    fn write(&self, folder: &std::path::Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, PipelineError> {
+    fn write(&self, folder: &Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, PipelineError> {
         let records = self.base.len();
         let order = text_order(records);
         let writer = LmdbWriter::open(folder, 2 * self.estimate.bytes + (1 << 30))?;
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(PipelineError::damaged(folder, "holds other records than a conversion leaves; remove it"));
+            return Err(PipelineError::damaged(folder, "holds other records than a conversion leaves"));
         }
         report(to, "samples", there, records)?;
         let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
@@ -173,7 +182,7 @@ impl<'d> Conversion<'d> {
                 scope.spawn(move || {
                     let mut encoder = self.encoder.clone();
                     for indices in mine {
-                        let piece = self.encode(indices, &mut encoder);
+                        let piece = self.encode_or_say_where(indices, &mut encoder);
                         let last = piece.is_err();
                         // Nobody receives any more once the conversion has failed or was stopped.
                         if send.send(piece).is_err() || last {
@@ -197,6 +206,17 @@ impl<'d> Conversion<'d> {
         Ok(there)
     }
 
+    /// A panic while a piece is encoded is an error like others.
+    fn encode_or_say_where(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
+        let piece = std::panic::catch_unwind(AssertUnwindSafe(|| self.encode(indices, encoder)));
+        piece.unwrap_or_else(|panic| {
+            let first = indices.first().copied().unwrap_or_default();
+            let base = self.base.path().display();
+            let what = format!("the conversion panicked at one of {} records of {base} from {first} on", indices.len());
+            Err(PipelineError::panicked(&what, panic.as_ref()))
+        })
+    }
+
     fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
         let mut reader = self.base.reader()?;
         let (mut json, mut sample) = (Vec::new(), Sample::default());
@@ -208,6 +228,17 @@ impl<'d> Conversion<'d> {
             encoder.encode(&sample, &mut piece.bytes);
             piece.ends.push(piece.bytes.len());
         }
+        reader.unchanged()?;
         Ok(piece)
+    }
+}
+
+/// Whether a problem is what lies in `folder`, rather than that it could not be read.
+fn is_damage_in(folder: &Path, problem: &PipelineError) -> bool {
+    match problem {
+        PipelineError::Record { store: path, .. }
+        | PipelineError::Damaged { path, .. }
+        | PipelineError::Lmdb { path, .. } => path.starts_with(folder),
+        _ => false,
     }
 }

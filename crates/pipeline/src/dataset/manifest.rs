@@ -176,8 +176,9 @@ impl Manifest {
             }
             other => other.map_err(PipelineError::io("read", &path))?,
         };
-        check_version(&path, &text, SCHEMA)?;
-        serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))
+        let again = |e: PipelineError| e.and(format!("remove {} and build it again", folder.display()));
+        check_version(&path, &text, SCHEMA).map_err(again)?;
+        serde_json::from_slice(&text).map_err(|e| again(PipelineError::damaged(&path, e)))
     }
 
     /// Edges over all networks, self-loops included.
@@ -206,11 +207,8 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
     if schema == expected {
         return Ok(());
     }
-    let todo = match (schema < expected, path.parent()) {
-        (true, Some(folder)) => format!("remove {} and make it again", folder.display()),
-        _ => "a newer expctl made it".to_owned(),
-    };
-    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}: {todo}")))
+    let todo = if schema < expected { "" } else { ": a newer expctl made it" };
+    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
 }
 
 impl GeneCounts {

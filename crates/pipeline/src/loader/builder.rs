@@ -96,6 +96,7 @@ impl BatchBuilder {
             reader.read(index, &mut self.bytes)?;
             self.ends.push(self.bytes.len());
         }
+        reader.unchanged()?;
         laps.lap(Stage::Read);
 
         self.samples.resize_with(indices.len(), Sample::default);

@@ -227,12 +227,7 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
             }
         }));
         let result = built.unwrap_or_else(|panic| {
-            let why = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("unknown reason");
-            Err(PipelineError::Invalid(format!("a loader thread panicked at step {step}: {why}")))
+            Err(PipelineError::panicked(&format!("a loader thread panicked at step {step}"), panic.as_ref()))
         });
         let size = result.as_ref().ok().map(|loaded| (loaded.batch.bytes(), loaded.work_bytes));
         let mut state = shared.lock();
