@@ -78,13 +78,15 @@ impl<'d> Conversion<'d> {
         let from = records.min(ESTIMATED_FROM);
         let chosen: Vec<u64> = (0..from).map(|i| i * records / from).collect();
         let piece = self.encode(&chosen, &mut self.encoder.clone())?;
-        let (mut start, mut sum) = (0, 0);
+        let (mut start, mut leaves, mut pages) = (0, 0, 0);
         for (index, &end) in chosen.iter().zip(&piece.ends) {
-            sum += record_bytes(index.to_string().len() as u64, (end - start) as u64);
+            let (in_leaf, own) = record_bytes(index.to_string().len() as u64, (end - start) as u64);
+            (leaves, pages) = (leaves + in_leaf, pages + own);
             start = end;
         }
-        // Two meta pages, and a percent for branches and what a full page has no more room for.
-        let bytes = (sum as f64 / from.max(1) as f64 * records as f64 * 1.01) as u64 + 4 * 4096;
+        // Two meta pages, and a percent of the leaves for branches and what a full leaf has no more room for.
+        let of_chosen = leaves as f64 * 1.01 + pages as f64;
+        let bytes = (of_chosen / from.max(1) as f64 * records as f64) as u64 + 4 * 4096;
         let partial = Partial::path_of(&self.folder);
         let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
