@@ -4,10 +4,14 @@ use expctl_pipeline::sampler::split_sizes;
 
 use super::problem::Problem;
 use super::semantics::Judge;
+use super::suggest::closest;
 use super::values::Values;
 
 /// Processors whose samples have edges of their own, which the published collater copies.
 const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
+
+/// Fields that a batch can name the sample of.
+const FOLLOWED: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
 
 impl Judge<'_> {
     /// Settings of the pipeline that contradict each other, or of which one would have no effect.
@@ -51,6 +55,22 @@ impl Judge<'_> {
             let help = "as they ran, they take \"lazy\", which makes the masks once more and ships the edge index; as they \
                         were meant, \"ids\"";
             report("pipeline.device_masks", message, "does not fit", "pipeline.processor", help.to_owned());
+        }
+    }
+
+    /// Only fields that a batch has can be followed.
+    pub(super) fn followed(&self, values: &Values, problems: &mut Vec<Problem>) {
+        const KEY: &str = "pipeline.follow_batch";
+        for (i, field) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
+            if !FOLLOWED.contains(&field) {
+                let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
+                let help = match closest(field, FOLLOWED) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => format!("fields are {}", choices(&FOLLOWED)),
+                };
+                let message = format!("batches have no field `{field}` that could be followed");
+                problems.push(Problem::new(at, message, "no such field").help(help));
+            }
         }
     }
 

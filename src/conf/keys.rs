@@ -153,7 +153,7 @@ pub const KEYS: &[KeySpec] = &[
         "pipeline.store",
         words(&["json", "compressed", "full_masks", "packed_masks", "ids"]),
         Value("\"json\""),
-        "What records are read from; any but `json` is made from it first, by `expctl data convert`",
+        "What records are read from; any but `json` is made from it first. `lazy`, `packed`, `shared` and `incidence_subgraph` take stored masks, other processors go by the genes",
         &["use_preprocessed", "use_full_masks", "storage"],
     ),
     key_also(
@@ -201,7 +201,7 @@ pub const KEYS: &[KeySpec] = &[
         "pipeline.follow_batch",
         Kind::TextList,
         Value("[\"x\", \"x_pert\", \"perturbation_indices\"]"),
-        "With `pyg`: fields for which the batch names the sample of each entry",
+        "With `pyg`: fields for which the batch names the sample of each entry; for `perturbation_indices` every batch does",
     ),
     key_also(
         "pipeline.device_masks",
@@ -223,7 +223,7 @@ pub const KEYS: &[KeySpec] = &[
         "loader.pin_memory",
         Kind::Bool,
         Value("false"),
-        "Copy batches into page-locked memory (where there is a device to copy to)",
+        "Copy batches into page-locked memory, for a device to copy from; ranks run on the CPU, where there is nothing to do",
         &["pin"],
     ),
     key("loader.shuffle", Kind::Bool, Value("true"), "A new order in each epoch"),
