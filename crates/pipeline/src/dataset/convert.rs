@@ -242,3 +242,35 @@ fn is_damage_in(folder: &Path, problem: &PipelineError) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use expctl_record::{Data, Networks};
+
+    use super::*;
+    use crate::dataset::{Recipe, build};
+    use crate::graph::EdgeType;
+
+    #[test]
+    fn a_panic_in_a_thread_says_where() {
+        let parent = tempfile::tempdir().unwrap();
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi");
+        let recipe = Recipe::load(&recipe).unwrap();
+        let data =
+            Data { set: "006-kuzmin-tmi".to_owned(), samples: 8, scale: 0.05, networks: Networks::Completed, seed: 7 };
+        let folder = parent.path().join("set");
+        build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();
+        let dataset = Dataset::open(&folder).unwrap();
+        let mut conversion = Conversion::new(&dataset, StoreKind::Compressed).unwrap();
+        // An encoder of a graph that has one gene alone.
+        let edge_types = vec![EdgeType { name: "e".to_owned(), edge_index: vec![0, 0] }];
+        let graph = CellGraph { genes: vec![String::new()], edge_types, metabolism: None };
+        conversion.encoder = StoreEncoder::new(StoreKind::Compressed, dataset.mask_sizes(), &graph);
+        let error = conversion.run(2, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let says =
+            format!("the conversion panicked at one of 8 records of {}/processed/lmdb from 0 on: ", folder.display());
+        assert!(error.starts_with(&says), "{error}");
+    }
+}
