@@ -108,8 +108,8 @@ impl LmdbReader<'_> {
         Ok(bytes)
     }
 
-    /// Whether all that was read so far is of the store that was opened. Costs as much as two or three reads of small records,
-    /// so ask once for many of them, after the last.
+    /// Whether all that was read so far is of the store that was opened. Costs as much as four reads of small records, so ask
+    /// once for many of them, after the last.
     ///
     /// # Errors
     /// [`PipelineError::Rewritten`] if it may not be; the file cannot be looked at.

@@ -106,7 +106,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// An error if the file is another one than was opened. A few hundred ns.
+    /// An error if the file is another one than was opened. Less than a microsecond.
     pub(super) fn unchanged(&self) -> Result<(), PipelineError> {
         let rewritten = || PipelineError::Rewritten { path: self.folder.clone() };
         let about = match self.path.metadata() {
