@@ -63,6 +63,12 @@ pub enum PipelineError {
         /// Its folder.
         path: PathBuf,
     },
+    /// Another process is at the same work.
+    #[error("another process is building {}", path.display())]
+    Busy {
+        /// The folder that it makes.
+        path: PathBuf,
+    },
     /// Something was asked for that cannot be.
     #[error("{0}")]
     Invalid(String),

@@ -177,7 +177,7 @@ impl Manifest {
             other => other.map_err(PipelineError::io("read", &path))?,
         };
         check_version(&path, &text, SCHEMA)?;
-        serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))
+        serde_json::from_slice(&text).map_err(|e| unreadable(&path, &e))
     }
 
     /// Edges over all networks, self-loops included.
@@ -202,7 +202,7 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
     struct Version {
         schema: u32,
     }
-    let Version { schema } = serde_json::from_slice(text).map_err(|e| PipelineError::damaged(path, e))?;
+    let Version { schema } = serde_json::from_slice(text).map_err(|e| unreadable(path, &e))?;
     if schema == expected {
         return Ok(());
     }
@@ -211,6 +211,12 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
         _ => "a newer expctl made it".to_owned(),
     };
     Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}: {todo}")))
+}
+
+/// A manifest that is none. It is written last, so nothing beside it can be trusted without it.
+pub(crate) fn unreadable(path: &Path, why: &serde_json::Error) -> PipelineError {
+    let folder = path.parent().unwrap_or(path);
+    PipelineError::damaged(path, format!("is no manifest ({why}): remove {} and make it again", folder.display()))
 }
 
 impl GeneCounts {
