@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::Trial;
+use expctl_record::{SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -322,5 +322,91 @@ fn the_reference_is_current() {
         std::fs::write(&path, &current).unwrap();
     } else {
         assert!(current == text, "docs/config.md is not current: UPDATE_DOCS=1 cargo test --release --test conf");
+    }
+}
+
+/// What the published configs say of their data path (batch, workers, prefetch factor, store, processor, masks on the device,
+/// collation, processors of a rank), and who was followed; `run` is the variant that did what was run.
+#[test]
+fn published_configs_are_what_was_run_and_what_was_documented() {
+    let both = |file: &'static str, batch, workers, prefetch, store, masks, cpus| {
+        [
+            (file, "as_run", batch, workers, prefetch, store, "lazy", masks, "pyg", cpus),
+            (file, "as_documented", batch, workers, prefetch, store, "lazy", masks, "lazy_collater", cpus),
+        ]
+    };
+    let mut expected: Vec<_> = [
+        both("065_incidence", 28, 4, 4, "json", "none", 8),
+        both("073_profiler", 28, 4, 4, "json", "none", 4),
+        both("074_compressed", 28, 6, 3, "compressed", "none", 4),
+        both("075_full_masks", 28, 8, 3, "full_masks", "none", 4),
+        both("077_full_masks", 24, 4, 4, "full_masks", "none", 4),
+        both("080_sum", 32, 4, 4, "json", "none", 4),
+        both("081_device_masks_looped", 24, 4, 4, "json", "looped", 4),
+        both("082_device_masks_vectorised", 18, 4, 4, "json", "vectorised", 4),
+    ]
+    .concat();
+    for row in &mut expected {
+        match (row.0, row.1) {
+            // The note has perturbed genes stored, and twelve workers; the plans of 081 and 082 ship no edges.
+            ("074_compressed", "as_documented") => row.5 = "ids",
+            ("075_full_masks", "as_documented") => row.3 = 12,
+            ("081_device_masks_looped" | "082_device_masks_vectorised", "as_documented") => {
+                (row.5, row.6, row.8) = ("ids", "ids", "pyg");
+            }
+            _ => {}
+        }
+    }
+    expected.extend([
+        ("086_as_run", "lazy", 28, 4, 2, "json", "lazy", "none", "pyg", 9),
+        ("086_as_run", "dango", 64, 8, 2, "json", "perturbation", "none", "pyg", 9),
+        ("087_neighborhood", "lazy", 28, 4, 2, "json", "lazy", "none", "pyg", 16),
+        ("087_neighborhood", "hops_3", 28, 4, 2, "json", "neighborhood", "none", "pyg", 16),
+        ("087_neighborhood", "dango", 64, 4, 2, "json", "perturbation", "none", "pyg", 16),
+    ]);
+    for row in expected {
+        let trials = trials_of(&root().join(format!("conf/{}.toml", row.0)), &[]).unwrap();
+        let trial = trials.iter().find(|trial| trial.variant == row.1).unwrap();
+        let Settings { loader, pipeline, select, data, slurm, .. } = &trial.settings;
+        let found = (
+            row.0,
+            row.1,
+            loader.batch_size,
+            loader.workers,
+            loader.prefetch_factor,
+            pipeline.store.name(),
+            pipeline.processor.name(),
+            pipeline.device_masks.name(),
+            pipeline.collation.name(),
+            slurm.cpus_per_rank,
+        );
+        assert_eq!(found, row);
+        assert_eq!((data.samples, select.split), (332_313, Split::Train), "{row:?}");
+        // 083 to 086 left the metabolism out.
+        assert_eq!(pipeline.metabolism, !row.0.starts_with("086"), "{row:?}");
+        let dango = row.1 == "dango";
+        let subset = if row.0.starts_with("086") { 10_000 } else { 0 };
+        let samples = if subset > 0 && !dango { SampleSet::Metabolic } else { SampleSet::All };
+        assert_eq!((select.subset, select.samples), (subset, samples), "{row:?}");
+        // As the note has it, and DANGO's config.
+        let unpinned = matches!(row, ("074_compressed", "as_documented", ..)) || (dango && subset > 0);
+        assert_eq!(loader.pin_memory, !unpinned, "{row:?}");
+    }
+}
+
+/// In `006_fair` nothing but the data path and the number of steps differs.
+#[test]
+fn the_fair_config_holds_everything_else() {
+    let trials = trials_of(&root().join("conf/006_fair.toml"), &[]).unwrap();
+    assert_eq!(trials.len(), 100);
+    let same = |trial: &Trial| {
+        let mut settings = trial.settings.clone();
+        settings.pipeline = trials[0].settings.pipeline.clone();
+        (settings.measure.warmup, settings.measure.steps) = (0, 0);
+        settings
+    };
+    for trial in &trials {
+        assert_eq!(same(trial), same(&trials[0]), "{}", trial.id);
+        assert!(trial.settings.measure.warmup >= 36, "a warm-up of less than an epoch: {}", trial.id);
     }
 }

@@ -172,11 +172,11 @@ fn known_sets(project: &Project) -> Vec<String> {
 }
 
 pub(super) fn failure(e: &PipelineError) -> Failure {
-    match e {
+    match e.cause() {
         PipelineError::Stopped => {
             Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(GOES_ON)
         }
-        PipelineError::NotBuilt { .. } => {
+        PipelineError::NotBuilt { .. } if e.advice().is_none() => {
             Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
         }
         PipelineError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
@@ -185,7 +185,9 @@ pub(super) fn failure(e: &PipelineError) -> Failure {
         PipelineError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
         }
-        PipelineError::Damaged { .. } | PipelineError::Rewritten { .. } => Failure::new(Exit::Incomplete, e),
+        PipelineError::NotBuilt { .. } | PipelineError::Damaged { .. } | PipelineError::Rewritten { .. } => {
+            Failure::new(Exit::Incomplete, e)
+        }
         _ => Failure::internal(e),
     }
 }

@@ -4,10 +4,14 @@ use expctl_pipeline::sampler::split_sizes;
 
 use super::problem::Problem;
 use super::semantics::Judge;
+use super::suggest::closest;
 use super::values::Values;
 
 /// Processors whose samples have edges of their own, which the published collater copies.
 const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
+
+/// Fields that a batch can name the sample of.
+const FOLLOWED: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
 
 impl Judge<'_> {
     /// Settings of the pipeline that contradict each other, or of which one would have no effect.
@@ -54,20 +58,38 @@ impl Judge<'_> {
         }
     }
 
+    /// Only fields that a batch has can be followed.
+    pub(super) fn followed(&self, values: &Values, problems: &mut Vec<Problem>) {
+        const KEY: &str = "pipeline.follow_batch";
+        for (i, field) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
+            if !FOLLOWED.contains(&field) {
+                let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
+                let help = match closest(field, FOLLOWED) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => format!("fields are {}", choices(&FOLLOWED)),
+                };
+                let message = format!("batches have no field `{field}` that could be followed");
+                problems.push(Problem::new(at, message, "no such field").help(help));
+            }
+        }
+    }
+
     /// A selection must leave a full step. How many samples are metabolic is not known before the data set is built.
     pub(super) fn selection(&self, values: &Values, problems: &mut Vec<Problem>) {
         let numbers =
             (values.number("loader.batch_size"), values.number("launch.ranks"), values.number("data.samples"));
         let (Some(batch), Some(ranks), Some(samples)) = numbers else { return };
         let (Some(subset), Some(split)) = (values.number("select.subset"), values.text("select.split")) else { return };
-        let of = if subset == 0 { samples } else { subset.min(samples) };
-        let [train, val, test] = split_sizes(of);
-        let left = match split {
-            "train" => train,
-            "val" => val,
-            "test" => test,
-            _ => of,
+        let of = |samples| {
+            let [train, val, test] = split_sizes(samples);
+            match split {
+                "train" => train,
+                "val" => val,
+                "test" => test,
+                _ => samples,
+            }
         };
+        let left = if subset == 0 { of(samples) } else { of(subset).min(of(samples)) };
         let together = batch.saturating_mul(ranks);
         // Where there are too few samples before any selection, that is what is reported.
         if together <= left || together > samples {

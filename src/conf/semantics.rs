@@ -51,6 +51,7 @@ impl<'a> Judge<'a> {
         self.nodes(values, problems);
         self.model(values, problems);
         self.pipeline(values, problems);
+        self.followed(values, problems);
         self.batches(values, problems);
         self.selection(values, problems);
         self.warm_up(values, problems);

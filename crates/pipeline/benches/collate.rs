@@ -14,7 +14,7 @@ use expctl_record::{Collation, Pipeline, Processor, Walk};
 const BATCH: usize = 28;
 
 fn collate(c: &mut Criterion) {
-    let dataset = common::dataset();
+    let dataset = common::dataset(common::SAMPLES);
     let graph = common::graph(&dataset);
     let samples = common::samples(&dataset, 100 * BATCH as u64);
     let mut group = c.benchmark_group("batch of 28");

@@ -16,7 +16,7 @@ use expctl_record::Walk;
 const BATCH: usize = 28;
 
 fn masks(c: &mut Criterion) {
-    let dataset = common::dataset();
+    let dataset = common::dataset(common::SAMPLES);
     let graph = common::graph(&dataset);
     let samples = common::samples(&dataset, 1000);
     let sources = MaskSources::build(&graph);

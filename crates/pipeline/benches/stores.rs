@@ -1,10 +1,14 @@
-//! What a record costs: reading it, decoding it, and the whole loader, from each kind of store.
+//! What a record costs: reading it (beside liblmdb, in turns), decoding it, and the whole loader, from each kind of store.
 //!
 //! Makes its data set (10,000 samples, scale 1, completed networks) and stores under `$EXPCTL_CACHE/bench` if they are not
 //! there; the stores of whole masks from 500 samples, because 10,000 are 26 GB.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+mod common;
+
+use std::cell::RefCell;
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,32 +16,20 @@ use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use expctl_pipeline::collate::Assembler;
-use expctl_pipeline::dataset::{Conversion, Dataset, Recipe, build};
+use expctl_pipeline::dataset::{Conversion, Dataset};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions, Records};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
 use expctl_pipeline::store::{LmdbStore, Sample};
-use expctl_record::{Data, Networks, Pipeline, Processor, StoreKind};
+use expctl_record::{Pipeline, Processor, StoreKind};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 const WHOLE_MASKS: u64 = 500;
-const SAMPLES: u64 = 10_000;
-
-fn dataset(samples: u64) -> Dataset {
-    let cache = std::env::var_os("EXPCTL_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| std::env::home_dir().unwrap().join(".cache/expctl"));
-    let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
-    let data = Data { set: "006-kuzmin-tmi".to_owned(), samples, scale: 1.0, networks: Networks::Completed, seed: 42 };
-    let folder = cache.join("bench").join(data.folder_name());
-    std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
-    build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();
-    Dataset::open(&folder).unwrap()
-}
-
 fn converted(kind: StoreKind) -> Dataset {
     let whole = matches!(kind, StoreKind::FullMasks | StoreKind::PackedMasks);
-    let dataset = dataset(if whole { WHOLE_MASKS } else { SAMPLES });
+    let dataset = common::dataset(if whole { WHOLE_MASKS } else { common::SAMPLES });
     if kind != StoreKind::Json {
         Conversion::new(&dataset, kind).unwrap().run(2, &mut |_| ControlFlow::Continue(())).unwrap();
     }
@@ -62,43 +54,81 @@ fn mixed(n: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |i: u64| i.wrapping_mul(7_919) % n)
 }
 
-/// A record at a random place, from the page cache: this reader beside liblmdb.
-fn read(c: &mut Criterion) {
-    for kind in [StoreKind::Json, StoreKind::Ids] {
-        let dataset = converted(kind);
-        let folder = store_folder(&dataset, kind);
-        let mut group = c.benchmark_group(format!("read/{}", kind.name()));
-        group.throughput(Throughput::Elements(1));
-        let store = LmdbStore::open(&folder).unwrap();
-        let (mut reader, mut bytes) = (store.reader().unwrap(), Vec::new());
-        let mut order = mixed(store.len());
-        group.bench_function("own", |b| {
-            b.iter(|| {
-                bytes.clear();
-                reader.read(order.next().unwrap(), &mut bytes).unwrap()
-            });
-        });
+/// liblmdb as the published loader opens it, copying each value out of its mapping as py-lmdb does.
+struct Liblmdb {
+    env: Env,
+    database: Database<'static, Bytes, Bytes>,
+}
 
+impl Liblmdb {
+    fn open(folder: &Path) -> Self {
         let mut options = EnvOpenOptions::new();
+        let flags = EnvFlags::READ_ONLY | EnvFlags::NO_LOCK | EnvFlags::NO_READ_AHEAD;
         // SAFETY: nobody writes to it.
-        let env = unsafe {
-            options.flags(EnvFlags::READ_ONLY | EnvFlags::NO_LOCK | EnvFlags::NO_READ_AHEAD).open(&folder).unwrap()
-        };
+        let env = unsafe { options.flags(flags).open(folder).unwrap() };
         let txn = env.read_txn().unwrap();
         let opened = env.open_databases_and_commit(txn, |opener, txn| {
             let database = opener.open_database::<Bytes, Bytes>(txn, None)?;
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(database))
         });
         let CommitOrAbort::Commit(Some(database)) = opened.unwrap() else { unreachable!() };
-        let txn = env.read_txn().unwrap();
-        group.bench_function("liblmdb", |b| {
-            b.iter(|| {
+        Self { env, database }
+    }
+
+    fn read(&self, indices: impl Iterator<Item = u64>, out: &mut Vec<u8>) {
+        let txn = self.env.read_txn().unwrap();
+        for index in indices {
+            out.clear();
+            out.extend_from_slice(self.database.get(&txn, index.to_string().as_bytes()).unwrap().unwrap());
+        }
+    }
+
+    fn close(self) {
+        self.env.prepare_for_closing().wait();
+    }
+}
+
+/// Records at random places: this reader beside liblmdb, in turns, from the page cache and from the disk.
+///
+/// "From the disk" has the file's pages dropped from this machine's cache before each run (not those of a disk behind a
+/// hypervisor). Pages that are mapped are not dropped, so liblmdb is closed for that and opened again, which is not timed.
+fn read(_: &mut Criterion) {
+    for kind in [StoreKind::Json, StoreKind::Ids, StoreKind::Compressed, StoreKind::FullMasks] {
+        let dataset = converted(kind);
+        let folder = store_folder(&dataset, kind);
+        let store = LmdbStore::open(&folder).unwrap();
+        let file = File::open(folder.join("data.mdb")).unwrap();
+        // What was written just now would stay in the cache.
+        file.sync_all().unwrap();
+        let records = if kind == StoreKind::FullMasks { 20 } else { 1000 };
+        let (mut reader, mut bytes, mut other_bytes) = (store.reader().unwrap(), Vec::new(), Vec::new());
+        let (mut order, mut other_order) = (mixed(store.len()), mixed(store.len()));
+        let size: usize = mixed(store.len())
+            .take(records)
+            .map(|index| {
                 bytes.clear();
-                let key = order.next().unwrap().to_string();
-                bytes.extend_from_slice(database.get(&txn, key.as_bytes()).unwrap().unwrap());
-            });
-        });
-        group.finish();
+                reader.read(index, &mut bytes).unwrap()
+            })
+            .sum();
+        let liblmdb = RefCell::new(Some(Liblmdb::open(&folder)));
+        let mut floor = || {
+            let open = liblmdb.borrow();
+            open.as_ref().unwrap().read(other_order.by_ref().take(records), &mut other_bytes);
+        };
+        let mut subject = || {
+            for index in order.by_ref().take(records) {
+                bytes.clear();
+                reader.read(index, &mut bytes).unwrap();
+            }
+        };
+        let name = format!("read {records} records, {}", kind.name());
+        common::against_floor(&format!("{name}, from the cache"), size, 201, &mut floor, &mut subject);
+        let drop_pages = || {
+            liblmdb.borrow_mut().take().unwrap().close();
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+            liblmdb.borrow_mut().replace(Liblmdb::open(&folder));
+        };
+        common::against_floor_after(&format!("{name}, from the disk"), size, 21, drop_pages, &mut floor, &mut subject);
     }
 }
 

@@ -57,7 +57,7 @@ pub enum PipelineError {
         /// What makes it.
         command: String,
     },
-    /// A store is another one than was opened.
+    /// A store is not the one that was opened any more: its file was written to, replaced or removed.
     #[error("store {} was rewritten while it was read", path.display())]
     Rewritten {
         /// Its folder.
@@ -68,6 +68,14 @@ pub enum PipelineError {
     Busy {
         /// The folder that it makes.
         path: PathBuf,
+    },
+    /// A problem that something can be done about.
+    #[error("{problem}; {advice}")]
+    Advised {
+        /// What is wrong.
+        problem: Box<PipelineError>,
+        /// What to do, or what was done.
+        advice: String,
     },
     /// Something was asked for that cannot be.
     #[error("{0}")]
@@ -81,6 +89,28 @@ impl PipelineError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// What is wrong, without what to do about it.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Advised { problem, .. } => problem.cause(),
+            other => other,
+        }
+    }
+
+    /// What to do about it, if that is known.
+    pub fn advice(&self) -> Option<&str> {
+        match self {
+            Self::Advised { advice, .. } => Some(advice),
+            _ => None,
+        }
+    }
+
+    /// What a thread's panic says; `what` is what panicked, and at what.
+    pub(crate) fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Self::Invalid(format!("{what}: {}", text.unwrap_or("unknown reason")))
     }
 
     pub(crate) fn damaged(path: &Path, reason: impl ToString) -> Self {

@@ -235,7 +235,7 @@ fn an_older_layout_is_refused_and_what_to_do_is_said() {
     std::fs::write(&path, manifest.to_string()).unwrap();
     for error in [Dataset::open(&folder).unwrap_err(), build(&recipe(), &data, &folder, &mut quiet).unwrap_err()] {
         let error = error.to_string();
-        assert!(error.contains("layout version 1") && error.contains("make it again"), "{error}");
+        assert!(error.contains("layout version 1") && error.contains("build it again"), "{error}");
     }
 }
 

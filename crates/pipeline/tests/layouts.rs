@@ -6,8 +6,8 @@ mod masked;
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Assembler, Batch, Layout};
-use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::collate::{Assembler, Batch, Graphs, Layout};
+use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Collation, Pipeline, Processor, Walk};
 use proptest::prelude::*;
@@ -107,6 +107,66 @@ proptest! {
                     let genes = samples.iter().map(|sample| sample.genes.len()).sum();
                     if let Some(bytes) = assembler.fixed_bytes(samples.len(), genes) {
                         prop_assert_eq!(bytes, batch.bytes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The masks of a store that holds other ones than the genes give show who reads them.
+#[test]
+fn stored_masks_are_what_is_removed_and_genes_where_a_layout_goes_by_them() {
+    // Genes 0 to 4 in a ring; reaction 0 needs gene 0, reaction 1 needs gene 1.
+    let ring = EdgeType { name: "ring".into(), edge_index: vec![0, 1, 2, 3, 4, /* to */ 1, 2, 3, 4, 0] };
+    let gpr = vec![0, 1, /* of */ 0, 1];
+    let rmr = vec![0, 1, /* with */ 0, 0];
+    let metabolism = Metabolism { reactions: 2, metabolites: 1, gpr, rmr, stoichiometry: vec![1.0, 2.0] };
+    let genes = (0..5).map(|i| format!("G{i}")).collect();
+    let graph = Arc::new(CellGraph { genes, edge_types: vec![ring], metabolism: Some(metabolism) });
+    let of = |gene| Sample { genes: vec![gene], ..Sample::default() };
+    for pipeline in pipelines() {
+        let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+        let mut layout = |sample: Sample, bytes: &[u8]| {
+            let mut batch = assembler.empty();
+            assembler.mask(std::slice::from_ref(&sample), bytes, &mut batch);
+            assembler.collate(&[sample], &mut batch);
+            batch.layout
+        };
+        let (own, other) = (layout(of(0), &[]), layout(of(1), &[]));
+        assert_eq!(own == other, pipeline.processor == Processor::Ids, "genes 0 and 1 have other masks");
+        for form in stored::FORMS.into_iter().skip(1) {
+            let (mut sample, mut bytes) = (of(1), Vec::new());
+            stored::encode(&graph, form, &mut sample, &mut bytes);
+            sample.genes = vec![0];
+            let found = layout(sample, &bytes);
+            let what = format!("{} {form:?}", pipeline.processor.name());
+            match pipeline.processor {
+                Processor::Shared | Processor::Packed => assert_eq!(found, other, "{what}"),
+                Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => {
+                    assert_eq!(found, own, "{what}");
+                }
+                Processor::Lazy | Processor::IncidenceSubgraph => {
+                    let (Layout::Graphs(found), Layout::Graphs(own), Layout::Graphs(other)) = (found, &own, &other)
+                    else {
+                        panic!("{what} makes graphs");
+                    };
+                    // Genes have no mask of their own in a sample: they are those that are perturbed.
+                    assert_eq!(found.genes, own.genes, "{what}");
+                    let masks = |graphs: &Graphs| {
+                        let edges = &graphs.edges[0];
+                        let metabolism = graphs.metabolism.as_ref().unwrap();
+                        let reactions = (metabolism.reactions.kept.clone(), metabolism.reactions.perturbed.clone());
+                        (edges.mask.clone(), edges.removed.clone(), reactions, metabolism.rmr.clone())
+                    };
+                    assert_eq!(masks(&found), masks(other), "{what}");
+                    assert_ne!(masks(&found), masks(own), "{what}");
+                    // Gene 0 is gone, and its reaction is not: the edge between them has an end that is not there.
+                    let gpr = found.metabolism.unwrap().gpr;
+                    if pipeline.processor == Processor::Lazy {
+                        assert_eq!(gpr.mask, [1, 0], "{what}");
+                    } else {
+                        assert_eq!((&gpr.removed[..], &gpr.edge_index[..]), (&[1, 1][..], &[][..]), "{what}");
                     }
                 }
             }

@@ -215,6 +215,7 @@ fn a_store_that_changes_while_it_is_read_is_an_error() {
             out.clear();
             reader.read(index, &mut out).err()
         });
+        let error = error.or_else(|| reader.unchanged().err());
         assert!(store.reader().is_err());
         error.unwrap().to_string()
     };
@@ -235,4 +236,20 @@ fn a_store_that_changes_while_it_is_read_is_an_error() {
         let error = until_error(change);
         assert!(error.starts_with("store ") && error.ends_with(" was rewritten while it was read"), "{error}");
     }
+}
+
+#[test]
+fn a_store_that_cannot_be_looked_at_is_not_called_rewritten() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, _) = example();
+    let path = parent.path().join("store");
+    std::fs::rename(folder.path(), &path).unwrap();
+    let store = LmdbStore::open(&path).unwrap();
+    let reader = store.reader().unwrap();
+    reader.unchanged().unwrap();
+    // A link to itself stands for a file system that fails.
+    std::fs::rename(&path, parent.path().join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    let error = reader.unchanged().unwrap_err();
+    assert!(matches!(&error, PipelineError::Io { path: of, .. } if *of == path.join("data.mdb")), "{error}");
 }

@@ -123,15 +123,13 @@ fn settled(reads: &AtomicU64, expected: u64) -> u64 {
     reads.load(Ordering::SeqCst)
 }
 
-/// Bytes of a batch of `Numbers`.
-fn batch_bytes() -> u64 {
-    loader(Numbers::default(), 0, 1).next_batch().unwrap().unwrap().batch.bytes()
-}
-
 #[test]
 fn no_more_is_held_than_fits() {
-    // Of 7 batches that could be held, so many; one that does not fit is held alone.
-    for (limit, held) in [(10 * batch_bytes(), 7), (4 * batch_bytes() + 1, 4), (batch_bytes(), 1), (1, 1)] {
+    let first = loader(Numbers::default(), 0, 1).next_batch().unwrap().unwrap();
+    let (batch, work) = (first.batch.bytes(), first.work_bytes);
+    assert!(work >= first.bytes_read, "the records of a batch stay with its thread");
+    // Of 7 batches that could be held, so many beside what three threads keep; one that does not fit is held alone.
+    for (limit, held) in [(10 * batch + 3 * work, 7), (4 * batch + 3 * work, 4), (4 * batch + 2 * work, 3), (1, 1)] {
         let records = Numbers::default();
         let reads = Arc::clone(&records.reads);
         let options = LoaderOptions { workers: 3, prefetch_factor: 2, first: 0, steps: 1000, buffer_bytes: limit };

@@ -2,39 +2,18 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test; sizes are shown")]
 
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+mod converted;
 
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use converted::{MADE, built, convert, pipeline, quiet};
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{BuildProgress, Conversion, Dataset, Recipe, StoreManifest, build, verify};
+use expctl_pipeline::dataset::{Conversion, Dataset, verify};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{DatasetRecords, Records};
-use expctl_pipeline::store::{LmdbStore, MaskForm, Sample};
-use expctl_record::{Data, Networks, Pipeline, Processor, StoreKind};
-use safetensors::SafeTensors;
-
-const MADE: [StoreKind; 4] = [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks, StoreKind::Ids];
-
-fn quiet(_: BuildProgress) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-fn built(parent: &Path, samples: u64, scale: f64) -> Dataset {
-    let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
-    let data = Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks: Networks::Completed, seed: 7 };
-    let folder = parent.join(data.folder_name());
-    build(&recipe, &data, &folder, &mut quiet).unwrap();
-    Dataset::open(&folder).unwrap()
-}
-
-fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize) -> Result<StoreManifest, PipelineError> {
-    Conversion::new(dataset, kind)?.run(jobs, &mut quiet)
-}
-
-fn pipeline(store: StoreKind, edge_types: &[&str], metabolism: bool) -> Pipeline {
-    let edge_types = edge_types.iter().map(|name| (*name).to_owned()).collect();
-    Pipeline { store, metabolism, ..Pipeline::new(Processor::Lazy, edge_types) }
-}
+use expctl_pipeline::store::{MaskForm, Sample};
+use expctl_record::{Pipeline, StoreKind};
 
 /// All records of a store as a trial reads them, all in one buffer as in a batch.
 fn samples(dataset: &Dataset, pipeline: &Pipeline) -> (Vec<u8>, Vec<Sample>) {
@@ -138,50 +117,6 @@ fn every_store_holds_what_the_base_store_says() {
 }
 
 #[test]
-fn records_are_safetensors_with_the_published_fields() {
-    let parent = tempfile::tempdir().unwrap();
-    let dataset = built(parent.path(), 12, 0.05);
-    let sizes = dataset.mask_sizes();
-    for kind in [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks] {
-        convert(&dataset, kind, 1).unwrap();
-        let store = LmdbStore::open(&dataset.store_folder(kind).join("lmdb")).unwrap();
-        let mut value = Vec::new();
-        store.reader().unwrap().read(11, &mut value).unwrap();
-        let tensors = SafeTensors::deserialize(&value).unwrap();
-        let of = |name: String| {
-            let tensor = tensors.tensor(&name).unwrap_or_else(|e| panic!("{name}: {e}"));
-            (format!("{:?}", tensor.dtype()), tensor.shape().to_vec(), tensor.data().to_vec())
-        };
-        assert_eq!(of("gene/perturbation_indices".to_owned()).1, [3]);
-        assert_eq!(of("gene/phenotype_values".to_owned()).0, "F32");
-        let mut fields = 7;
-        for (mask, (name, entries)) in sizes.all().enumerate() {
-            let group = if mask < 3 { "node_masks" } else { "edge_masks" };
-            if kind == StoreKind::Compressed {
-                let (dtype, shape, data) = of(format!("{group}/{name}/mask_size"));
-                assert_eq!((dtype.as_str(), shape, data), ("I64", vec![1], (entries as i64).to_le_bytes().to_vec()));
-                assert_eq!(of(format!("{group}/{name}/false_indices")).0, "I64");
-                fields += 2;
-                continue;
-            }
-            let bytes = if kind == StoreKind::FullMasks { entries } else { entries.div_ceil(8) };
-            let (dtype, shape, data) = of(format!("{group}/{name}"));
-            assert_eq!((dtype.as_str(), shape), ("U8", vec![bytes]));
-            fields += 1;
-            if mask < 3 {
-                let complement = of(format!("pert_masks/{name}")).2;
-                let ones = |data: &[u8]| data.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
-                assert_eq!(ones(&data) + ones(&complement), entries);
-                assert!(data.iter().zip(&complement).all(|(kept, perturbed)| kept & perturbed == 0));
-                assert_eq!(ones(&complement), if mask == 0 { 3 } else { ones(&complement) });
-                fields += 1;
-            }
-        }
-        assert_eq!(tensors.len(), fields);
-    }
-}
-
-#[test]
 fn sizes_at_full_scale() {
     let parent = tempfile::tempdir().unwrap();
     let dataset = built(parent.path(), 64, 1.0);
@@ -190,21 +125,28 @@ fn sizes_at_full_scale() {
         let manifest = convert(&dataset, kind, 2).unwrap();
         // Without the pages that every file has.
         let found = (manifest.file.bytes - 4 * 4096) as f64 / 64.0;
-        assert!((estimate / found - 1.0).abs() < 0.05, "{}: {estimate} was expected, {found} found", kind.name());
+        assert!((estimate / found - 1.0).abs() < 0.01, "{}: {estimate} was expected, {found} found", kind.name());
         (found, manifest.store.value_bytes as f64 / 64.0)
     };
-    // 2,527,683 edges, 16,535 nodes twice; header and phenotype; whole pages of 4,096.
-    let (full, value) = per_sample(StoreKind::FullMasks);
-    let masks = 2_527_683.0 + 2.0 * 16_535.0;
-    assert!((masks + 2_000.0..masks + 3_000.0).contains(&value), "{value}");
-    // The published 2.572 MB contain some 7 kB of pickle.
-    assert!((2_564_096.0..2_566_000.0).contains(&full), "{full}");
-    let (packed, value) = per_sample(StoreKind::PackedMasks);
-    assert!((masks / 8.0 + 2_000.0..masks / 8.0 + 3_000.0).contains(&value), "{value}");
-    assert!((323_584.0..328_000.0).contains(&packed), "{packed}");
-    let (compressed, value) = per_sample(StoreKind::Compressed);
-    eprintln!("bytes a sample: full {full}, packed {packed}, compressed {compressed} (value {value})");
-    assert!((15_000.0..30_000.0).contains(&compressed) && value < compressed, "{compressed} {value}");
+    let (full, full_value) = per_sample(StoreKind::FullMasks);
+    let (packed, packed_value) = per_sample(StoreKind::PackedMasks);
+    let (compressed, compressed_value) = per_sample(StoreKind::Compressed);
+    eprintln!(
+        "bytes a sample on disk (value): full {full} ({full_value}), packed {packed} ({packed_value}), compressed \
+         {compressed} ({compressed_value})"
+    );
+    // 2,527,683 edges, 16,535 nodes twice, a byte or a bit each; three genes, four zeros, label, p-value; the headers of 24
+    // arrays.
+    let around = 3.0 * 8.0 + 4.0 * 8.0 + 2.0 * 4.0 + 7_046.0;
+    assert_eq!(full_value, 2_527_683.0 + 2.0 * 16_535.0 + around);
+    assert!((full_value / 8.0..full_value / 8.0 + 7_100.0).contains(&packed_value), "{packed_value}");
+    // Whole pages of 4,096 and a little of the tree. The published 855 GB are 628 pages a sample, of which pickle takes 7.4 to
+    // 11.5 kB; the headers here are 7.0 kB, with which 627 are enough.
+    assert!((2_567_000.0..2_573_000.0).contains(&full) && full as u64 / 4096 == 627, "{full}");
+    assert_eq!(packed as u64 / 4096, 80, "{packed}");
+    // The published 8.8 GB are 26,480 bytes a sample. False positions and the rest are 17.3 kB of that here, the headers of
+    // 22 arrays 6.9 kB, whole pages 2.1 kB: with as many positions, about 7.1 kB were pickle.
+    assert!((0.95..1.05).contains(&(compressed / 26_480.0)) && compressed_value < compressed, "{compressed}");
     let ids = convert(&dataset, StoreKind::Ids, 1).unwrap();
     assert_eq!(ids.store.value_bytes, 64 * 20);
 }
@@ -264,7 +206,7 @@ fn stores_that_do_not_fit_are_refused() {
     assert!(refused(with("schema", 99.into())).contains("layout version 99, but this program reads 1"));
     // A later version may have other fields.
     assert!(refused(serde_json::json!({"schema": 2})).contains("layout version 2, but this program reads 1"));
-    assert!(refused(with("kind", "compressed".into())).ends_with("of a compressed store"));
+    assert!(refused(with("kind", "compressed".into())).contains(": of a compressed store; remove "));
     std::fs::write(&path, good.to_string()).unwrap();
     assert_eq!(verify(dataset.folder(), &mut quiet).unwrap(), Vec::<String>::new());
 
@@ -273,64 +215,4 @@ fn stores_that_do_not_fit_are_refused() {
     std::fs::write(&path, r#"{"schema": 1}"#).unwrap();
     let error = Dataset::open(dataset.folder()).unwrap_err().to_string();
     assert!(error.contains("layout version 1, but this program reads 2"), "{error}");
-}
-
-#[test]
-fn damaged_records_are_named() {
-    let parent = tempfile::tempdir().unwrap();
-    let dataset = built(parent.path(), 8, 0.05);
-    for kind in MADE {
-        convert(&dataset, kind, 1).unwrap();
-        let records = DatasetRecords::open(&dataset, &pipeline(kind, &["physical", "tflink"], true)).unwrap();
-        let mut good = Vec::new();
-        records.reader().unwrap().read(7, &mut good).unwrap();
-        let decode = |bytes: &[u8]| records.decode(7, bytes, 0..bytes.len(), &mut Sample::default());
-        decode(&good).unwrap();
-        let folder = dataset.store_folder(kind);
-        let start = format!("record 7 of {}", folder.display());
-        let refused = |bytes: &[u8], why: &str| {
-            let error = decode(bytes).unwrap_err().to_string();
-            assert!(error.starts_with(&start), "{error}");
-            assert!(error.contains(why), "{}: {error} does not say `{why}`", kind.name());
-        };
-        for length in [0, 3, 7, 9, 15, good.len() - 1] {
-            refused(&good[..length], "");
-        }
-        refused(
-            &[&good[..], &[0; 8]].concat(),
-            if kind == StoreKind::Ids { "not in order" } else { "behind the last" },
-        );
-        let (label, genes) = if kind == StoreKind::Ids {
-            (0, 8)
-        } else {
-            let header = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
-            let json: serde_json::Value = serde_json::from_slice(&good[8..8 + header]).unwrap();
-            let at = |name: &str| 8 + header + json[name]["data_offsets"][0].as_u64().unwrap() as usize;
-            // A byte of the header, whichever it is.
-            for at in (8..8 + header).step_by(13) {
-                let mut bad = good.clone();
-                bad[at] ^= 0x01;
-                refused(&bad, "");
-            }
-            if kind == StoreKind::Compressed {
-                let positions = at("edge_masks/gene__tflink__gene/false_indices");
-                let mut bad = good.clone();
-                bad[positions + 5] = 1;
-                refused(&bad, "gene__tflink__gene/false_indices: position ");
-                bad = good.clone();
-                let (first, second) = (positions, positions + 8);
-                bad.copy_within(second..second + 8, first);
-                refused(&bad, "not in order");
-            }
-            (at("gene/phenotype_values"), at("gene/perturbation_indices"))
-        };
-        for value in [f32::NAN, f32::INFINITY] {
-            let mut bad = good.clone();
-            bad[label..label + 4].copy_from_slice(&value.to_le_bytes());
-            refused(&bad, "the label is ");
-        }
-        let mut bad = good.clone();
-        bad[genes + 3] = 1;
-        refused(&bad, "is not one of 330");
-    }
 }

@@ -120,7 +120,7 @@ impl SampleSet {
     }
 }
 
-/// Which part of the candidates.
+/// Which part of all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
@@ -147,7 +147,7 @@ impl Split {
     }
 }
 
-/// `[select]`: candidates by genes, of these a subset, of this a split.
+/// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Select {
     /// Candidates.

@@ -1,5 +1,3 @@
-use std::path::{Path, PathBuf};
-
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::sampler::asked;
 use expctl_record::{DataRead, FileSize, RecordError, Settings, StoreKind};
@@ -16,7 +14,7 @@ pub fn data_read(
     selected: u64,
     buffer_bytes: u64,
 ) -> Result<DataRead, RecordError> {
-    let base = store_file(dataset.folder(), StoreKind::Json);
+    let base = dataset.store_file(StoreKind::Json);
     let store = settings.pipeline.store;
     Ok(DataRead {
         store,
@@ -24,17 +22,8 @@ pub fn data_read(
         selected,
         asked: asked(&settings.select),
         buffer_bytes,
-        size: FileSize::of(&store_file(dataset.folder(), store))?,
+        size: FileSize::of(&dataset.store_file(store))?,
         // A data set may have been moved here without it.
         base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
     })
-}
-
-/// The file that a store's records lie in, in the data set at `folder`.
-fn store_file(folder: &Path, store: StoreKind) -> PathBuf {
-    let lmdb = match store {
-        StoreKind::Json => folder.join("processed/lmdb"),
-        other => folder.join("stores").join(other.name()).join("lmdb"),
-    };
-    lmdb.join("data.mdb")
 }

@@ -195,7 +195,8 @@ impl Rank<'_> {
         self.activity.enter(Phase::Meet);
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
-        let dataset = Dataset::open(&self.trial.data_dir)?;
+        let dataset =
+            Dataset::open(&self.trial.data_dir).map_err(|e| e.advise(&self.trial.data_dir, &settings.data))?;
         let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
@@ -292,8 +293,6 @@ impl Rank<'_> {
                 loss = result.loss;
             }
             self.activity.phase(Phase::Record);
-            busy[Stage::Other] += other;
-            exposed[Stage::Other] += other;
             if !made.is_empty() {
                 let from = Instant::now();
                 drop(made);
@@ -304,7 +303,12 @@ impl Rank<'_> {
             }
             let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
+            let from = Instant::now();
+            // Frees the batch where the loader has no room for a spare one.
             loader.recycle(loaded.batch);
+            other += from.elapsed().as_nanos() as u64;
+            busy[Stage::Other] += other;
+            exposed[Stage::Other] += other;
             let end = begin.elapsed().as_nanos() as u64;
             previous_end = end;
             journal.append(&StepRecord {

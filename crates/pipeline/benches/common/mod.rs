@@ -10,12 +10,15 @@ use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::store::Sample;
 use expctl_record::{Data, Networks};
 
-/// The data set that ships at full scale with 10,000 samples, built in the cache if it is not there.
-pub fn dataset() -> Dataset {
+/// Samples of the data set that most benchmarks use.
+#[allow(dead_code, reason = "not every benchmark needs it")]
+pub const SAMPLES: u64 = 10_000;
+
+/// The data set that ships at full scale, built in the cache if it is not there.
+pub fn dataset(samples: u64) -> Dataset {
     let cache = std::env::var_os("EXPCTL_CACHE").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache/expctl"))).unwrap();
-    let data =
-        Data { set: "006-kuzmin-tmi".to_owned(), samples: 10_000, scale: 1.0, networks: Networks::Completed, seed: 42 };
+    let data = Data { set: "006-kuzmin-tmi".to_owned(), samples, scale: 1.0, networks: Networks::Completed, seed: 42 };
     let folder = cache.join("bench").join(data.folder_name());
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(&data.set);
@@ -47,15 +50,29 @@ pub fn samples(dataset: &Dataset, count: u64) -> Vec<Sample> {
 /// Run floor and subject in turns, so that both see the same machine, and print medians, quartiles and their ratio.
 /// Others may use the machine: medians of turns hold where means of one after the other do not.
 #[allow(dead_code, reason = "not every benchmark needs it")]
-pub fn against_floor(name: &str, bytes: usize, rounds: usize, mut floor: impl FnMut(), mut subject: impl FnMut()) {
-    let time = |run: &mut dyn FnMut()| {
+pub fn against_floor(name: &str, bytes: usize, rounds: usize, floor: impl FnMut(), subject: impl FnMut()) {
+    against_floor_after(name, bytes, rounds, || {}, floor, subject);
+}
+
+/// [`against_floor`] with something that is done before each run and is not timed.
+#[allow(dead_code, reason = "not every benchmark needs it")]
+pub fn against_floor_after(
+    name: &str,
+    bytes: usize,
+    rounds: usize,
+    mut before: impl FnMut(),
+    mut floor: impl FnMut(),
+    mut subject: impl FnMut(),
+) {
+    let mut time = |run: &mut dyn FnMut()| {
+        before();
         let start = Instant::now();
         run();
         start.elapsed()
     };
     // The first round faults pages in.
-    floor();
-    subject();
+    time(&mut floor);
+    time(&mut subject);
     let mut times: Vec<(Duration, Duration)> = (0..rounds).map(|_| (time(&mut floor), time(&mut subject))).collect();
     let mut ratios: Vec<f64> =
         times.iter().map(|(floor, subject)| floor.as_secs_f64() / subject.as_secs_f64()).collect();

@@ -65,6 +65,12 @@ impl Assembler {
         Ok(Self { plan, shared: Arc::new(Shared { graph, sources, neighborhoods }), work: Work::default() })
     }
 
+    /// Bytes that this assembler holds for itself, beside the batches, to make the next one: 9 for each edge of the largest
+    /// batch of a neighborhood, little for others.
+    pub fn work_bytes(&self) -> u64 {
+        self.work.own_bytes() as u64
+    }
+
     /// A batch without samples, to be filled.
     pub fn empty(&self) -> Batch {
         let graph = &self.shared.graph;

@@ -53,7 +53,6 @@ impl OwnEdges {
     }
 
     /// Bytes that are held, used or not.
-    #[cfg(test)]
     pub(super) fn capacity_bytes(&self) -> usize {
         4 * (self.sources.capacity() + self.targets.capacity()) + self.mask.capacity()
     }

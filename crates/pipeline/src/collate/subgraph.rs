@@ -85,7 +85,7 @@ fn append_set(mask: &[u8], out: &mut Vec<i32>) {
 }
 
 /// Reactions, gpr and rmr of one sample, given the new numbers of genes and reactions. A gpr edge goes with its reaction,
-/// also if its own gene is kept.
+/// also if its own gene is kept, and with its gene.
 fn metabolic(
     metabolism: &Metabolism,
     at: usize,
@@ -105,11 +105,13 @@ fn metabolic(
     let removed = &mut joined.gpr.removed[at * metabolism.num_gpr()..(at + 1) * metabolism.num_gpr()];
     let ends = metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions());
     for ((gene, reaction), removed) in ends.zip(removed) {
-        let reaction = reactions[*reaction as usize];
-        room.sources[n] = genes[*gene as usize];
+        let (gene, reaction) = (genes[*gene as usize], reactions[*reaction as usize]);
+        room.sources[n] = gene;
         room.targets[n] = reaction;
-        *removed = u8::from(reaction == ABSENT);
-        n += usize::from(reaction != ABSENT);
+        // A stored mask may keep the reaction of a perturbed gene.
+        let gone = (gene == ABSENT) | (reaction == ABSENT);
+        *removed = u8::from(gone);
+        n += usize::from(!gone);
     }
     gpr.take(n);
     let room = rmr.room(metabolism.num_rmr());

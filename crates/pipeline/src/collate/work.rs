@@ -34,8 +34,7 @@ impl Work {
         self.edges.iter_mut().for_each(OwnEdges::clear);
     }
 
-    /// Bytes of the edges and tables that a thread holds for itself.
-    #[cfg(test)]
+    /// Bytes of the edges and tables that a thread holds for itself. What is left out is a few tables of the graph's genes.
     pub(super) fn own_bytes(&self) -> usize {
         let edges: usize = self.edges.iter().map(OwnEdges::capacity_bytes).sum();
         let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();

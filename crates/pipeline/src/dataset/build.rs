@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use expctl_record::Data;
 
-use super::files::{GENES_FILE, Report, STORE_FOLDER, checksums, free_bytes, report};
+use super::files::{DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, free_bytes, report};
 use super::genes::Genes;
 use super::graph_file::{self, GRAPH_FILE};
 use super::labels::{Labels, statistics};
@@ -71,7 +71,7 @@ pub fn build(
     let resumed_at = records.write(&store_folder, data.samples, store_bytes, progress)?;
     let store = store_info(&store_folder)?;
     let files = [GENES_FILE, GRAPH_FILE, SAMPLES_FILE].map(str::to_owned);
-    let files: Vec<String> = files.into_iter().chain([format!("{STORE_FOLDER}/data.mdb")]).collect();
+    let files: Vec<String> = files.into_iter().chain([format!("{STORE_FOLDER}/{DATA_FILE}")]).collect();
     let files = checksums(partial.path(), &files, progress)?;
 
     let manifest = Manifest {
@@ -196,7 +196,7 @@ fn sample_info(labels: &Labels) -> SampleInfo {
 
 /// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
 fn room_for(partial: &Path, needed: u64) -> Result<(), PipelineError> {
-    let there = partial.join(STORE_FOLDER).join("data.mdb").metadata().map_or(0, |meta| meta.len());
+    let there = partial.join(STORE_FOLDER).join(DATA_FILE).metadata().map_or(0, |meta| meta.len());
     let free = free_bytes(partial)?;
     let needed = needed.saturating_sub(there);
     if needed <= free {

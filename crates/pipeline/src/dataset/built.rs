@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::{Data, Networks, Pipeline, StoreKind};
+use expctl_record::{Pipeline, StoreKind};
 
-use super::files::{GENES_FILE, STORE_FOLDER, STORES_FOLDER};
+use super::advice::command;
+use super::files::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use super::graph_file::{self, GRAPH_FILE};
 use super::store_manifest::{CONVERTED, base_blake3};
 use super::{Manifest, StoreManifest};
@@ -40,30 +41,62 @@ impl Dataset {
         let genes: Vec<String> = text.lines().map(str::to_owned).collect();
         if genes.len() as u64 != self.manifest.genes.count {
             let reason = format!("{} names, but the manifest says {}", genes.len(), self.manifest.genes.count);
-            return Err(PipelineError::damaged(&path, reason));
+            return Err(self.advise(PipelineError::damaged(&path, reason)));
         }
         Ok(genes)
     }
 
-    /// The graph with these edge types, in this order, and with reactions and metabolites if they are asked for. An unknown
-    /// edge type is an error that names those that exist.
+    /// The graph with these edge types, in this order, and with reactions and metabolites if they are asked for.
+    ///
+    /// # Errors
+    /// An edge type is unknown (those that exist are named), the file is damaged, or it has other numbers of edges than the
+    /// manifest says.
     pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
+        self.read_graph(edge_types, metabolism).map_err(|e| self.advise(e))
+    }
+
+    fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
         let edge_types = graph_file::read(&path, edge_types, genes.len())?;
         let sizes = &self.manifest.bipartite;
         let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
-        Ok(CellGraph { genes, edge_types, metabolism })
+        let graph = CellGraph { genes, edge_types, metabolism };
+        self.as_in_manifest(&graph).map_err(|reason| PipelineError::damaged(&path, reason))?;
+        Ok(graph)
+    }
+
+    /// Records with masks are decoded by the manifest's numbers of edges: a graph of other numbers would not fit them.
+    fn as_in_manifest(&self, graph: &CellGraph) -> Result<(), String> {
+        let networks = graph.edge_types.iter().map(|edges| {
+            let known = self.manifest.networks.iter().find(|network| network.name == edges.name);
+            (format!("edge_index/{}", edges.name), edges.num_edges(), known.map(|network| network.edges))
+        });
+        let sizes = &self.manifest.bipartite;
+        let bipartite = graph.metabolism.iter().flat_map(|metabolism| {
+            [("gpr", metabolism.num_gpr(), sizes.gpr), ("rmr", metabolism.num_rmr(), sizes.rmr)]
+                .map(|(name, found, known)| (format!("hyperedge_index/{name}"), found, Some(known)))
+        });
+        for (name, found, known) in networks.chain(bipartite) {
+            match known {
+                None => return Err(format!("{name} is not in the manifest")),
+                Some(known) if known != found as u64 => {
+                    return Err(format!("{name} has {found} edges, but the manifest says {known}"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// The base store, open for reading.
     pub fn store(&self) -> Result<LmdbStore, PipelineError> {
-        LmdbStore::open(&self.folder.join(STORE_FOLDER))
+        LmdbStore::open(&self.records_folder(StoreKind::Json)).map_err(|e| self.advise(e))
     }
 
     /// A decoder of the store's records.
     pub fn decoder(&self) -> Result<RecordDecoder, PipelineError> {
-        Ok(RecordDecoder::new(&self.folder.join(STORE_FOLDER), self.genes()?))
+        Ok(RecordDecoder::new(&self.records_folder(StoreKind::Json), self.genes()?))
     }
 
     /// Folder of the store that was made from the base store, or would be.
@@ -76,20 +109,47 @@ impl Dataset {
         dataset.join(STORES_FOLDER).join(kind.name())
     }
 
+    /// The file that the records of a store lie in, or would lie in.
+    pub fn store_file(&self, kind: StoreKind) -> PathBuf {
+        self.records_folder(kind).join(DATA_FILE)
+    }
+
+    /// The LMDB store of a kind.
+    fn records_folder(&self, kind: StoreKind) -> PathBuf {
+        match kind {
+            StoreKind::Json => self.folder.join(STORE_FOLDER),
+            made => self.store_folder(made).join(CONVERTED),
+        }
+    }
+
     /// What is in the store of this kind that was made from the base store; `None` if there is none.
     ///
     /// # Errors
-    /// Its manifest is damaged, or it was made from another base store.
+    /// Its manifest is damaged, it was made from another base store, or its file is missing or of another length than the
+    /// manifest says.
     pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
+        self.complete(kind).map_err(|e| self.advise(e))
+    }
+
+    fn complete(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
         let folder = self.store_folder(kind);
-        let manifest = StoreManifest::load(&folder, kind)?;
-        match manifest {
-            Some(manifest) if manifest.base_blake3 != base_blake3(&self.manifest) => Err(PipelineError::damaged(
-                &folder,
-                "was made from another base store or graph than lies beside it; remove it to convert again",
-            )),
-            manifest => Ok(manifest),
+        let Some(manifest) = StoreManifest::load(&folder, kind)? else { return Ok(None) };
+        if manifest.base_blake3 != base_blake3(&self.manifest) {
+            let reason = "was made from another base store or graph than lies beside it";
+            return Err(PipelineError::damaged(&folder, reason));
         }
+        let file = self.store_file(kind);
+        let bytes = match file.metadata() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(PipelineError::damaged(&file, "is missing"));
+            }
+            other => other.map_err(PipelineError::io("inspect", &file))?.len(),
+        };
+        if bytes != manifest.file.bytes {
+            let reason = format!("{bytes} bytes, but the manifest of the store says {}", manifest.file.bytes);
+            return Err(PipelineError::damaged(&file, reason));
+        }
+        Ok(Some(manifest))
     }
 
     /// Whether there is nothing left to do before records of this kind can be read.
@@ -111,16 +171,20 @@ impl Dataset {
     /// # Errors
     /// [`PipelineError::NotConverted`] if the base store has not been converted to it.
     pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
+        self.open_records(pipeline).map_err(|e| self.advise(e))
+    }
+
+    fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
         let kind = pipeline.store;
         if kind == StoreKind::Json {
-            let decoder = StoreDecoder::json(&self.folder.join(STORE_FOLDER), self.decoder()?);
+            let decoder = StoreDecoder::json(&self.records_folder(kind), self.decoder()?);
             return Ok((self.store()?, decoder));
         }
         let Some(manifest) = self.converted(kind)? else {
-            let command = convert_command(&self.manifest.data, kind);
+            let command = command("convert", &self.manifest.data, Some(kind));
             return Err(PipelineError::NotConverted { path: self.folder.clone(), kind, command });
         };
-        let folder = self.store_folder(kind).join(CONVERTED);
+        let folder = self.records_folder(kind);
         let decoder =
             StoreDecoder::converted(&folder, kind, self.mask_sizes(), &pipeline.edge_types, pipeline.metabolism)?;
         let store = LmdbStore::open(&folder)?;
@@ -130,20 +194,4 @@ impl Dataset {
         }
         Ok((store, decoder))
     }
-}
-
-/// The command that makes a store, as a user types it.
-fn convert_command(data: &Data, kind: StoreKind) -> String {
-    let networks = match data.networks {
-        Networks::Real => "real",
-        Networks::Completed => "completed",
-    };
-    format!(
-        "expctl data convert {} --to {} --samples {} --scale {} --networks {networks} --seed {}",
-        data.set,
-        kind.name(),
-        data.samples,
-        data.scale,
-        data.seed
-    )
 }

@@ -1,4 +1,5 @@
-use std::path::PathBuf;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
@@ -78,13 +79,15 @@ impl<'d> Conversion<'d> {
         let from = records.min(ESTIMATED_FROM);
         let chosen: Vec<u64> = (0..from).map(|i| i * records / from).collect();
         let piece = self.encode(&chosen, &mut self.encoder.clone())?;
-        let (mut start, mut sum) = (0, 0);
+        let (mut start, mut leaves, mut pages) = (0, 0, 0);
         for (index, &end) in chosen.iter().zip(&piece.ends) {
-            sum += record_bytes(index.to_string().len() as u64, (end - start) as u64);
+            let (in_leaf, own) = record_bytes(index.to_string().len() as u64, (end - start) as u64);
+            (leaves, pages) = (leaves + in_leaf, pages + own);
             start = end;
         }
-        // Two meta pages, and a percent for branches and what a full page has no more room for.
-        let bytes = (sum as f64 / from.max(1) as f64 * records as f64 * 1.01) as u64 + 4 * 4096;
+        // Two meta pages, and a percent of the leaves for branches and what a full leaf has no more room for.
+        let of_chosen = leaves as f64 * 1.01 + pages as f64;
+        let bytes = (of_chosen / from.max(1) as f64 * records as f64) as u64 + 4 * 4096;
         let partial = Partial::path_of(&self.folder);
         let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
@@ -106,16 +109,17 @@ impl<'d> Conversion<'d> {
         jobs: usize,
         progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
     ) -> Result<StoreManifest, PipelineError> {
+        self.make(jobs, progress).map_err(|e| self.dataset.advise(e))
+    }
+
+    fn make(&self, jobs: usize, progress: &mut Report<'_>) -> Result<StoreManifest, PipelineError> {
         let started = Instant::now();
         if let Some(manifest) = self.dataset.converted(self.kind)? {
             tidy(&self.folder);
             return Ok(manifest);
         }
         if self.folder.exists() {
-            return Err(PipelineError::damaged(
-                &self.folder,
-                "exists, but is no store (it has no manifest); remove it",
-            ));
+            return Err(PipelineError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
         }
         if self.estimate.missing() > 0 {
             let full = std::io::Error::new(std::io::ErrorKind::StorageFull, self.estimate.to_string());
@@ -129,7 +133,14 @@ impl<'d> Conversion<'d> {
         }
         partial.prepare(&format!("{base} {} {STORE_SCHEMA}", self.kind.name()))?;
         let resumed_at = self.write(&partial.path().join(CONVERTED), jobs.max(1), progress)?;
-        let store = self.check(&partial.path().join(CONVERTED), progress)?;
+        let store = match self.check(&partial.path().join(CONVERTED), progress) {
+            Err(e) if is_damage_in(partial.path(), &e) => {
+                // Kept, it would be found as it is by every later run.
+                partial.discard()?;
+                return Err(e.and("it was removed, and the next run makes it anew".to_owned()));
+            }
+            other => other?,
+        };
         let file = checksums(partial.path(), &[format!("{CONVERTED}/data.mdb")], progress)?.swap_remove(0);
         let sizes = self.dataset.mask_sizes();
         let masks = if self.kind == StoreKind::Ids { Vec::new() } else { sizes.all().collect() };
@@ -150,14 +161,14 @@ impl<'d> Conversion<'d> {
     }
 
     /// Write the records that are not there yet; returns how many were.
-    fn write(&self, folder: &std::path::Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, PipelineError> {
+    fn write(&self, folder: &Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, PipelineError> {
         let records = self.base.len();
         let order = text_order(records);
         let writer = LmdbWriter::open(folder, 2 * self.estimate.bytes + (1 << 30))?;
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(PipelineError::damaged(folder, "holds other records than a conversion leaves; remove it"));
+            return Err(PipelineError::damaged(folder, "holds other records than a conversion leaves"));
         }
         report(to, "samples", there, records)?;
         let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
@@ -171,7 +182,7 @@ impl<'d> Conversion<'d> {
                 scope.spawn(move || {
                     let mut encoder = self.encoder.clone();
                     for indices in mine {
-                        let piece = self.encode(indices, &mut encoder);
+                        let piece = self.encode_or_say_where(indices, &mut encoder);
                         let last = piece.is_err();
                         // Nobody receives any more once the conversion has failed or was stopped.
                         if send.send(piece).is_err() || last {
@@ -195,6 +206,17 @@ impl<'d> Conversion<'d> {
         Ok(there)
     }
 
+    /// A panic while a piece is encoded is an error like others.
+    fn encode_or_say_where(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
+        let piece = std::panic::catch_unwind(AssertUnwindSafe(|| self.encode(indices, encoder)));
+        piece.unwrap_or_else(|panic| {
+            let first = indices.first().copied().unwrap_or_default();
+            let base = self.base.path().display();
+            let what = format!("the conversion panicked at one of {} records of {base} from {first} on", indices.len());
+            Err(PipelineError::panicked(&what, panic.as_ref()))
+        })
+    }
+
     fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
         let mut reader = self.base.reader()?;
         let (mut json, mut sample) = (Vec::new(), Sample::default());
@@ -206,6 +228,49 @@ impl<'d> Conversion<'d> {
             encoder.encode(&sample, &mut piece.bytes);
             piece.ends.push(piece.bytes.len());
         }
+        reader.unchanged()?;
         Ok(piece)
+    }
+}
+
+/// Whether a problem is what lies in `folder`, rather than that it could not be read.
+fn is_damage_in(folder: &Path, problem: &PipelineError) -> bool {
+    match problem {
+        PipelineError::Record { store: path, .. }
+        | PipelineError::Damaged { path, .. }
+        | PipelineError::Lmdb { path, .. } => path.starts_with(folder),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use expctl_record::{Data, Networks};
+
+    use super::*;
+    use crate::dataset::{Recipe, build};
+    use crate::graph::EdgeType;
+
+    #[test]
+    fn a_panic_in_a_thread_says_where() {
+        let parent = tempfile::tempdir().unwrap();
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi");
+        let recipe = Recipe::load(&recipe).unwrap();
+        let data =
+            Data { set: "006-kuzmin-tmi".to_owned(), samples: 8, scale: 0.05, networks: Networks::Completed, seed: 7 };
+        let folder = parent.path().join("set");
+        build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();
+        let dataset = Dataset::open(&folder).unwrap();
+        let mut conversion = Conversion::new(&dataset, StoreKind::Compressed).unwrap();
+        // An encoder of a graph that has one gene alone.
+        let edge_types = vec![EdgeType { name: "e".to_owned(), edge_index: vec![0, 0] }];
+        let graph = CellGraph { genes: vec![String::new()], edge_types, metabolism: None };
+        conversion.encoder = StoreEncoder::new(StoreKind::Compressed, dataset.mask_sizes(), &graph);
+        let error = conversion.run(2, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
+        let says =
+            format!("the conversion panicked at one of 8 records of {}/processed/lmdb from 0 on: ", folder.display());
+        assert!(error.starts_with(&says), "{error}");
     }
 }

@@ -40,13 +40,14 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Bytes that a record takes in an LMDB file, from the lengths of its key and value.
-pub(crate) fn record_bytes(key: u64, value: u64) -> u64 {
+/// Bytes that a record takes in an LMDB file, from the lengths of its key and value: in leaves of the tree, and in pages of
+/// its own.
+pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
     let (header, pointer) = (8, 2);
     if header + key + value > NODE_MAX {
-        (16 + value).next_multiple_of(PAGE) + (header + key + 8).next_multiple_of(2) + pointer
+        ((header + key + 8).next_multiple_of(2) + pointer, (16 + value).next_multiple_of(PAGE))
     } else {
-        (header + key + value).next_multiple_of(2) + pointer
+        ((header + key + value).next_multiple_of(2) + pointer, 0)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total:
     }
 }
 
+/// The one file of an LMDB store.
+pub(crate) const DATA_FILE: &str = "data.mdb";
 /// The LMDB store inside a data set.
 pub(crate) const STORE_FOLDER: &str = "processed/lmdb";
 /// Folder of the stores that were made from it.

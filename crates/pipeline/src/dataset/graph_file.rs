@@ -42,11 +42,9 @@ pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabol
 
 /// Read the edges of some networks between `genes` genes, in the order asked for.
 pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, PipelineError> {
-    let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
-    // SAFETY: a built data set is never written to again; a file cut short by someone else just now would end the process
-    // with SIGBUS.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
-    let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
+    // Not mapped: a file cut short by someone else just now would end the process with SIGBUS.
+    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
     let mut found = Vec::with_capacity(edge_types.len());
     for name in edge_types {
         let Ok(tensor) = tensors.tensor(&format!("edge_index/{name}")) else {
@@ -71,10 +69,8 @@ pub(crate) fn read_metabolism(
     sizes: &BipartiteInfo,
     genes: usize,
 ) -> Result<graph::Metabolism, PipelineError> {
-    let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
-    // SAFETY: as in `read`.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
-    let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
+    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
     let tensor = |name: &str| tensors.tensor(name).map_err(|e| PipelineError::damaged(path, format!("{name}: {e}")));
     let (reactions, metabolites) = (sizes.reactions as usize, sizes.metabolites as usize);
     let pairs = |name: &str, ends| indices(path, name, &tensor(name)?, ends);
@@ -124,10 +120,8 @@ fn indices(
 
 /// Shape of each tensor, for verification.
 pub(crate) fn shapes(path: &Path) -> Result<HashMap<String, Vec<usize>>, PipelineError> {
-    let file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
-    // SAFETY: as in `read`.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(PipelineError::io("map", path))?;
-    let tensors = SafeTensors::deserialize(&map).map_err(|e| PipelineError::damaged(path, e))?;
+    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
     Ok(tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.shape().to_vec())).collect())
 }
 
@@ -198,5 +192,22 @@ mod tests {
         assert_eq!(wrong_type, "edge_index/a is F64 [2, 1], not I64 [2, E]");
         let too_few = read_with("stoichiometry/rmr", Dtype::F32, &[1], vec![0; 4]).unwrap_err();
         assert_eq!(too_few, "stoichiometry/rmr is F32 [1], not F32 [2]");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(GRAPH_FILE);
+        let edges = bytes_of(&[0; 20_000]);
+        let view = TensorView::new(Dtype::I64, vec![2, 10_000], &edges).unwrap();
+        let whole = safetensors::serialize([("edge_index/a", view)], None).unwrap();
+        std::fs::write(&path, &whole).unwrap();
+        read(&path, &["a".to_owned()], 1).unwrap();
+        for length in [0, 7, 8, 50, 4096, whole.len() - 1] {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let error = read(&path, &["a".to_owned()], 1).unwrap_err();
+            assert!(matches!(error, PipelineError::Damaged { .. }), "{error}");
+            assert!(shapes(&path).is_err());
+        }
     }
 }

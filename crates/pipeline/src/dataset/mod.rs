@@ -3,6 +3,7 @@
 //! Invariant: everything in a data set follows from the recipe's files and the five settings of `[data]`; two machines
 //! build the same edges, samples and records.
 
+mod advice;
 mod build;
 mod built;
 mod convert;

@@ -11,6 +11,8 @@ pub(crate) struct Partial {
     _lock: Flock<std::fs::File>,
 }
 
+/// Ends the name of a folder under construction.
+pub(crate) const PARTIAL: &str = ".partial";
 const LOCK_FILE: &str = ".lock";
 /// Holds the digest of what is being built: a partial build of something else is thrown away.
 const DIGEST_FILE: &str = ".digest";
@@ -19,7 +21,7 @@ impl Partial {
     /// Where `folder` is built.
     pub(crate) fn path_of(folder: &Path) -> PathBuf {
         let mut path = folder.as_os_str().to_owned();
-        path.push(".partial");
+        path.push(PARTIAL);
         PathBuf::from(path)
     }
 

@@ -101,11 +101,11 @@ impl Dataset {
     /// The file is missing or damaged, or has another number of samples than the manifest says.
     pub fn sample_genes(&self) -> Result<SampleGenes, PipelineError> {
         let path = self.folder().join(SAMPLES_FILE);
-        let all = SampleGenes::read(&path, self.manifest().genes.count)?;
+        let all = SampleGenes::read(&path, self.manifest().genes.count).map_err(|e| self.advise(e))?;
         let expected = self.manifest().samples.count;
         if all.len() != expected {
             let reason = format!("{} samples, but the manifest says {expected}", all.len());
-            return Err(PipelineError::damaged(&path, reason));
+            return Err(self.advise(PipelineError::damaged(&path, reason)));
         }
         Ok(all)
     }

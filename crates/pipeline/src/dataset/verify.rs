@@ -38,11 +38,12 @@ pub fn verify(
     if !problems.is_empty() {
         return Ok(problems);
     }
+    // To verify is what they advise.
     if let Err(e) = dataset.genes() {
-        problems.push(e.to_string());
+        problems.push(e.cause().to_string());
     }
     if let Err(e) = dataset.sample_genes() {
-        problems.push(e.to_string());
+        problems.push(e.cause().to_string());
     }
     let shapes = graph_file::shapes(&folder.join(GRAPH_FILE))?;
     let networks = manifest.networks.iter().map(|n| (format!("edge_index/{}", n.name), n.edges));

@@ -20,6 +20,8 @@ pub struct Loaded {
     pub epoch: u64,
     /// Bytes taken from the store.
     pub bytes_read: u64,
+    /// Bytes that its thread keeps beside the batch, to make the next one: raw records, and what the assembler works with.
+    pub work_bytes: u64,
     /// When its thread worked on which stage.
     pub intervals: Vec<Interval>,
     /// Time for which the step waited, by stage.
@@ -94,6 +96,7 @@ impl BatchBuilder {
             reader.read(index, &mut self.bytes)?;
             self.ends.push(self.bytes.len());
         }
+        reader.unchanged()?;
         laps.lap(Stage::Read);
 
         self.samples.resize_with(indices.len(), Sample::default);
@@ -115,6 +118,7 @@ impl BatchBuilder {
             step,
             epoch: chosen.epoch,
             bytes_read: self.bytes.len() as u64,
+            work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
             intervals: laps.intervals,
             exposed: PerStage::default(),
         })

@@ -19,8 +19,8 @@ pub struct LoaderOptions {
     pub first: u64,
     /// Step behind the last one.
     pub steps: u64,
-    /// The most bytes of batches that are held: in the making, ready, delivered and not given back. 0 is no limit; a batch
-    /// that is larger is held alone. Without threads there is never more than one.
+    /// The most bytes that are held: of batches in the making, ready, delivered and not given back, and of what threads work
+    /// with. 0 is no limit; a batch that is larger is held alone. Without threads there is never more than one.
     pub buffer_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl Loader {
                 deliver: options.first,
                 finished: BTreeMap::new(),
                 spare: Vec::new(),
-                buffer: Buffer::new(options.buffer_bytes),
+                buffer: Buffer::new(options.buffer_bytes, u64::from(options.workers)),
                 stopped: false,
             }),
             ready: Condvar::new(),
@@ -227,17 +227,12 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
             }
         }));
         let result = built.unwrap_or_else(|panic| {
-            let why = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("unknown reason");
-            Err(PipelineError::Invalid(format!("a loader thread panicked at step {step}: {why}")))
+            Err(PipelineError::panicked(&format!("a loader thread panicked at step {step}"), panic.as_ref()))
         });
-        let size = result.as_ref().ok().map(|loaded| loaded.batch.bytes());
+        let size = result.as_ref().ok().map(|loaded| (loaded.batch.bytes(), loaded.work_bytes));
         let mut state = shared.lock();
         let reduced = match size {
-            Some(bytes) => state.buffer.built(bytes, ahead + 1),
+            Some((bytes, work)) => state.buffer.built(bytes, work, ahead + 1),
             None => {
                 state.buffer.failed();
                 None
@@ -252,13 +247,14 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
             shared.room.notify_all();
         }
         drop(surplus);
-        if let Some(Reduced { batches, largest }) = reduced {
+        if let Some(Reduced { batches, largest, work }) = reduced {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             tracing::warn!(
-                "batches of {:.1} MiB: {batches} of them fit into loader.buffer_mib = {:.0}, the step's own among them, and \
-                 not {}; fewer are loaded ahead",
+                "batches of {:.1} MiB: {batches} of them fit into loader.buffer_mib = {:.0} beside the {:.1} MiB that the \
+                 threads work with, the step's own among them, and not {}; fewer are loaded ahead",
                 mib(largest),
                 mib(options.buffer_bytes),
+                mib(work),
                 ahead + 1
             );
         }

@@ -60,25 +60,26 @@ impl Selection {
         Ok(Self::choose(&dataset.sample_genes()?, select, is_metabolic))
     }
 
-    /// Candidates by their genes, of these a subset, of this a split.
+    /// A split of all samples, of this the candidates by their genes, of these a subset.
     ///
-    /// Fewer candidates than the subset asks for are all taken, and the log says so.
+    /// As in the published data modules: the whole data set is split first, so a sample is in the same split whatever the
+    /// candidates and the subset are, and each split has its share of the subset. Fewer candidates than the share are all
+    /// taken, and the log says so.
     pub fn choose(samples: &SampleGenes, select: &Select, is_metabolic: impl Fn(i64) -> bool) -> Self {
         let mut chosen: Vec<u64> = (0..samples.len()).collect();
+        if select.split != Split::All {
+            chosen = split(&chosen, select.split, select.seed);
+        }
         if select.samples == SampleSet::Metabolic {
             chosen.retain(|index| samples.of(*index).iter().any(|gene| is_metabolic(i64::from(*gene))));
         }
         let candidates = chosen.len() as u64;
-        if select.subset > candidates {
-            tracing::warn!(
-                "select.subset asks for {} samples, but there are {candidates}: all are used",
-                select.subset
-            );
-        } else if select.subset > 0 {
-            chosen = subset(samples, &chosen, select.subset as usize, select.seed);
-        }
-        if select.split != Split::All {
-            chosen = split(&chosen, select.split, select.seed);
+        match asked(select) {
+            Some(wanted) if wanted > candidates => tracing::warn!(
+                "select.subset and select.split ask for {wanted} samples, but there are {candidates}: all are used"
+            ),
+            Some(wanted) => chosen = subset(samples, &chosen, wanted as usize, select.seed),
+            None => {}
         }
         Self { len: chosen.len() as u64, records: Some(chosen) }
     }
@@ -181,21 +182,53 @@ mod tests {
         assert_eq!(split_sizes(9), [9, 0, 0]);
     }
 
+    const SPLITS: [Split; 3] = [Split::Train, Split::Val, Split::Test];
+
     #[test]
-    fn splits_of_a_subset_are_disjoint_and_together_all_of_it() {
+    fn splits_are_disjoint_and_together_all_samples() {
         let samples = triples(2_000);
-        let of = |split| records(&Selection::choose(&samples, &select(500, split), |_| false));
-        let parts = [of(Split::Train), of(Split::Val), of(Split::Test)];
-        assert_eq!(parts.each_ref().map(Vec::len), [400, 50, 50]);
+        let of = |split| records(&Selection::choose(&samples, &select(0, split), |_| false));
+        let parts = SPLITS.map(of);
+        assert_eq!(parts.each_ref().map(Vec::len), [1_600, 200, 200]);
         let mut together = parts.concat();
         together.sort_unstable();
-        let whole = of(Split::All);
-        assert_eq!(together, whole);
+        assert_eq!(together, (0..2_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_subset_is_drawn_from_everywhere() {
+        let samples = triples(2_000);
+        let of = |seed| records(&Selection::choose(&samples, &Select { seed, ..select(500, Split::All) }, |_| false));
+        let whole = of(42);
+        assert_eq!(whole.len(), 500);
         assert!(whole.windows(2).all(|pair| pair[0] < pair[1]), "ascending, each once");
-        // Neither the first ones nor every fourth: drawn from everywhere.
+        // Neither the first ones nor every fourth.
         assert!(whole[0] < 100 && whole[499] > 1_900);
-        let other = Selection::choose(&samples, &Select { seed: 1, ..select(500, Split::All) }, |_| false);
-        assert_ne!(records(&other), whole);
+        assert_ne!(of(1), whole);
+    }
+
+    /// What a model was validated on must not be what a smaller run trains on.
+    #[test]
+    fn a_sample_stays_in_its_split_whatever_else_is_selected() {
+        let samples = triples(20_000);
+        let metabolic = |gene: i64| gene < 25;
+        let of = |samples_of, subset, split| {
+            let select = Select { samples: samples_of, ..select(subset, split) };
+            records(&Selection::choose(&samples, &select, metabolic))
+        };
+        for (split, size) in SPLITS.into_iter().zip([8_000, 1_000, 1_000]) {
+            let all = of(SampleSet::All, 0, split);
+            let candidates = of(SampleSet::Metabolic, 0, split);
+            // Half of the samples, as those of each split.
+            assert!(candidates.len() * 3 > all.len() && candidates.len() * 3 < 2 * all.len());
+            let subset = of(SampleSet::All, 10_000, split);
+            assert_eq!(subset.len(), size);
+            let both = of(SampleSet::Metabolic, 1_000, split);
+            assert_eq!(both.len(), size / 10);
+            for (part, whole) in [(&candidates, &all), (&subset, &all), (&both, &candidates)] {
+                assert!(part.iter().all(|index| whole.binary_search(index).is_ok()));
+            }
+        }
     }
 
     /// Other machines must find the same.
@@ -205,12 +238,20 @@ mod tests {
         assert_eq!(records(&chosen), KNOWN);
     }
 
-    const KNOWN: [u64; 2] = [12, 67];
+    const KNOWN: [u64; 2] = [22, 87];
 
     #[test]
     fn a_subset_beyond_the_candidates_takes_all() {
-        let chosen = Selection::choose(&triples(30), &select(31, Split::All), |_| false);
+        let samples = triples(30);
+        let chosen = Selection::choose(&samples, &select(31, Split::All), |_| false);
         assert_eq!(records(&chosen), (0..30).collect::<Vec<_>>());
+        // Of the 24 that train, those of gene 50; 8 were asked for.
+        let few = Select { samples: SampleSet::Metabolic, ..select(10, Split::Train) };
+        let chosen = records(&Selection::choose(&samples, &few, |gene| gene == 50));
+        let train = records(&Selection::choose(&samples, &select(0, Split::Train), |_| false));
+        let with_gene: Vec<u64> = train.into_iter().filter(|index| index % 7 == 0).collect();
+        assert!(asked(&few).is_some_and(|asked| asked as usize > with_gene.len()));
+        assert_eq!(chosen, with_gene);
     }
 
     #[test]

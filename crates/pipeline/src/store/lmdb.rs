@@ -19,10 +19,6 @@ use super::lmdb_tree::{self, Place};
 use super::writer::text_order;
 use crate::PipelineError;
 
-/// Reads between two looks at whether the store is still the one that was opened: a look costs as much as two or three
-/// reads of small records.
-const READS_PER_LOOK: u32 = 64;
-
 /// A store that is open for reading. Threads share it; each reads through a [`LmdbReader`] of its own.
 pub struct LmdbStore {
     file: StoreFile,
@@ -62,7 +58,7 @@ impl LmdbStore {
     /// The store is not the one that was opened any more.
     pub fn reader(&self) -> Result<LmdbReader<'_>, PipelineError> {
         self.file.unchanged()?;
-        Ok(LmdbReader { store: self, reads: 0 })
+        Ok(LmdbReader { store: self })
     }
 
     /// Visit all records in key order (bytewise, so 10 comes before 2).
@@ -77,29 +73,23 @@ impl LmdbStore {
             reader.read(index, &mut value)?;
             visit(index, &value)?;
         }
-        self.file.unchanged()
+        reader.unchanged()
     }
 }
 
 /// Reads records on one thread.
 pub struct LmdbReader<'s> {
     store: &'s LmdbStore,
-    reads: u32,
 }
 
 impl LmdbReader<'_> {
     /// Append the bytes of record `index` to `out` and return how many they are.
     ///
     /// # Errors
-    /// There is no such record, the file cannot be read or is damaged, or it was rewritten since it was opened (which is
-    /// looked at now and then, not with each record).
+    /// There is no such record, or the file cannot be read or is damaged. That it was rewritten since it was opened is for
+    /// [`LmdbReader::unchanged`] to say, unless a read fails for it.
     pub fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, PipelineError> {
         let file = &self.store.file;
-        self.reads += 1;
-        if self.reads == READS_PER_LOOK {
-            self.reads = 0;
-            file.unchanged()?;
-        }
         let Some(place) = usize::try_from(index).ok().and_then(|at| self.store.places.get(at)) else {
             return Err(self.refused(index, format!("there is none; the store has {}", self.store.len())));
         };
@@ -116,6 +106,15 @@ impl LmdbReader<'_> {
             file.append(place.offset, &mut [], bytes, out)?;
         }
         Ok(bytes)
+    }
+
+    /// Whether all that was read so far is of the store that was opened. Costs as much as four reads of small records, so ask
+    /// once for many of them, after the last.
+    ///
+    /// # Errors
+    /// [`PipelineError::Rewritten`] if it may not be; the file cannot be looked at.
+    pub fn unchanged(&self) -> Result<(), PipelineError> {
+        self.store.file.unchanged()
     }
 
     fn refused(&self, index: u64, reason: String) -> PipelineError {

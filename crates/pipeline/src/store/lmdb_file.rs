@@ -38,7 +38,7 @@ impl StoreFile {
     pub(super) fn open(folder: &Path) -> Result<Self, PipelineError> {
         let path = folder.join("data.mdb");
         let file = match File::open(&path) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(e) if is_gone(&e) => {
                 return Err(PipelineError::NotBuilt { path: folder.to_owned() });
             }
             other => other.map_err(PipelineError::io("open", &path))?,
@@ -65,7 +65,7 @@ impl StoreFile {
 
     /// Fill `out` from `offset` on.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PipelineError> {
-        self.file.read_exact_at(out, offset).map_err(|e| self.failed(&e))
+        self.file.read_exact_at(out, offset).map_err(|e| self.failed(e))
     }
 
     /// Read `header` at `offset` and append the `bytes` behind it to `out`, in one call of the system and without clearing
@@ -91,12 +91,12 @@ impl StoreFile {
             // SAFETY: both places are ours alone, as long as they say, and may be written to; the system only writes.
             let n = unsafe { libc::preadv(self.file.as_raw_fd(), into.as_ptr(), into.len() as libc::c_int, at) };
             match n {
-                0 => return Err(self.failed(&io::ErrorKind::UnexpectedEof.into())),
+                0 => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
                 1.. => done += n as usize,
                 _ => {
                     let e = io::Error::last_os_error();
                     if e.kind() != io::ErrorKind::Interrupted {
-                        return Err(self.failed(&e));
+                        return Err(self.failed(e));
                     }
                 }
             }
@@ -106,25 +106,35 @@ impl StoreFile {
         Ok(())
     }
 
-    /// An error if the file is another one than was opened. A few hundred ns.
+    /// An error if the file is another one than was opened. Less than a microsecond.
     pub(super) fn unchanged(&self) -> Result<(), PipelineError> {
-        let now = self.path.metadata().and_then(|about| {
-            let transactions = transactions(&self.file, &self.meta)?;
-            Ok(Identity::of(&about, transactions))
-        });
-        if now.is_ok_and(|now| now == self.identity) {
-            return Ok(());
-        }
-        Err(PipelineError::Rewritten { path: self.folder.clone() })
+        let rewritten = || PipelineError::Rewritten { path: self.folder.clone() };
+        let about = match self.path.metadata() {
+            Err(e) if is_gone(&e) => return Err(rewritten()),
+            other => other.map_err(PipelineError::io("inspect", &self.path))?,
+        };
+        let transactions = match transactions(&self.file, &self.meta) {
+            // Cut short.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(rewritten()),
+            other => other.map_err(PipelineError::io("read", &self.path))?,
+        };
+        if Identity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
     }
 
-    /// A file that has become shorter is not the one that was opened, which says more than an unexpected end.
-    fn failed(&self, e: &io::Error) -> PipelineError {
+    /// Why a read failed. Of a file that is not the one that was opened this says more than the system does; what else keeps
+    /// one from looking does not.
+    fn failed(&self, e: io::Error) -> PipelineError {
         match self.unchanged() {
-            Err(rewritten) => rewritten,
-            Ok(()) => lmdb_error(&self.folder, e),
+            Err(rewritten @ PipelineError::Rewritten { .. }) => rewritten,
+            _ if e.kind() == io::ErrorKind::UnexpectedEof => lmdb_error(&self.folder, e),
+            _ => PipelineError::io("read", &self.path)(e),
         }
     }
+}
+
+/// There is no such file.
+fn is_gone(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 impl Identity {

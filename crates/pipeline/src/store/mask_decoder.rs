@@ -2,7 +2,8 @@ use std::ops::Range;
 
 use expctl_record::StoreKind;
 
-use super::mask_fields::{CLOSING, Content, Field, GENE, MaskSizes, OFFSETS, OPENING, REACTION, fields, mask_bytes};
+use super::mask_fields::{Content, Field, GENE, MaskSizes, REACTION, fields, mask_bytes};
+use super::npz_walk::Walk;
 use super::{MaskForm, Sample};
 
 /// Finds genes, label and the masks of a trial in the records of a store of masks. Threads share it.
@@ -54,52 +55,23 @@ impl MaskDecoder {
     }
 
     /// Decode the record at `range` of `bytes`. Spans of masks refer to `bytes`.
-    ///
-    /// The header is compared with the one that the encoder writes, piece by piece, rather than parsed as JSON: what differs
-    /// between records are lengths and offsets alone.
     pub(super) fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
         let record = &bytes[range.clone()];
-        let header = record.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let data_at = match usize::try_from(header).ok().and_then(|header| header.checked_add(8)) {
-            Some(data_at) if data_at > 8 && data_at <= record.len() => data_at,
-            _ => return Err(format!("{} bytes, but a header of {header}", record.len())),
-        };
-        let mut text = Cursor { bytes: &record[..data_at], at: 8 };
-        text.literal(OPENING)?;
         sample.masks.form = self.form;
         sample.masks.spans.clear();
         sample.masks.spans.resize(self.spans, 0..0);
-        let mut offset = 0;
-        for field in &self.fields {
-            text.literal(&field.opening)?;
-            let n = text.number()?;
-            text.literal(OFFSETS)?;
-            let start = text.number()?;
-            text.literal(",")?;
-            let end = text.number()?;
-            text.literal(CLOSING)?;
-            let name = || field.opening.split('"').nth(1).unwrap_or_default();
-            if start != offset || n.checked_mul(field.content.dtype().1).and_then(|n| n.checked_add(start)) != Some(end)
-            {
-                return Err(format!("{}: {n} elements from {start} to {end}", name()));
-            }
-            let Some(data) = record[data_at..].get(start..end) else {
-                return Err(format!("{}: ends at {end} of {} bytes", name(), record.len() - data_at));
-            };
-            self.take(field.content, data, sample).map_err(|reason| format!("{}: {reason}", name()))?;
-            if let Content::False(mask) | Content::Kept(mask) = field.content
+        let mut walk = Walk::new(record);
+        for Field { content, member } in &self.fields {
+            let named = |reason: String| format!("{}: {reason}", member.name());
+            let at = walk.next(member).map_err(named)?;
+            self.take(*content, &record[at.clone()], sample).map_err(named)?;
+            if let Content::False(mask) | Content::Kept(mask) = *content
                 && let Some(slot) = self.slots[mask]
             {
-                let at = range.start + data_at;
-                sample.masks.spans[slot] = at + start..at + end;
+                sample.masks.spans[slot] = range.start + at.start..range.start + at.end;
             }
-            offset = end;
         }
-        text.literal("}")?;
-        if text.rest().iter().any(|byte| *byte != b' ') || offset != record.len() - data_at {
-            return Err(format!("{} bytes behind the last field", record.len() - data_at - offset));
-        }
-        Ok(())
+        walk.finish(self.fields.iter().map(|field| &field.member))
     }
 
     /// Check a field and take what the sample needs of it.
@@ -120,13 +92,22 @@ impl MaskDecoder {
             }
             Content::Zero if words(data).eq([0]) => Ok(()),
             Content::Zero => Err("not 0 alone".to_owned()),
-            Content::Size(mask) if words(data).eq([self.sizes.size(mask) as i64]) => Ok(()),
-            Content::Size(mask) => Err(format!("not {} alone", self.sizes.size(mask))),
+            Content::Sizes if words(data).eq(self.sizes.all().map(|(_, entries)| entries as i64)) => Ok(()),
+            Content::Sizes => Err("not the lengths that the manifest has".to_owned()),
             Content::False(mask) if self.slots[mask].is_some() => false_positions(data, self.sizes.size(mask)),
             Content::False(_) => Ok(()),
             Content::Kept(mask) | Content::Perturbed(mask) => {
-                let expected = mask_bytes(self.kind, self.sizes.size(mask));
-                if data.len() == expected { Ok(()) } else { Err(format!("{} bytes, not {expected}", data.len())) }
+                let entries = self.sizes.size(mask);
+                let expected = mask_bytes(self.kind, entries);
+                if data.len() != expected {
+                    return Err(format!("{} bytes, not {expected}", data.len()));
+                }
+                match (content, self.form) {
+                    // Of masks that the trial does not use, nothing is looked at.
+                    (Content::Kept(_), MaskForm::Bytes) if self.slots[mask].is_some() => zeros_and_ones(data),
+                    (Content::Kept(_), MaskForm::Bits) if self.slots[mask].is_some() => nothing_behind(data, entries),
+                    _ => Ok(()),
+                }
             }
         }
     }
@@ -165,33 +146,26 @@ fn false_positions(data: &[u8], entries: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a header from the front.
-struct Cursor<'b> {
-    bytes: &'b [u8],
-    at: usize,
+/// Bytes are 0 or 1.
+fn zeros_and_ones(mask: &[u8]) -> Result<(), String> {
+    const PIECE: usize = 4096;
+    // No branch within a piece, so that the compiler makes vector instructions of it.
+    let no_bool = |piece: &[u8]| piece.iter().fold(0, |all, byte| all | byte) > 1;
+    let Some(piece) = mask.chunks(PIECE).position(no_bool) else {
+        return Ok(());
+    };
+    let rest = mask.iter().enumerate().skip(piece * PIECE);
+    let found =
+        rest.filter(|(_, byte)| **byte > 1).map(|(at, byte)| format!("entry {at} is {byte}, not 0 or 1")).next();
+    found.map_or(Ok(()), Err)
 }
 
-impl<'b> Cursor<'b> {
-    fn rest(&self) -> &'b [u8] {
-        &self.bytes[self.at..]
-    }
-
-    fn literal(&mut self, text: &str) -> Result<(), String> {
-        if !self.rest().starts_with(text.as_bytes()) {
-            return Err(format!("the header has no `{text}` at byte {}", self.at));
+/// Bits behind the last entry are 0.
+fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), String> {
+    match bits.last() {
+        Some(last) if !entries.is_multiple_of(8) && last >> (entries % 8) != 0 => {
+            Err(format!("bits behind the last of {entries} entries are set"))
         }
-        self.at += text.len();
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<usize, String> {
-        let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
-        // Few enough digits for any length of a record.
-        if !(1..=15).contains(&digits) {
-            return Err(format!("the header has no number at byte {}", self.at));
-        }
-        let value = self.rest()[..digits].iter().fold(0, |value, digit| value * 10 + usize::from(digit - b'0'));
-        self.at += digits;
-        Ok(value)
+        _ => Ok(()),
     }
 }

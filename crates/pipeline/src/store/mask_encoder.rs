@@ -1,11 +1,7 @@
-use std::io::Write;
-
 use expctl_record::StoreKind;
 
-use super::Sample;
-use super::mask_fields::{
-    CLOSING, Content, Field, GENE, MaskIndex, MaskSizes, NODE_TYPES, OFFSETS, OPENING, REACTION, fields, mask_bytes,
-};
+use super::mask_fields::{Content, Field, GENE, MaskIndex, MaskSizes, NODE_TYPES, REACTION, fields, mask_bytes};
+use super::{Sample, npz};
 use crate::graph::{Catalysis, CellGraph, Incidence, RemovedMetabolism};
 
 /// Writes the records of a store of masks.
@@ -42,29 +38,12 @@ impl MaskEncoder {
         })
     }
 
-    /// Append the record of `sample` to `out`: a safetensors file.
+    /// Append the record of `sample` to `out`: an NPZ archive.
     pub(super) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
         self.find_removed(&sample.genes);
-        let start = out.len();
-        out.extend_from_slice(&[0; 8]);
-        out.extend_from_slice(OPENING.as_bytes());
-        let mut offset = 0;
-        for field in &self.fields {
-            let n = self.elements(field.content, sample);
-            let end = offset + n * field.content.dtype().1;
-            out.extend_from_slice(field.opening.as_bytes());
-            // Writing to a Vec cannot fail.
-            let _ = write!(out, "{n}{OFFSETS}{offset},{end}{CLOSING}");
-            offset = end;
-        }
-        out.push(b'}');
-        let header = (out.len() - start - 8).next_multiple_of(8);
-        out.resize(start + 8 + header, b' ');
-        out[start..start + 8].copy_from_slice(&(header as u64).to_le_bytes());
-        out.reserve(offset);
-        for field in &self.fields {
-            self.write(field.content, sample, out);
-        }
+        npz::write(self.fields.iter().map(|field| &field.member), out, |i, out| {
+            self.write(self.fields[i].content, sample, out);
+        });
     }
 
     fn find_removed(&mut self, genes: &[i64]) {
@@ -89,20 +68,13 @@ impl MaskEncoder {
         }
     }
 
-    fn elements(&self, content: Content, sample: &Sample) -> usize {
-        match content {
-            Content::Genes => sample.genes.len(),
-            Content::Zero | Content::Size(_) | Content::Label | Content::PValue => 1,
-            Content::False(mask) => self.removed[mask].len(),
-            Content::Kept(mask) | Content::Perturbed(mask) => mask_bytes(self.kind, self.sizes.size(mask)),
-        }
-    }
-
     fn write(&self, content: Content, sample: &Sample, out: &mut Vec<u8>) {
         match content {
             Content::Genes => sample.genes.iter().for_each(|gene| out.extend_from_slice(&gene.to_le_bytes())),
             Content::Zero => out.extend_from_slice(&[0; 8]),
-            Content::Size(mask) => out.extend_from_slice(&(self.sizes.size(mask) as i64).to_le_bytes()),
+            Content::Sizes => {
+                self.sizes.all().for_each(|(_, entries)| out.extend_from_slice(&(entries as i64).to_le_bytes()));
+            }
             Content::Label => out.extend_from_slice(&sample.label.to_le_bytes()),
             Content::PValue => out.extend_from_slice(&sample.p_value.to_le_bytes()),
             Content::False(mask) => {

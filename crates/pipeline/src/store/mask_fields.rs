@@ -1,6 +1,6 @@
-use std::fmt::Write;
-
 use expctl_record::StoreKind;
+
+use super::npz::{Dtype, Member};
 
 /// Nodes and edges that masks are over. Invariant: three types of nodes (genes, reactions, metabolites), then the networks
 /// of the data set in their order, then gpr and rmr.
@@ -75,8 +75,8 @@ pub(super) enum Content {
     PValue,
     /// int64 `[n]`: False positions of a mask.
     False(MaskIndex),
-    /// int64 `[1]`: length of a mask.
-    Size(MaskIndex),
+    /// int64 `[masks]`: length of each mask, in the order of [`MaskSizes`].
+    Sizes,
     /// uint8: a mask, 1 = kept.
     Kept(MaskIndex),
     /// uint8: its complement, 1 = perturbed.
@@ -84,56 +84,42 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// Type as safetensors calls it, and bytes of an element.
-    pub(super) const fn dtype(self) -> (&'static str, usize) {
+    const fn dtype(self) -> Dtype {
         match self {
-            Self::Genes | Self::Zero | Self::False(_) | Self::Size(_) => ("I64", 8),
-            Self::Label | Self::PValue => ("F32", 4),
-            Self::Kept(_) | Self::Perturbed(_) => ("U8", 1),
+            Self::Genes | Self::Zero | Self::False(_) | Self::Sizes => Dtype::I64,
+            Self::Label | Self::PValue => Dtype::F32,
+            Self::Kept(_) | Self::Perturbed(_) => Dtype::U8,
         }
     }
 }
 
-/// One tensor of a record.
+/// One array of a record.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub content: Content,
-    /// Its entry in the header up to the length, with the comma before it.
-    pub opening: String,
+    pub member: Member,
 }
 
-/// Start of the header of a record.
-pub(super) const OPENING: &str = r#"{"__metadata__":{"format":"expctl masks 1"}"#;
-/// Between the length of a field and its offsets.
-pub(super) const OFFSETS: &str = r#"],"data_offsets":["#;
-/// End of a field's entry.
-pub(super) const CLOSING: &str = "]}";
-
-/// The fields of a record, in the order of header and data: those of the published pickle under their names, first all
-/// int64, then all float32, then all uint8, so that each is aligned. `None` for stores without masks.
+/// The fields of a record in their order: those of the published pickle under their names, but the lengths of all masks in
+/// one array. `None` for stores without masks.
 pub(super) fn fields(kind: StoreKind, sizes: &MaskSizes) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
-    let mut add = |name: &str, content: Content| {
-        let mut opening = String::new();
-        // Writing to a String cannot fail.
-        let _ = write!(opening, r#","{name}":{{"dtype":"{}","shape":["#, content.dtype().0);
-        fields.push(Field { content, opening });
-    };
+    let mut add =
+        |name: &str, content: Content| fields.push(Field { content, member: Member::new(name, content.dtype()) });
     add("gene/perturbation_indices", Content::Genes);
     for name in ["type_indices", "sample_indices", "stat_type_indices", "stat_sample_indices"] {
         add(&format!("gene/phenotype_{name}"), Content::Zero);
     }
-    let group = |mask: MaskIndex| if mask < NODE_TYPES { "node_masks" } else { "edge_masks" };
-    if kind == StoreKind::Compressed {
-        for (mask, (name, _)) in sizes.all().enumerate() {
-            add(&format!("{}/{name}/false_indices", group(mask)), Content::False(mask));
-            add(&format!("{}/{name}/mask_size", group(mask)), Content::Size(mask));
-        }
-    }
     add("gene/phenotype_values", Content::Label);
     add("gene/phenotype_stat_values", Content::PValue);
+    let group = |mask: MaskIndex| if mask < NODE_TYPES { "node_masks" } else { "edge_masks" };
     match kind {
-        StoreKind::Compressed => {}
+        StoreKind::Compressed => {
+            add("mask_sizes", Content::Sizes);
+            for (mask, (name, _)) in sizes.all().enumerate() {
+                add(&format!("{}/{name}/false_indices", group(mask)), Content::False(mask));
+            }
+        }
         StoreKind::FullMasks | StoreKind::PackedMasks => {
             for (mask, (name, _)) in sizes.all().enumerate() {
                 add(&format!("{}/{name}", group(mask)), Content::Kept(mask));

@@ -4,7 +4,7 @@
 //! `{experiment, experiment_reference}`. It is written once, in bulk, and read-only afterwards.
 //!
 //! Stores that are made from it have the same keys and hold what the published pickles held: every mask as the positions of
-//! its False entries, a byte or a bit an entry, each record a safetensors file; or genes and label alone.
+//! its False entries, a byte or a bit an entry, each record an NPZ archive; or genes and label alone.
 
 mod decoder;
 mod encoder;
@@ -16,6 +16,8 @@ mod lmdb_tree;
 mod mask_decoder;
 mod mask_encoder;
 mod mask_fields;
+mod npz;
+mod npz_walk;
 mod page_set;
 mod sample;
 mod store_decoder;
