@@ -60,7 +60,7 @@ fn base_state(project: &Project, folder: &Path, data: &Data) -> DataState {
             let reason = "exists, but is no data set (it has no manifest); remove it".to_owned();
             DataState::Refused(PipelineError::Damaged { path, reason })
         }
-        Err(e @ PipelineError::Damaged { .. }) => DataState::Refused(e),
+        Err(e) if matches!(e.cause(), PipelineError::Damaged { .. }) => DataState::Refused(e),
         // What cannot be looked at from here is left to who builds: in a chain that is another machine.
         Err(_) => DataState::Missing,
     }
@@ -72,8 +72,9 @@ pub fn store_state(dataset: &Dataset, kind: StoreKind) -> DataState<StoreManifes
     match dataset.converted(kind) {
         Ok(Some(manifest)) => DataState::There(manifest),
         Ok(None) if path.exists() => {
-            let reason = "exists, but is no store (it has no manifest); remove it".to_owned();
-            DataState::Refused(PipelineError::Damaged { path, reason })
+            let problem =
+                PipelineError::Damaged { path, reason: "exists, but is no store (it has no manifest)".to_owned() };
+            DataState::Refused(problem.advise(dataset.folder(), &dataset.manifest().data))
         }
         Ok(None) => DataState::Missing,
         Err(e) => DataState::Refused(e),

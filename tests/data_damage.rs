@@ -72,7 +72,8 @@ fn only_what_is_damaged_is_to_be_made_again() {
     flip(&folder.join("stores/packed_masks/lmdb/data.mdb"));
     let (found, said) = data(&project, "verify", &[], 6);
     assert!(found.starts_with("stores/packed_masks/lmdb/data.mdb: checksum ") && found.lines().count() == 1, "{found}");
-    let alone = "stores/packed_masks; `expctl data convert 006-kuzmin-tmi --to packed_masks` with the same options";
+    let alone =
+        "stores/packed_masks and run `expctl data convert 006-kuzmin-tmi --to packed_masks --samples 200 --scale 0.05 ";
     assert!(said.contains("1 problem\n") && said.contains(alone), "{said}");
     assert!(!said.contains("everything in it") && !said.contains("ids"), "{said}");
 
@@ -86,7 +87,10 @@ fn only_what_is_damaged_is_to_be_made_again() {
     assert!(lines[1].starts_with("stores/packed_masks/") && lines[2].contains("stores/ids: was made from another"));
     let hints: Vec<&str> = said.lines().filter(|line| line.contains("hint: ")).collect();
     assert_eq!(hints.len(), 3, "{said}");
-    assert!(hints[0].contains("and everything in it; `expctl data build 006-kuzmin-tmi`"), "{said}");
+    assert!(
+        hints[0].contains("with everything in it, then `expctl data build 006-kuzmin-tmi --samples 200 "),
+        "{said}"
+    );
     assert!(hints[1].contains(alone) && hints[2].contains("the ids store alone: remove ROOT/"), "{said}");
 }
 
@@ -107,11 +111,14 @@ fn a_store_that_cannot_be_used_hides_no_other() {
     assert_eq!(stores.iter().map(|s| s["kind"].as_str().unwrap()).collect::<Vec<_>>(), ["json", "packed_masks", "ids"]);
     assert!(stores[0]["refused"].is_null() && stores[0]["records"] == 200);
     let why = stores[2]["refused"].as_str().unwrap();
-    assert!(why.contains("stores/ids/manifest.json: is no manifest (") && why.contains("stores/ids and make it again"));
+    assert!(
+        why.contains("stores/ids/manifest.json: EOF while parsing")
+            && why.contains("stores/ids and run `expctl data convert")
+    );
     // The manifest of the data set says so, too.
     std::fs::write(folder.join("manifest.json"), r#"{"schema": 2}"#).unwrap();
     let (_, said) = data(&project, "build", &[], 6);
-    assert!(said.contains("is no manifest (missing field") && said.contains("_seed-42 and make it again"), "{said}");
+    assert!(said.contains("manifest.json: missing field") && said.contains("_seed-42 and build it again"), "{said}");
 }
 
 #[test]

@@ -47,7 +47,9 @@ fn verdict(folder: &Path, refused: &[Refused]) -> Result<(), Failure> {
         return Ok(());
     }
     let names: Vec<&str> = refused.iter().map(|(kind, _)| kind.name()).collect();
-    Err(Failure::new(Exit::Incomplete, format_args!("{}: cannot be used: {}", folder.display(), names.join(", "))))
+    let found =
+        Failure::new(Exit::Incomplete, format_args!("{}: cannot be used: {}", folder.display(), names.join(", ")));
+    Err(refused.iter().filter_map(|(_, why)| why.advice()).fold(found, Failure::hint))
 }
 
 /// What there is to say about any store.
@@ -131,7 +133,7 @@ fn store_table(stores: &[Store], refused: &[Refused]) -> Table {
         ]);
     }
     for (kind, why) in refused {
-        let reason = match why {
+        let reason = match why.cause() {
             PipelineError::Damaged { reason, .. } => reason.clone(),
             other => other.to_string(),
         };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset};
-use expctl_record::StoreKind;
+use expctl_record::{Data, StoreKind};
 
 use super::build_bar::BuildBar;
 use super::data::{Set, failure, known};
@@ -35,7 +35,7 @@ pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
         let of_store: Vec<&String> = problems.iter().filter(|problem| store_of(problem, &folder) == kind).collect();
         of_store.iter().for_each(out);
         if !of_store.is_empty() {
-            answer = answer.hint(what_to_do(&folder, set, kind));
+            answer = answer.hint(what_to_do(&folder, &data, kind));
         }
     }
     Err(answer)
@@ -52,18 +52,20 @@ fn store_of(problem: &str, folder: &Path) -> StoreKind {
     StoreKind::ALL.iter().filter(|kind| **kind != StoreKind::Json).find(is_of).copied().unwrap_or_default()
 }
 
-fn what_to_do(folder: &Path, set: &Set, kind: StoreKind) -> String {
-    let (name, store) = (&set.name, Dataset::store_folder_in(folder, kind));
+/// What to do about a store, as errors about it say.
+fn what_to_do(folder: &Path, data: &Data, kind: StoreKind) -> String {
+    let (path, reason) = (Dataset::store_folder_in(folder, kind), String::new());
+    let problem = match kind {
+        StoreKind::Json => PipelineError::NotBuilt { path: folder.to_owned() },
+        _ => PipelineError::Damaged { path, reason },
+    };
+    let advised = problem.advise(folder, data);
+    let advice = advised.advice().unwrap_or_default();
     match kind {
         StoreKind::Json => format!(
-            "the base store or what lies beside it: remove {} and everything in it; `expctl data build {name}` with the same \
-             options builds it again",
+            "the base store or what lies beside it: remove {} with everything in it, then {advice}",
             folder.display()
         ),
-        kind => format!(
-            "the {kind} store alone: remove {}; `expctl data convert {name} --to {kind}` with the same options makes it again",
-            store.display(),
-            kind = kind.name()
-        ),
+        _ => format!("the {} store alone: {advice}", kind.name()),
     }
 }

@@ -44,7 +44,8 @@ fn largest(run: &Run) -> Option<u64> {
 }
 
 /// Batches that there was memory for: the loader makes room for all of them as if each were as large as the largest, and for
-/// one in any case. None where nothing limited it.
+/// one in any case. What its threads work with beside them is in no record, so it may have been fewer. None where nothing
+/// limited it.
 fn capacity(run: &Run) -> Option<u64> {
     let limit = run.data.as_ref().map(|data| data.buffer_bytes).filter(|bytes| *bytes > 0)?;
     Some((limit / largest(run)?).max(1))

@@ -63,6 +63,12 @@ pub enum PipelineError {
         /// Its folder.
         path: PathBuf,
     },
+    /// Another process is at the same work.
+    #[error("another process is building {}", path.display())]
+    Busy {
+        /// The folder that it makes.
+        path: PathBuf,
+    },
     /// A problem that something can be done about.
     #[error("{problem}; {advice}")]
     Advised {
@@ -70,12 +76,6 @@ pub enum PipelineError {
         problem: Box<PipelineError>,
         /// What to do, or what was done.
         advice: String,
-    },
-    /// Another process is at the same work.
-    #[error("another process is building {}", path.display())]
-    Busy {
-        /// The folder that it makes.
-        path: PathBuf,
     },
     /// Something was asked for that cannot be.
     #[error("{0}")]
