@@ -5,7 +5,9 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
-use expctl_record::{DataRead, DeviceMasks, Estimator, FileSize, JobDir, Stage, StoreKind, TrialState, write_json};
+use expctl_record::{
+    DataRead, DeviceMasks, Estimator, FileSize, JobDir, Split, Stage, StoreKind, TrialState, write_json,
+};
 
 fn note(project: &TestProject, code: i32) -> String {
     let (stdout, _) = project.expect(&["report", "12"], code);
@@ -280,6 +282,8 @@ fn a_published_timer_stands_beside_the_right_rate() {
             "Estimated, as published: starts after the batch has arrived; fetch, masks and collation are not"
         )
     );
+    let no_copy = "No copy to a device was made here; the published figure was the rate of that copy.";
+    assert!(text.contains(no_copy), "{text}");
     // Masks that are made in the step cannot be told from the loader's.
     let on_device = project.trial("device", "Device", 1, |s| s.pipeline.device_masks = DeviceMasks::Looped);
     let both = vec![trial.clone(), on_device.clone()];
@@ -288,9 +292,155 @@ fn a_published_timer_stands_beside_the_right_rate() {
     completed(&dir, &on_device, &[steps(100, 0), steps(200, 0)]);
     let text = note(&project, 0);
     assert!(text.contains("| lazy | 5 | 10 |") && text.contains("| device | 5 | – | 420 | – | – | 0 |"), "{text}");
+    // One step that copied something is enough.
+    let copied = project.trial("copied", "Copied", 1, |_| {});
+    let named = vec![Estimator::TimerAfterArrival];
+    let dir = project.submitted_as(13, "086_ddp", vec![trial.clone(), copied.clone()], |r| r.estimators = named);
+    let mut with_copy = steps(100, 0);
+    with_copy[5].bytes_to_device = 1;
+    completed(&dir, &trial, &[steps(100, 0), steps(100, 0)]);
+    completed(&dir, &copied, &[steps(100, 0), with_copy]);
+    project.expect(&["report", "13"], 0);
+    let text = std::fs::read_to_string(project.file("results/086_ddp_13.md")).unwrap();
+    assert!(text.contains("Estimated, as published") && !text.contains(no_copy), "{text}");
     // Nobody asked for it: nothing of it.
     project.submitted_as(12, "086_ddp", vec![trial], |_| {});
     assert!(!note(&project, 0).contains("as published"));
+}
+
+/// Write what the attempt of a trial read.
+fn read(dir: &JobDir, trial: &str, selected: u64, asked: Option<u64>, buffer_bytes: u64) {
+    let size = FileSize { apparent_bytes: 10_000_000, allocated_bytes: 4_000_000 };
+    let (store, base_size) = (StoreKind::Json, Some(size));
+    let read = DataRead { store, records: 1000, selected, asked, buffer_bytes, size, base_size };
+    write_json(&dir.attempts(trial).unwrap()[0].data_path(), &read).unwrap();
+}
+
+#[test]
+fn a_loader_that_did_other_than_its_settings_say_is_told() {
+    let project = TestProject::new();
+    // Batches of 1101.875… MiB each; 4 workers × 2.
+    const BATCH: u64 = 1_155_400_000;
+    let few = |s: &mut expctl_record::Settings| s.measure.steps = 3;
+    let inline = |s: &mut expctl_record::Settings| s.loader.workers = 0;
+    let trials = [
+        project.trial("enough", "Enough", 1, |_| {}),
+        project.trial("lazy", "Lazy", 1, |_| {}),
+        project.trial("same", "Same", 1, |_| {}),
+        project.trial("least", "Least", 1, |_| {}),
+        project.trial("brief", "Brief", 1, few),
+        project.trial("brief_and_little", "Brief, little", 1, few),
+        project.trial("inline", "Inline", 1, inline),
+        project.trial("older", "Older", 1, |_| {}),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    for trial in &trials {
+        let rows = 2 + trial.settings.measure.steps as usize;
+        let table = steps(400, 80)[..rows].to_vec();
+        completed(&dir, trial, &[table.clone(), table]);
+    }
+    for (trial, selected, asked, buffer) in [
+        ("enough", 190, Some(190), 9 * BATCH),
+        ("lazy", 131, Some(190), 8 * BATCH + BATCH / 2),
+        ("same", 131, None, 8 * BATCH),
+        ("least", 1000, None, BATCH / 2),
+        ("brief", 1000, None, 9 * BATCH),
+        ("brief_and_little", 1000, None, 4 * BATCH),
+        ("inline", 1000, None, 1),
+        ("older", 1000, None, 0),
+    ] {
+        read(&dir, &format!("{trial}-r1-0a1b2c"), selected, asked, buffer);
+    }
+    let text = note(&project, 0);
+    let would = "where 4 workers × prefetch factor 2 would hold 9";
+    let expected = [
+        format!(
+            "lazy, same: memory for 8 batches of 1101.9 MiB, {would}: fewer are loaded ahead than the settings say"
+        ),
+        "lazy: 131 samples, where select asks for 190: there are no more".to_owned(),
+        format!("least: memory for 1 batch of 1101.9 MiB, {would}: fewer threads work at once than the settings say"),
+        "brief: 3 measured steps are fewer than the 8 batches that are loaded ahead: rates are those of a burst"
+            .to_owned(),
+        format!(
+            "brief_and_little: memory for 4 batches of 1101.9 MiB, {would}: fewer threads work at once than the settings say"
+        ),
+    ];
+    let warnings = text.split("### Warnings").nth(1).unwrap().split("###").next().unwrap();
+    let found: Vec<&str> = warnings
+        .lines()
+        .filter_map(|line| line.strip_prefix("- "))
+        .filter(|line| ["memory for", "select asks", "burst"].iter().any(|part| line.contains(part)))
+        .collect();
+    assert_eq!(found, expected);
+    // A comparison says the same of its rows.
+    let (compared, _) = project.expect(&["compare", "12"], 0);
+    let both = "- 12 086_ddp Lazy, 12 086_ddp Same: memory for 8 batches of 1101.9 MiB, ";
+    let one = "- 12 086_ddp Brief: 3 measured steps are fewer than the 8 batches";
+    assert!(compared.contains(both) && compared.contains(one), "{compared}");
+}
+
+#[test]
+fn masks_of_the_step_are_no_wait() {
+    let project = TestProject::new();
+    let on_device = |s: &mut expctl_record::Settings| s.pipeline.device_masks = DeviceMasks::Looped;
+    let trials = [
+        project.trial("published", "As published", 1, on_device),
+        project.trial("meant", "As meant", 1, |s| {
+            on_device(s);
+            s.pipeline.processor = expctl_record::Processor::Ids;
+        }),
+    ];
+    let dir = project.submitted_as(12, "086_ddp", trials.to_vec(), |_| {});
+    let mut masks = steps(400, 0);
+    for step in &mut masks {
+        (step.exposed[Stage::Collate], step.exposed[Stage::Forward]) = (0, 0);
+        step.exposed[Stage::Mask] = step.wall_ns / 4 * 3;
+        (step.busy[Stage::Mask], step.busy[Stage::Collate]) = (step.wall_ns * 6, step.wall_ns);
+    }
+    for trial in &trials {
+        completed(&dir, trial, &[masks.clone(), masks.clone()]);
+    }
+    let text = note(&project, 0);
+    for (row, cells) in [
+        ("| **published** |", "| **mask (in the step) 75.0 %** | **–** |"),
+        ("| meant |", "| mask (in the step) 75.0 % | collate 100.0 % |"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(row)).unwrap();
+        assert!(line.ends_with(cells), "{line}");
+    }
+    assert!(text.contains("- a step of `meant` spends 75.0 % of its time on *mask*\n"), "{text}");
+    let legend = "with pipeline.device_masks the step makes masks itself";
+    assert!(text.contains(legend), "{text}");
+    // Others need no legend of it.
+    two_variants(&project, 13);
+    project.expect(&["report", "13"], 0);
+    let text = std::fs::read_to_string(project.file("results/086_ddp_13.md")).unwrap();
+    assert!(!text.contains(legend) && text.contains("*other*: threads waking up"), "{text}");
+}
+
+#[test]
+fn equal_numbers_of_other_samples_are_kept_apart() {
+    let project = TestProject::new();
+    let part = |split: Split| move |s: &mut expctl_record::Settings| (s.select.subset, s.select.split) = (1000, split);
+    let trials = [
+        project.trial("val", "Val", 1, part(Split::Val)),
+        project.trial("test", "Test", 1, part(Split::Test)),
+        project.trial("again", "Val again", 1, part(Split::Val)),
+        project.trial("all", "All", 1, |_| {}),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    for trial in &trials {
+        completed(&dir, trial, &[steps(400, 80), steps(400, 8)]);
+        read(&dir, &trial.id, 100, None, 0);
+    }
+    let text = note(&project, 0);
+    for line in [
+        "- val, again: 100 of 1,000 samples (select: subset = 1,000, split = val, seed = 42) of the store json, 4 MB on disk",
+        "- test: 100 of 1,000 samples (select: subset = 1,000, split = test, seed = 42) of the store json, 4 MB on disk",
+        "- all: 100 of 1,000 samples of the store json, 4 MB on disk",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
 
 #[test]

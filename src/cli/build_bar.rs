@@ -53,7 +53,7 @@ impl BuildBar {
 
 fn style(phase: &str) -> ProgressStyle {
     let counts = match phase {
-        "checksum" => "{binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}",
+        "checksum" => "{decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}",
         _ => "{human_pos}/{human_len} {per_sec}",
     };
     ProgressStyle::with_template(&format!("{{msg:9}} [{{bar:40}}] {counts} eta {{eta}}"))

@@ -1,6 +1,7 @@
 //! `expctl data`: build, convert, show and verify data sets.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Recipe};
@@ -8,8 +9,9 @@ use expctl_record::{Data, Networks, StoreKind, Trial};
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
-use super::{data_convert, data_info, out, say};
+use super::{data_convert, data_info, data_verify, out, say};
 use crate::conf::closest;
+use crate::data_state::DataState;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -75,6 +77,9 @@ impl Set {
     }
 }
 
+/// What to do about work that was stopped.
+pub(super) const GOES_ON: &str = "the same command goes on where it stopped";
+
 /// Run the verb.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     match args {
@@ -87,7 +92,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         Args::Info { set, json } => data_info::info(project, set, *json),
         Args::Convert(args) => data_convert::run(project, args),
-        Args::Verify(set) => verify(project, set),
+        Args::Verify(set) => data_verify::run(project, set),
     }
 }
 
@@ -114,6 +119,14 @@ pub fn ensure(project: &Project, data: &Data, store: StoreKind, interrupt: &Inte
     }
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
     data_convert::convert(&dataset, store, crate::parallel::threads(), interrupt)
+}
+
+/// Refuse what [`ensure`] would refuse, before hours of building what is missing beside it.
+pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failure> {
+    states.values().try_for_each(|state| match state {
+        DataState::Refused(e) => Err(failure(e)),
+        DataState::There(()) | DataState::Missing => Ok(()),
+    })
 }
 
 /// [`ensure`] for every store that trials read.
@@ -160,11 +173,13 @@ fn known_sets(project: &Project) -> Vec<String> {
 
 pub(super) fn failure(e: &PipelineError) -> Failure {
     match e.cause() {
-        PipelineError::Stopped => Failure::new(Exit::Incomplete, "stopped before the data set was complete")
-            .hint("the same command goes on where it stopped"),
+        PipelineError::Stopped => {
+            Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(GOES_ON)
+        }
         PipelineError::NotBuilt { .. } if e.advice().is_none() => {
             Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
         }
+        PipelineError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
         PipelineError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
         PipelineError::Invalid(_) => Failure::new(Exit::Config, e),
         PipelineError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
@@ -175,20 +190,4 @@ pub(super) fn failure(e: &PipelineError) -> Failure {
         }
         _ => Failure::internal(e),
     }
-}
-
-fn verify(project: &Project, set: &Set) -> Result<(), Failure> {
-    let data = known(project, set)?;
-    let folder = project.data_dir(&data);
-    let interrupt = Interrupt::listen()?;
-    let mut progress = BuildBar::new(&interrupt);
-    let problems = dataset::verify(&folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
-    progress.finish();
-    if problems.is_empty() {
-        say(format_args!("{}: files and counts agree with the manifest", folder.display()));
-        return Ok(());
-    }
-    problems.iter().for_each(out);
-    Err(Failure::new(Exit::Incomplete, format_args!("{}: {} problem(s)", folder.display(), problems.len()))
-        .hint("remove the folder and build it again"))
 }

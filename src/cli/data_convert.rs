@@ -1,16 +1,18 @@
 //! `expctl data convert`: stores of other kinds.
 
+use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{Conversion, Dataset};
 use expctl_record::StoreKind;
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
-use super::data::{Set, failure, known};
+use super::data::{GOES_ON, Set, failure, known};
 use super::{out, say};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
+use crate::report::format;
 
 /// Arguments of `expctl data convert`.
 #[derive(Debug, clap::Args)]
@@ -73,13 +75,19 @@ pub(super) fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt
         say(format_args!("{}: {}", kind.name(), conversion.size()));
     }
     let mut progress = BuildBar::new(interrupt);
-    let manifest = conversion.run(jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    let manifest = conversion.run(jobs, &mut |p| progress.show(p)).map_err(|e| match e {
+        PipelineError::Stopped => {
+            Failure::new(Exit::Incomplete, format_args!("stopped before the store was complete: {}", kind.name()))
+                .hint(GOES_ON)
+        }
+        e => failure(&e),
+    })?;
     progress.finish();
     say(format_args!(
         "{}: {} records, {} in {:.1} s: {}",
         kind.name(),
         HumanCount(manifest.store.records),
-        HumanBytes(manifest.file.bytes),
+        format::bytes(manifest.file.bytes as f64),
         manifest.build_seconds,
         dataset.store_folder(kind).display()
     ));

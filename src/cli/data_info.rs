@@ -1,15 +1,20 @@
 //! `expctl data info`: what a built data set and its stores hold.
 
+use std::path::Path;
+
+use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
 use expctl_record::StoreKind;
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanCount;
 use serde_json::json;
 
 use super::data::{Set, failure, known};
 use super::out;
-use crate::exit::Failure;
+use crate::data_state::{DataState, store_state};
+use crate::exit::{Exit, Failure};
 use crate::project::Project;
 use crate::report::Table;
+use crate::report::format::{self, MISSING};
 
 /// Print it, as tables or as one JSON object: the manifest, and `stores` with each store.
 pub(super) fn info(project: &Project, set: &Set, json: bool) -> Result<(), Failure> {
@@ -17,20 +22,32 @@ pub(super) fn info(project: &Project, set: &Set, json: bool) -> Result<(), Failu
     let folder = project.data_dir(&data);
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
     let manifest = dataset.manifest();
-    let stores = stores(&dataset)?;
+    let (stores, refused) = stores(&dataset);
     if json {
         let mut whole = serde_json::to_value(manifest).map_err(Failure::internal)?;
-        whole["stores"] = stores.iter().map(Store::json).collect();
+        let refused_in_json = refused.iter().map(|(kind, why)| json!({ "kind": kind, "refused": why.to_string() }));
+        whole["stores"] = stores.iter().map(Store::json).chain(refused_in_json).collect();
         out(serde_json::to_string_pretty(&whole).map_err(Failure::internal)?);
-        return Ok(());
+        return verdict(&folder, &refused);
     }
     out(format_args!("{}\n{}\n", manifest.title, folder.display()));
     out(network_table(manifest).markdown());
     out("\nEdges count each undirected edge once and one self-loop per gene.\n");
     out(facts_table(manifest).markdown());
     out("");
-    out(store_table(&stores).markdown());
-    Ok(())
+    out(store_table(&stores, &refused).markdown());
+    verdict(&folder, &refused)
+}
+
+/// A store that is there and cannot be read, with the reason.
+type Refused = (StoreKind, PipelineError);
+
+fn verdict(folder: &Path, refused: &[Refused]) -> Result<(), Failure> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = refused.iter().map(|(kind, _)| kind.name()).collect();
+    Err(Failure::new(Exit::Incomplete, format_args!("{}: cannot be used: {}", folder.display(), names.join(", "))))
 }
 
 /// What there is to say about any store.
@@ -79,24 +96,26 @@ impl Store {
     }
 }
 
-/// The base store and those that were made from it.
-fn stores(dataset: &Dataset) -> Result<Vec<Store>, Failure> {
+/// The base store and those that were made from it; apart from them those that cannot be used.
+fn stores(dataset: &Dataset) -> (Vec<Store>, Vec<Refused>) {
     let manifest = dataset.manifest();
-    let Some(file) = manifest.files.iter().find(|file| file.path.ends_with("data.mdb")) else {
-        return Ok(Vec::new());
-    };
-    let base = file.bytes;
-    let mut stores = vec![Store::new(StoreKind::Json, &manifest.store, file, base, manifest.build_seconds)];
+    let base = manifest.files.iter().find(|file| file.path.ends_with("data.mdb"));
+    let bytes = base.map_or(0, |file| file.bytes);
+    let of_base = base.map(|file| Store::new(StoreKind::Json, &manifest.store, file, bytes, manifest.build_seconds));
+    let (mut stores, mut refused) = (Vec::from_iter(of_base), Vec::new());
     for kind in StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json) {
-        let converted = dataset.converted(kind).map_err(|e| failure(&e))?;
-        stores.extend(converted.map(|StoreManifest { store, file, build_seconds, .. }| {
-            Store::new(kind, &store, &file, base, build_seconds)
-        }));
+        match store_state(dataset, kind) {
+            DataState::There(StoreManifest { store, file, build_seconds, .. }) => {
+                stores.push(Store::new(kind, &store, &file, bytes, build_seconds));
+            }
+            DataState::Missing => {}
+            DataState::Refused(why) => refused.push((kind, why)),
+        }
     }
-    Ok(stores)
+    (stores, refused)
 }
 
-fn store_table(stores: &[Store]) -> Table {
+fn store_table(stores: &[Store], refused: &[Refused]) -> Table {
     let columns =
         ["Store", "Records", "Bytes, apparent", "Bytes, allocated", "Bytes per sample", "× base", "Build time"];
     let mut table = Table::new(columns).right(1..7);
@@ -110,6 +129,15 @@ fn store_table(stores: &[Store]) -> Table {
             format!("{:.3}", store.ratio),
             format!("{:.1} s", store.seconds),
         ]);
+    }
+    for (kind, why) in refused {
+        let reason = match why {
+            PipelineError::Damaged { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
+        let mut row = vec![kind.name().to_owned(), format!("cannot be used: {reason}")];
+        row.resize(columns.len(), MISSING.to_owned());
+        table.row(row);
     }
     table
 }
@@ -152,9 +180,9 @@ fn facts_table(manifest: &Manifest) -> Table {
     row("label mean", format!("{:.6}", samples.label_mean));
     row("label sd (population)", format!("{:.6}", samples.label_sd));
     row("label min, max", format!("{:.6}, {:.6}", samples.label_min, samples.label_max));
-    row("bytes, apparent", format!("{} ({})", HumanCount(manifest.bytes()), HumanBytes(manifest.bytes())));
+    row("bytes, apparent", format!("{} ({})", HumanCount(manifest.bytes()), format::bytes(manifest.bytes() as f64)));
     let allocated = manifest.allocated_bytes();
-    row("bytes, allocated when built", format!("{} ({})", HumanCount(allocated), HumanBytes(allocated)));
+    row("bytes, allocated when built", format!("{} ({})", HumanCount(allocated), format::bytes(allocated as f64)));
     row("JSON bytes per sample", format!("{:.1}", per_sample(store.value_bytes)));
     row("store bytes per sample", format!("{:.1}", per_sample(store_file.map_or(0, |file| file.bytes))));
     let resumed = match manifest.resumed_at {

@@ -9,6 +9,7 @@ mod conclude;
 mod data;
 mod data_convert;
 mod data_info;
+mod data_verify;
 mod doctor;
 mod import;
 mod job_name;

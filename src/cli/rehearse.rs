@@ -1,13 +1,13 @@
 //! What `submit` would do: said, or asked of Slurm, and not done.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
-use expctl_pipeline::dataset::Dataset;
-use expctl_record::{JobRecord, StoreKind};
+use expctl_record::JobRecord;
 use serde_json::json;
 
-use super::{out, say};
+use super::{data, out, say};
 use crate::conf;
+use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm::{self, Slurm};
 use crate::plan::{self, Plan};
@@ -19,16 +19,7 @@ const MOST: usize = 12;
 
 /// Say what would be run. Nothing is written anywhere.
 pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool) -> Result<(), Failure> {
-    let mut data: BTreeMap<String, bool> = BTreeMap::new();
-    for trial in &plan.trials {
-        let (folder, store) = (&trial.data_dir, trial.settings.pipeline.store);
-        let dataset = Dataset::open(folder);
-        data.insert(folder.display().to_string(), dataset.is_ok());
-        if store != StoreKind::Json {
-            let there = dataset.is_ok_and(|dataset| dataset.has(store));
-            data.insert(Dataset::store_folder_in(folder, store).display().to_string(), there);
-        }
-    }
+    let data = data_states(project, &plan.trials);
     let on_slurm = job.on_slurm();
     let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
     let path = project.runs().join("<job>").join("batch.sh").display().to_string();
@@ -41,8 +32,13 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
     if plan.trials.len() > MOST {
         say(format!("  and {} more", plan.trials.len() - MOST));
     }
-    for (folder, built) in &data {
-        say(format!("data: {folder} {}", if *built { "is there" } else { "would be built" }));
+    for (folder, state) in &data {
+        match state {
+            DataState::There(()) => say(format!("data: {} is there", folder.display())),
+            DataState::Missing => say(format!("data: {} would be built", folder.display())),
+            // The error says where.
+            DataState::Refused(e) => say(format!("data: {e}")),
+        }
     }
     for script in &scripts {
         say(format!("script: {path}, from {template}, asks for\n  {}", options(script).join("\n  ")));
@@ -51,18 +47,28 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
     if json {
         let asked: Vec<_> = scripts.iter().map(|script| json!({ "path": path, "options": options(script) })).collect();
         let ids: Vec<&str> = plan.trials.iter().map(|trial| trial.id.as_str()).collect();
-        let data: Vec<_> = data.iter().map(|(folder, built)| json!({ "folder": folder, "built": built })).collect();
+        let states: Vec<_> = data.iter().map(|(folder, state)| in_json(folder, state)).collect();
         let answer = json!({
             "backend": job.backend,
             "trials": ids,
             "cost": on_slurm.then(|| plan::cost(plan)).flatten(),
-            "data": data,
+            "data": states,
             "template": on_slurm.then_some(template),
             "scripts": asked,
         });
         out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
     }
-    Ok(())
+    // What submitting would refuse, this refuses too, once all is said.
+    data::refuse_damaged(&data)
+}
+
+fn in_json(folder: &Path, state: &DataState) -> serde_json::Value {
+    let (word, reason) = match state {
+        DataState::There(()) => ("there", None),
+        DataState::Missing => ("missing", None),
+        DataState::Refused(e) => ("refused", Some(e.to_string())),
+    };
+    json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason })
 }
 
 /// Ask Slurm when it would start the job, or why it would not take it.

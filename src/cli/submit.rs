@@ -6,6 +6,7 @@ use expctl_record::JobRecord;
 use super::{data, rehearse, say};
 use crate::conf;
 use crate::console::try_out;
+use crate::data_state::data_states;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
@@ -112,6 +113,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             rehearse::dry_run(project, &plan, &job, args.json)
         };
     }
+    data::refuse_damaged(&data_states(project, &plan.trials))?;
     let origin = Origin::gather(project, &config, &whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;

@@ -1,8 +1,11 @@
-use expctl_record::Stage;
+use expctl_record::{DeviceMasks, Pipeline, Processor, Stage};
 use serde::Serialize;
 
 use super::figures::Breakdown;
 use super::format;
+
+/// What the stage *other* is.
+pub const OTHER: &str = "threads waking up, and what no other stage holds";
 
 /// A stage with what it takes of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -20,30 +23,70 @@ impl StageShare {
     }
 }
 
+/// Who makes the masks of a variant. The step tables have one stage for all masks, whoever makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MasksBy {
+    /// The loader, beside the step; or nobody.
+    Loader,
+    /// The step itself, on the device.
+    Step,
+    /// Both, as published: what of the stage is whose cannot be told.
+    Both,
+}
+
+impl MasksBy {
+    /// Who makes them with these settings.
+    pub fn of(pipeline: &Pipeline) -> Self {
+        match (pipeline.device_masks, pipeline.processor) {
+            (DeviceMasks::None, _) => Self::Loader,
+            (DeviceMasks::Looped | DeviceMasks::Vectorised, Processor::Ids) => Self::Step,
+            (DeviceMasks::Looped | DeviceMasks::Vectorised, _) => Self::Both,
+        }
+    }
+}
+
 /// What bounds the steps of a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// The stage with the most exposed time, as a share of the wall time; none if no stage has any.
     pub waits_for: Option<StageShare>,
-    /// The stage that the loader worked longest on, as a share of what it worked on all its stages; none if it did nothing.
+    /// The stage that the loader worked longest on, as a share of what it worked on all its stages; none if it did nothing,
+    /// or if a part of it cannot be told from the step's work.
     pub works_on: Option<StageShare>,
+    /// Who makes the masks.
+    pub masks_by: MasksBy,
 }
 
 impl Bottleneck {
     /// What bounds the mean step.
-    pub fn of(breakdown: &Breakdown) -> Self {
+    pub fn of(breakdown: &Breakdown, masks_by: MasksBy) -> Self {
         let share = |(stage, ns): (Stage, f64), whole: f64| StageShare { stage, share: ns / whole };
         let largest = |times: &[(Stage, f64)]| times.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         let positive = |times: &[(Stage, Option<f64>)]| -> Vec<(Stage, f64)> {
             times.iter().filter_map(|(stage, ns)| ns.filter(|ns| *ns > 0.0).map(|ns| (*stage, ns))).collect()
         };
         let mut busy = positive(&breakdown.busy);
-        busy.retain(|(stage, _)| Stage::LOADER.contains(stage));
+        busy.retain(|(stage, _)| match (masks_by, stage) {
+            (MasksBy::Both, _) | (MasksBy::Step, Stage::Mask) => false,
+            _ => Stage::LOADER.contains(stage),
+        });
         let worked = busy.iter().map(|(_, ns)| ns).sum();
         Self {
             waits_for: largest(&positive(&breakdown.exposed)).map(|most| share(most, breakdown.wall)),
             works_on: largest(&busy).map(|most| share(most, worked)),
+            masks_by,
         }
+    }
+
+    /// What a step waits for, as a table has it: `collate 75.0 %`, `mask (in the step) 75.0 %`.
+    pub fn waits_in_words(&self) -> Option<String> {
+        self.waits_for.map(|most| match most.stage {
+            Stage::Mask if self.masks_by != MasksBy::Loader => {
+                format!("{} (in the step) {}", most.stage, format::percent(most.share))
+            }
+            _ => most.words(),
+        })
     }
 
     /// Which stage has more than half of a step of `label`, if one has.
@@ -51,9 +94,14 @@ impl Bottleneck {
         match self.waits_for.filter(|most| most.share > 0.5) {
             Some(StageShare { stage, share }) => {
                 // What the step does itself it does not wait for.
-                let own = matches!(stage, Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer);
+                let own = match stage {
+                    Stage::Forward | Stage::Backward | Stage::Clip | Stage::Optimizer => true,
+                    Stage::Mask => self.masks_by != MasksBy::Loader,
+                    _ => false,
+                };
                 let (verb, with) = if own { ("spends", "on") } else { ("waits", "for") };
-                format!("a step of `{label}` {verb} {} of its time {with} *{stage}*", format::percent(share))
+                let meaning = if stage == Stage::Other { format!(" ({OTHER})") } else { String::new() };
+                format!("a step of `{label}` {verb} {} of its time {with} *{stage}*{meaning}", format::percent(share))
             }
             None => format!("a step of `{label}`: no stage has more than half of its time"),
         }
@@ -68,10 +116,14 @@ mod tests {
 
     /// A step of 100 ns with these exposed and busy times.
     fn bottleneck(exposed: &[(Stage, u64)], busy: &[(Stage, u64)]) -> Bottleneck {
+        with_masks_by(MasksBy::Loader, exposed, busy)
+    }
+
+    fn with_masks_by(masks_by: MasksBy, exposed: &[(Stage, u64)], busy: &[(Stage, u64)]) -> Bottleneck {
         let mut step = StepRecord { wall_ns: 100, measured: true, ..StepRecord::default() };
         exposed.iter().for_each(|(stage, ns)| step.exposed[*stage] = *ns);
         busy.iter().for_each(|(stage, ns)| step.busy[*stage] = *ns);
-        Bottleneck::of(&Breakdown::of([&step].into_iter()).unwrap())
+        Bottleneck::of(&Breakdown::of([&step].into_iter()).unwrap(), masks_by)
     }
 
     #[test]
@@ -97,5 +149,41 @@ mod tests {
         let found = bottleneck(&[(Stage::Backward, 80)], &[(Stage::Backward, 80)]);
         assert_eq!(found.sentence("lazy"), "a step of `lazy` spends 80.0 % of its time on *backward*");
         assert_eq!(found.works_on, None);
+    }
+
+    #[test]
+    fn masks_that_the_step_makes_are_its_own_work() {
+        let (exposed, busy) = ([(Stage::Mask, 60)], [(Stage::Mask, 60), (Stage::Read, 30), (Stage::Collate, 10)]);
+        let read = StageShare { stage: Stage::Read, share: 0.75 };
+        let mask = StageShare { stage: Stage::Mask, share: 0.6 };
+        for (masks_by, column, verb, works_on) in [
+            (MasksBy::Loader, "mask 60.0 %", "waits 60.0 % of its time for", Some(mask)),
+            (MasksBy::Step, "mask (in the step) 60.0 %", "spends 60.0 % of its time on", Some(read)),
+            (MasksBy::Both, "mask (in the step) 60.0 %", "spends 60.0 % of its time on", None),
+        ] {
+            let found = with_masks_by(masks_by, &exposed, &busy);
+            assert_eq!(found.waits_in_words().unwrap(), column);
+            assert_eq!(found.sentence("v"), format!("a step of `v` {verb} *mask*"));
+            assert_eq!(found.works_on, works_on, "{masks_by:?}");
+        }
+        // Only masks are meant.
+        let found = with_masks_by(MasksBy::Step, &[(Stage::Read, 70)], &busy);
+        assert_eq!(found.sentence("v"), "a step of `v` waits 70.0 % of its time for *read*");
+    }
+
+    #[test]
+    fn who_makes_masks_follows_from_the_settings() {
+        let of =
+            |processor, device_masks| MasksBy::of(&Pipeline { device_masks, ..Pipeline::new(processor, Vec::new()) });
+        assert_eq!(of(Processor::Ids, DeviceMasks::None), MasksBy::Loader);
+        assert_eq!(of(Processor::Ids, DeviceMasks::Vectorised), MasksBy::Step);
+        assert_eq!(of(Processor::Lazy, DeviceMasks::Looped), MasksBy::Both);
+    }
+
+    #[test]
+    fn other_is_explained() {
+        let text =
+            "a step of `v` waits 90.0 % of its time for *other* (threads waking up, and what no other stage holds)";
+        assert_eq!(bottleneck(&[(Stage::Other, 90)], &[]).sentence("v"), text);
     }
 }

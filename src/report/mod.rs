@@ -4,6 +4,7 @@
 //! busy time are never added up.
 
 mod bottleneck;
+mod cautions;
 pub mod compare;
 mod estimators;
 pub mod figures;
@@ -15,7 +16,7 @@ mod sections;
 mod table;
 mod warnings;
 
-pub use bottleneck::{Bottleneck, StageShare};
+pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
 pub use note::write_note;
 pub use sections::attempts;

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use expctl_record::JobDir;
 use minijinja::{Environment, context};
 
+use super::bottleneck::OTHER;
 use super::frontmatter::Frontmatter;
 use super::note_file::{NoteFile, identity};
 use super::sections::{self, Titled};
@@ -87,6 +88,8 @@ fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, F
                 warnings => warnings(job),
                 results => results.table().markdown(),
                 bottlenecks => results.bottlenecks(),
+                masks_in_step => results.masks_in_step(),
+                other => OTHER,
                 verdicts => results.verdicts(),
                 step_times => results.step_times().markdown(),
                 estimated => titled(sections::estimated(job)),

@@ -1,3 +1,4 @@
+use super::cautions::{cautions, grouped};
 use super::figures::{Breakdown, all_rates, completed_steps, measured};
 use super::format;
 use crate::ledger::{MeasuredJob, Run};
@@ -30,6 +31,7 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     if !one.is_empty() {
         all.push(format!("{one}: n = 1, so nothing can be said of the spread and no verdict is given"));
     }
+    all.extend(grouped(runs_of.iter().map(|(label, runs)| (label.clone(), cautions(runs)))));
     for (label, runs) in runs_of {
         for run in runs.iter().filter(|r| r.completed()) {
             all.extend(shape(&label, run));

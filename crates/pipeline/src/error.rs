@@ -71,6 +71,12 @@ pub enum PipelineError {
         /// What to do, or what was done.
         advice: String,
     },
+    /// Another process is at the same work.
+    #[error("another process is building {}", path.display())]
+    Busy {
+        /// The folder that it makes.
+        path: PathBuf,
+    },
     /// Something was asked for that cannot be.
     #[error("{0}")]
     Invalid(String),

@@ -110,6 +110,16 @@ pub enum SampleSet {
     Metabolic,
 }
 
+impl SampleSet {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Metabolic => "metabolic",
+        }
+    }
+}
+
 /// Which part of all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -123,6 +133,18 @@ pub enum Split {
     Val,
     /// A tenth.
     Test,
+}
+
+impl Split {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Train => "train",
+            Self::Val => "val",
+            Self::Test => "test",
+        }
+    }
 }
 
 /// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.

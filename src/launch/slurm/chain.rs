@@ -1,7 +1,6 @@
 //! The jobs before and after the trials of a job: one builds the data, one writes the note.
 
-use expctl_pipeline::dataset::Dataset;
-use expctl_record::{JobRecord, StoreKind, Trial};
+use expctl_record::JobRecord;
 use minijinja::context;
 
 use super::parts::{Limits, parts};
@@ -9,6 +8,7 @@ use super::path_text;
 use super::script::template;
 use super::tools::Programs;
 use crate::conf::Profile;
+use crate::data_state::{DataState, data_states};
 use crate::exit::Failure;
 use crate::project::Project;
 
@@ -21,11 +21,8 @@ pub(super) fn build_script(
     programs: &Programs,
     profile: &Profile,
 ) -> Result<Option<String>, Failure> {
-    let is_there = |trial: &Trial| match trial.settings.pipeline.store {
-        StoreKind::Json => trial.data_dir.exists(),
-        store => Dataset::open(&trial.data_dir).is_ok_and(|dataset| dataset.has(store)),
-    };
-    if job.trials.iter().all(is_there) {
+    // What is refused fails in the building job: `submit` has looked before, so it has become so since.
+    if data_states(project, &job.trials).values().all(|state| matches!(state, DataState::There(()))) {
         return Ok(None);
     }
     fill(project, job, programs, profile, "build").map(Some)

@@ -1,5 +1,6 @@
 use super::comparison::group_name;
 use super::{Class, Comparison, Difference, Group, Line, Row};
+use crate::report::cautions::grouped;
 use crate::report::format;
 use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
 
@@ -45,6 +46,7 @@ impl Comparison {
             let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs";
             all.push(text.to_owned());
         }
+        all.extend(grouped(self.rows().map(|row| (row.name(), row.cautions.clone()))));
         for row in self.rows() {
             all.extend(row.notes.iter().map(|note| format!("{}: {note}", row.name())));
         }

@@ -3,8 +3,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, Source, run_settings, setting_text};
-use crate::report::Bottleneck;
+use crate::report::cautions::cautions;
 use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps};
+use crate::report::{Bottleneck, MasksBy};
 use crate::stats::median;
 
 /// Where the figures of a row come from.
@@ -80,6 +81,8 @@ pub struct Row {
     pub settings: BTreeMap<String, String>,
     /// What is known to be wrong or missing.
     pub notes: Vec<String>,
+    /// What makes the figures doubtful, or other than the settings say.
+    pub cautions: Vec<String>,
     /// How the rate was made.
     pub estimator: String,
     /// Where an imported row was published.
@@ -161,6 +164,7 @@ fn published(row: &PublishedRow) -> Row {
         data_dir: row.data_dir.clone(),
         settings: row.settings.clone(),
         notes: row.notes.clone(),
+        cautions: Vec::new(),
         estimator: row.estimator.clone(),
         source: Some(row.source.clone()),
         incomplete: 0,
@@ -201,13 +205,14 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         samples_range: None,
         storage_bytes: runs.iter().find_map(|r| Some(r.data.as_ref()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
-        bottleneck: Breakdown::of(completed_steps(runs)).as_ref().map(Bottleneck::of),
+        bottleneck: Breakdown::of(completed_steps(runs)).map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline))),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
         data_dir: trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()),
         settings: run_settings(job, runs),
         notes,
+        cautions: cautions(runs),
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),

@@ -1,13 +1,18 @@
 use super::Titled;
-use crate::ledger::MeasuredJob;
+use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::estimators::estimated_rates;
 use crate::report::figures::{Rates, all_rates};
 use crate::report::format::{self, MISSING};
 use crate::stats::median;
 
+/// Stands beneath a table of steps without a copy.
+const NO_COPY: &str = " No copy to a device was made here; the published figure was the rate of that copy.";
+
 /// For each estimator that the config asks for, what it would have said of each variant, beside what was measured.
 pub fn estimated(job: &MeasuredJob) -> Vec<Titled> {
+    let copied: Vec<u64> = job.runs.iter().filter(|run| run.completed()).map(to_device).collect();
+    let no_copy = if !copied.is_empty() && copied.iter().all(|bytes| *bytes == 0) { NO_COPY } else { "" };
     let titled = |estimator: &expctl_record::Estimator| {
         let mut table = Table::new([
             "Variant",
@@ -37,10 +42,15 @@ pub fn estimated(job: &MeasuredJob) -> Vec<Titled> {
         Titled {
             label: format!("`{}`", estimator.name()),
             table: table.markdown(),
-            sentence: format!("Estimated, as published: {}.", estimator.label()),
+            sentence: format!("Estimated, as published: {}.{no_copy}", estimator.label()),
         }
     };
     job.record.estimators.iter().map(titled).collect()
+}
+
+/// Bytes that all steps of a run copied to a device.
+fn to_device(run: &Run) -> u64 {
+    run.ranks.iter().flatten().map(|step| step.bytes_to_device).sum()
 }
 
 /// Median over the runs.

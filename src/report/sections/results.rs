@@ -4,7 +4,7 @@ use crate::ledger::{MeasuredJob, Run};
 use crate::report::compare::{Difference, Row, baselines, differences, measured_rows};
 use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
-use crate::report::{StageShare, Table};
+use crate::report::{MasksBy, Table};
 use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, ratio, verdict};
 
 /// One line of the table, before it becomes text.
@@ -65,7 +65,6 @@ impl<'a> Results<'a> {
                 (Some(r), _) => format::ratio_with_interval(r),
                 _ => missing(),
             };
-            let stage = |part: Option<StageShare>| part.map_or_else(missing, |part| part.words());
             let cells = [
                 row.label.clone(),
                 entry.runs[0].trial.method.clone(),
@@ -75,8 +74,8 @@ impl<'a> Results<'a> {
                 row.n.to_string(),
                 row.batch_bytes.map_or_else(missing, format::mebibytes),
                 row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, entry.storage_ratio)),
-                stage(row.bottleneck.and_then(|b| b.waits_for)),
-                stage(row.bottleneck.and_then(|b| b.works_on)),
+                row.bottleneck.and_then(|b| b.waits_in_words()).unwrap_or_else(missing),
+                row.bottleneck.and_then(|b| b.works_on).map_or_else(missing, |part| part.words()),
             ];
             if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
@@ -86,6 +85,11 @@ impl<'a> Results<'a> {
     /// What bounds each variant with a completed run, a sentence each.
     pub fn bottlenecks(&self) -> Vec<String> {
         self.0.iter().filter_map(|e| Some(e.row.bottleneck?.sentence(&e.row.label))).collect()
+    }
+
+    /// True if a variant with a completed run makes masks in its steps.
+    pub fn masks_in_step(&self) -> bool {
+        self.0.iter().filter_map(|e| e.row.bottleneck).any(|b| b.masks_by != MasksBy::Loader)
     }
 
     /// How long the steps took, and what became of the runs.

@@ -178,7 +178,7 @@ impl Manifest {
         };
         let again = |e: PipelineError| e.and(format!("remove {} and build it again", folder.display()));
         check_version(&path, &text, SCHEMA).map_err(again)?;
-        serde_json::from_slice(&text).map_err(|e| again(PipelineError::damaged(&path, e)))
+        serde_json::from_slice(&text).map_err(|e| again(unreadable(&path, &e)))
     }
 
     /// Edges over all networks, self-loops included.
@@ -203,12 +203,17 @@ pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(
     struct Version {
         schema: u32,
     }
-    let Version { schema } = serde_json::from_slice(text).map_err(|e| PipelineError::damaged(path, e))?;
+    let Version { schema } = serde_json::from_slice(text).map_err(|e| unreadable(path, &e))?;
     if schema == expected {
         return Ok(());
     }
     let todo = if schema < expected { "" } else { ": a newer expctl made it" };
     Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
+}
+
+/// A manifest that is none. It is written last, so nothing beside it can be trusted without it.
+pub(crate) fn unreadable(path: &Path, why: &serde_json::Error) -> PipelineError {
+    PipelineError::damaged(path, format!("is no manifest ({why})"))
 }
 
 impl GeneCounts {

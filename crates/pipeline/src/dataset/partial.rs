@@ -32,9 +32,7 @@ impl Partial {
         let lock_path = path.join(LOCK_FILE);
         let lock = std::fs::File::create(&lock_path).map_err(PipelineError::io("create", &lock_path))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
-            nix::errno::Errno::EWOULDBLOCK => {
-                PipelineError::Invalid(format!("another process is building {}", folder.display()))
-            }
+            nix::errno::Errno::EWOULDBLOCK => PipelineError::Busy { path: folder.to_owned() },
             e => PipelineError::io("lock", &lock_path)(e.into()),
         })?;
         Ok(Self { path, _lock: lock })

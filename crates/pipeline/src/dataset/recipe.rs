@@ -116,7 +116,10 @@ impl Recipe {
     }
 
     /// blake3 over the recipe and every file that it names, and over `data`: all that a built data set depends on.
-    pub(crate) fn digest(&self, data: &expctl_record::Data) -> Result<String, PipelineError> {
+    ///
+    /// # Errors
+    /// One of these files cannot be read.
+    pub fn digest(&self, data: &expctl_record::Data) -> Result<String, PipelineError> {
         let mut hasher = blake3::Hasher::new();
         let networks = self.network.iter().filter_map(|network| match &network.source {
             NetworkSource::File(file) => Some(file.as_path()),

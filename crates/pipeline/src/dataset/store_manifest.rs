@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::GENES_FILE;
 use super::graph_file::GRAPH_FILE;
-use super::manifest::{MANIFEST_FILE, check_version};
+use super::manifest::{MANIFEST_FILE, check_version, unreadable};
 use super::{FileInfo, Manifest, StoreInfo};
 use crate::PipelineError;
 
@@ -57,7 +57,7 @@ impl StoreManifest {
             other => other.map_err(PipelineError::io("read", &path))?,
         };
         check_version(&path, &text, STORE_SCHEMA)?;
-        let manifest: Self = serde_json::from_slice(&text).map_err(|e| PipelineError::damaged(&path, e))?;
+        let manifest: Self = serde_json::from_slice(&text).map_err(|e| unreadable(&path, &e))?;
         if manifest.kind != kind {
             return Err(PipelineError::damaged(&path, format!("of a {} store", manifest.kind.name())));
         }
