@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use converted::{MADE, built, convert, pipeline};
+use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::loader::{DatasetRecords, Records};
 use expctl_pipeline::store::{LmdbStore, Sample};
 use expctl_record::StoreKind;
@@ -100,15 +101,21 @@ fn records_are_npz_with_the_published_fields() {
     }
 }
 
+/// The store of a kind, and the bytes of one of its records.
+fn record(dataset: &Dataset, kind: StoreKind, index: u64) -> (DatasetRecords, Vec<u8>) {
+    convert(dataset, kind, 1).unwrap();
+    let records = DatasetRecords::open(dataset, &pipeline(kind, &["physical", "tflink"], true)).unwrap();
+    let mut bytes = Vec::new();
+    records.reader().unwrap().read(index, &mut bytes).unwrap();
+    (records, bytes)
+}
+
 #[test]
 fn damaged_records_are_named() {
     let parent = tempfile::tempdir().unwrap();
     let dataset = built(parent.path(), 8, 0.05);
     for kind in MADE {
-        convert(&dataset, kind, 1).unwrap();
-        let records = DatasetRecords::open(&dataset, &pipeline(kind, &["physical", "tflink"], true)).unwrap();
-        let mut good = Vec::new();
-        records.reader().unwrap().read(7, &mut good).unwrap();
+        let (records, good) = record(&dataset, kind, 7);
         let decode = |bytes: &[u8]| records.decode(7, bytes, 0..bytes.len(), &mut Sample::default());
         decode(&good).unwrap();
         let folder = dataset.store_folder(kind);
@@ -195,10 +202,7 @@ fn no_damage_ends_the_process_or_leads_out_of_the_record() {
     let parent = tempfile::tempdir().unwrap();
     let dataset = built(parent.path(), 8, 0.05);
     for kind in MADE {
-        convert(&dataset, kind, 1).unwrap();
-        let records = DatasetRecords::open(&dataset, &pipeline(kind, &["physical", "tflink"], true)).unwrap();
-        let mut good = Vec::new();
-        records.reader().unwrap().read(5, &mut good).unwrap();
+        let (records, good) = record(&dataset, kind, 5);
         let (length, before) = (good.len(), 100);
         // Most headers are at the ends: there half of the bytes that change are.
         let place = prop_oneof![0..length, 0..length.min(700), length - length.min(2000)..length];

@@ -7,6 +7,7 @@ mod atomic;
 mod cause;
 mod checkpoint;
 mod data_read;
+mod data_settings;
 mod environment;
 mod error;
 mod estimator;
@@ -15,6 +16,7 @@ mod joined;
 mod journal;
 mod layout;
 mod outcome;
+mod pipeline_settings;
 mod secret;
 mod settings;
 mod slurm_usage;
@@ -28,6 +30,7 @@ pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use data_read::{DataRead, FileSize};
+pub use data_settings::{Data, Networks, SampleSet, Select, Split};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
@@ -35,10 +38,11 @@ pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
+pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use secret::looks_secret;
 pub use settings::{
-    Checkpoint, Collation, Data, DeviceMasks, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Networks,
-    Optimizer, Pipeline, Processor, Reconstruction, SampleSet, Select, Settings, Slurm, Split, StoreKind, Train, Walk,
+    Checkpoint, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Optimizer, Reconstruction, Settings,
+    Slurm, Train,
 };
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};

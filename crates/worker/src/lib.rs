@@ -10,6 +10,7 @@ mod environment;
 mod hang;
 mod hardware;
 mod last_words;
+mod loading;
 mod meeting_place;
 pub mod models;
 mod monitor;

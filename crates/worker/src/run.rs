@@ -6,11 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
-use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
+use expctl_pipeline::loader::Loader;
 use expctl_record::{
     AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
 };
@@ -19,11 +16,10 @@ use expctl_record::{read_journal, write_json, write_steps};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
-use crate::data_read::data_read;
 use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
-use crate::hardware::free_memory;
 use crate::last_words::LastWords;
+use crate::loading::start_loader;
 use crate::monitor::{
     CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
     publish_loss,
@@ -215,7 +211,7 @@ impl Rank<'_> {
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
-        let mut loader = self.loader(&dataset, graph, first)?;
+        let mut loader = start_loader(self.attempt, settings, self.env, &dataset, graph, first)?;
         let user = User { masks, trainer: trainer.as_mut() };
         self.step(first, &mut loader, user, store, monitor, journal)?;
         self.activity.enter(Phase::End);
@@ -332,43 +328,6 @@ impl Rank<'_> {
             }
         }
         Ok(())
-    }
-
-    fn loader(&self, dataset: &Dataset, graph: Arc<CellGraph>, first: u64) -> Result<Loader, Stop> {
-        let settings = &self.trial.settings;
-        let options = &settings.loader;
-        let records = DatasetRecords::open(dataset, &settings.pipeline)?;
-        let selection = Selection::of(dataset, &settings.select)?;
-        let samples = selection.len();
-        let sampler = DistributedSampler {
-            len: samples,
-            world_size: self.env.world_size,
-            rank: self.env.rank,
-            shuffle: options.shuffle,
-            seed: options.seed,
-            drop_last: options.drop_last,
-        };
-        let buffer_bytes = match options.buffer_mib {
-            0 => free_memory() / 10 * 6 / u64::from((self.env.world_size / settings.launch.nodes.max(1)).max(1)),
-            mib => mib.saturating_mul(1 << 20),
-        };
-        if self.env.rank == 0 {
-            let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
-            write_json(&self.attempt.data_path(), &read)?;
-        }
-        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
-            let (ranks, batch) = (self.env.world_size, options.batch_size);
-            Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
-        })?;
-        let assembler = Assembler::new(&settings.pipeline, graph)?;
-        let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
-        let steps = settings.measure.warmup + settings.measure.steps;
-        // The threads stay as busy during the last steps as they are in the middle of an epoch: without this the last
-        // batches would be built with ever fewer threads competing, and the rate would be flattered.
-        let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
-        let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
-        let options = LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead, buffer_bytes };
-        Ok(Loader::start(builder, options)?)
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.

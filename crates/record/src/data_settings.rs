@@ -1,0 +1,106 @@
+//! `[data]` and `[select]`: which data set, and which of its samples.
+
+use serde::{Deserialize, Serialize};
+
+/// Which edges the STRING networks that ship have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Networks {
+    /// The real STRING 9.1 edges, as they are.
+    Real,
+    /// The real edges, completed with generated ones to the edge counts of STRING 12.0.
+    Completed,
+}
+
+/// `[data]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Data {
+    /// Name of the recipe: a folder in experiments/.
+    pub set: String,
+    /// Number of samples.
+    pub samples: u64,
+    /// Share of the genes, in (0, 1].
+    pub scale: f64,
+    /// Which edges the shipped networks have.
+    pub networks: Networks,
+    /// Seed of everything that is generated.
+    pub seed: u64,
+}
+
+impl Data {
+    /// Name of the folder that such a data set is built in: everything that determines its content.
+    pub fn folder_name(&self) -> String {
+        let networks = match self.networks {
+            Networks::Real => "real",
+            Networks::Completed => "completed",
+        };
+        format!("scale-{}_samples-{}_{networks}_seed-{}", self.scale, self.samples, self.seed)
+    }
+}
+
+/// Which samples are candidates, by their perturbed genes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SampleSet {
+    /// All of them, as the published DANGO script.
+    #[default]
+    All,
+    /// Those that perturb at least one gene of a reaction, as the published lazy script.
+    Metabolic,
+}
+
+impl SampleSet {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Metabolic => "metabolic",
+        }
+    }
+}
+
+/// Which part of all samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// All of them.
+    #[default]
+    All,
+    /// Four fifths, and what rounding leaves.
+    Train,
+    /// A tenth.
+    Val,
+    /// A tenth.
+    Test,
+}
+
+impl Split {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Train => "train",
+            Self::Val => "val",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Select {
+    /// Candidates.
+    pub samples: SampleSet,
+    /// The most samples that are taken, drawn per number of perturbed genes; 0 takes all.
+    pub subset: u64,
+    /// Which part.
+    pub split: Split,
+    /// Seed of subset and split.
+    pub seed: u64,
+}
+
+impl Default for Select {
+    fn default() -> Self {
+        Self { samples: SampleSet::All, subset: 0, split: Split::All, seed: 42 }
+    }
+}
