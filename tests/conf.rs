@@ -274,14 +274,14 @@ fn the_key_table_and_the_settings_have_the_same_keys() {
     typed.sort();
     table.sort();
     assert_eq!(table, typed);
-    for spec in keys::KEYS {
+    for spec in keys::KEYS.iter() {
         assert!(keys::SECTIONS.contains(&spec.section()), "{}", spec.key);
     }
 }
 
 #[test]
 fn every_choice_makes_settings() {
-    for spec in keys::KEYS {
+    for spec in keys::KEYS.iter() {
         if let conf::Kind::Choice { words, aliases } = spec.kind {
             for word in words.iter().chain(aliases.iter().map(|(alias, _)| alias)) {
                 let mut set = vec![format!("{}={word}", spec.key)];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Recipe};
-use expctl_record::{Data, Networks, StoreKind, Trial};
+use expctl_record::{Data, LabelSource, Networks, StoreKind, Trial};
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
@@ -53,6 +53,16 @@ pub struct Set {
     /// Seed of everything that is generated
     #[arg(long, value_name = "N", default_value_t = 42)]
     seed: u64,
+    /// Labels: drawn at random, or a function of the three perturbed genes
+    #[arg(long, value_enum, default_value_t = Labels::Random)]
+    labels: Labels,
+}
+
+/// [`LabelSource`] on the command line.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Labels {
+    Random,
+    Planted,
 }
 
 /// [`Networks`] on the command line.
@@ -73,6 +83,10 @@ impl Set {
                 Edges::Completed => Networks::Completed,
             },
             seed: self.seed,
+            labels: match self.labels {
+                Labels::Random => LabelSource::Random,
+                Labels::Planted => LabelSource::Planted,
+            },
         }
     }
 }

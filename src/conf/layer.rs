@@ -96,7 +96,7 @@ pub(super) fn known_key(
 /// All keys that have a fixed default.
 pub(super) static DEFAULTS: LazyLock<Layer> = LazyLock::new(|| {
     let mut layer = Layer::new();
-    for spec in KEYS {
+    for spec in KEYS.iter() {
         if let Preset::Value(literal) = spec.preset {
             // A literal that does not parse or fit would leave the key unset; a test reads them all.
             let value = literal_node(literal).and_then(|node| spec.kind.accept(spec.key, &node).ok());
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_default_is_a_value_of_its_key() {
-        for spec in KEYS {
+        for spec in KEYS.iter() {
             if let Preset::Value(literal) = spec.preset {
                 assert!(DEFAULTS[spec.key].value.is_some(), "{} = {literal}", spec.key);
             }

@@ -12,6 +12,7 @@ pub mod keys;
 mod kind;
 mod layer;
 mod load;
+mod model_rules;
 mod node;
 mod problem;
 mod profile;

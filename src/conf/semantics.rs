@@ -47,6 +47,7 @@ impl<'a> Judge<'a> {
             self.genes(values, recipe, problems);
             self.edge_types(values, recipe, problems);
         }
+        self.model_sizes(values);
         self.heads(values, problems);
         self.nodes(values, problems);
         self.model(values, problems);
@@ -55,6 +56,13 @@ impl<'a> Judge<'a> {
         self.batches(values, problems);
         self.selection(values, problems);
         self.warm_up(values, problems);
+        self.model_inputs(values, problems);
+        self.epochs(values, problems);
+    }
+
+    /// The project folder.
+    pub(super) fn root(&self) -> &std::path::Path {
+        self.project.root()
     }
 
     /// Where a key was set, or where it could be.
@@ -209,7 +217,9 @@ impl<'a> Judge<'a> {
                 problems.push(problem.help(format!("the graph has {}", graph.join(", "))));
             }
         } else if !values.has("model.edge_types") {
-            let read: Vec<&str> = graph.iter().copied().filter(|name| name.starts_with("string12_0_")).collect();
+            let dango = values.text("model.kind") == Some("dango");
+            let read: Vec<&str> =
+                graph.iter().copied().filter(|name| !dango || name.starts_with("string12_0_")).collect();
             let uses_model = values.text("train.mode").is_some_and(|mode| mode != "data");
             if read.is_empty() && uses_model {
                 let at = self.at(values, "pipeline.edge_types");

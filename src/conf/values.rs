@@ -54,6 +54,13 @@ impl Values {
         self.0.insert(key, Setting::unwritten(value));
     }
 
+    /// Another value for a key that is set, where it was set.
+    pub(super) fn replace(&mut self, key: &str, value: Json) {
+        if let Some(setting) = self.0.get_mut(key) {
+            setting.value = Some(value);
+        }
+    }
+
     /// Every key with its value, sorted by key.
     pub fn flat(&self) -> BTreeMap<&'static str, &Json> {
         self.0.iter().filter_map(|(key, s)| Some((*key, s.value.as_ref()?))).collect()
@@ -62,7 +69,7 @@ impl Values {
     /// The typed side. None while a key has no valid value.
     pub fn settings(&self) -> Option<Settings> {
         let mut sections: Map<String, Json> = Map::new();
-        for spec in KEYS {
+        for spec in KEYS.iter() {
             let value = self.get(spec.key)?.clone();
             let section = sections.entry(spec.section()).or_insert_with(|| Json::Object(Map::new()));
             section.as_object_mut()?.insert(spec.leaf().to_owned(), value);

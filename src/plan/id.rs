@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 13] = [
+const LATER: [(&str, &str); 43] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -61,6 +61,36 @@ const LATER: [(&str, &str); 13] = [
     ("pipeline.follow_batch", "[\"x\",\"x_pert\",\"perturbation_indices\"]"),
     ("pipeline.device_masks", "\"none\""),
     ("loader.buffer_mib", "0"),
+    ("data.labels", "\"random\""),
+    ("model.implementation", "\"replicated\""),
+    ("model.aggregation", "\"pairwise_interaction\""),
+    ("model.aggregation_norm", "true"),
+    ("model.convolution_layers", "4"),
+    ("model.norm", "\"graph\""),
+    ("model.preprocessor_norm", "\"graph\""),
+    ("model.local_head", "\"full\""),
+    ("model.attention_layers", "2"),
+    ("model.path", "\"\""),
+    ("model.inputs", "[\"genes\",\"gene_sample\",\"batch_size\"]"),
+    ("train.loss", "\"log_cosh\""),
+    ("train.standardise_labels", "false"),
+    ("train.sinkhorn_weight", "0.1"),
+    ("train.sinkhorn_buffer", "224"),
+    ("train.sinkhorn_gather", "\"off\""),
+    ("train.precision", "\"float32\""),
+    ("train.accumulation", "[]"),
+    ("train.schedule", "\"constant\""),
+    ("train.schedule_epochs", "300"),
+    ("train.schedule_stretch", "1.0"),
+    ("train.schedule_warmup", "0"),
+    ("train.schedule_min", "0.0"),
+    ("train.schedule_factor", "0.5"),
+    ("train.schedule_patience", "10"),
+    ("train.epochs", "0"),
+    ("train.validate_every", "1"),
+    ("train.monitor", "\"loss\""),
+    ("train.patience", "0"),
+    ("train.start_from", "\"\""),
 ];
 
 /// Whether a setting changes what is run.

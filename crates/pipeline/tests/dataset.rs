@@ -10,14 +10,14 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Manifest, Origin, Recipe, build, verify};
 use expctl_pipeline::sampler::Selection;
 use expctl_pipeline::store::Sample;
-use expctl_record::{Data, Networks, SampleSet, Select};
+use expctl_record::{Data, LabelSource, Networks, SampleSet, Select};
 
 fn recipe() -> Recipe {
     Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap()
 }
 
 fn data(samples: u64, scale: f64, networks: Networks) -> Data {
-    Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks, seed: 7 }
+    Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks, seed: 7, labels: LabelSource::Random }
 }
 
 fn quiet(_: BuildProgress) -> ControlFlow<()> {

@@ -12,6 +12,17 @@ pub enum Networks {
     Completed,
 }
 
+/// Where the labels come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelSource {
+    /// Drawn at random with the published statistics: nothing can be learned from them.
+    #[default]
+    Random,
+    /// A function of the three perturbed genes, with the same mean and deviation: a model can find it.
+    Planted,
+}
+
 /// `[data]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Data {
@@ -25,6 +36,9 @@ pub struct Data {
     pub networks: Networks,
     /// Seed of everything that is generated.
     pub seed: u64,
+    /// Where the labels come from.
+    #[serde(default)]
+    pub labels: LabelSource,
 }
 
 impl Data {
@@ -34,7 +48,11 @@ impl Data {
             Networks::Real => "real",
             Networks::Completed => "completed",
         };
-        format!("scale-{}_samples-{}_{networks}_seed-{}", self.scale, self.samples, self.seed)
+        let labels = match self.labels {
+            LabelSource::Random => "",
+            LabelSource::Planted => "_planted",
+        };
+        format!("scale-{}_samples-{}_{networks}_seed-{}{labels}", self.scale, self.samples, self.seed)
     }
 }
 

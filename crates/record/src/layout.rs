@@ -128,6 +128,11 @@ impl AttemptDir {
         self.path.join("data.json")
     }
 
+    /// `learning.jsonl`: a line per epoch of a training run.
+    pub fn learning_path(&self) -> PathBuf {
+        self.path.join("learning.jsonl")
+    }
+
     /// `outcome.json`: how it ended.
     pub fn outcome_path(&self) -> PathBuf {
         self.path.join("outcome.json")

@@ -15,6 +15,8 @@ pub mod hostlist;
 mod joined;
 mod journal;
 mod layout;
+mod learning;
+mod model_settings;
 mod outcome;
 mod pipeline_settings;
 mod secret;
@@ -24,29 +26,32 @@ mod stage;
 mod step;
 mod steps_file;
 mod totals;
+mod train_settings;
 mod trial;
 
 pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use data_read::{DataRead, FileSize};
-pub use data_settings::{Data, Networks, SampleSet, Select, Split};
+pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
 pub use joined::joined_steps;
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
+pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning};
+pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use secret::looks_secret;
-pub use settings::{
-    Checkpoint, Experiment, Launch, Loader, Measure, Mode, Model, ModelKind, Optimizer, Reconstruction, Settings,
-    Slurm, Train,
-};
+pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
 pub use totals::StepTotals;
+pub use train_settings::{
+    Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
+};
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Data, Pipeline, Select};
+use crate::{Data, Model, Pipeline, Select, Train};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct Settings {
 impl Settings {
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
     pub fn keeps_state(&self) -> bool {
-        self.train.mode == Mode::Train
+        self.train.mode.steps_parameters()
     }
 
     /// Whether a second run of the trial goes on where the first one was stopped.
@@ -86,96 +86,6 @@ pub struct Loader {
     /// free memory.
     #[serde(default)]
     pub buffer_mib: u64,
-}
-
-/// Which model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModelKind {
-    /// DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention.
-    Dango,
-}
-
-/// `[model]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Model {
-    /// Which model.
-    pub kind: ModelKind,
-    /// Channels.
-    pub hidden: u32,
-    /// Attention heads.
-    pub heads: u32,
-    /// Attention layers.
-    pub layers: u32,
-    /// Edge types that the model reads.
-    pub edge_types: Vec<String>,
-    /// Seed of the initial parameters.
-    pub seed: u64,
-}
-
-/// What a step does after the batch has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Nothing.
-    Data,
-    /// Model and loss.
-    Forward,
-    /// Model, loss and gradients.
-    ForwardBackward,
-    /// A full training step.
-    Train,
-}
-
-impl Mode {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Forward => "forward",
-            Self::ForwardBackward => "forward_backward",
-            Self::Train => "train",
-        }
-    }
-}
-
-/// The optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Optimizer {
-    /// AdamW (decoupled weight decay).
-    Adamw,
-    /// Plain stochastic gradient descent.
-    Sgd,
-}
-
-/// Weight of the reconstruction loss against the interaction loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reconstruction {
-    /// 1.0 falling to 0.5 over ten epochs, as published.
-    LinearUntilUniform,
-    /// 0.5 throughout.
-    Uniform,
-    /// Interaction loss only.
-    Off,
-}
-
-/// `[train]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Train {
-    /// What a step does.
-    pub mode: Mode,
-    /// The optimizer.
-    pub optimizer: Optimizer,
-    /// Its learning rate.
-    pub learning_rate: f64,
-    /// Its weight decay.
-    pub weight_decay: f64,
-    /// Largest norm of the gradient; 0 leaves it alone.
-    pub clip_norm: f64,
-    /// Weight of the reconstruction loss.
-    pub reconstruction: Reconstruction,
 }
 
 /// `[measure]`

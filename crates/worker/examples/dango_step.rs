@@ -6,7 +6,9 @@
 use std::time::{Duration, Instant};
 
 use expctl_record::Reconstruction;
-use expctl_worker::models::dango::{Dango, DangoConfig, EdgeList, TotalLoss};
+use expctl_worker::losses::{ReconstructionWeight, log_cosh};
+use expctl_worker::models::EdgeList;
+use expctl_worker::models::dango::{Dango, DangoConfig};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Kind, Tensor, nn};
 
@@ -39,12 +41,13 @@ fn main() {
     let sample = Tensor::arange(batch, (Kind::Int64, Device::Cpu)).repeat_interleave_self_int(3, None, None);
     let labels = Tensor::zeros([batch], (Kind::Float, Device::Cpu));
     for reconstruction in [Reconstruction::Uniform, Reconstruction::Off] {
-        let loss_of = TotalLoss::new(reconstruction);
+        let loss_of = ReconstructionWeight::new(reconstruction);
         let mut times = Vec::new();
         for _ in 0..12 {
             let start = Instant::now();
             let output = model.forward(&genes, &sample, batch, loss_of.reconstructs()).unwrap();
-            let loss = loss_of.of(&output, &labels, 0);
+            let predictions = log_cosh(&output.prediction, &labels);
+            let loss = loss_of.join(output.reconstruction.as_ref(), predictions, 0);
             let forward = start.elapsed();
             optimizer.zero_grad();
             loss.backward();

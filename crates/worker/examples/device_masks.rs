@@ -11,7 +11,7 @@ use std::time::Instant;
 use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::{Dataset, Recipe, build};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Data, DeviceMasks, Networks, Pipeline, Processor};
+use expctl_record::{Data, DeviceMasks, LabelSource, Networks, Pipeline, Processor};
 use expctl_worker::device_masks::DeviceMaskMaker;
 use tch::Device;
 
@@ -23,7 +23,14 @@ fn main() {
 
     let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
     let samples = (size * 8) as u64;
-    let data = Data { set: recipe.name(), samples, scale: 1.0, networks: Networks::Completed, seed: 42 };
+    let data = Data {
+        set: recipe.name(),
+        samples,
+        scale: 1.0,
+        networks: Networks::Completed,
+        seed: 42,
+        labels: LabelSource::Random,
+    };
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join(data.folder_name());
     build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -11,6 +11,7 @@ mod hang;
 mod hardware;
 mod last_words;
 mod loading;
+pub mod losses;
 mod meeting_place;
 pub mod models;
 mod monitor;

@@ -197,7 +197,9 @@ impl Rank<'_> {
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
-            Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(Trainer::new(settings, &graph, &group)?),
+            Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
+                Some(Trainer::new(settings, &graph, &group)?)
+            }
         };
         let first = match (&self.checkpoints, &mut trainer) {
             (Some(checkpoints), Some(trainer)) => checkpoints.restore(store, trainer)?,
@@ -213,7 +215,7 @@ impl Rank<'_> {
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
         let mut loader = start_loader(self.attempt, settings, self.env, &dataset, graph, first)?;
         let user = User { masks, trainer: trainer.as_mut() };
-        self.step(first, &mut loader, user, store, monitor, journal)?;
+        self.step(first, &mut loader, user, &group, store, monitor, journal)?;
         self.activity.enter(Phase::End);
         drop(loader);
         self.activity.enter(Phase::Over);
@@ -231,6 +233,7 @@ impl Rank<'_> {
         first: u64,
         loader: &mut Loader,
         user: User<'_>,
+        group: &ProcessGroup,
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
@@ -278,10 +281,10 @@ impl Rank<'_> {
                 if step == first && first > 0 {
                     let from = Instant::now();
                     self.activity.phase(Phase::Backward);
-                    trainer.settle(&loaded.batch.common, loaded.epoch)?;
+                    trainer.settle(&loaded.batch, &made, loaded.epoch, group)?;
                     other += from.elapsed().as_nanos() as u64;
                 }
-                let result = trainer.step(&loaded.batch.common, loaded.epoch, &self.activity)?;
+                let result = trainer.step(&loaded.batch, &made, loaded.epoch, group, &self.activity)?;
                 for (stage, ns) in result.busy.iter() {
                     busy[stage] += ns;
                     exposed[stage] += result.exposed[stage];

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use expctl_dist::{AllreduceWatch, DistError, ProcessGroup, Reducer, ReducerOptions};
-use expctl_pipeline::collate::Common;
+use expctl_pipeline::collate::Batch;
 use expctl_pipeline::graph::CellGraph;
 use expctl_record::{Mode, PerStage, Settings, Stage};
 use tch::{Device, Kind, Tensor, nn};
 
 use crate::activity::{Activity, Phase};
-use crate::models::dango::{Dango, DangoConfig, DangoError, EdgeList, TotalLoss};
-use crate::models::{named_parameters, parameters_digest};
+use crate::losses::Objective;
+use crate::models::{Inputs, ModelError, Network, named_parameters, parameters_digest};
 use crate::optimizer::Optimizer;
 
 /// Why a model cannot be set up or stepped.
@@ -19,7 +19,7 @@ use crate::optimizer::Optimizer;
 pub enum TrainError {
     /// The model refused.
     #[error("{0}")]
-    Model(#[from] DangoError),
+    Model(#[from] ModelError),
     /// A collective, or an operation around it, failed.
     #[error("{0}")]
     Dist(#[from] DistError),
@@ -28,31 +28,14 @@ pub enum TrainError {
     Torch(#[from] tch::TchError),
 }
 
-/// Tensors that the model reads.
-struct Inputs {
-    genes: Tensor,
-    gene_sample: Tensor,
-    labels: Tensor,
-    batch_size: i64,
-}
-
-impl Inputs {
-    fn of(common: &Common) -> Self {
-        Self {
-            genes: Tensor::from_slice(&common.genes),
-            gene_sample: Tensor::from_slice(&common.gene_sample),
-            labels: Tensor::from_slice(&common.labels),
-            batch_size: common.len() as i64,
-        }
-    }
-}
-
 /// A model with what trains it.
 pub struct Trainer {
     mode: Mode,
     vs: nn::VarStore,
-    model: Dango,
-    loss: TotalLoss,
+    device: Device,
+    network: Network,
+    reads_graphs: bool,
+    objective: Objective,
     optimizer: Optimizer,
     reducer: Reducer,
     clip_norm: f64,
@@ -74,28 +57,21 @@ impl Trainer {
     pub fn new(settings: &Settings, graph: &CellGraph, group: &ProcessGroup) -> Result<Self, TrainError> {
         let model = &settings.model;
         tch::manual_seed(model.seed as i64);
-        let vs = nn::VarStore::new(Device::Cpu);
-        let graphs: Vec<EdgeList<'_>> = graph
-            .edge_types
-            .iter()
-            .filter(|e| model.edge_types.contains(&e.name))
-            .map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
-            .collect();
-        let config = DangoConfig {
-            num_genes: graph.num_genes() as i64,
-            hidden: i64::from(model.hidden),
-            heads: i64::from(model.heads),
-            layers: i64::from(model.layers),
-            ..DangoConfig::published(graph.num_genes() as i64)
-        };
-        let network = Dango::new(&vs.root(), &config, &graphs)?;
+        let device = Device::Cpu;
+        let vs = nn::VarStore::new(device);
+        let network = Network::new(settings, graph, &vs.root())?;
         let train = &settings.train;
-        let loss = TotalLoss::new(train.reconstruction);
+        let objective = Objective::new(settings);
         let optimizer = Optimizer::new(train, &vs)?;
         // Without reconstruction its heads get no gradient.
-        let options = ReducerOptions { find_unused: !loss.reconstructs(), ..ReducerOptions::default() };
+        let options = ReducerOptions {
+            find_unused: train.mode != Mode::ZeroLoss && network.leaves_out(&objective),
+            ..ReducerOptions::default()
+        };
         let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
-        Ok(Self { mode: train.mode, vs, model: network, loss, optimizer, reducer, clip_norm: train.clip_norm })
+        let reads_graphs = Network::reads_graphs(settings);
+        let (mode, clip_norm) = (train.mode, train.clip_norm);
+        Ok(Self { mode, vs, device, network, reads_graphs, objective, optimizer, reducer, clip_norm })
     }
 
     /// A look at the averaging of gradients for another thread.
@@ -103,20 +79,27 @@ impl Trainer {
         self.reducer.watch()
     }
 
-    /// One step on a batch of `epoch`; `activity` is told what it is at.
-    pub fn step(&mut self, common: &Common, epoch: u64, activity: &Activity) -> Result<StepResult, TrainError> {
+    /// One step on a batch of `epoch` with the `masks` that were made for it, if any; `activity` is told what it is at.
+    pub fn step(
+        &mut self,
+        batch: &Batch,
+        masks: &[Tensor],
+        epoch: u64,
+        group: &ProcessGroup,
+        activity: &Activity,
+    ) -> Result<StepResult, TrainError> {
         let mut result = StepResult::default();
         activity.phase(Phase::Transfer);
         let mut clock = Clock::start();
-        let inputs = Inputs::of(common);
+        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
         result.both(Stage::Transfer, clock.lap());
 
         activity.phase(Phase::Forward);
-        let backward = matches!(self.mode, Mode::ForwardBackward | Mode::Train);
+        let backward = self.mode != Mode::Forward;
         if backward {
             self.reducer.prepare_forward()?;
         }
-        let loss = self.forward(&inputs, epoch)?;
+        let loss = self.forward(&inputs, epoch, group)?;
         result.loss = Some(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?);
         result.both(Stage::Forward, clock.lap());
         if !backward {
@@ -135,7 +118,7 @@ impl Trainer {
         result.busy[Stage::Allreduce] = allreduce.busy_ns;
         result.exposed[Stage::Allreduce] = waited;
 
-        if self.mode == Mode::Train {
+        if self.mode.steps_parameters() {
             if self.clip_norm > 0.0 {
                 self.optimizer.clip_grad_norm(self.clip_norm);
                 result.both(Stage::Clip, clock.lap());
@@ -143,22 +126,40 @@ impl Trainer {
             self.optimizer.step()?;
         }
         self.optimizer.zero_grad();
-        result.both(if self.mode == Mode::Train { Stage::Optimizer } else { Stage::Other }, clock.lap());
+        result.both(if self.mode.steps_parameters() { Stage::Optimizer } else { Stage::Other }, clock.lap());
         Ok(result)
     }
 
-    fn forward(&self, inputs: &Inputs, epoch: u64) -> Result<Tensor, TrainError> {
-        let reconstruct = self.loss.reconstructs();
-        let output = self.model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct)?;
-        Ok(self.loss.of(&output, &inputs.labels, epoch))
+    fn forward(&mut self, inputs: &Inputs<'_>, epoch: u64, group: &ProcessGroup) -> Result<Tensor, TrainError> {
+        if self.mode == Mode::ZeroLoss {
+            return self.zero_loss();
+        }
+        let output = self.network.forward(inputs, self.objective.reconstructs())?;
+        Ok(self.objective.of(&output, &inputs.labels, epoch, group)?)
+    }
+
+    /// 0, as a function of every parameter.
+    fn zero_loss(&self) -> Result<Tensor, TrainError> {
+        let mut loss = Tensor::f_zeros([], (Kind::Float, self.device))?;
+        for (_, parameter) in named_parameters(&self.vs) {
+            loss += parameter.f_sum(Kind::Float)? * 0.0;
+        }
+        Ok(loss)
     }
 
     /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts
     /// its buckets into the order in which the first one made the gradients, and with more than two ranks the order
     /// decides in which sequence they are added up: all steps behind the checkpoint had that order when it was written.
-    pub fn settle(&mut self, common: &Common, epoch: u64) -> Result<(), TrainError> {
+    pub fn settle(
+        &mut self,
+        batch: &Batch,
+        masks: &[Tensor],
+        epoch: u64,
+        group: &ProcessGroup,
+    ) -> Result<(), TrainError> {
         self.reducer.prepare_forward()?;
-        let loss = self.forward(&Inputs::of(common), epoch)?;
+        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
+        let loss = self.forward(&inputs, epoch, group)?;
         self.reducer.prepare_backward(&[&loss])?;
         self.reducer.backward(&loss)?;
         self.optimizer.zero_grad();

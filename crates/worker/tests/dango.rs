@@ -1,8 +1,8 @@
 //! The DANGO model as a whole.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
-use expctl_worker::models::dango::{Dango, DangoConfig, DangoError, EdgeList};
-use expctl_worker::models::{named_parameters, parameters_digest};
+use expctl_worker::models::dango::{Dango, DangoConfig};
+use expctl_worker::models::{EdgeList, ModelError, named_parameters, parameters_digest};
 use tch::{Device, Kind, Tensor, nn};
 
 const TYPES: [&str; 6] = ["neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database"];
@@ -60,11 +60,11 @@ fn a_sample_is_scored_alone_as_in_a_batch() {
     let (_vs, model) = build(&small(), 1, 3);
     let genes = Tensor::from_slice(&[4i64, 9, 2, 17, 17, 5, 0]);
     let sample = Tensor::from_slice(&[0i64, 0, 0, 1, 2, 2, 2]);
-    let all = Vec::<f32>::try_from(model.forward(&genes, &sample, 4, false).unwrap().interaction).unwrap();
+    let all = Vec::<f32>::try_from(model.forward(&genes, &sample, 4, false).unwrap().prediction).unwrap();
     assert_eq!(all[3], 0.0, "a sample without genes");
     for (i, range) in [(0, 0..3), (1, 3..4), (2, 4..7)] {
         let part = genes.slice(0, range.start, range.end, 1);
-        let alone = model.forward(&part, &Tensor::zeros_like(&part), 1, false).unwrap().interaction;
+        let alone = model.forward(&part, &Tensor::zeros_like(&part), 1, false).unwrap().prediction;
         assert!((all[i] - alone.double_value(&[0]) as f32).abs() < 1e-6, "sample {i}: {all:?}, alone {alone:?}");
     }
     assert!((all[0] - all[2]).abs() > 1e-6, "{all:?}");
@@ -75,7 +75,7 @@ fn every_parameter_gets_a_finite_gradient_even_beside_a_single_gene() {
     let (vs, model) = build(&small(), 2, 3);
     let output =
         model.forward(&Tensor::from_slice(&[3i64, 8, 21, 11]), &Tensor::from_slice(&[0i64, 1, 1, 1]), 2, true).unwrap();
-    let loss = output.interaction.square().sum(Kind::Float) + output.reconstruction.unwrap();
+    let loss = output.prediction.square().sum(Kind::Float) + output.reconstruction.unwrap();
     loss.backward();
     for (name, p) in named_parameters(&vs) {
         assert!(p.grad().defined(), "{name}");
@@ -88,7 +88,7 @@ fn without_reconstruction_the_heads_stay_out() {
     let (vs, model) = build(&small(), 2, 2);
     let output = model.forward(&Tensor::from_slice(&[3i64, 8]), &Tensor::from_slice(&[0i64, 0]), 1, false).unwrap();
     assert!(output.reconstruction.is_none());
-    output.interaction.sum(Kind::Float).backward();
+    output.prediction.sum(Kind::Float).backward();
     for (name, p) in named_parameters(&vs) {
         assert_eq!(p.grad().defined(), !name.contains("reconstruction"), "{name}");
     }
@@ -98,7 +98,7 @@ fn without_reconstruction_the_heads_stay_out() {
 fn impossible_models_are_refused() {
     let vs = nn::VarStore::new(Device::Cpu);
     let refuse = |config: DangoConfig, graphs: &[EdgeList]| -> String {
-        let error: DangoError = Dango::new(&vs.root(), &config, graphs).unwrap_err();
+        let error: ModelError = Dango::new(&vs.root(), &config, graphs).unwrap_err();
         error.to_string()
     };
     let good = EdgeList { name: "fusion", sources: &[1], targets: &[2] };

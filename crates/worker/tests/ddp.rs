@@ -12,8 +12,9 @@ use expctl_pipeline::collate::{Assembler, Common};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Pipeline, Processor, Reconstruction};
-use expctl_worker::models::dango::{Dango, DangoConfig, EdgeList, TotalLoss};
-use expctl_worker::models::{named_parameters, parameters_digest};
+use expctl_worker::losses::{ReconstructionWeight, log_cosh};
+use expctl_worker::models::dango::{Dango, DangoConfig};
+use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Tensor, nn};
 
@@ -46,7 +47,7 @@ fn rank_entry() {
         "adamw" => nn::AdamW { wd: 1e-6, ..nn::AdamW::default() }.build(&vs, 1e-3).unwrap(),
         _ => nn::Sgd::default().build(&vs, 0.1).unwrap(),
     };
-    let loss_of = TotalLoss::new(match role.scenario.as_str() {
+    let loss_of = ReconstructionWeight::new(match role.scenario.as_str() {
         "interaction" => Reconstruction::Off,
         _ => Reconstruction::Uniform,
     });
@@ -60,7 +61,7 @@ fn rank_entry() {
         };
         reducer.prepare_forward().unwrap();
         let output = model.forward(&genes, &sample, labels.size()[0], loss_of.reconstructs()).unwrap();
-        let loss = loss_of.of(&output, &labels, 0);
+        let loss = loss_of.join(output.reconstruction.as_ref(), log_cosh(&output.prediction, &labels), 0);
         optimizer.zero_grad();
         reducer.prepare_backward(&[&loss]).unwrap();
         reducer.backward(&loss).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use expctl_pipeline::dataset::{Dataset, Recipe, build};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::store::Sample;
-use expctl_record::{Data, Networks};
+use expctl_record::{Data, LabelSource, Networks};
 
 /// Samples of the data set that most benchmarks use.
 #[allow(dead_code, reason = "not every benchmark needs it")]
@@ -18,7 +18,14 @@ pub const SAMPLES: u64 = 10_000;
 pub fn dataset(samples: u64) -> Dataset {
     let cache = std::env::var_os("EXPCTL_CACHE").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache/expctl"))).unwrap();
-    let data = Data { set: "006-kuzmin-tmi".to_owned(), samples, scale: 1.0, networks: Networks::Completed, seed: 42 };
+    let data = Data {
+        set: "006-kuzmin-tmi".to_owned(),
+        samples,
+        scale: 1.0,
+        networks: Networks::Completed,
+        seed: 42,
+        labels: LabelSource::Random,
+    };
     let folder = cache.join("bench").join(data.folder_name());
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(&data.set);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use expctl_record::{Data, Networks, StoreKind};
+use expctl_record::{Data, LabelSource, Networks, StoreKind};
 
 use super::Dataset;
 use super::files::STORES_FOLDER;
@@ -64,8 +64,14 @@ pub(super) fn command(verb: &str, data: &Data, kind: Option<StoreKind>) -> Strin
         Networks::Completed => "completed",
     };
     let to = kind.map(|kind| format!(" --to {}", kind.name())).unwrap_or_default();
+    let labels = match data.labels {
+        LabelSource::Random => "",
+        LabelSource::Planted => " --labels planted",
+    };
     let Data { set, samples, scale, seed, .. } = data;
-    format!("expctl data {verb} {set}{to} --samples {samples} --scale {scale} --networks {networks} --seed {seed}")
+    format!(
+        "expctl data {verb} {set}{to} --samples {samples} --scale {scale} --networks {networks} --seed {seed}{labels}"
+    )
 }
 
 #[cfg(test)]
@@ -74,7 +80,14 @@ mod tests {
 
     #[test]
     fn each_problem_says_the_command_that_helps() {
-        let data = Data { set: "study".to_owned(), samples: 9, scale: 0.5, networks: Networks::Real, seed: 3 };
+        let data = Data {
+            set: "study".to_owned(),
+            samples: 9,
+            scale: 0.5,
+            networks: Networks::Real,
+            seed: 3,
+            labels: LabelSource::Random,
+        };
         let folder = Path::new("/data/set");
         let advised = |problem: PipelineError| problem.advise(folder, &data).to_string();
         let options = "--samples 9 --scale 0.5 --networks real --seed 3";

@@ -247,7 +247,7 @@ fn is_damage_in(folder: &Path, problem: &PipelineError) -> bool {
 mod tests {
     use std::ops::ControlFlow;
 
-    use expctl_record::{Data, Networks};
+    use expctl_record::{Data, LabelSource, Networks};
 
     use super::*;
     use crate::dataset::{Recipe, build};
@@ -258,8 +258,14 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi");
         let recipe = Recipe::load(&recipe).unwrap();
-        let data =
-            Data { set: "006-kuzmin-tmi".to_owned(), samples: 8, scale: 0.05, networks: Networks::Completed, seed: 7 };
+        let data = Data {
+            set: "006-kuzmin-tmi".to_owned(),
+            samples: 8,
+            scale: 0.05,
+            networks: Networks::Completed,
+            seed: 7,
+            labels: LabelSource::Random,
+        };
         let folder = parent.path().join("set");
         build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();
         let dataset = Dataset::open(&folder).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{BuildProgress, Conversion, Dataset, Recipe, StoreManifest, build};
-use expctl_record::{Data, Networks, Pipeline, Processor, StoreKind};
+use expctl_record::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
 
 /// All kinds but the base store.
 #[allow(dead_code, reason = "not every test needs it")]
@@ -19,7 +19,14 @@ pub fn quiet(_: BuildProgress) -> ControlFlow<()> {
 /// The data set that ships, built under `parent`.
 pub fn built(parent: &Path, samples: u64, scale: f64) -> Dataset {
     let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
-    let data = Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks: Networks::Completed, seed: 7 };
+    let data = Data {
+        set: "006-kuzmin-tmi".to_owned(),
+        samples,
+        scale,
+        networks: Networks::Completed,
+        seed: 7,
+        labels: LabelSource::Random,
+    };
     let folder = parent.join(data.folder_name());
     build(&recipe, &data, &folder, &mut quiet).unwrap();
     Dataset::open(&folder).unwrap()

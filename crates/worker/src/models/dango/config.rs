@@ -1,4 +1,4 @@
-use expctl_dist::DistError;
+use crate::models::{EdgeList, ModelError};
 
 /// Size of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,41 +22,8 @@ impl DangoConfig {
     }
 }
 
-/// One edge type: edge i leads from `sources[i]` to `targets[i]`, genes counted from 0.
-#[derive(Clone, Copy, Debug)]
-pub struct EdgeList<'a> {
-    /// Name, for example `string12_0_fusion`.
-    pub name: &'a str,
-    /// Source genes.
-    pub sources: &'a [i64],
-    /// Target genes.
-    pub targets: &'a [i64],
-}
-
-/// Why a model cannot be built or run.
-#[derive(Debug, thiserror::Error)]
-pub enum DangoError {
-    /// A size is not possible.
-    #[error("impossible model size: {0}")]
-    Size(String),
-    /// An edge list does not fit the genes.
-    #[error("edge type {name}: {reason}")]
-    Edges {
-        /// The edge type.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An operation of libtorch failed.
-    #[error("model: {0}")]
-    Tensor(#[from] tch::TchError),
-    /// The sparse product failed.
-    #[error("model: {0}")]
-    Sparse(#[from] DistError),
-}
-
 impl DangoConfig {
-    pub(super) fn check(&self, graphs: &[EdgeList]) -> Result<(), DangoError> {
+    pub(super) fn check(&self, graphs: &[EdgeList]) -> Result<(), ModelError> {
         let Self { num_genes, hidden, heads, layers, .. } = *self;
         let reason = if num_genes < 1 || num_genes > i64::from(i32::MAX) {
             format!("{num_genes} genes")
@@ -71,6 +38,6 @@ impl DangoConfig {
         } else {
             return Ok(());
         };
-        Err(DangoError::Size(reason))
+        Err(ModelError::Size(reason))
     }
 }

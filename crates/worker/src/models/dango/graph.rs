@@ -1,7 +1,7 @@
 use expctl_dist::{Entry, SparseMatrix};
 use tch::{Device, Tensor};
 
-use super::{DangoError, EdgeList};
+use crate::models::{EdgeList, ModelError};
 
 /// One edge type as the model uses it. All of it is fixed; nothing here is trained.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub fn new(list: &EdgeList, num_genes: i64, keep_edges: bool, device: Device) -> Result<Self, DangoError> {
-        let fail = |reason| DangoError::Edges { name: list.name.to_owned(), reason };
+    pub fn new(list: &EdgeList, num_genes: i64, keep_edges: bool, device: Device) -> Result<Self, ModelError> {
+        let fail = |reason| ModelError::Edges { name: list.name.to_owned(), reason };
         if list.sources.len() != list.targets.len() {
             return Err(fail(format!("{} sources and {} targets", list.sources.len(), list.targets.len())));
         }
@@ -48,7 +48,7 @@ impl Graph {
             in_degree[target as usize] += 1.0;
         }
         let ones = edges.iter().map(|&(row, column)| Entry { row, column, value: 1.0 }).collect();
-        let side = |pick: fn(&(u32, u32)) -> u32| -> Result<Tensor, DangoError> {
+        let side = |pick: fn(&(u32, u32)) -> u32| -> Result<Tensor, ModelError> {
             let genes: Vec<i64> = edges.iter().map(|e| i64::from(pick(e))).collect();
             Ok(Tensor::f_from_slice(&genes)?.f_to_device(device)?)
         };

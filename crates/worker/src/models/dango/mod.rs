@@ -6,12 +6,10 @@ mod config;
 mod graph;
 mod hyper_sagnn;
 mod init;
-mod loss;
 mod meta;
 mod model;
 mod reconstruction;
 mod sage;
 
-pub use config::{DangoConfig, DangoError, EdgeList};
-pub use loss::{TotalLoss, log_cosh};
-pub use model::{Dango, DangoOutput};
+pub use config::DangoConfig;
+pub use model::Dango;

@@ -1,12 +1,13 @@
 use tch::{Tensor, nn};
 
+use super::DangoConfig;
 use super::graph::Graph;
 use super::hyper_sagnn::HyperSagnn;
 use super::init::NORMAL;
 use super::meta::MetaEmbedding;
 use super::reconstruction::Reconstruction;
 use super::sage::SageConv;
-use super::{DangoConfig, DangoError, EdgeList};
+use crate::models::{EdgeList, ModelError, Output};
 
 /// What belongs to one edge type.
 #[derive(Debug)]
@@ -27,21 +28,12 @@ pub struct Dango {
     absent_weight: f64,
 }
 
-/// What a forward pass yields.
-#[derive(Debug)]
-pub struct DangoOutput {
-    /// Predicted interaction of each sample, float32 `[B]`.
-    pub interaction: Tensor,
-    /// Reconstruction loss, mean over the edge types, scalar; absent where it was not asked for.
-    pub reconstruction: Option<Tensor>,
-}
-
 impl Dango {
     /// Build the model; its parameters go into `vs`, drawn from libtorch's generator (call [`tch::manual_seed`] before).
     ///
     /// # Errors
     /// A size is not possible, or an edge names a gene that does not exist.
-    pub fn new(vs: &nn::Path, config: &DangoConfig, graphs: &[EdgeList]) -> Result<Self, DangoError> {
+    pub fn new(vs: &nn::Path, config: &DangoConfig, graphs: &[EdgeList]) -> Result<Self, ModelError> {
         config.check(graphs)?;
         let DangoConfig { num_genes, hidden, heads, layers, absent_weight } = *config;
         let encoders = graphs
@@ -56,7 +48,7 @@ impl Dango {
                     reconstruction: Reconstruction::new(&vs / "reconstruction", hidden, num_genes),
                 })
             })
-            .collect::<Result<_, DangoError>>()?;
+            .collect::<Result<_, ModelError>>()?;
         Ok(Self {
             embedding: vs.var("embedding", &[num_genes, hidden], NORMAL),
             encoders,
@@ -83,7 +75,7 @@ impl Dango {
         sample: &Tensor,
         batch: i64,
         reconstruct: bool,
-    ) -> Result<DangoOutput, DangoError> {
+    ) -> Result<Output, ModelError> {
         let mut embeddings = Vec::with_capacity(self.encoders.len());
         let mut losses = Vec::new();
         for encoder in &self.encoders {
@@ -96,8 +88,8 @@ impl Dango {
             embeddings.push(h.f_index_select(0, genes)?);
         }
         let genes = self.meta.forward(&Tensor::f_stack(&embeddings, 1)?);
-        Ok(DangoOutput {
-            interaction: self.hyper_sagnn.forward(&genes, sample, batch),
+        Ok(Output {
+            prediction: self.hyper_sagnn.forward(&genes, sample, batch),
             reconstruction: if reconstruct { Some(Tensor::f_stack(&losses, 0)?.mean(tch::Kind::Float)) } else { None },
         })
     }

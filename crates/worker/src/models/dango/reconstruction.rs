@@ -1,8 +1,8 @@
 use tch::{Kind, Tensor, nn, nn::Init};
 
-use super::DangoError;
 use super::graph::Graph;
 use super::init::NORMAL;
+use crate::models::ModelError;
 
 /// Edges whose products are held at once, where single edges are needed: 2¹⁷ × 64 channels are 32 MiB a side.
 const EDGES_AT_ONCE: i64 = 1 << 17;
@@ -28,7 +28,7 @@ impl Reconstruction {
     /// (Σ over edges (1 − R)² + λ Σ over non-edges R²) / N², scalar; `h` is float32 `[N, h]`.
     ///
     /// With E edges this is (E − 2 Σ_edges R + (1 − λ) Σ_edges R² + λ Σ R²) / N².
-    pub fn loss(&self, h: &Tensor, graph: &Graph, absent_weight: f64) -> Result<Tensor, DangoError> {
+    pub fn loss(&self, h: &Tensor, graph: &Graph, absent_weight: f64) -> Result<Tensor, ModelError> {
         let genes = h.size()[0] as f64;
         let edges = graph.adjacency.num_entries() as f64;
         let over_edges = (h * graph.adjacency.matmul(&self.weight)?).sum(Kind::Float) + graph.in_degree.dot(&self.bias);
@@ -61,7 +61,7 @@ impl Reconstruction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::dango::EdgeList;
+    use crate::models::EdgeList;
     use tch::Device;
 
     const GENES: i64 = 23;

@@ -1,8 +1,8 @@
 use expctl_dist::SparseMatrix;
 use tch::{Tensor, nn, nn::Module};
 
-use super::DangoError;
 use super::init::uniform_linear;
+use crate::models::ModelError;
 
 /// GraphSAGE convolution with mean aggregation: W_l · mean of the sources + b + W_r · x.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl SageConv {
     }
 
     /// float32 `[N, h]` to `[N, h]`.
-    pub fn forward(&self, x: &Tensor, mean_of_sources: &SparseMatrix) -> Result<Tensor, DangoError> {
+    pub fn forward(&self, x: &Tensor, mean_of_sources: &SparseMatrix) -> Result<Tensor, ModelError> {
         Ok(self.neighbours.forward(&mean_of_sources.matmul(x)?) + self.own.forward(x))
     }
 }
@@ -29,7 +29,7 @@ impl SageConv {
 mod tests {
     use super::super::graph::Graph;
     use super::*;
-    use crate::models::dango::EdgeList;
+    use crate::models::EdgeList;
     use tch::{Device, Kind};
 
     #[test]

@@ -1,0 +1,117 @@
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AttemptDir, RecordError};
+
+/// One line of `learning.jsonl`: what training had come to at the end of an epoch. Rank 0 writes it, for all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LearningRecord {
+    /// The epoch that ended, from 0.
+    pub epoch: u64,
+    /// Steps done since the start of training.
+    pub step: u64,
+    /// Learning rate of the epoch.
+    pub learning_rate: f64,
+    /// Mean loss over the samples of the epoch, all ranks.
+    pub train_loss: f64,
+    /// What the validation set said; none where the epoch was not validated.
+    pub validation: Option<Validation>,
+    /// Whether it is the best epoch so far.
+    pub best: bool,
+    /// Whether training ended here for want of better figures.
+    pub stopped: bool,
+}
+
+/// Figures over a whole validation set, gathered from all ranks, each sample counted once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Samples.
+    pub samples: u64,
+    /// Mean loss of the predictions, in the units that training sees.
+    pub loss: f64,
+    /// Mean squared error, in the units of the labels.
+    pub mse: f64,
+    /// Pearson's correlation of predictions and labels; none where either is constant.
+    pub pearson: Option<f64>,
+    /// Spearman's rank correlation, ties at their mean rank; none where either is constant.
+    pub spearman: Option<f64>,
+    /// Seconds that it took. They are in no step.
+    pub seconds: f64,
+}
+
+/// Add a line to the file, on disk when this returns.
+///
+/// # Errors
+/// It cannot be written.
+pub fn append_learning(path: &Path, record: &LearningRecord) -> Result<(), RecordError> {
+    let mut line = serde_json::to_vec(record).map_err(|source| RecordError::Json { path: path.to_owned(), source })?;
+    line.push(b'\n');
+    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(RecordError::io("open", path))?;
+    file.write_all(&line).and_then(|()| file.sync_data()).map_err(RecordError::io("write", path))
+}
+
+/// The lines of the file; none if there is none. A last line that is not whole, of a killed writer, is left out.
+///
+/// # Errors
+/// It cannot be read, or a whole line is no record.
+pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, RecordError> {
+    let text = match std::fs::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(RecordError::io("read", path))?,
+    };
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_slice(line).map_err(|source| RecordError::Json { path: path.to_owned(), source }))
+        .collect()
+}
+
+/// The epochs of a trial over its attempts, oldest first: an epoch that a later attempt did again counts once.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, RecordError> {
+    let mut joined: Vec<LearningRecord> = Vec::new();
+    for attempt in attempts {
+        let part = read_learning(&attempt.learning_path())?;
+        // An attempt that went on from a checkpoint starts behind it; one without, at the beginning.
+        let start = match part.first() {
+            Some(first) => first.epoch,
+            None => continue,
+        };
+        joined.retain(|record| record.epoch < start);
+        joined.extend(part);
+    }
+    Ok(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobDir;
+
+    fn record(epoch: u64, train_loss: f64) -> LearningRecord {
+        LearningRecord { epoch, step: 10 * (epoch + 1), train_loss, ..LearningRecord::default() }
+    }
+
+    #[test]
+    fn attempts_join_and_half_a_line_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobDir::new(dir.path());
+        let write = |records: &[LearningRecord]| {
+            let path = job.next_attempt("t").unwrap().learning_path();
+            records.iter().for_each(|r| append_learning(&path, r).unwrap());
+            path
+        };
+        let path = write(&[record(0, 3.0), record(1, 2.0), record(2, 1.5)]);
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"{\"epoch\":3,").unwrap();
+        write(&[record(2, 1.4), record(3, 1.0)]);
+        let joined = joined_learning(&job.attempts("t").unwrap()).unwrap();
+        let losses: Vec<f64> = joined.iter().map(|r| r.train_loss).collect();
+        assert_eq!(losses, [3.0, 2.0, 1.4, 1.0]);
+    }
+}

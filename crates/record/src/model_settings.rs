@@ -1,0 +1,150 @@
+//! `[model]`: which model, and its size.
+
+use serde::{Deserialize, Serialize};
+
+/// Which model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    /// DANGO: graph encoders with reconstruction, meta-embedding, hypergraph attention.
+    Dango,
+    /// The published lazy model: GIN convolutions over all edge types on the graph of each sample.
+    Lazy,
+    /// A TorchScript module from a file.
+    Torchscript,
+}
+
+impl ModelKind {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dango => "dango",
+            Self::Lazy => "lazy",
+            Self::Torchscript => "torchscript",
+        }
+    }
+}
+
+/// How the lazy model is computed. Both have the same parameters, and the same outputs but for rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Implementation {
+    /// On a copy of the graph for each sample, with masks, as published.
+    #[default]
+    Replicated,
+    /// On one graph for all samples, corrected for the edges that each sample lacks.
+    Shared,
+}
+
+impl Implementation {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Replicated => "replicated",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// How a layer of the lazy model joins what its convolutions, one per edge type, yield.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// An MLP for each pair of edge types, weighed by scores.
+    #[default]
+    PairwiseInteraction,
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+}
+
+/// Over what a normalisation takes mean and variance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norm {
+    /// All nodes of all samples and all channels together, as published: samples of a batch influence each other.
+    #[default]
+    Graph,
+    /// The channels of each node.
+    Node,
+}
+
+/// The head of the lazy model that reads the perturbed genes themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LocalHead {
+    /// As it was meant: a term for each sample, from its own genes.
+    #[default]
+    Full,
+    /// As 062 to 069 ran, which did not know whose genes are whose: one term from all genes of the batch, for its first
+    /// sample alone.
+    Pooled,
+    /// As 074, 075 and 077 ran: it is there, and its term is 0.
+    Zero,
+    /// There is none.
+    None,
+}
+
+/// `[model]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Model {
+    /// Which model.
+    pub kind: ModelKind,
+    /// Channels.
+    pub hidden: u32,
+    /// Attention heads.
+    pub heads: u32,
+    /// Attention layers of DANGO, message passing layers of the lazy model.
+    pub layers: u32,
+    /// Edge types that the model reads.
+    pub edge_types: Vec<String>,
+    /// Seed of the initial parameters.
+    pub seed: u64,
+    /// How the lazy model is computed.
+    #[serde(default)]
+    pub implementation: Implementation,
+    /// How its layers join the edge types.
+    #[serde(default)]
+    pub aggregation: Aggregation,
+    /// Whether they normalise what pairs of edge types yield.
+    #[serde(default = "yes")]
+    pub aggregation_norm: bool,
+    /// Linear layers in each of its convolutions.
+    #[serde(default = "four")]
+    pub convolution_layers: u32,
+    /// Over what its encoder normalises.
+    #[serde(default)]
+    pub norm: Norm,
+    /// Over what the layers in front of the encoder normalise.
+    #[serde(default)]
+    pub preprocessor_norm: Norm,
+    /// Its local head.
+    #[serde(default)]
+    pub local_head: LocalHead,
+    /// Attention layers of its local head.
+    #[serde(default = "two")]
+    pub attention_layers: u32,
+    /// File of a TorchScript module, absolute; empty with any other model.
+    #[serde(default)]
+    pub path: String,
+    /// What the module's forward takes, in order.
+    #[serde(default = "module_inputs")]
+    pub inputs: Vec<String>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn two() -> u32 {
+    2
+}
+
+const fn four() -> u32 {
+    4
+}
+
+fn module_inputs() -> Vec<String> {
+    ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec()
+}

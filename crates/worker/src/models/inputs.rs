@@ -1,0 +1,140 @@
+use std::marker::PhantomData;
+
+use expctl_pipeline::collate::{Batch, Layout, RemovedLists};
+use tch::{Device, Kind, Tensor};
+
+use super::ModelError;
+
+/// What models read of one batch of B samples, as tensors on the device.
+///
+/// Invariant: where the device is the host, large tensors are views of the batch's own memory and copy nothing; they must
+/// not outlive it.
+#[derive(Debug)]
+pub struct Inputs<'batch> {
+    /// int64 `[Σk]`: perturbed genes of all samples.
+    pub genes: Tensor,
+    /// int64 `[Σk]`: the sample of each, ascending.
+    pub gene_sample: Tensor,
+    /// int64 `[B + 1]`: where each sample's genes start.
+    pub gene_ptr: Tensor,
+    /// float32 `[B]`.
+    pub labels: Tensor,
+    /// B.
+    pub batch_size: i64,
+    /// A graph for each sample; with processor `lazy`.
+    pub graphs: Option<GraphInputs>,
+    /// Of each edge type, the positions of the edges that each sample lacks; with processor `shared`.
+    pub removed: Option<&'batch [RemovedLists]>,
+    batch: PhantomData<&'batch Batch>,
+}
+
+/// The graphs of a batch, joined, with ΣN genes together.
+#[derive(Debug)]
+pub struct GraphInputs {
+    /// bool `[ΣN]`: whether the gene is kept.
+    pub kept: Tensor,
+    /// int64 `[ΣN]`: the sample of each gene.
+    pub batch: Tensor,
+    /// The edge types, in the order of the graph.
+    pub edges: Vec<EdgeInputs>,
+}
+
+/// One edge type over a batch.
+#[derive(Debug)]
+pub struct EdgeInputs {
+    /// int64 `[2, ΣE]`: sources and targets.
+    pub edge_index: Tensor,
+    /// bool `[ΣE]`: whether the edge is kept.
+    pub mask: Tensor,
+}
+
+impl<'batch> Inputs<'batch> {
+    /// Tensors of `batch`; `masks` are those that the step made itself, one per edge type, and replace the batch's own.
+    /// `with_graphs` asks for the graphs, if the batch has them.
+    ///
+    /// # Errors
+    /// There is no room on the device.
+    pub fn of(batch: &'batch Batch, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<Self, ModelError> {
+        let common = &batch.common;
+        let graphs = match &batch.layout {
+            Layout::Graphs(graphs) if with_graphs => {
+                let made = |i: usize| masks.get(i).map(Tensor::shallow_clone);
+                let edges = graphs.edges.iter().enumerate().map(|(i, edges)| {
+                    let entries = edges.edge_index.len() as i64 / 2;
+                    Ok(EdgeInputs {
+                        edge_index: view(&edges.edge_index, &[2, entries], Kind::Int64, device)?,
+                        mask: match made(i) {
+                            Some(mask) => mask,
+                            None => view(&edges.mask, &[edges.mask.len() as i64], Kind::Bool, device)?,
+                        },
+                    })
+                });
+                let genes = &graphs.genes;
+                Some(GraphInputs {
+                    kept: view(&genes.kept, &[genes.kept.len() as i64], Kind::Bool, device)?,
+                    batch: view(&genes.batch, &[genes.batch.len() as i64], Kind::Int64, device)?,
+                    edges: edges.collect::<Result<_, ModelError>>()?,
+                })
+            }
+            _ => None,
+        };
+        let removed = match &batch.layout {
+            Layout::Shared { removed } => Some(removed.as_slice()),
+            _ => None,
+        };
+        let long = |values: &[i64]| view(values, &[values.len() as i64], Kind::Int64, device);
+        Ok(Self {
+            genes: long(&common.genes)?,
+            gene_sample: long(&common.gene_sample)?,
+            gene_ptr: long(&common.gene_ptr)?,
+            labels: view(&common.labels, &[common.len() as i64], Kind::Float, device)?,
+            batch_size: common.len() as i64,
+            graphs,
+            removed,
+            batch: PhantomData,
+        })
+    }
+}
+
+/// `values` as a tensor on `device`: a view of them on the host, else a copy. libtorch never writes to it.
+fn view<T>(values: &[T], shape: &[i64], kind: Kind, device: Device) -> Result<Tensor, tch::TchError> {
+    debug_assert_eq!(size_of_val(values), shape.iter().product::<i64>() as usize * kind.elt_size_in_bytes());
+    let mut strides = vec![1i64; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i] * shape[i];
+    }
+    // SAFETY: the memory holds as many elements as the shape says (checked by the callers' types: int64, float32 and bytes
+    // that are 0 or 1), and outlives the tensor, which `Inputs` ties to the batch. Nothing writes through it.
+    let host = unsafe { Tensor::f_from_blob(values.as_ptr().cast(), shape, &strides, kind, Device::Cpu) }?;
+    if device == Device::Cpu { Ok(host) } else { host.f_to_device(device) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expctl_pipeline::collate::{Common, Edges, Graphs};
+
+    #[test]
+    fn a_batch_is_seen_as_it_lies_in_memory() {
+        let common = Common {
+            genes: vec![4, 2],
+            gene_sample: vec![0, 0],
+            gene_ptr: vec![0, 2],
+            labels: vec![0.5],
+            p_values: vec![0.1],
+        };
+        let mut graphs = Graphs::default();
+        graphs.edges.push(Edges { edge_index: vec![0, 1, 2, 3, 4, 5], mask: vec![1, 0, 1], ..Edges::default() });
+        let batch = Batch { common, layout: Layout::Graphs(Box::new(graphs)) };
+        let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
+        let edges = &inputs.graphs.as_ref().unwrap().edges[0];
+        assert_eq!(edges.edge_index.size(), [2, 3]);
+        assert_eq!(edges.edge_index.int64_value(&[1, 0]), 3);
+        assert_eq!(edges.mask.int64_value(&[1]), 0);
+        let Layout::Graphs(graphs) = &batch.layout else { unreachable!() };
+        assert_eq!(edges.edge_index.data_ptr() as usize, graphs.edges[0].edge_index.as_ptr() as usize);
+        let made = Inputs::of(&batch, &[Tensor::from_slice(&[false, false, true])], true, Device::Cpu).unwrap();
+        assert_eq!(made.graphs.unwrap().edges[0].mask.int64_value(&[0]), 0);
+        assert!(Inputs::of(&batch, &[], false, Device::Cpu).unwrap().graphs.is_none());
+    }
+}

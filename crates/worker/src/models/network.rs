@@ -1,0 +1,83 @@
+use expctl_pipeline::graph::CellGraph;
+use expctl_record::{Implementation, ModelKind, Settings};
+use tch::{Tensor, nn};
+
+use super::dango::{Dango, DangoConfig};
+use crate::losses::Objective;
+
+use super::{EdgeList, Inputs, ModelError};
+
+/// What a forward pass yields.
+#[derive(Debug)]
+pub struct Output {
+    /// Prediction for each sample, float32 `[B]`.
+    pub prediction: Tensor,
+    /// DANGO's reconstruction loss, scalar; absent where it was not asked for, and with any other model.
+    pub reconstruction: Option<Tensor>,
+}
+
+/// The model of a trial.
+#[derive(Debug)]
+pub enum Network {
+    /// DANGO.
+    Dango(Dango),
+}
+
+impl Network {
+    /// Build the model of `settings` over `graph`; its parameters go into `vs`, drawn from libtorch's generator.
+    ///
+    /// # Errors
+    /// A size is not possible, or a file cannot be read.
+    pub fn new(settings: &Settings, graph: &CellGraph, vs: &nn::Path) -> Result<Self, ModelError> {
+        let model = &settings.model;
+        let edges: Vec<EdgeList<'_>> = graph
+            .edge_types
+            .iter()
+            .filter(|e| model.edge_types.contains(&e.name))
+            .map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
+            .collect();
+        let genes = graph.num_genes() as i64;
+        match model.kind {
+            ModelKind::Dango => {
+                let config = DangoConfig {
+                    hidden: i64::from(model.hidden),
+                    heads: i64::from(model.heads),
+                    layers: i64::from(model.layers),
+                    ..DangoConfig::published(genes)
+                };
+                Ok(Self::Dango(Dango::new(vs, &config, &edges)?))
+            }
+            ModelKind::Lazy | ModelKind::Torchscript => {
+                Err(ModelError::Size(format!("no model {} yet", model.kind.name())))
+            }
+        }
+    }
+
+    /// Whether some parameters get no gradient from what `objective` makes small.
+    pub fn leaves_out(&self, objective: &Objective) -> bool {
+        match self {
+            // Without reconstruction its heads get none.
+            Self::Dango(_) => !objective.reconstructs(),
+        }
+    }
+
+    /// Whether the model reads the graph of each sample.
+    pub fn reads_graphs(settings: &Settings) -> bool {
+        let model = &settings.model;
+        match model.kind {
+            ModelKind::Dango => false,
+            ModelKind::Lazy => model.implementation == Implementation::Replicated,
+            ModelKind::Torchscript => model.inputs.iter().any(|i| i == "gene_mask" || i.starts_with("edge_")),
+        }
+    }
+
+    /// Predictions for a batch. `reconstruct` asks for DANGO's reconstruction loss.
+    ///
+    /// # Errors
+    /// The batch does not have what the model reads, or libtorch refuses.
+    pub fn forward(&self, inputs: &Inputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
+        match self {
+            Self::Dango(model) => model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct),
+        }
+    }
+}

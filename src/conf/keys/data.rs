@@ -1,0 +1,68 @@
+use crate::conf::kind::Kind;
+
+use super::spec::Preset::{Derived, Value};
+use super::spec::{COUNT, KeySpec, NATURAL, key, key_also, words};
+
+/// `[experiment]`, `[data]` and `[select]`.
+pub(super) const KEYS: &[KeySpec] = &[
+    key("experiment.study", Kind::Text, Derived("data.set"), "Folder in `experiments/`"),
+    key("experiment.title", Kind::Text, Value("\"\""), "One line for the note"),
+    key("experiment.description", Kind::Text, Value("\"\""), "What the experiment asks"),
+    key("experiment.measures", Kind::TextList, Value("[]"), "What the figures contain"),
+    key("experiment.does_not_measure", Kind::TextList, Value("[]"), "What they do not contain"),
+    key_also(
+        "data.set",
+        Kind::Text,
+        Value("\"006-kuzmin-tmi\""),
+        "Data set: a folder in `experiments/` with a `dataset.toml`",
+        &["dataset", "name"],
+    ),
+    key_also(
+        "data.samples",
+        COUNT,
+        Derived("all that the recipe has"),
+        "Number of samples; at most what the recipe has",
+        &["size"],
+    ),
+    key(
+        "data.scale",
+        Kind::Number { min: 0.0, from: false, max: 1.0 },
+        Value("1.0"),
+        "Share of the genes that the graph has",
+    ),
+    key(
+        "data.networks",
+        words(&["real", "completed"]),
+        Value("\"real\""),
+        "STRING networks as they are, or completed with generated edges to the published counts",
+    ),
+    key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),
+    key_also(
+        "data.labels",
+        words(&["random", "planted"]),
+        Value("\"random\""),
+        "Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and deviation are the published ones",
+        &["label"],
+    ),
+    key_also(
+        "select.samples",
+        words(&["all", "metabolic"]),
+        Value("\"all\""),
+        "Candidates: all samples, or those that perturb a gene of a reaction",
+        &["gene_subsets"],
+    ),
+    key_also(
+        "select.subset",
+        NATURAL,
+        Value("0"),
+        "The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of it; 0 takes all",
+        &["perturbation_subset_size", "is_perturbation_subset"],
+    ),
+    key(
+        "select.split",
+        words(&["all", "train", "val", "test"]),
+        Value("\"all\""),
+        "Part of all samples: 80 %, 10 % and 10 %, drawn at random before anything else",
+    ),
+    key("select.seed", NATURAL, Value("42"), "Seed of subset and split"),
+];

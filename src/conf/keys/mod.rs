@@ -1,0 +1,10 @@
+//! The one table of keys. Checking, defaults, `--set`, suggestions and the reference in docs/config.md all read it.
+
+mod data;
+mod model;
+mod pipeline;
+mod run;
+mod spec;
+mod train;
+
+pub use spec::{KEYS, KeySpec, Preset, SECTIONS, find};

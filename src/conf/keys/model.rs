@@ -1,0 +1,92 @@
+use crate::conf::kind::Kind;
+
+use super::spec::Preset::{Derived, Value};
+use super::spec::{COUNT32, KeySpec, NATURAL, key, key_also, words};
+
+/// `[model]`.
+pub(super) const KEYS: &[KeySpec] = &[
+    key("model.kind", words(&["dango", "lazy", "torchscript"]), Value("\"dango\""), "Which model"),
+    key_also(
+        "model.hidden",
+        COUNT32,
+        Value("64"),
+        "Channels; a multiple of `heads`",
+        &["hidden_channels", "hidden_dim"],
+    ),
+    key_also("model.heads", COUNT32, Derived("4 for `dango`, 8 for `lazy`"), "Attention heads", &["num_heads"]),
+    key_also(
+        "model.layers",
+        COUNT32,
+        Derived("2 for `dango`, 3 for `lazy`"),
+        "Attention layers of `dango`, message passing layers of `lazy`",
+        &["num_layers"],
+    ),
+    key_also(
+        "model.edge_types",
+        Kind::TextList,
+        Derived("for `dango` the `string12_0_*` types of pipeline.edge_types, else all of them"),
+        "Edge types that the model reads",
+        &["graphs"],
+    ),
+    key("model.seed", NATURAL, Value("42"), "Seed of the initial parameters"),
+    key(
+        "model.implementation",
+        words(&["replicated", "shared"]),
+        Value("\"replicated\""),
+        "With `lazy`: on a copy of the graph for each sample, as published, or on one graph for all; same parameters, same outputs",
+    ),
+    key_also(
+        "model.aggregation",
+        words(&["pairwise_interaction", "sum", "mean"]),
+        Value("\"pairwise_interaction\""),
+        "With `lazy`: how a layer joins its edge types",
+        &["graph_aggregation_method"],
+    ),
+    key("model.aggregation_norm", Kind::Bool, Value("true"), "With `pairwise_interaction`: normalise what it yields"),
+    key_also(
+        "model.convolution_layers",
+        COUNT32,
+        Value("4"),
+        "With `lazy`: linear layers of each convolution",
+        &["gin_num_layers"],
+    ),
+    key(
+        "model.norm",
+        words(&["graph", "node"]),
+        Value("\"graph\""),
+        "With `lazy`: mean and variance over all nodes of the batch, as published, or of each node",
+    ),
+    key(
+        "model.preprocessor_norm",
+        words(&["graph", "node"]),
+        Value("\"graph\""),
+        "The same in front of the encoder; 062 to 065 had `node`",
+    ),
+    key_also(
+        "model.local_head",
+        words(&["full", "pooled", "zero", "none"]),
+        Value("\"full\""),
+        "With `lazy`: a term for each sample from its own genes; one for the first sample from all genes, as 062 to 069 ran; 0, as 074, 075 and 077 ran; or no such head",
+        &["use_local_predictor", "local_predictor_config"],
+    ),
+    key_also(
+        "model.attention_layers",
+        COUNT32,
+        Value("2"),
+        "With `lazy`: attention layers of the local head",
+        &["num_attention_layers"],
+    ),
+    key_also(
+        "model.path",
+        Kind::Text,
+        Value("\"\""),
+        "With `torchscript`: the module's file, from the project folder",
+        &["file", "module", "checkpoint_path"],
+    ),
+    key(
+        "model.inputs",
+        Kind::TextList,
+        Value("[\"genes\", \"gene_sample\", \"batch_size\"]"),
+        "With `torchscript`: what its `forward` takes, in order (docs/training.md)",
+    ),
+];
