@@ -3,7 +3,10 @@
 pub mod dango;
 mod edge_list;
 mod error;
+mod hyper_sagnn;
 mod inputs;
+pub mod lazy;
+mod linear;
 mod network;
 mod parameters;
 

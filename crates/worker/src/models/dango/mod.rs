@@ -4,7 +4,6 @@
 
 mod config;
 mod graph;
-mod hyper_sagnn;
 mod init;
 mod meta;
 mod model;
