@@ -23,7 +23,18 @@ fn main() -> io::Result<()> {
     }
 
     let mut build = cxx_build::bridge("src/ffi.rs");
-    for file in ["store", "group", "timed_allreduce", "reducer", "quiet", "sparse", "neighbours", "layer_rows", "kernel_choice", "version"] {
+    for file in [
+        "store",
+        "group",
+        "timed_allreduce",
+        "reducer",
+        "quiet",
+        "sparse",
+        "neighbours",
+        "layer_rows",
+        "kernel_choice",
+        "version",
+    ] {
         build.file(format!("cpp/{file}.cpp"));
     }
     build
@@ -60,7 +71,13 @@ fn row_kernels() {
     };
     for (name, flags) in sets {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").warnings(false).opt_level(3).flag("-ffp-contract=fast").define("EXPCTL_SET", *name);
+        build
+            .cpp(true)
+            .std("c++17")
+            .warnings(false)
+            .opt_level(3)
+            .flag("-ffp-contract=fast")
+            .define("EXPCTL_SET", *name);
         for flag in *flags {
             build.flag(flag);
         }

@@ -99,12 +99,7 @@ impl Neighbours {
 ///
 /// # Errors
 /// Shapes or dtypes do not fit, or a row does not exist.
-pub fn sums_of_differing(
-    sums: &Tensor,
-    x: &Tensor,
-    copied: &Tensor,
-    removed: &Removed,
-) -> Result<Tensor, DistError> {
+pub fn sums_of_differing(sums: &Tensor, x: &Tensor, copied: &Tensor, removed: &Removed) -> Result<Tensor, DistError> {
     let Removed { into, from } = removed;
     taken(
         "sums of differing rows",

@@ -12,6 +12,7 @@ mod model;
 mod norm;
 mod parameters;
 mod replicated;
+mod shared;
 
 pub use config::LazyConfig;
 pub use model::Lazy;
