@@ -350,8 +350,6 @@ void convolve_backward(const Rows& r, int64_t first, int64_t last, float* scratc
   }
 }
 
-using loose = float __attribute__((vector_size(width * 4), aligned(4)));
-
 void gather(const Gather& g) {
   alignas(64) float row[64];
   for (int64_t i = g.first; i < g.last; i++) {

@@ -200,17 +200,64 @@ static void linear_weights(const float* dy, const float* x, float* dw, long ld, 
   }
 }
 
+using loose = float __attribute__((vector_size(width * 4), aligned(4), may_alias));
+
+// Rows and columns of 16 vectors change places.
+EXPCTL_INLINE void transpose(vec* a) {
+  const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#pragma GCC unroll 4
+  for (int n = 1; n < width; n *= 2) {
+    // Of two vectors n apart: where bit n of a place is set, the first takes from the second, which takes the rest.
+    const ints high = (places & n) != 0;
+    const ints first = high ? places - n + width : places, second = high ? places + width : places + n;
+#pragma GCC unroll 16
+    for (int i = 0; i < width; i++) {
+      if (i & n) continue;
+      const vec one = a[i], two = a[i + n];
+      a[i] = __builtin_shuffle(one, two, first);
+      a[i + n] = __builtin_shuffle(one, two, second);
+    }
+  }
+}
+
 // `count` rows of `channels` floats to a block, and back. Lanes without a row are 0.
 static void load_rows(const float* rows, int count, int channels, float* block) {
-  if (count < lanes)
+  if (count < lanes || channels % width != 0) {
     for (int i = 0; i < channels * vectors; i++) vecs(block)[i] = vec{};
-  for (int r = 0; r < count; r++)
-    for (int c = 0; c < channels; c++) block[c * lanes + r] = rows[(long)r * channels + c];
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < channels; c++) block[c * lanes + r] = rows[(long)r * channels + c];
+    return;
+  }
+  for (int v = 0; v < vectors; v++) {
+    for (int c = 0; c < channels; c += width) {
+      vec a[width];
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++)
+        a[i] = *reinterpret_cast<const loose*>(rows + (long)(v * width + i) * channels + c);
+      transpose(a);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++) vecs(block)[(c + i) * vectors + v] = a[i];
+    }
+  }
 }
 
 static void store_rows(const float* block, int count, int channels, float* rows) {
-  for (int r = 0; r < count; r++)
-    for (int c = 0; c < channels; c++) rows[(long)r * channels + c] = block[c * lanes + r];
+  if (count < lanes || channels % width != 0) {
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < channels; c++) rows[(long)r * channels + c] = block[c * lanes + r];
+    return;
+  }
+  for (int v = 0; v < vectors; v++) {
+    for (int c = 0; c < channels; c += width) {
+      vec a[width];
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++) a[i] = vecs(block)[(c + i) * vectors + v];
+      transpose(a);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++)
+        *reinterpret_cast<loose*>(rows + (long)(v * width + i) * channels + c) = a[i];
+    }
+  }
 }
 
 } // namespace
