@@ -1,4 +1,4 @@
-use expctl_pipeline::graph::{CellGraph, EdgeType};
+use expctl_pipeline::graph::CellGraph;
 use expctl_record::{Implementation, ModelKind, Settings};
 use tch::{Tensor, nn};
 
@@ -34,10 +34,9 @@ impl Network {
     pub fn new(settings: &Settings, graph: &CellGraph, vs: &nn::Path) -> Result<Self, ModelError> {
         let model = &settings.model;
         let read = graph.edge_types.iter().enumerate().filter(|(_, e)| model.edge_types.contains(&e.name));
-        let list = |(place, e): (usize, &'_ EdgeType)| {
-            (place, EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
-        };
-        let (places, edges): (Vec<usize>, Vec<EdgeList<'_>>) = read.map(list).unzip();
+        let (places, read): (Vec<usize>, Vec<_>) = read.unzip();
+        let edges: Vec<EdgeList<'_>> =
+            read.iter().map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
         let genes = graph.num_genes() as i64;
         match model.kind {
             ModelKind::Dango => {
