@@ -66,14 +66,14 @@ struct Problem {
     rows.linears = (int)shape[0], rows.pair_hidden = (int)shape[1], rows.scorer_hidden = (int)shape[2];
     rows.join = (Join)shape[3], rows.node_norm = shape[4] != 0, rows.eps = (float)eps;
     rows.inputs = sums.data_ptr<float>();
-    if (weights.defined()) rows.weights = weights.data_ptr<float>();
+    if (weights.numel() > 0) rows.weights = weights.data_ptr<float>();
     for (const auto& tensor : tensors) {
       parameters.push_back(tensor.data_ptr<float>());
       offsets.push_back(gradient_floats);
       gradient_floats += tensor.numel();
     }
     rows.parameters = parameters.data(), rows.offsets = offsets.data();
-    if (weights.defined()) {
+    if (weights.numel() > 0) {
       for (int64_t i = 0; i < rows.rows; i++) elements += rows.weights[i];
     } else {
       elements = (double)rows.rows;
@@ -107,7 +107,7 @@ void check(const at::Tensor& sums, const variable_list& parameters, const at::Te
     TORCH_CHECK(p.numel() == counts[i] && p.scalar_type() == at::kFloat && p.is_contiguous() && p.is_cpu(),
         "parameter ", i, " of the layer has to have ", counts[i], " float32 elements");
   }
-  if (weights.defined())
+  if (weights.numel() > 0)
     TORCH_CHECK(weights.scalar_type() == at::kFloat && weights.is_contiguous() && weights.numel() == sums.size(1),
         "a float32 weight for each row");
 }
@@ -214,7 +214,7 @@ size_t layer_rows(
   variable_list tensors{borrowed(sums)};
   for (const size_t parameter : parameters) tensors.push_back(borrowed(parameter));
   auto joined = LayerRows::apply(
-      at::TensorList(tensors), weights == 0 ? at::Tensor() : borrowed(weights),
+      at::TensorList(tensors), weights == 0 ? floats(0) : borrowed(weights),
       std::vector<int64_t>(shape.begin(), shape.end()), eps);
   return reinterpret_cast<size_t>(new at::Tensor(std::move(joined)));
 }

@@ -82,7 +82,6 @@ void each_piece(int64_t rows, int64_t channels, Work work) {
 // Adds `factor` times rows `from` of x to rows `into` of y.
 void add_rows(
     const at::Tensor& y, const at::Tensor& into, const at::Tensor& x, const at::Tensor& from, float factor, int64_t h) {
-  if (!into.defined() || into.numel() == 0) return;
   const int64_t *a = into.data_ptr<int64_t>(), *b = from.data_ptr<int64_t>();
   float* to = y.data_ptr<float>();
   const float* source = x.data_ptr<float>();
@@ -111,11 +110,9 @@ struct SumNeighbours : public torch::autograd::Function<SumNeighbours> {
     TORCH_CHECK(x.dim() >= 2 && x.size(0) == rows && eps.numel() == types,
         "x has ", x.size(0), " rows and eps ", eps.numel(), " entries, of ", rows, " and ", types);
     const int64_t channels = x.numel() / rows;
-    if (into.defined()) {
-      TORCH_CHECK(into.numel() == from.numel(), "as many rows that lose as rows that are lost");
-      check_places(into, types * x.numel() / h, "removed edges");
-      check_places(from, x.numel() / h, "removed edges");
-    }
+    TORCH_CHECK(into.numel() == from.numel(), "as many rows that lose as rows that are lost");
+    check_places(into, types * x.numel() / h, "removed edges");
+    check_places(from, x.numel() / h, "removed edges");
     auto sizes = x.sizes().vec();
     sizes.insert(sizes.begin(), types);
     const auto sums = at::empty(sizes, x.options());
@@ -208,7 +205,7 @@ struct SumsOfDiffering : public torch::autograd::Function<SumsOfDiffering> {
 };
 
 const at::Tensor& borrowed(size_t address) {
-  static const at::Tensor none;
+  static const at::Tensor none = at::empty({0}, at::TensorOptions().dtype(at::kLong));
   return address == 0 ? none : *reinterpret_cast<const at::Tensor*>(address);
 }
 

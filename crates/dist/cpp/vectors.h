@@ -59,9 +59,10 @@ EXPCTL_INLINE vec larger(vec a, vec b) {
   return a > b ? a : b;
 }
 
-// e^x to 2 units in the last place, for x up to 88; below −87 it stays at e^−87.
-EXPCTL_INLINE vec exponential(vec x) {
-  x = larger(x, splat(-87.0f));
+// e^x to 2 units in the last place, for x up to 88; 0 below −60, because products with smaller numbers would be
+// denormal, which the processor is a hundred times slower with.
+EXPCTL_INLINE vec exponential(vec exponent) {
+  const vec x = larger(exponent, splat(-60.0f));
   const float rounding = 12582912.0f; // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
   const vec shifted = x * 1.44269504f + rounding;
   const vec n = shifted - rounding;
@@ -73,7 +74,7 @@ EXPCTL_INLINE vec exponential(vec x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const ints power = ((ints)shifted << 23) + (127 << 23);
-  return p * (vec)power;
+  return exponent < -60.0f ? vec{} : p * (vec)power;
 }
 
 // GELU(x) = x Φ(x), with the error function of Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7); `slope` is

@@ -69,12 +69,12 @@ pub(super) struct HyperSagnn {
 
 impl HyperSagnn {
     /// `layers` layers of attention with `heads` heads, which divide `hidden`.
-    pub fn new(vs: nn::Path, hidden: i64, heads: i64, layers: i64, make: Make) -> Self {
+    pub fn new(vs: &nn::Path, hidden: i64, heads: i64, layers: i64, make: Make) -> Self {
         Self {
-            fixed: (make.linear)(&vs / "static", hidden, hidden),
+            fixed: (make.linear)(vs / "static", hidden, hidden),
             activation: make.activation,
-            layers: (0..layers).map(|l| Attention::new(&vs / format!("attention{l}"), hidden, heads, make)).collect(),
-            score: (make.linear)(&vs / "prediction", hidden, 1),
+            layers: (0..layers).map(|l| Attention::new(vs / format!("attention{l}"), hidden, heads, make)).collect(),
+            score: (make.linear)(vs / "prediction", hidden, 1),
         }
     }
 

@@ -55,7 +55,7 @@ impl Dango {
             embedding: vs.var("embedding", &[num_genes, hidden], NORMAL),
             encoders,
             meta: MetaEmbedding::new(vs / "meta", hidden),
-            hyper_sagnn: HyperSagnn::new(vs / "hyper_sagnn", hidden, heads, layers, make),
+            hyper_sagnn: HyperSagnn::new(&(vs / "hyper_sagnn"), hidden, heads, layers, make),
             absent_weight,
         })
     }

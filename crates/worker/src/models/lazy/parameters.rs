@@ -54,8 +54,6 @@ impl Parameters {
     /// `types` are the names of the edge types. The config is a checked one.
     pub fn new(vs: &nn::Path, config: &LazyConfig, types: &[&str]) -> Self {
         let h = config.hidden;
-        let preprocessor = vs / "preprocessor";
-        let linear = |i: usize| kaiming_linear(&(&preprocessor / i), h, h);
         let layer = |l: i64| {
             let vs = vs / "encoder" / l;
             let convolutions = types.iter().map(|name| Convolution::new(&(&vs / "convolution" / name), config));
@@ -64,30 +62,34 @@ impl Parameters {
                 aggregation: Aggregation::new(&(&vs / "aggregation"), config, types),
             }
         };
+        Self {
+            embedding: vs.var("embedding", &[config.num_genes, h], Init::Randn { mean: 0.0, stdev: 0.02 }),
+            preprocessor: Preprocessor::new(&(vs / "preprocessor"), config),
+            layers: (0..config.layers).map(layer).collect(),
+            readout: Readout::new(&(vs / "readout"), h),
+            global_head: Mlp::new(&(vs / "global_head"), &[h, h, 1]),
+            local_head: (config.local_head != LocalHead::None).then(|| Self::local_head(&(vs / "local_head"), config)),
+        }
+    }
+
+    /// The local head, whatever the config says of it.
+    pub fn local_head(vs: &nn::Path, config: &LazyConfig) -> HyperSagnn {
         let make = Make {
             activation: Activation::Gelu,
             moves_lone_gene: false,
             linear: &|vs, inputs, outputs| kaiming_linear(&vs, inputs, outputs),
         };
-        let local = || HyperSagnn::new(vs / "local_head", h, config.heads, config.attention_layers, make);
-        Self {
-            embedding: vs.var("embedding", &[config.num_genes, h], Init::Randn { mean: 0.0, stdev: 0.02 }),
-            preprocessor: Preprocessor {
-                linears: [linear(0), linear(1)],
-                norm: Norm::new(&(&preprocessor / "norm"), config.preprocessor_norm, h),
-            },
-            layers: (0..config.layers).map(layer).collect(),
-            readout: Readout {
-                gate: Mlp::new(&(vs / "readout" / "gate"), &[h, h / 2, 1]),
-                transform: kaiming_linear(&(vs / "readout" / "transform"), h, h),
-            },
-            global_head: Mlp::new(&(vs / "global_head"), &[h, h, 1]),
-            local_head: (config.local_head != LocalHead::None).then(local),
-        }
+        HyperSagnn::new(vs, config.hidden, config.heads, config.attention_layers, make)
     }
 }
 
 impl Preprocessor {
+    pub fn new(vs: &nn::Path, config: &LazyConfig) -> Self {
+        let linear = |i: usize| kaiming_linear(&(vs / i), config.hidden, config.hidden);
+        let norm = Norm::new(&(vs / "norm"), config.preprocessor_norm, config.hidden);
+        Self { linears: [linear(0), linear(1)], norm }
+    }
+
     /// float32 `[…, h]` to the same shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let mut x = x.shallow_clone();
@@ -99,6 +101,13 @@ impl Preprocessor {
 }
 
 impl Readout {
+    pub fn new(vs: &nn::Path, hidden: i64) -> Self {
+        Self {
+            gate: Mlp::new(&(vs / "gate"), &[hidden, hidden / 2, 1]),
+            transform: kaiming_linear(&(vs / "transform"), hidden, hidden),
+        }
+    }
+
     /// GELU(W x + b), what a gene adds to its graph's sum: float32 `[…, h]` to the same shape.
     pub fn values(&self, x: &Tensor) -> Result<Tensor, TchError> {
         Activation::Gelu.apply(&apply(&self.transform, x)?)

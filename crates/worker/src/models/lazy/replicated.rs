@@ -15,9 +15,11 @@ pub(super) struct Replicated {
 }
 
 /// The edges of one type, and which of them are kept; all, without a mask.
-struct Edges {
-    index: Tensor,
-    mask: Option<Tensor>,
+pub(super) struct Edges {
+    /// int64 `[2, E]`.
+    pub(super) index: Tensor,
+    /// bool `[E, 1]`.
+    pub(super) mask: Option<Tensor>,
 }
 
 impl Replicated {
@@ -89,7 +91,7 @@ impl Layer {
 
 impl Edges {
     /// The sum over the kept edges into each row of `x` of their source rows.
-    fn sums(&self, x: &Tensor) -> Result<Tensor, TchError> {
+    pub fn sums(&self, x: &Tensor) -> Result<Tensor, TchError> {
         let mut messages = x.f_index_select(0, &self.index.f_select(0, 0)?)?;
         if let Some(mask) = &self.mask {
             messages = messages.f_mul(mask)?;
@@ -101,7 +103,7 @@ impl Edges {
 impl Readout {
     /// Σ softmax(gate) · GELU(W x + b) over the rows of each sample: `x` float32 `[n, h]`, `sample` int64 `[n]`, to
     /// `[batch, h]`. The softmax is within a sample; a sample without rows sums to 0.
-    fn forward(&self, x: &Tensor, sample: &Tensor, batch: i64) -> Result<Tensor, TchError> {
+    pub fn forward(&self, x: &Tensor, sample: &Tensor, batch: i64) -> Result<Tensor, TchError> {
         let gates = self.gate.forward(x)?.f_squeeze_dim(1)?;
         let values = self.values(x)?;
         let kind = gates.kind();
