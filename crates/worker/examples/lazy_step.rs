@@ -55,12 +55,13 @@ fn main() {
     let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
     let graph = Arc::new(dataset.graph(&names, false).unwrap());
     let processor = if implementation == Implementation::Shared { Processor::Shared } else { Processor::Lazy };
-    let assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
+    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
     let genes = dataset.sample_genes().unwrap();
-    let collate = |b: usize, batch: &mut Batch| {
+    let collate = |assembler: &mut Assembler, b: usize, batch: &mut Batch| {
         let sample =
             |i| Sample { genes: genes.of(i).iter().map(|gene| i64::from(*gene)).collect(), ..Sample::default() };
         let samples: Vec<Sample> = (b * arguments.batch..(b + 1) * arguments.batch).map(|i| sample(i as u64)).collect();
+        assembler.mask(&samples, &[], batch);
         assembler.collate(&samples, batch);
     };
 
@@ -92,12 +93,12 @@ fn main() {
 
     // What is written to first is the batch; it belongs to the data side.
     let mut batch = assembler.empty();
-    collate(0, &mut batch);
+    collate(&mut assembler, 0, &mut batch);
     let before = memory_kib("VmRSS");
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let mut times = Vec::new();
     for step in 0..arguments.steps + 2 {
-        collate(step % 16, &mut batch);
+        collate(&mut assembler, step % 16, &mut batch);
         let start = Instant::now();
         let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
         let (forward, backward) = if arguments.forward {

@@ -65,8 +65,9 @@ fn samples(random: &mut Random, genes: usize, count: usize) -> Vec<Sample> {
 
 fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
     let names = graph.edge_types.iter().map(|e| e.name.clone()).collect();
-    let assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(graph)).unwrap();
+    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
+    assembler.mask(samples, &[], &mut batch);
     assembler.collate(samples, &mut batch);
     batch
 }
@@ -210,9 +211,10 @@ fn what_the_loader_got_wrong_is_an_error() {
     assert_eq!(refusal(&batch), "a gene that is not among 23");
     let mut batch = collate(Processor::Shared, &graph, &samples);
     let expctl_pipeline::collate::Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
-    let edges = graph.edge_types[0].num_edges();
-    *removed[0].positions.last_mut().unwrap() = edges as i32;
-    assert_eq!(refusal(&batch), format!("type0: edge {edges} is not among {edges}"));
+    let place = removed.iter().position(|list| !list.positions.is_empty()).unwrap();
+    let edges = graph.edge_types[place].num_edges();
+    *removed[place].positions.last_mut().unwrap() = edges as i32;
+    assert_eq!(refusal(&batch), format!("type{place}: edge {edges} is not among {edges}"));
 }
 
 #[test]
