@@ -23,7 +23,18 @@ fn main() -> io::Result<()> {
     }
 
     let mut build = cxx_build::bridge("src/ffi.rs");
-    for file in ["store", "group", "timed_allreduce", "reducer", "quiet", "sparse", "version"] {
+    for file in [
+        "store",
+        "group",
+        "timed_allreduce",
+        "reducer",
+        "quiet",
+        "sparse",
+        "neighbours",
+        "layer_rows",
+        "kernel_choice",
+        "version",
+    ] {
         build.file(format!("cpp/{file}.cpp"));
     }
     build
@@ -37,6 +48,7 @@ fn main() -> io::Result<()> {
         .include(include.join("torch/csrc/api/include"))
         .compile("expctl_dist_bridge");
 
+    row_kernels();
     println!("cargo:rerun-if-changed=src/ffi.rs");
     println!("cargo:rerun-if-changed=cpp");
     println!("cargo:rerun-if-env-changed=LIBTORCH_CXX11_ABI");
@@ -46,4 +58,30 @@ fn main() -> io::Result<()> {
     // RUNPATH, not RPATH: LD_LIBRARY_PATH can still point at a site's own libtorch.
     println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
     Ok(())
+}
+
+/// Compiles the row functions once for each instruction set; which one runs is decided where it runs. They include nothing
+/// of libtorch or the standard library, so that no code for one set ends up where another is called.
+fn row_kernels() {
+    let x86 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    let sets: &[(&str, &[&str])] = if x86 {
+        &[("base", &[]), ("v3", &["-march=x86-64-v3"]), ("v4", &["-march=x86-64-v4", "-mprefer-vector-width=512"])]
+    } else {
+        &[("base", &[])]
+    };
+    for (name, flags) in sets {
+        let mut build = cc::Build::new();
+        build
+            .cpp(true)
+            .std("c++17")
+            .warnings(false)
+            .opt_level(3)
+            .flag("-ffp-contract=fast")
+            .define("EXPCTL_SET", *name);
+        for flag in *flags {
+            build.flag(flag);
+        }
+        // The name of the object file comes from that of the source, so each set has a folder of its own.
+        build.file("cpp/row_kernels.cpp").compile(&format!("expctl_row_kernels_{name}"));
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/reducer.h");
         include!("expctl-dist/cpp/quiet.h");
         include!("expctl-dist/cpp/sparse.h");
+        include!("expctl-dist/cpp/shared_layer.h");
         include!("expctl-dist/cpp/version.h");
 
         fn quiet();
@@ -25,6 +26,20 @@ pub(crate) mod bridge {
         fn loaded_version() -> String;
         fn loaded_file() -> String;
         fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
+
+        type NeighboursHandle;
+        fn neighbours(rows: i64) -> Result<UniquePtr<NeighboursHandle>>;
+        fn add_type(self: &NeighboursHandle, sources: &[i64], targets: &[i64]) -> Result<()>;
+        fn sum_neighbours(
+            neighbours: &NeighboursHandle,
+            x: usize,
+            eps: usize,
+            into: usize,
+            from: usize,
+        ) -> Result<usize>;
+        fn sums_of_differing(sums: usize, x: usize, copied: usize, into: usize, from: usize) -> Result<usize>;
+        fn layer_rows(sums: usize, parameters: &[usize], weights: usize, shape: &[i64], eps: f64) -> Result<usize>;
+        fn row_instructions() -> String;
 
         type StoreHandle;
         fn open_store(

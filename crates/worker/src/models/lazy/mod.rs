@@ -14,6 +14,7 @@ mod parameters;
 #[cfg(test)]
 mod python_cases;
 mod replicated;
+mod shared;
 
 pub use config::LazyConfig;
 pub use model::Lazy;

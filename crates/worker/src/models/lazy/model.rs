@@ -4,6 +4,7 @@ use tch::{Kind, TchError, Tensor, nn};
 use super::config::LazyConfig;
 use super::parameters::Parameters;
 use super::replicated::Replicated;
+use super::shared::Shared;
 use crate::models::{EdgeList, Inputs, ModelError, Output};
 
 /// The lazy model.
@@ -18,6 +19,7 @@ pub struct Lazy {
 #[derive(Debug)]
 enum Encoder {
     Replicated(Replicated),
+    Shared(Shared),
 }
 
 /// What an encoder makes of the wild type and of a batch of B samples.
@@ -49,7 +51,7 @@ impl Lazy {
         let parameters = Parameters::new(vs, config, &types);
         let encoder = match implementation {
             Implementation::Replicated => Encoder::Replicated(Replicated::new(graphs, places, vs.device())?),
-            Implementation::Shared => return Err(ModelError::Size("no shared lazy model yet".to_owned())),
+            Implementation::Shared => Encoder::Shared(Shared::new(graphs, places, config.num_genes, vs.device())?),
         };
         Ok(Self { config: *config, parameters, encoder })
     }
@@ -66,6 +68,7 @@ impl Lazy {
     pub fn forward(&self, inputs: &Inputs<'_>) -> Result<Output, ModelError> {
         let encoded = match &self.encoder {
             Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs)?,
+            Encoder::Shared(shared) => shared.forward(&self.parameters, inputs)?,
         };
         Ok(Output { prediction: self.predict(&encoded, inputs)?, reconstruction: None })
     }

@@ -3,7 +3,7 @@ use tch::nn::{self, Init};
 use tch::{TchError, Tensor};
 
 /// Added to the standard deviation (graph) or to the variance (node).
-const EPS: f64 = 1e-5;
+pub(super) const EPS: f64 = 1e-5;
 
 /// A norm with a weight and a bias for each channel.
 #[derive(Debug)]

@@ -1,0 +1,264 @@
+#pragma once
+// Arithmetic on blocks of rows whose channels are apart: channel c of a block is `lanes` floats, one per row. Only for files
+// that are compiled once for each instruction set: everything here is static, and nothing of the standard library is
+// included, so that no function of one set can end up in another's code.
+#include <cstdint>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+constexpr int width = 16; // floats of a vector
+constexpr int group = 4;  // vectors that a tile of a product holds per channel
+constexpr int vectors = 8;
+constexpr int lanes = width * vectors; // rows of a block
+
+using vec = float __attribute__((vector_size(width * 4), aligned(64)));
+using ints = int32_t __attribute__((vector_size(width * 4), aligned(64)));
+using doubles = double __attribute__((vector_size(width * 8), aligned(64)));
+
+#define EXPCTL_INLINE static inline __attribute__((always_inline))
+
+EXPCTL_INLINE vec* vecs(float* x) {
+  return reinterpret_cast<vec*>(x);
+}
+
+EXPCTL_INLINE const vec* vecs(const float* x) {
+  return reinterpret_cast<const vec*>(x);
+}
+
+EXPCTL_INLINE vec splat(float x) {
+  return x - vec{};
+}
+
+EXPCTL_INLINE float total(vec x) {
+  const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#pragma GCC unroll 4
+  for (int n = width / 2; n >= 1; n /= 2) x += __builtin_shuffle(x, places ^ n);
+  return x[0];
+}
+
+EXPCTL_INLINE double total(doubles x) {
+  double sum = 0;
+  for (int i = 0; i < width; i++) sum += x[i];
+  return sum;
+}
+
+EXPCTL_INLINE vec reciprocal(vec x) {
+#if defined(__AVX512F__)
+  const vec guess = (vec)_mm512_rcp14_ps((__m512)x);
+  return guess * (2.0f - x * guess);
+#else
+  return 1.0f / x;
+#endif
+}
+
+EXPCTL_INLINE vec larger(vec a, vec b) {
+  return a > b ? a : b;
+}
+
+// e^x to 2 units in the last place, for x up to 88; 0 below −60, because products with smaller numbers would be
+// denormal, which the processor is a hundred times slower with.
+EXPCTL_INLINE vec exponential(vec exponent) {
+  const vec x = larger(exponent, splat(-60.0f));
+  const float rounding = 12582912.0f; // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+  const vec shifted = x * 1.44269504f + rounding;
+  const vec n = shifted - rounding;
+  const vec r = x - n * 0.693359375f + n * 2.12194440e-4f;
+  vec p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const ints power = ((ints)shifted << 23) + (127 << 23);
+  return exponent < -60.0f ? vec{} : p * (vec)power;
+}
+
+// GELU(x) = x Φ(x), with the error function of Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7); `slope` is
+// its derivative, Φ(x) + x φ(x).
+EXPCTL_INLINE vec gelu(vec x, vec& slope) {
+  const vec z = larger(x, -x) * 0.70710678f;
+  const vec e = exponential(x * x * -0.5f);
+  const vec t = reciprocal(1.0f + 0.3275911f * z);
+  vec p = 1.061405429f * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  const vec tail = 0.5f * (p * t) * e;
+  const vec below = x > 0.0f ? 1.0f - tail : tail;
+  slope = below + x * e * 0.39894228f;
+  return x * below;
+}
+
+EXPCTL_INLINE void gelu_block(float* x, int channels) {
+  vec* v = vecs(x);
+  for (int i = 0; i < channels * vectors; i++) {
+    vec slope;
+    v[i] = gelu(v[i], slope);
+  }
+}
+
+EXPCTL_INLINE void gelu_block(float* x, float* slopes, int channels) {
+  vec *v = vecs(x), *s = vecs(slopes);
+  for (int i = 0; i < channels * vectors; i++) v[i] = gelu(v[i], s[i]);
+}
+
+// a[o, v] = Σ_k w[o·by_out + k·by_in] x[k, v] for `outs` outputs and one group of vectors, plus bias or what y holds.
+template <int outs>
+EXPCTL_INLINE void tile(
+    const float* w, long by_out, long by_in, const float* bias, const vec* x, vec* y, int ins, bool add) {
+  vec a[outs][group];
+#pragma GCC unroll 8
+  for (int o = 0; o < outs; o++)
+#pragma GCC unroll 8
+    for (int v = 0; v < group; v++) a[o][v] = add ? y[o * vectors + v] : splat(bias ? bias[o] : 0.0f);
+  for (int k = 0; k < ins; k++)
+#pragma GCC unroll 8
+    for (int o = 0; o < outs; o++)
+#pragma GCC unroll 8
+      for (int v = 0; v < group; v++) a[o][v] += w[o * by_out + k * by_in] * x[k * vectors + v];
+#pragma GCC unroll 8
+  for (int o = 0; o < outs; o++)
+#pragma GCC unroll 8
+    for (int v = 0; v < group; v++) y[o * vectors + v] = a[o][v];
+}
+
+static void product(
+    const float* w, long by_out, long by_in, const float* bias, const float* x, float* y, int ins, int outs, bool add) {
+#if defined(__AVX512F__)
+  constexpr int step = 4;
+#else
+  constexpr int step = 1;
+#endif
+  for (int v = 0; v < vectors; v += group) {
+    int o = 0;
+    for (; o + step <= outs; o += step)
+      tile<step>(w + o * by_out, by_out, by_in, bias ? bias + o : nullptr, vecs(x) + v, vecs(y) + o * vectors + v, ins, add);
+    for (; o < outs; o++)
+      tile<1>(w + o * by_out, by_out, by_in, bias ? bias + o : nullptr, vecs(x) + v, vecs(y) + o * vectors + v, ins, add);
+  }
+}
+
+// y = W x + b: W [outs, ·] with rows `ld` floats apart, x [ins, lanes], y [outs, lanes]; `add` adds to y instead of b.
+static void linear(
+    const float* w, long ld, const float* bias, const float* x, float* y, int ins, int outs, bool add = false) {
+  product(w, ld, 1, bias, x, y, ins, outs, add);
+}
+
+// dx (+)= Wᵀ dy.
+static void linear_input(const float* w, long ld, const float* dy, float* dx, int ins, int outs, bool add) {
+  product(w, 1, ld, nullptr, dy, dx, outs, ins, add);
+}
+
+// Lane j of the result is the sum of a[j].
+EXPCTL_INLINE vec totals(vec* a) {
+  const ints even = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
+  const ints odd = even + 1;
+#pragma GCC unroll 4
+  for (int n = width / 2; n >= 1; n /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++)
+      a[i] = __builtin_shuffle(a[2 * i], a[2 * i + 1], even) + __builtin_shuffle(a[2 * i], a[2 * i + 1], odd);
+  return a[0];
+}
+
+// dW [outs, ·] += Σ over lanes of dy xᵀ, rows `ld` floats apart; db [outs] += Σ dy unless it is null.
+static void linear_weights(const float* dy, const float* x, float* dw, long ld, float* db, int ins, int outs) {
+  const vec *d = vecs(dy), *s = vecs(x);
+  for (int o = 0; o < outs; o += 4) {
+    for (int k = 0; k < ins; k += 4) {
+      vec a[16] = {};
+      if (o + 4 <= outs && k + 4 <= ins) {
+        for (int v = 0; v < vectors; v++)
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) a[i * 4 + j] += d[(o + i) * vectors + v] * s[(k + j) * vectors + v];
+        const vec sums = totals(a);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+#pragma GCC unroll 4
+          for (int j = 0; j < 4; j++) dw[(o + i) * ld + k + j] += sums[i * 4 + j];
+      } else {
+        for (int i = 0; i < 4 && o + i < outs; i++)
+          for (int j = 0; j < 4 && k + j < ins; j++) {
+            vec sum = {};
+            for (int v = 0; v < vectors; v++) sum += d[(o + i) * vectors + v] * s[(k + j) * vectors + v];
+            dw[(o + i) * ld + k + j] += total(sum);
+          }
+      }
+    }
+    if (db) {
+      for (int i = 0; i < 4 && o + i < outs; i++) {
+        vec sum = {};
+        for (int v = 0; v < vectors; v++) sum += d[(o + i) * vectors + v];
+        db[o + i] += total(sum);
+      }
+    }
+  }
+}
+
+using loose = float __attribute__((vector_size(width * 4), aligned(4), may_alias));
+
+// Rows and columns of 16 vectors change places.
+EXPCTL_INLINE void transpose(vec* a) {
+  const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#pragma GCC unroll 4
+  for (int n = 1; n < width; n *= 2) {
+    // Of two vectors n apart: where bit n of a place is set, the first takes from the second, which takes the rest.
+    const ints high = (places & n) != 0;
+    const ints first = high ? places - n + width : places, second = high ? places + width : places + n;
+#pragma GCC unroll 16
+    for (int i = 0; i < width; i++) {
+      if (i & n) continue;
+      const vec one = a[i], two = a[i + n];
+      a[i] = __builtin_shuffle(one, two, first);
+      a[i + n] = __builtin_shuffle(one, two, second);
+    }
+  }
+}
+
+// `count` rows of `channels` floats to a block, and back. Lanes without a row are 0.
+static void load_rows(const float* rows, int count, int channels, float* block) {
+  if (count < lanes || channels % width != 0) {
+    for (int i = 0; i < channels * vectors; i++) vecs(block)[i] = vec{};
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < channels; c++) block[c * lanes + r] = rows[(long)r * channels + c];
+    return;
+  }
+  for (int v = 0; v < vectors; v++) {
+    for (int c = 0; c < channels; c += width) {
+      vec a[width];
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++)
+        a[i] = *reinterpret_cast<const loose*>(rows + (long)(v * width + i) * channels + c);
+      transpose(a);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++) vecs(block)[(c + i) * vectors + v] = a[i];
+    }
+  }
+}
+
+static void store_rows(const float* block, int count, int channels, float* rows) {
+  if (count < lanes || channels % width != 0) {
+    for (int r = 0; r < count; r++)
+      for (int c = 0; c < channels; c++) rows[(long)r * channels + c] = block[c * lanes + r];
+    return;
+  }
+  for (int v = 0; v < vectors; v++) {
+    for (int c = 0; c < channels; c += width) {
+      vec a[width];
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++) a[i] = vecs(block)[(c + i) * vectors + v];
+      transpose(a);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; i++)
+        *reinterpret_cast<loose*>(rows + (long)(v * width + i) * channels + c) = a[i];
+    }
+  }
+}
+
+} // namespace

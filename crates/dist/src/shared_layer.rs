@@ -1,0 +1,150 @@
+use cxx::UniquePtr;
+use tch::Tensor;
+
+use crate::DistError;
+use crate::ffi::bridge;
+use crate::group::address;
+
+/// The edges of several types over N genes, with the transposed lists for the backward pass: 16 B per edge.
+pub struct Neighbours {
+    handle: UniquePtr<bridge::NeighboursHandle>,
+    types: usize,
+}
+
+/// Rows that lose what removed edges brought: row `into[i]` loses row `from[i]`. int64, the same length.
+#[derive(Debug)]
+pub struct Removed {
+    /// Rows of the sums.
+    pub into: Tensor,
+    /// Rows that had been added.
+    pub from: Tensor,
+}
+
+/// How a layer joins the rows of its edge types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// An MLP for each pair of types, weighed by scores.
+    Pairwise,
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+}
+
+/// What [`layer_rows`] does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerShape {
+    /// Linear layers of each type's MLP.
+    pub linears: i64,
+    /// Inner channels of a pair's MLP.
+    pub pair_hidden: i64,
+    /// Inner channels of the scorer.
+    pub scorer_hidden: i64,
+    /// How types are joined.
+    pub join: Join,
+    /// Whether each row is normalised by itself, and not all rows and channels together.
+    pub node_norm: bool,
+    /// Added to the variance of a row, or to the standard deviation of all rows.
+    pub eps: f64,
+}
+
+impl std::fmt::Debug for Neighbours {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Neighbours").field("types", &self.types).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the lists are changed by `new` alone; afterwards they are only read.
+unsafe impl Send for Neighbours {}
+
+impl Neighbours {
+    /// `types` are sources and targets of the edges of each type, genes counted from 0.
+    ///
+    /// # Errors
+    /// A gene does not exist, or sources and targets are not equally many.
+    pub fn new<'a>(genes: i64, types: impl Iterator<Item = (&'a [i64], &'a [i64])>) -> Result<Self, DistError> {
+        bridge::quiet();
+        let fail = || DistError::torch("lists of neighbours");
+        let handle = bridge::neighbours(genes).map_err(fail())?;
+        let mut count = 0;
+        for (sources, targets) in types {
+            handle.add_type(sources, targets).map_err(fail())?;
+            count += 1;
+        }
+        Ok(Self { handle, types: count })
+    }
+
+    /// Number of edge types, T.
+    pub const fn num_types(&self) -> usize {
+        self.types
+    }
+
+    /// For each type, the sum of each row's sources and (1 + ε) times the row itself, less what is `removed`: `x` float32
+    /// `[N, …, h]`, `eps` float32 `[T]`, to `[T, N, …, h]`. Rows of h floats are counted over all dimensions before the
+    /// last one, in the sums as well as in `x`. Gradients flow into `x` and `eps`.
+    ///
+    /// # Errors
+    /// Shapes or dtypes do not fit, or a removed row does not exist.
+    pub fn sums(&self, x: &Tensor, eps: &Tensor, removed: Option<&Removed>) -> Result<Tensor, DistError> {
+        let place = |pick: fn(&Removed) -> &Tensor| removed.map_or(0, |r| address(pick(r)));
+        taken(
+            "sums of neighbours",
+            bridge::sum_neighbours(&self.handle, address(x), address(eps), place(|r| &r.into), place(|r| &r.from)),
+        )
+    }
+}
+
+/// `sums` float32 `[T, N, h]` with D rows more: copies of the rows `copied`, int64 `[D]`. Then rows lose what is `removed`,
+/// which are rows of `x`, float32 `[N, h]`: to `[T, N + D, h]`. Gradients flow into `sums` and `x`.
+///
+/// # Errors
+/// Shapes or dtypes do not fit, or a row does not exist.
+pub fn sums_of_differing(sums: &Tensor, x: &Tensor, copied: &Tensor, removed: &Removed) -> Result<Tensor, DistError> {
+    let Removed { into, from } = removed;
+    taken(
+        "sums of differing rows",
+        bridge::sums_of_differing(address(sums), address(x), address(copied), address(into), address(from)),
+    )
+}
+
+/// What a layer of the lazy model does to each row by itself: MLP, norm, GELU of each type, and their join. `sums` float32
+/// `[T, R, h]` to `[R, h]`. `parameters`: of each type W `[h, h]` and b `[h]` of each linear, γ and β `[h]` of the norm; with
+/// [`Join::Pairwise`] of each pair i ≤ j W `[p, 2h]`, b `[p]`, W `[h, p]`, b `[h]`, and of the scorer W `[q, h]`, b `[q]`, W
+/// `[1, q]`, b `[1]`. `weights`, float32 `[R]`, says of how many equal rows each row is one; norms over all rows count
+/// them. The gradient of the result is that of all equal rows together.
+///
+/// Of the intermediate values only the MLPs' results are kept, `[T, R, h]`; the rest is computed again in the backward pass,
+/// a block of rows at a time. With a given number of threads the result is the same to the bit each time.
+///
+/// # Errors
+/// Shapes or dtypes do not fit.
+pub fn layer_rows(
+    sums: &Tensor,
+    parameters: &[&Tensor],
+    weights: Option<&Tensor>,
+    shape: &LayerShape,
+) -> Result<Tensor, DistError> {
+    let parameters: Vec<usize> = parameters.iter().map(|p| address(p)).collect();
+    let join = match shape.join {
+        Join::Pairwise => 0,
+        Join::Sum => 1,
+        Join::Mean => 2,
+    };
+    let numbers = [shape.linears, shape.pair_hidden, shape.scorer_hidden, join, i64::from(shape.node_norm)];
+    taken(
+        "rows of a layer",
+        bridge::layer_rows(address(sums), &parameters, weights.map_or(0, address), &numbers, shape.eps),
+    )
+}
+
+/// Name of the instruction set that [`layer_rows`] and [`Neighbours::sums`] run with on this machine: `avx512`, `avx2` or
+/// `base`.
+pub fn row_instructions() -> String {
+    bridge::row_instructions()
+}
+
+fn taken(operation: &str, made: Result<usize, cxx::Exception>) -> Result<Tensor, DistError> {
+    let made = made.map_err(DistError::torch(operation))?;
+    // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
+    Ok(unsafe { Tensor::from_ptr(made as *mut _) })
+}
