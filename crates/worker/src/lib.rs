@@ -1,6 +1,6 @@
 //! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
 
-mod activity;
+pub mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
@@ -13,13 +13,15 @@ mod last_words;
 mod loading;
 pub mod losses;
 mod meeting_place;
+pub mod metrics;
 pub mod models;
 mod monitor;
 pub mod optimizer;
 mod rank_env;
 mod run;
+pub mod schedule;
 mod stop;
-mod trainer;
+pub mod trainer;
 
 pub use rank_env::{RankEnv, RankEnvError};
 pub use run::{Signals, run};
