@@ -1,8 +1,8 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::{Autocast, DistError};
 use crate::ffi::bridge;
 use crate::group::address;
+use crate::{Autocast, DistError};
 
 /// A fixed sparse matrix, float32, to multiply dense ones with; gradients flow into the dense side only.
 ///

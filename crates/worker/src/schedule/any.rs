@@ -9,7 +9,9 @@ use super::{CosineRestarts, Plateau};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
     /// The warm-up leaves nothing of the first cycle.
-    #[error("train.schedule_warmup is {warm_up}, but a cycle has {epochs} epochs (train.schedule_epochs): set it to less")]
+    #[error(
+        "train.schedule_warmup is {warm_up}, but a cycle has {epochs} epochs (train.schedule_epochs): set it to less"
+    )]
     WarmUp {
         /// Epochs of warm-up.
         warm_up: u64,

@@ -73,7 +73,9 @@ mod tests {
     #[test]
     fn without_it_every_batch_is_a_step() {
         let none = accumulation(&[], 0, u64::MAX);
-        assert!((0..10).all(|step| none.part(step) == Part { batches: 1, closes: true } && none.boundary(step) == step));
+        assert!(
+            (0..10).all(|step| none.part(step) == Part { batches: 1, closes: true } && none.boundary(step) == step)
+        );
     }
 
     #[test]

@@ -64,7 +64,9 @@ impl Trainer {
         };
         let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
         if train.precision == Precision::Bf16Mixed && !Autocast::is_native(device) && group.rank() == 0 {
-            tracing::warn!("this processor does not compute with bfloat16: it is converted to and fro, which takes longer");
+            tracing::warn!(
+                "this processor does not compute with bfloat16: it is converted to and fro, which takes longer"
+            );
         }
         let (mean, sd) = labels;
         Ok(Self {
