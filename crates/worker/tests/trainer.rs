@@ -1,5 +1,5 @@
 //! A small DANGO is trained by one rank: what its steps change, refuse and leave behind.
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 mod support;
 

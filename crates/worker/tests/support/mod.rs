@@ -5,7 +5,7 @@ use expctl_dist::ProcessGroup;
 use expctl_pipeline::collate::{Batch, Common, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_record::Settings;
-use expctl_worker::activity::Activity;
+use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
 use serde_json::{Value, json};
 
