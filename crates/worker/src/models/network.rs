@@ -3,6 +3,7 @@ use expctl_record::{Implementation, ModelKind, Settings};
 use tch::{Tensor, nn};
 
 use super::dango::{Dango, DangoConfig};
+use super::lazy::{Lazy, LazyConfig};
 use crate::losses::Objective;
 
 use super::{EdgeList, Inputs, ModelError};
@@ -21,6 +22,8 @@ pub struct Output {
 pub enum Network {
     /// DANGO.
     Dango(Dango),
+    /// The lazy model.
+    Lazy(Lazy),
 }
 
 impl Network {
@@ -30,12 +33,10 @@ impl Network {
     /// A size is not possible, or a file cannot be read.
     pub fn new(settings: &Settings, graph: &CellGraph, vs: &nn::Path) -> Result<Self, ModelError> {
         let model = &settings.model;
-        let edges: Vec<EdgeList<'_>> = graph
-            .edge_types
-            .iter()
-            .filter(|e| model.edge_types.contains(&e.name))
-            .map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
-            .collect();
+        let read = graph.edge_types.iter().enumerate().filter(|(_, e)| model.edge_types.contains(&e.name));
+        let (places, read): (Vec<usize>, Vec<_>) = read.unzip();
+        let edges: Vec<EdgeList<'_>> =
+            read.iter().map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
         let genes = graph.num_genes() as i64;
         match model.kind {
             ModelKind::Dango => {
@@ -47,9 +48,11 @@ impl Network {
                 };
                 Ok(Self::Dango(Dango::new(vs, &config, &edges)?))
             }
-            ModelKind::Lazy | ModelKind::Torchscript => {
-                Err(ModelError::Size(format!("no model {} yet", model.kind.name())))
+            ModelKind::Lazy => {
+                let config = LazyConfig::of(model, genes);
+                Ok(Self::Lazy(Lazy::new(vs, &config, model.implementation, &edges, &places)?))
             }
+            ModelKind::Torchscript => Err(ModelError::Size(format!("no model {} yet", model.kind.name()))),
         }
     }
 
@@ -58,6 +61,7 @@ impl Network {
         match self {
             // Without reconstruction its heads get none.
             Self::Dango(_) => !objective.reconstructs(),
+            Self::Lazy(model) => model.leaves_out(),
         }
     }
 
@@ -78,6 +82,7 @@ impl Network {
     pub fn forward(&self, inputs: &Inputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
         match self {
             Self::Dango(model) => model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct),
+            Self::Lazy(model) => model.forward(inputs),
         }
     }
 }
