@@ -33,6 +33,7 @@ fn main() -> io::Result<()> {
         "neighbours",
         "layer_rows",
         "kernel_choice",
+        "autocast",
         "version",
     ] {
         build.file(format!("cpp/{file}.cpp"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use expctl_dist::{DistError, Store, libtorch_version};
+use expctl_dist::{DistError, ProcessGroup, Store, libtorch_version};
 use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
 use expctl_record::{RecordError, Trial};
 
@@ -92,17 +92,21 @@ impl<'a> Checkpoints<'a> {
     pub(crate) fn arrive(
         &self,
         step: u64,
-        trainer: &Trainer,
+        trainer: &mut Trainer,
+        group: &ProcessGroup,
         store: &Store,
         monitor: &Monitor,
         journal: &Journal,
     ) -> Result<bool, Stop> {
         let every = self.trial.settings.checkpoint.every_steps;
-        let agreed = self.agreement.arrive(step, store, |look| self.wait(monitor, look))?;
-        let periodic = every > 0 && step > 0 && step.is_multiple_of(every);
+        let whole = |step| trainer.boundary(step);
+        let agreed = self.agreement.arrive(step, store, &whole, |look| self.wait(monitor, look))?;
+        // Gradients that have been accumulated are in no checkpoint: it waits for the end of their group.
+        let periodic = step.checked_div(every).is_some_and(|n| n > 0 && whole(n * every) == step);
         if !agreed && !periodic {
             return Ok(false);
         }
+        trainer.share_state(group)?;
         self.make(step, trainer, store, monitor, journal)?;
         self.agreement.go_on(step + 1);
         Ok(true)

@@ -13,13 +13,16 @@ mod last_words;
 mod loading;
 pub mod losses;
 mod meeting_place;
+pub mod metrics;
 pub mod models;
 mod monitor;
 pub mod optimizer;
 mod rank_env;
 mod run;
+pub mod schedule;
 mod stop;
-mod trainer;
+pub mod trainer;
 
+pub use activity::Activity;
 pub use rank_env::{RankEnv, RankEnvError};
 pub use run::{Signals, run};

@@ -12,7 +12,8 @@ use crate::hardware::free_memory;
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 
-/// Start loading the batches of this rank from step `first` on; rank 0 writes down what is read.
+/// Start loading the batches of this rank from step `first` on; rank 0 writes down what is read. Returns the batches of an
+/// epoch as well.
 ///
 /// # Errors
 /// The store or the selection cannot be read, or no batch can be filled from it.
@@ -23,7 +24,7 @@ pub fn start_loader(
     dataset: &Dataset,
     graph: Arc<CellGraph>,
     first: u64,
-) -> Result<Loader, Stop> {
+) -> Result<(Loader, u64), Stop> {
     let options = &settings.loader;
     let records = DatasetRecords::open(dataset, &settings.pipeline)?;
     let selection = Selection::of(dataset, &settings.select)?;
@@ -48,6 +49,7 @@ pub fn start_loader(
         let (ranks, batch) = (env.world_size, options.batch_size);
         Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
     })?;
+    let epoch_batches = schedule.batches_per_epoch();
     let assembler = Assembler::new(&settings.pipeline, graph)?;
     let builder = BatchBuilder::new(Arc::new(records), Arc::new(schedule), assembler);
     let steps = settings.measure.warmup + settings.measure.steps;
@@ -56,5 +58,5 @@ pub fn start_loader(
     let ahead = u64::from(options.workers) * u64::from(options.prefetch_factor.max(1));
     let (workers, prefetch_factor) = (options.workers, options.prefetch_factor);
     let options = LoaderOptions { workers, prefetch_factor, first, steps: steps + ahead, buffer_bytes };
-    Ok(Loader::start(builder, options)?)
+    Ok((Loader::start(builder, options)?, epoch_batches))
 }

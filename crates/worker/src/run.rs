@@ -198,7 +198,8 @@ impl Rank<'_> {
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
             Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
-                Some(Trainer::new(settings, &graph, &group)?)
+                let samples = &dataset.manifest().samples;
+                Some(Trainer::new(settings, &graph, (samples.label_mean, samples.label_sd), &group)?)
             }
         };
         let first = match (&self.checkpoints, &mut trainer) {
@@ -213,7 +214,10 @@ impl Rank<'_> {
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
-        let mut loader = start_loader(self.attempt, settings, self.env, &dataset, graph, first)?;
+        let (mut loader, epoch_batches) = start_loader(self.attempt, settings, self.env, &dataset, graph, first)?;
+        if let Some(trainer) = &mut trainer {
+            trainer.starts_at(first, 0, epoch_batches);
+        }
         let user = User { masks, trainer: trainer.as_mut() };
         self.step(first, &mut loader, user, &group, store, monitor, journal)?;
         self.activity.enter(Phase::End);
@@ -252,9 +256,9 @@ impl Rank<'_> {
                 return Err(Stop::PeerLost(loss));
             }
             let mut other = 0;
-            if let (Some(checkpoints), Some(trainer)) = (&self.checkpoints, &trainer) {
+            if let (Some(checkpoints), Some(trainer)) = (&self.checkpoints, &mut trainer) {
                 let from = Instant::now();
-                let made = checkpoints.arrive(step, trainer, store, monitor, journal)?;
+                let made = checkpoints.arrive(step, trainer, group, store, monitor, journal)?;
                 // A stop waits for the checkpoint, but not for one that cannot come any more.
                 stop &= made || !self.keeps_on_stop() || monitor.loss().is_some();
                 other = if made { from.elapsed().as_nanos() as u64 } else { 0 };
