@@ -1,6 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, because it needs
-//! the same bridge.
+//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient and TorchScript modules,
+//! because they need the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
@@ -37,6 +37,7 @@ mod group;
 mod interface;
 mod reducer;
 mod rendezvous;
+mod script;
 mod sparse;
 mod store;
 mod version;
@@ -45,6 +46,7 @@ pub use error::DistError;
 pub use group::ProcessGroup;
 pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};
 pub use rendezvous::{rendezvous, rendezvous_until};
+pub use script::{ScriptInput, ScriptModule};
 pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;
 pub use version::{check_libtorch, libtorch_file, libtorch_version};

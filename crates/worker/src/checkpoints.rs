@@ -6,6 +6,7 @@ use std::time::Duration;
 use expctl_dist::{DistError, Store, libtorch_version};
 use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
 use expctl_record::{RecordError, Trial};
+use tch::Tensor;
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
@@ -14,6 +15,7 @@ use crate::rank_env::RankEnv;
 use crate::run::Signals;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
+use crate::training::Progress;
 
 /// Between two looks at the store while waiting for the other ranks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -61,8 +63,14 @@ impl<'a> Checkpoints<'a> {
         Arc::clone(&self.agreement)
     }
 
-    /// Put `trainer` into the state of the newest checkpoint, if there is one; returns the step to start with.
-    pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<u64, Stop> {
+    /// Whether a stop waits for a checkpoint.
+    pub(crate) fn keep_on_stop(&self) -> bool {
+        self.trial.settings.checkpoint.on_signal
+    }
+
+    /// Put `trainer` into the state of the newest checkpoint; returns the step to start with, and how far training has come.
+    /// None if there is no checkpoint.
+    pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<Option<(u64, Progress)>, Stop> {
         self.activity.enter(Phase::Checkpoint);
         // Rank 0 chooses: on a network file system the others may not see the same folders yet.
         if self.env.rank == 0 {
@@ -73,14 +81,16 @@ impl<'a> Checkpoints<'a> {
         let text = store.get(RESUME)?;
         let step = String::from_utf8_lossy(&text).parse().unwrap_or(0);
         if step == 0 {
-            return Ok(0);
+            return Ok(None);
         }
         self.activity.enter(Phase::Checkpoint);
         let record = self.dir.check(step, self.trial)?;
         let path = self.dir.state_path(step);
-        trainer.restore(&read_state(&path)?).map_err(|reason| RecordError::Checkpoint { path, reason })?;
+        let state = read_state(&path)?;
+        trainer.restore(&state).map_err(|reason| RecordError::Checkpoint { path, reason })?;
         tracing::info!("rank {}: goes on at step {step}, from attempt {}", self.env.rank, record.attempt);
-        Ok(step)
+        // A version that kept no progress started every trial at the beginning.
+        Ok(Some((step, Progress::of(&state).unwrap_or_default())))
     }
 
     /// The first step is `first`.
@@ -88,11 +98,11 @@ impl<'a> Checkpoints<'a> {
         self.agreement.begin(first);
     }
 
-    /// To call in front of each step. Makes a checkpoint if it is due; returns whether it was.
+    /// To call in front of each step. Makes a checkpoint of `state` if it is due; returns whether it was.
     pub(crate) fn arrive(
         &self,
         step: u64,
-        trainer: &Trainer,
+        state: &dyn Fn() -> Vec<(String, Tensor)>,
         store: &Store,
         monitor: &Monitor,
         journal: &Journal,
@@ -103,7 +113,7 @@ impl<'a> Checkpoints<'a> {
         if !agreed && !periodic {
             return Ok(false);
         }
-        self.make(step, trainer, store, monitor, journal)?;
+        self.make(step, state, store, monitor, journal)?;
         self.agreement.go_on(step + 1);
         Ok(true)
     }
@@ -112,7 +122,7 @@ impl<'a> Checkpoints<'a> {
     fn make(
         &self,
         step: u64,
-        trainer: &Trainer,
+        state: &dyn Fn() -> Vec<(String, Tensor)>,
         store: &Store,
         monitor: &Monitor,
         journal: &Journal,
@@ -142,7 +152,7 @@ impl<'a> Checkpoints<'a> {
         };
         // In front of step 0 there is nothing to keep.
         if step > 0 {
-            self.dir.save(record, |path| write_state(path, &trainer.state()))?;
+            self.dir.save(record, |path| write_state(path, &state()))?;
             tracing::info!("checkpoint in front of step {step}");
         }
         Ok(store.set(&done, b"")?)

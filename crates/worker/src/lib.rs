@@ -15,11 +15,15 @@ pub mod losses;
 mod meeting_place;
 pub mod models;
 mod monitor;
+pub mod metrics;
 pub mod optimizer;
 mod rank_env;
 mod run;
+mod session;
+mod steps;
 mod stop;
 mod trainer;
+mod training;
 
 pub use rank_env::{RankEnv, RankEnvError};
 pub use run::{Signals, run};

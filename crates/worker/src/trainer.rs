@@ -1,5 +1,7 @@
 //! The model side of a step. Invariant: the data mode owns no model and costs nothing here.
 
+mod learning;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use tch::{Device, Kind, Tensor, nn};
 
 use crate::activity::{Activity, Phase};
 use crate::losses::Objective;
-use crate::models::{Inputs, ModelError, Network, named_parameters, parameters_digest};
+use crate::models::{Inputs, ModelError, Network, named_parameters, named_variables, parameters_digest};
 use crate::optimizer::Optimizer;
 
 /// Why a model cannot be set up or stepped.
@@ -169,7 +171,7 @@ impl Trainer {
     /// All that later steps depend on, by name. The model draws no random numbers after it was made, so there is no
     /// generator to keep, and the sampler's position follows from the step.
     pub fn state(&self) -> Vec<(String, Tensor)> {
-        let model = named_parameters(&self.vs).into_iter().map(|(name, tensor)| (format!("model/{name}"), tensor));
+        let model = named_variables(&self.vs).into_iter().map(|(name, tensor)| (format!("model/{name}"), tensor));
         model.chain(self.optimizer.state()).collect()
     }
 
@@ -178,7 +180,7 @@ impl Trainer {
     /// # Errors
     /// A tensor is missing or has another shape; the message names it.
     pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
-        for (name, mut tensor) in named_parameters(&self.vs) {
+        for (name, mut tensor) in named_variables(&self.vs) {
             let kept = state.get(&format!("model/{name}")).ok_or_else(|| format!("parameter {name} is missing"))?;
             if kept.size() != tensor.size() || kept.kind() != tensor.kind() {
                 return Err(format!("parameter {name} has another shape"));

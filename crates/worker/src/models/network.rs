@@ -3,6 +3,7 @@ use expctl_record::{Implementation, ModelKind, Settings};
 use tch::{Tensor, nn};
 
 use super::dango::{Dango, DangoConfig};
+use super::torchscript::Script;
 use crate::losses::Objective;
 
 use super::{EdgeList, Inputs, ModelError};
@@ -21,6 +22,8 @@ pub struct Output {
 pub enum Network {
     /// DANGO.
     Dango(Dango),
+    /// A TorchScript module from a file.
+    Script(Script),
 }
 
 impl Network {
@@ -47,9 +50,11 @@ impl Network {
                 };
                 Ok(Self::Dango(Dango::new(vs, &config, &edges)?))
             }
-            ModelKind::Lazy | ModelKind::Torchscript => {
-                Err(ModelError::Size(format!("no model {} yet", model.kind.name())))
+            ModelKind::Torchscript => {
+                let edge_types: Vec<&str> = graph.edge_types.iter().map(|e| e.name.as_str()).collect();
+                Ok(Self::Script(Script::load(&model.path, &model.inputs, &edge_types, vs)?))
             }
+            ModelKind::Lazy => Err(ModelError::Size(format!("no model {} yet", model.kind.name()))),
         }
     }
 
@@ -58,6 +63,8 @@ impl Network {
         match self {
             // Without reconstruction its heads get none.
             Self::Dango(_) => !objective.reconstructs(),
+            // Nobody knows what it does.
+            Self::Script(_) => true,
         }
     }
 
@@ -71,6 +78,17 @@ impl Network {
         }
     }
 
+    /// Whether the next forward passes are of training, or of validation. Only modules from files tell one from the other.
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn set_training(&mut self, training: bool) -> Result<(), ModelError> {
+        match self {
+            Self::Dango(_) => Ok(()),
+            Self::Script(model) => model.set_training(training),
+        }
+    }
+
     /// Predictions for a batch. `reconstruct` asks for DANGO's reconstruction loss.
     ///
     /// # Errors
@@ -78,6 +96,7 @@ impl Network {
     pub fn forward(&self, inputs: &Inputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
         match self {
             Self::Dango(model) => model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct),
+            Self::Script(model) => model.forward(inputs),
         }
     }
 }
