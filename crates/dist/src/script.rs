@@ -46,8 +46,7 @@ impl ScriptModule {
         bridge::quiet();
         let names: Vec<String> = parameters.iter().map(|(name, _)| name.clone()).collect();
         let addresses: Vec<usize> = parameters.iter().map(|(_, tensor)| address(tensor)).collect();
-        let handle =
-            bridge::define_script(&names, &addresses, source).map_err(DistError::torch("compile a module"))?;
+        let handle = bridge::define_script(&names, &addresses, source).map_err(DistError::torch("compile a module"))?;
         Ok(Self { handle })
     }
 

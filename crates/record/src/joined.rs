@@ -31,12 +31,7 @@ pub fn joined_steps(attempts: &[AttemptDir], rank: u32) -> Result<Vec<StepRecord
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
-pub fn steps_before(
-    attempts: &[AttemptDir],
-    rank: u32,
-    from: u64,
-    to: u64,
-) -> Result<Vec<StepRecord>, RecordError> {
+pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> Result<Vec<StepRecord>, RecordError> {
     let mut steps: Vec<StepRecord> = Vec::new();
     let mut end = to;
     for attempt in attempts.iter().rev() {
@@ -78,10 +73,7 @@ mod tests {
     }
 
     /// Attempts with these steps, from and to; a row's `samples` says which attempt it is of.
-    fn of(
-        attempts: &[(u64, u64)],
-        join: impl FnOnce(&[AttemptDir]) -> Result<Vec<StepRecord>, RecordError>,
-    ) -> Rows {
+    fn of(attempts: &[(u64, u64)], join: impl FnOnce(&[AttemptDir]) -> Result<Vec<StepRecord>, RecordError>) -> Rows {
         let dir = tempfile::tempdir().unwrap();
         let job = JobDir::new(dir.path());
         for &(first, end) in attempts {

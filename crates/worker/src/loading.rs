@@ -92,7 +92,8 @@ impl<'a> Loading<'a> {
         let select = Select { split: Split::Val, ..self.settings.select };
         let selection = Selection::of(self.dataset, &select)?;
         if selection.is_empty() {
-            let message = "the split `val` has no samples to validate on: set train.validate_every to 0, or more samples";
+            let message =
+                "the split `val` has no samples to validate on: set train.validate_every to 0, or more samples";
             return Err(Stop::Invalid(message.to_owned()));
         }
         // A rank deals its own share to itself alone: a sampler of all ranks would fill them up with repeated samples.

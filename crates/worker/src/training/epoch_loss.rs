@@ -44,7 +44,11 @@ mod tests {
     #[test]
     fn steps_that_are_read_back_sum_up_to_the_same_bits() {
         let steps: Vec<StepRecord> = (0..50)
-            .map(|i| StepRecord { loss: Some(1.0 / f64::from(i + 3)), samples: 7 + i as u64 % 2, ..StepRecord::default() })
+            .map(|i| StepRecord {
+                loss: Some(1.0 / f64::from(i + 3)),
+                samples: 7 + i as u64 % 2,
+                ..StepRecord::default()
+            })
             .collect();
         let mut whole = EpochLoss::default();
         steps.iter().for_each(|s| whole.add(s.loss.unwrap(), s.samples));

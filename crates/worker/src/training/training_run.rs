@@ -128,14 +128,7 @@ impl TrainingRun {
     }
 
     /// Write `last.safetensors`, and `best.safetensors` if it is the best epoch.
-    fn write(
-        &self,
-        epoch: u64,
-        steps: u64,
-        best: bool,
-        trainer: &Trainer,
-        session: &Session<'_>,
-    ) -> Result<(), Stop> {
+    fn write(&self, epoch: u64, steps: u64, best: bool, trainer: &Trainer, session: &Session<'_>) -> Result<(), Stop> {
         let weights = trainer.weights();
         if let Some(name) = not_finite(&weights).map_err(crate::trainer::TrainError::from)? {
             return Err(Stop::Invalid(format!(

@@ -89,9 +89,11 @@ impl Script {
 
 /// Put a tensor into `vs` under `name`, part by part: a `VarStore` allows no points within a name.
 fn keep(vs: &nn::Path, name: &str, tensor: Tensor, trained: bool) {
-    let (parts, last) = name.rsplit_once('.').map_or((None, name), |(parts, last)| (Some(parts), last));
-    let folder = parts.into_iter().flat_map(|parts| parts.split('.')).fold(None::<nn::Path<'_>>, |at, part| {
-        Some(at.as_ref().unwrap_or(vs).sub(part))
-    });
+    let mut parts: Vec<&str> = name.split('.').collect();
+    let last = parts.pop().unwrap_or_default();
+    let mut folder = None;
+    for part in parts {
+        folder = Some(folder.as_ref().unwrap_or(vs).sub(part));
+    }
     folder.as_ref().unwrap_or(vs).add(last, tensor, trained);
 }
