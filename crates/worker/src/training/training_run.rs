@@ -139,7 +139,9 @@ impl TrainingRun {
             write_weights(session.attempt, Which::Best, &weights)?;
         }
         let mut state = trainer.state();
-        state.extend(Progress { steps_before: steps, ..self.progress }.state());
+        let mut progress = self.progress;
+        progress.steps_before = steps;
+        state.extend(progress.state());
         write_weights(session.attempt, Which::Last, &state)
     }
 }

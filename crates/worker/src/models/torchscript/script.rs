@@ -95,5 +95,5 @@ fn keep(vs: &nn::Path, name: &str, tensor: Tensor, trained: bool) {
     for part in parts {
         folder = Some(folder.as_ref().unwrap_or(vs).sub(part));
     }
-    folder.as_ref().unwrap_or(vs).add(last, tensor, trained);
+    let _ = folder.as_ref().unwrap_or(vs).add(last, tensor, trained);
 }
