@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
     }
 
     let mut build = cxx_build::bridge("src/ffi.rs");
-    for file in ["store", "group", "timed_allreduce", "reducer", "quiet", "script", "sparse", "version"] {
+    for file in ["store", "group", "timed_allreduce", "reducer", "quiet", "script", "sparse", "autocast", "version"] {
         build.file(format!("cpp/{file}.cpp"));
     }
     build

@@ -25,9 +25,13 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/quiet.h");
         include!("expctl-dist/cpp/script.h");
         include!("expctl-dist/cpp/sparse.h");
+        include!("expctl-dist/cpp/autocast.h");
         include!("expctl-dist/cpp/version.h");
 
         fn quiet();
+        fn set_autocast(cuda: bool, enabled: bool) -> bool;
+        fn enter_autocast();
+        fn leave_autocast();
         fn compiled_version() -> String;
         fn loaded_version() -> String;
         fn loaded_file() -> String;

@@ -1,6 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient and TorchScript modules,
-//! because they need the same bridge.
+//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, autocast to
+//! bfloat16 and TorchScript modules, because they need the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod autocast;
 mod error;
 mod ffi;
 mod group;
@@ -42,6 +43,7 @@ mod sparse;
 mod store;
 mod version;
 
+pub use autocast::Autocast;
 pub use error::DistError;
 pub use group::ProcessGroup;
 pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};

@@ -1,8 +1,8 @@
 use tch::{Device, Kind, Tensor};
 
-use crate::DistError;
 use crate::ffi::bridge;
 use crate::group::address;
+use crate::{Autocast, DistError};
 
 /// A fixed sparse matrix, float32, to multiply dense ones with; gradients flow into the dense side only.
 ///
@@ -61,11 +61,20 @@ impl SparseMatrix {
         self.entries
     }
 
-    /// The product with `dense`, float32 `[columns, n]`: float32 `[rows, n]`.
+    /// The product with `dense`, float32 or bfloat16 `[columns, n]`: float32 `[rows, n]`, whether autocast is on or not.
     ///
     /// # Errors
     /// Shape, dtype or device of `dense` do not fit.
     pub fn matmul(&self, dense: &Tensor) -> Result<Tensor, DistError> {
+        // There are no sparse products of bfloat16, and a sum over a thousand neighbours is not for eight bits.
+        let _float32 = Autocast::paused(dense.device());
+        let converted;
+        let dense = if dense.kind() == Kind::BFloat16 {
+            converted = dense.f_to_kind(Kind::Float).map_err(|e| DistError::from_tch("sparse product", &e))?;
+            &converted
+        } else {
+            dense
+        };
         let product = bridge::sparse_matmul(address(&self.matrix), address(&self.transposed), address(dense))
             .map_err(DistError::torch("sparse product"))?;
         // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.

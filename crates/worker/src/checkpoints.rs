@@ -13,9 +13,10 @@ use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
 use crate::monitor::Monitor;
 use crate::rank_env::RankEnv;
 use crate::run::Signals;
+use crate::session::Session;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
-use crate::training::Progress;
+use crate::training::{Progress, TrainingRun};
 
 /// Between two looks at the store while waiting for the other ranks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -98,22 +99,26 @@ impl<'a> Checkpoints<'a> {
         self.agreement.begin(first);
     }
 
-    /// To call in front of each step. Makes a checkpoint of `state` if it is due; returns whether it was.
+    /// To call in front of each step. Makes a checkpoint if it is due; returns whether it was.
     pub(crate) fn arrive(
         &self,
         step: u64,
-        state: &dyn Fn() -> Vec<(String, Tensor)>,
-        store: &Store,
-        monitor: &Monitor,
+        trainer: &mut Trainer,
+        training: &TrainingRun,
+        session: &Session<'_>,
         journal: &Journal,
     ) -> Result<bool, Stop> {
         let every = self.trial.settings.checkpoint.every_steps;
-        let agreed = self.agreement.arrive(step, store, |look| self.wait(monitor, look))?;
-        let periodic = every > 0 && step > 0 && step.is_multiple_of(every);
+        let whole = |step| trainer.boundary(step);
+        let agreed = self.agreement.arrive(step, session.store, &whole, |look| self.wait(session.monitor, look))?;
+        // Gradients that have been accumulated are in no checkpoint: it waits for the end of their group.
+        let periodic = step.checked_div(every).is_some_and(|n| n > 0 && whole(n * every) == step);
         if !agreed && !periodic {
             return Ok(false);
         }
-        self.make(step, state, store, monitor, journal)?;
+        trainer.share_state(session.group)?;
+        let state = || trainer.state().into_iter().chain(training.state()).collect::<Vec<_>>();
+        self.make(step, &state, session, journal)?;
         self.agreement.go_on(step + 1);
         Ok(true)
     }
@@ -123,10 +128,10 @@ impl<'a> Checkpoints<'a> {
         &self,
         step: u64,
         state: &dyn Fn() -> Vec<(String, Tensor)>,
-        store: &Store,
-        monitor: &Monitor,
+        session: &Session<'_>,
         journal: &Journal,
     ) -> Result<(), Stop> {
+        let Session { store, monitor, .. } = *session;
         self.activity.enter(Phase::Checkpoint);
         if self.attempt.is_closed() {
             // Another attempt goes on from the last checkpoint: it must not find a later one without its records.

@@ -1,6 +1,6 @@
 //! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
 
-mod activity;
+pub mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
@@ -19,10 +19,11 @@ mod monitor;
 pub mod optimizer;
 mod rank_env;
 mod run;
+pub mod schedule;
 mod session;
 mod steps;
 mod stop;
-mod trainer;
+pub mod trainer;
 mod training;
 
 pub use rank_env::{RankEnv, RankEnvError};

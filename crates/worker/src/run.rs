@@ -189,7 +189,8 @@ impl Rank<'_> {
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
             Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
-                Some(Trainer::new(settings, &graph, &group)?)
+                let samples = &dataset.manifest().samples;
+                Some(Trainer::new(settings, &graph, (samples.label_mean, samples.label_sd), &group)?)
             }
         };
         let (first, progress) = self.start(store, trainer.as_mut())?;
@@ -216,6 +217,9 @@ impl Rank<'_> {
             monitor,
             group: &group,
         };
+        if let Some(trainer) = &mut trainer {
+            trainer.starts_at(first, progress.first_epoch, batches);
+        }
         let loader = loading.start(first, progress.first_epoch * batches)?;
         let model = trainer.as_mut().map(|trainer| (trainer, training));
         Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, journal }.run(first)?;

@@ -117,16 +117,15 @@ impl Steps<'_> {
     }
 
     /// In front of `step`: end if that is asked for or a peer is gone, make a checkpoint if it is due.
-    fn arrive(&self, step: u64, cost: &mut Cost) -> Result<(), Stop> {
-        let Session { store, monitor, .. } = self.session;
+    fn arrive(&mut self, step: u64, cost: &mut Cost) -> Result<(), Stop> {
+        let monitor = self.session.monitor;
         let mut stop = self.session.stopped();
         if let Some(loss) = monitor.loss().filter(|_| !stop) {
             return Err(Stop::PeerLost(loss));
         }
-        if let (Some(checkpoints), Some((trainer, training))) = (self.checkpoints, &self.model) {
+        if let (Some(checkpoints), Some((trainer, training))) = (self.checkpoints, &mut self.model) {
             let from = Instant::now();
-            let state = || trainer.state().into_iter().chain(training.state()).collect();
-            let made = checkpoints.arrive(step, &state, store, monitor, self.journal)?;
+            let made = checkpoints.arrive(step, trainer, training, &self.session, self.journal)?;
             // A stop waits for the checkpoint, but not for one that cannot come any more.
             stop &= made || !checkpoints.keep_on_stop() || monitor.loss().is_some();
             if made {
@@ -148,11 +147,8 @@ impl Steps<'_> {
             cost.both(Stage::Mask, from);
         }
         let mut loss = None;
-        if let Some((trainer, training)) = &mut self.model {
+        if let Some((trainer, _)) = &mut self.model {
             let epoch = loaded.epoch;
-            if training.begins_epoch(epoch) {
-                trainer.begin_epoch(epoch);
-            }
             if step == first {
                 let from = Instant::now();
                 activity.phase(Phase::Backward);

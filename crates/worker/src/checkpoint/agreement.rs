@@ -106,12 +106,14 @@ impl Agreement {
             || self.wishes.every.is_some_and(due)
     }
 
-    /// To call in front of `step`, the boundary: true if all ranks make a checkpoint here. `wait` calls its argument until
-    /// that is true.
+    /// To call in front of `step`, the boundary: true if all ranks make a checkpoint here. `whole` says in front of which
+    /// step, that one or the first behind it, a checkpoint can be made, the same on all ranks; `wait` calls its argument
+    /// until that is true.
     pub fn arrive<E: From<DistError>>(
         &self,
         step: u64,
         store: &Store,
+        whole: &dyn Fn(u64) -> u64,
         wait: impl FnOnce(&dyn Fn() -> Result<bool, DistError>) -> Result<(), E>,
     ) -> Result<bool, E> {
         let (round, known) = {
@@ -132,6 +134,7 @@ impl Agreement {
                     let text = store.get(key)?;
                     target = target.max(String::from_utf8_lossy(&text).parse().unwrap_or(0));
                 }
+                let target = whole(target);
                 self.lock().target = Some(target);
                 target
             }

@@ -1,11 +1,11 @@
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-/// Mean of ln cosh (prediction − label), scalar; both float32 `[B]`.
+/// Mean of ln cosh (prediction − label), scalar; both `[B]`, float32 or float64.
 ///
 /// As |x| + softplus(−2 |x|) − ln 2, which neither overflows for large differences nor is 0/0 anywhere.
 pub fn log_cosh(prediction: &Tensor, label: &Tensor) -> Tensor {
     let distance = (prediction - label).abs();
-    (&distance + (&distance * -2.0).softplus() - std::f64::consts::LN_2).mean(Kind::Float)
+    (&distance + (&distance * -2.0).softplus() - std::f64::consts::LN_2).mean(distance.kind())
 }
 
 #[cfg(test)]

@@ -1,26 +1,38 @@
 use expctl_dist::ProcessGroup;
 use expctl_record::{Loss, ModelKind, Settings};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use super::{ReconstructionWeight, log_cosh};
-use crate::models::{ModelError, Output};
+use super::{Buffer, Distribution, LossError, ReconstructionWeight, log_cosh};
+use crate::models::Output;
 
-/// What a trial makes small.
+/// What a trial makes small. All of it is in the units of training.
 #[derive(Debug)]
 pub struct Objective {
     loss: Loss,
     reconstruction: ReconstructionWeight,
     /// Only DANGO has one.
     reconstructs: bool,
+    sinkhorn_weight: f64,
+    /// Only with `mse_sinkhorn`.
+    distribution: Option<Distribution>,
 }
 
 impl Objective {
-    /// As the settings say.
+    /// As the settings say, on rank 0.
     pub fn new(settings: &Settings) -> Self {
-        let weight = ReconstructionWeight::new(settings.train.reconstruction);
-        let dango = settings.model.kind == ModelKind::Dango;
-        let reconstructs = dango && weight.reconstructs();
-        Self { loss: settings.train.loss, reconstruction: weight, reconstructs }
+        Self::of_rank(settings, 0)
+    }
+
+    /// As the settings say, on `rank`: each draws other samples from its buffer.
+    pub fn of_rank(settings: &Settings, rank: u32) -> Self {
+        let train = &settings.train;
+        let reconstruction = ReconstructionWeight::new(train.reconstruction);
+        let reconstructs = settings.model.kind == ModelKind::Dango && reconstruction.reconstructs();
+        let buffer = || Buffer::new(train.sinkhorn_buffer, settings.model.seed, rank);
+        let distribution =
+            (train.loss == Loss::MseSinkhorn).then(|| Distribution::new(train.sinkhorn_gather, buffer()));
+        let (loss, sinkhorn_weight) = (train.loss, train.sinkhorn_weight);
+        Self { loss, reconstruction, reconstructs, sinkhorn_weight, distribution }
     }
 
     /// Whether the forward pass has to yield the reconstruction loss.
@@ -37,17 +49,33 @@ impl Objective {
         output: &Output,
         labels: &Tensor,
         epoch: u64,
-        _group: &ProcessGroup,
-    ) -> Result<Tensor, ModelError> {
-        let predictions = self.of_predictions(&output.prediction, labels);
-        Ok(self.reconstruction.join(output.reconstruction.as_ref(), predictions, epoch))
+        group: &ProcessGroup,
+    ) -> Result<Tensor, LossError> {
+        let mut loss = self.of_predictions(&output.prediction, labels);
+        if let Some(distribution) = &mut self.distribution
+            && let Some(term) = distribution.of(&output.prediction, labels, epoch, group)?
+        {
+            loss = loss.f_add(&term.f_mul_scalar(self.sinkhorn_weight)?)?;
+        }
+        Ok(self.reconstruction.join(output.reconstruction.as_ref(), loss, epoch))
     }
 
-    /// The loss of predictions alone, without terms that remember earlier batches: what validation reports.
+    /// The loss of predictions alone, without terms that remember earlier batches: what validation reports. Both float32
+    /// or both float64, `[B]`.
     pub fn of_predictions(&self, prediction: &Tensor, labels: &Tensor) -> Tensor {
         match self.loss {
             Loss::LogCosh => log_cosh(prediction, labels),
-            Loss::Mse | Loss::MseSinkhorn => (prediction - labels).square().mean(Kind::Float),
+            Loss::Mse | Loss::MseSinkhorn => (prediction - labels).square().mean(labels.kind()),
         }
+    }
+
+    /// What it remembers of earlier batches, if it does.
+    pub fn memory(&self) -> Option<&Buffer> {
+        self.distribution.as_ref().map(Distribution::buffer)
+    }
+
+    /// The same, to put it back.
+    pub fn memory_mut(&mut self) -> Option<&mut Buffer> {
+        self.distribution.as_mut().map(Distribution::buffer_mut)
     }
 }

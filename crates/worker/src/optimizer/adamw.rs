@@ -37,6 +37,11 @@ impl AdamW {
         Self { learning_rate, weight_decay, parameters }
     }
 
+    /// The learning rate of the steps from here on.
+    pub fn set_learning_rate(&mut self, rate: f64) {
+        self.learning_rate = rate;
+    }
+
     /// Step every parameter that has a gradient.
     pub fn step(&mut self) -> Result<(), TchError> {
         let Self { learning_rate, weight_decay, parameters } = self;

@@ -4,7 +4,7 @@ use expctl_record::Train;
 use tch::nn::{self, OptimizerConfig};
 use tch::{TchError, Tensor};
 
-use super::AdamW;
+use super::{AdamW, clip_grad_norm};
 use crate::models::named_parameters;
 
 /// The optimizer of a trial.
@@ -13,24 +13,36 @@ pub struct Optimizer {
     /// libtorch's SGD without momentum, which has no state. With AdamW it only looks after the gradients.
     sgd: nn::Optimizer,
     adamw: Option<AdamW>,
+    parameters: Vec<(String, Tensor)>,
 }
 
 impl Optimizer {
     /// As `train` says, for the parameters in `vs`.
     pub fn new(train: &Train, vs: &nn::VarStore) -> Result<Self, TchError> {
         let sgd = nn::Sgd { wd: train.weight_decay, ..nn::Sgd::default() }.build(vs, train.learning_rate)?;
+        let parameters = named_parameters(vs);
+        let own = || parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect();
         let adamw = match train.optimizer {
-            expctl_record::Optimizer::Adamw => {
-                Some(AdamW::new(named_parameters(vs), train.learning_rate, train.weight_decay))
-            }
+            expctl_record::Optimizer::Adamw => Some(AdamW::new(own(), train.learning_rate, train.weight_decay)),
             expctl_record::Optimizer::Sgd => None,
         };
-        Ok(Self { sgd, adamw })
+        Ok(Self { sgd, adamw, parameters })
     }
 
-    /// Scale the gradients so that their norm is at most `max`.
-    pub fn clip_grad_norm(&self, max: f64) {
-        self.sgd.clip_grad_norm(max);
+    /// Scale the gradients so that their norm is at most `max`; returns what it was. See [`clip_grad_norm`].
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn clip_grad_norm(&self, max: f64) -> Result<f64, TchError> {
+        clip_grad_norm(&self.parameters, max)
+    }
+
+    /// The learning rate of the steps from here on.
+    pub fn set_learning_rate(&mut self, rate: f64) {
+        self.sgd.set_lr(rate);
+        if let Some(adamw) = &mut self.adamw {
+            adamw.set_learning_rate(rate);
+        }
     }
 
     /// Step the parameters.

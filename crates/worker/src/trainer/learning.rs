@@ -1,9 +1,7 @@
-//! What a training run does with a trainer around its steps.
-
 use std::collections::BTreeMap;
 
 use expctl_pipeline::collate::Batch;
-use tch::{Kind, Tensor, no_grad};
+use tch::{Tensor, no_grad};
 
 use super::{TrainError, Trainer};
 use crate::models::{Inputs, Network, named_variables};
@@ -15,18 +13,24 @@ impl Trainer {
     }
 
     /// Whether the next forward passes are of training, or of validation.
+    ///
+    /// # Errors
+    /// libtorch refuses.
     pub fn set_training(&mut self, training: bool) -> Result<(), TrainError> {
         Ok(self.network.set_training(training)?)
     }
 
     /// A forward pass that changes nothing, in front of the first step: a module from a file may not do what a model has to.
+    ///
+    /// # Errors
+    /// It does not.
     pub fn try_forward(&mut self, batch: &Batch, masks: &[Tensor]) -> Result<(), TrainError> {
         if !matches!(self.network, Network::Script(_)) {
             return Ok(());
         }
         self.network.set_training(false)?;
         let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
-        no_grad(|| self.network.forward(&inputs, false))?;
+        no_grad(|| self.forward(&inputs, false))?;
         Ok(self.network.set_training(true)?)
     }
 
@@ -40,27 +44,5 @@ impl Trainer {
             no_grad(|| tensor.f_copy_(kept)).map_err(|e| e.to_string())?;
         }
         Ok(())
-    }
-}
-
-/// Stands in for what is being built elsewhere.
-impl Trainer {
-    pub fn begin_epoch(&mut self, _epoch: u64) {}
-
-    pub fn validated(&mut self, _figure: f64) {}
-
-    pub fn learning_rate(&self) -> f64 {
-        0.0
-    }
-
-    pub fn evaluate(&self, batch: &Batch, masks: &[Tensor]) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
-        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
-        let output = no_grad(|| self.network.forward(&inputs, false))?;
-        Ok((Vec::try_from(output.prediction)?, Vec::try_from(&inputs.labels)?))
-    }
-
-    pub fn validation_loss(&self, predictions: &[f32], labels: &[f32]) -> Result<f64, TrainError> {
-        let loss = self.objective.of_predictions(&Tensor::from_slice(predictions), &Tensor::from_slice(labels));
-        Ok(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?)
     }
 }

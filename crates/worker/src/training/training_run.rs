@@ -4,20 +4,18 @@ use expctl_record::{
 use tch::Tensor;
 
 use super::epoch_loss::EpochLoss;
-use super::weights::{Which, not_finite, write_weights};
+use super::weights::{Which, write_weights};
 use super::{Progress, Validator};
 use crate::activity::Phase;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, all_finite};
 
 /// The epochs of a training run.
 pub(crate) struct TrainingRun {
     progress: Progress,
     batches_per_epoch: u64,
     losses: EpochLoss,
-    /// The epoch that was begun last.
-    begun: Option<u64>,
     /// None where the run is not divided into epochs.
     epochs: Option<Epochs>,
 }
@@ -41,7 +39,7 @@ pub(crate) enum Verdict {
 impl TrainingRun {
     /// Training that has come to `progress`.
     pub(crate) fn new(progress: Progress, batches_per_epoch: u64, epochs: Option<Epochs>) -> Self {
-        Self { progress, batches_per_epoch, losses: EpochLoss::default(), begun: None, epochs }
+        Self { progress, batches_per_epoch, losses: EpochLoss::default(), epochs }
     }
 
     /// The attempt goes on at `first`: what the epoch's earlier steps lost is in the journals.
@@ -60,11 +58,6 @@ impl TrainingRun {
     /// What goes into a checkpoint beside the trainer's state.
     pub(crate) fn state(&self) -> Vec<(String, Tensor)> {
         self.progress.state()
-    }
-
-    /// Whether the step at hand is the first one of `epoch` that this attempt does.
-    pub(crate) fn begins_epoch(&mut self, epoch: u64) -> bool {
-        self.begun.replace(epoch) != Some(epoch)
     }
 
     /// A step of this many samples had this loss.
@@ -114,9 +107,11 @@ impl TrainingRun {
         let stopped = validation.is_some() && !last && self.progress.is_over(settings.train.patience);
         self.progress.next_epoch = epoch + 1;
         let steps = self.progress.steps_before + step + 1;
+        session.activity.enter(Phase::Meet);
+        trainer.share_state(session.group)?;
         if session.env.rank == 0 {
             session.activity.enter(Phase::Checkpoint);
-            self.write(epoch, steps, best, trainer, session)?;
+            self.write(steps, best, trainer, session)?;
             let record = LearningRecord { epoch, step: steps, learning_rate, train_loss, validation, best, stopped };
             append_learning(&session.attempt.learning_path(), &record)?;
             tracing::info!("{}", line(&record));
@@ -128,17 +123,13 @@ impl TrainingRun {
     }
 
     /// Write `last.safetensors`, and `best.safetensors` if it is the best epoch.
-    fn write(&self, epoch: u64, steps: u64, best: bool, trainer: &Trainer, session: &Session<'_>) -> Result<(), Stop> {
-        let weights = trainer.weights();
-        if let Some(name) = not_finite(&weights).map_err(crate::trainer::TrainError::from)? {
-            return Err(Stop::Invalid(format!(
-                "parameter {name} is not finite after epoch {epoch}: its weights are not kept"
-            )));
-        }
-        if best {
-            write_weights(session.attempt, Which::Best, &weights)?;
-        }
+    fn write(&self, steps: u64, best: bool, trainer: &Trainer, session: &Session<'_>) -> Result<(), Stop> {
         let mut state = trainer.state();
+        // In front of both files: what is in the one is in the other.
+        all_finite(&state)?;
+        if best {
+            write_weights(session.attempt, Which::Best, &trainer.weights())?;
+        }
         let mut progress = self.progress;
         progress.steps_before = steps;
         state.extend(progress.state());

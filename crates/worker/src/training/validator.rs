@@ -56,7 +56,7 @@ impl Validator {
         session.activity.enter(Phase::Meet);
         let (predictions, labels) = gather(session.group, &predictions, &labels)?;
         let Figures { samples, mse, pearson, spearman } = Figures::of(&predictions, &labels);
-        let loss = trainer.validation_loss(&predictions, &labels)?;
+        let loss = trainer.loss_of(&predictions, &labels)?;
         Ok(Validation { samples, loss, mse, pearson, spearman, seconds: from.elapsed().as_secs_f64() })
     }
 }

@@ -64,7 +64,7 @@ impl HyperSagnn {
         let other_sample = sample.unsqueeze(1).ne_tensor(&sample.unsqueeze(0));
         let barred = other_sample.logical_or(&Tensor::eye(n, (Kind::Bool, genes.device())));
         let moved = self.layers.iter().fold(genes.shallow_clone(), |x, layer| layer.forward(&x, &barred));
-        let scores = self.score.forward(&(moved - fixed).square()).squeeze_dim(1);
+        let scores = self.score.forward(&(moved - fixed).square()).squeeze_dim(1).to_kind(Kind::Float);
         let zeros = Tensor::zeros([batch], (Kind::Float, genes.device()));
         let counts = zeros.index_add(0, sample, &Tensor::ones_like(&scores)).clamp_min(1.0);
         zeros.index_add(0, sample, &scores) / counts

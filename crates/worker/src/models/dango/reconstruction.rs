@@ -1,3 +1,4 @@
+use expctl_dist::Autocast;
 use tch::{Kind, Tensor, nn, nn::Init};
 
 use super::graph::Graph;
@@ -29,6 +30,9 @@ impl Reconstruction {
     ///
     /// With E edges this is (E − 2 Σ_edges R + (1 − λ) Σ_edges R² + λ Σ R²) / N².
     pub fn loss(&self, h: &Tensor, graph: &Graph, absent_weight: f64) -> Result<Tensor, ModelError> {
+        // A small difference of large sums: not for bfloat16.
+        let _float32 = Autocast::paused(h.device());
+        let h = &h.f_to_kind(Kind::Float)?;
         let genes = h.size()[0] as f64;
         let edges = graph.adjacency.num_entries() as f64;
         let over_edges = (h * graph.adjacency.matmul(&self.weight)?).sum(Kind::Float) + graph.in_degree.dot(&self.bias);

@@ -1,0 +1,84 @@
+use tch::{TchError, Tensor};
+
+/// Added to the norm, as PyTorch does.
+const EPSILON: f64 = 1e-6;
+
+/// Scale the gradients of `parameters` so that their norm, of all together, is at most `max`; returns what it was. Where
+/// that is not finite, the gradients stay as they are. Parameters without a gradient are left out.
+///
+/// Source: `torch.nn.utils.clip_grad_norm_`: the norm of the norms, in float32.
+///
+/// # Errors
+/// libtorch refuses.
+pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, TchError> {
+    tch::no_grad(|| {
+        let mut gradients = Vec::with_capacity(parameters.len());
+        let mut norms = Vec::with_capacity(parameters.len());
+        for (_, parameter) in parameters {
+            let gradient = parameter.f_grad()?;
+            if gradient.defined() {
+                norms.push(gradient.f_norm()?);
+                gradients.push(gradient);
+            }
+        }
+        if norms.is_empty() {
+            return Ok(0.0);
+        }
+        // The only time that the device is waited for.
+        let norm = Tensor::f_stack(&norms, 0)?.f_norm()?.f_double_value(&[])?;
+        let factor = max / (norm + EPSILON);
+        if norm.is_finite() && factor < 1.0 {
+            for gradient in &mut gradients {
+                let _ = gradient.f_mul_scalar_(factor)?;
+            }
+        }
+        Ok(norm)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+
+    fn with_gradients(gradients: &[&[f32]]) -> Vec<(String, Tensor)> {
+        gradients
+            .iter()
+            .enumerate()
+            .map(|(i, gradient)| {
+                let gradient = Tensor::from_slice(gradient);
+                let parameter = gradient.zeros_like().set_requires_grad(true);
+                (&parameter * gradient).sum(Kind::Float).backward();
+                (format!("p{i}"), parameter)
+            })
+            .collect()
+    }
+
+    fn gradient(parameter: &(String, Tensor)) -> Vec<f32> {
+        Vec::try_from(parameter.1.grad()).unwrap()
+    }
+
+    #[test]
+    fn the_norm_of_all_gradients_is_bounded() {
+        let mut parameters = with_gradients(&[&[3.0, 0.0], &[4.0], &[12.0]]);
+        // One that takes part in nothing.
+        parameters.push(("idle".to_owned(), Tensor::from_slice(&[1f32]).set_requires_grad(true)));
+        assert_eq!(clip_grad_norm(&parameters, 20.0).unwrap(), 13.0);
+        assert_eq!(gradient(&parameters[0]), [3.0, 0.0]);
+        assert_eq!(clip_grad_norm(&parameters, 6.5).unwrap(), 13.0);
+        for (parameter, expected) in parameters.iter().zip([1.5, 2.0, 6.0]) {
+            assert!((gradient(parameter)[0] - expected).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_told_and_left_alone() {
+        let parameters = with_gradients(&[&[3.0], &[f32::INFINITY]]);
+        assert_eq!(clip_grad_norm(&parameters, 1.0).unwrap(), f64::INFINITY);
+        assert_eq!(gradient(&parameters[0]), [3.0]);
+        assert!(clip_grad_norm(&with_gradients(&[&[3.0], &[f32::NAN]]), 1.0).unwrap().is_nan());
+        // Squares that do not fit into float32.
+        assert_eq!(clip_grad_norm(&with_gradients(&[&[3e38, 3e38]]), 1.0).unwrap(), f64::INFINITY);
+        assert_eq!(clip_grad_norm(&[], 1.0).unwrap(), 0.0);
+    }
+}

@@ -1,0 +1,139 @@
+use expctl_dist::{AllreduceWatch, Autocast, ProcessGroup, Reducer, ReducerOptions};
+use expctl_pipeline::graph::CellGraph;
+use expctl_record::{Mode, Precision, Settings};
+use tch::{Device, Tensor, nn};
+
+use super::{Accumulation, TrainError};
+use crate::losses::{LabelScale, Objective};
+use crate::models::{Network, named_parameters, parameters_digest};
+use crate::optimizer::Optimizer;
+use crate::schedule::Schedule;
+
+/// A model with what trains it.
+pub struct Trainer {
+    pub(super) mode: Mode,
+    pub(super) vs: nn::VarStore,
+    pub(super) device: Device,
+    pub(super) network: Network,
+    pub(super) reads_graphs: bool,
+    pub(super) objective: Objective,
+    pub(super) labels: LabelScale,
+    pub(super) optimizer: Optimizer,
+    pub(super) schedule: Schedule,
+    pub(super) reducer: Reducer,
+    pub(super) clip_norm: f64,
+    pub(super) precision: Precision,
+    pub(super) accumulation: Accumulation,
+    pub(super) rank: u32,
+    /// The step that comes next.
+    pub(super) step: u64,
+    /// The epoch that the learning rate is of.
+    pub(super) epoch: Option<u64>,
+    pub(super) learning_rate: f64,
+    /// What the other ranks remember, as of the last step, where it was asked for.
+    pub(super) shared: Vec<(String, Tensor)>,
+}
+
+impl Trainer {
+    /// Model, optimizer and reducer as `settings` say; `labels` are the mean and the standard deviation of all labels of
+    /// the data set. All ranks start from rank 0's parameters.
+    ///
+    /// # Errors
+    /// A size is not possible, a file cannot be read, or the settings of the schedule contradict each other.
+    pub fn new(
+        settings: &Settings,
+        graph: &CellGraph,
+        labels: (f64, f64),
+        group: &ProcessGroup,
+    ) -> Result<Self, TrainError> {
+        let model = &settings.model;
+        tch::manual_seed(model.seed as i64);
+        let device = Device::Cpu;
+        let vs = nn::VarStore::new(device);
+        let network = Network::new(settings, graph, &vs.root())?;
+        let train = &settings.train;
+        let objective = Objective::of_rank(settings, group.rank());
+        let mut optimizer = Optimizer::new(train, &vs)?;
+        let schedule = Schedule::new(train)?;
+        let learning_rate = schedule.at(0);
+        optimizer.set_learning_rate(learning_rate);
+        // Without reconstruction its heads get no gradient.
+        let options = ReducerOptions {
+            find_unused: train.mode != Mode::ZeroLoss && network.leaves_out(&objective),
+            ..ReducerOptions::default()
+        };
+        let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
+        if train.precision == Precision::Bf16Mixed && !Autocast::is_native(device) && group.rank() == 0 {
+            tracing::warn!(
+                "this processor does not compute with bfloat16: it is converted to and fro, which takes longer"
+            );
+        }
+        let (mean, sd) = labels;
+        Ok(Self {
+            mode: train.mode,
+            vs,
+            device,
+            network,
+            reads_graphs: Network::reads_graphs(settings),
+            objective,
+            labels: if train.standardise_labels { LabelScale::standard(mean, sd) } else { LabelScale::RAW },
+            optimizer,
+            schedule,
+            reducer,
+            clip_norm: train.clip_norm,
+            precision: train.precision,
+            accumulation: Accumulation::new(train),
+            rank: group.rank(),
+            step: 0,
+            epoch: None,
+            learning_rate,
+            shared: Vec::new(),
+        })
+    }
+
+    /// The next step is `step`; step 0 was the first batch of `first_epoch`, and every epoch has `epoch_batches` on each
+    /// rank. To call before the first step: without it no group of accumulated batches ends with an epoch.
+    pub fn starts_at(&mut self, step: u64, first_epoch: u64, epoch_batches: u64) {
+        self.step = step;
+        self.accumulation.set_epochs(first_epoch, epoch_batches);
+    }
+
+    /// The first step from `step` on in front of which the state is whole: with accumulation, one that starts a group.
+    pub fn boundary(&self, step: u64) -> u64 {
+        self.accumulation.boundary(step)
+    }
+
+    /// Take the learning rate of `epoch`, from 0. [`Trainer::step`] does it as well.
+    pub fn begin_epoch(&mut self, epoch: u64) {
+        if self.epoch == Some(epoch) {
+            return;
+        }
+        self.epoch = Some(epoch);
+        self.learning_rate = self.schedule.at(epoch);
+        self.optimizer.set_learning_rate(self.learning_rate);
+    }
+
+    /// A validation came to `figure`, of the kind that `train.monitor` names and the same on all ranks. A plateau lowers
+    /// the learning rate of the epochs behind it.
+    pub fn validated(&mut self, figure: f64) {
+        self.schedule.validated(figure);
+    }
+
+    /// Learning rate of the epoch that was begun last.
+    pub fn learning_rate(&self) -> f64 {
+        self.learning_rate
+    }
+
+    /// A look at the averaging of gradients for another thread.
+    pub fn allreduce(&self) -> AllreduceWatch {
+        self.reducer.watch()
+    }
+
+    /// Digest over the bytes of all parameters, by name.
+    ///
+    /// # Errors
+    /// A parameter cannot be copied to the host.
+    pub fn parameters_digest(&self) -> Result<String, TrainError> {
+        Ok(parameters_digest(&named_parameters(&self.vs))?)
+    }
+}

@@ -1,0 +1,54 @@
+use expctl_dist::DistError;
+
+use crate::losses::LossError;
+use crate::models::ModelError;
+use crate::schedule::ScheduleError;
+
+/// Why a model cannot be set up or stepped.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The model refused.
+    #[error("{0}")]
+    Model(ModelError),
+    /// A collective, or an operation around it, failed.
+    #[error("{0}")]
+    Dist(#[from] DistError),
+    /// An operation of libtorch failed.
+    #[error("{0}")]
+    Torch(#[from] tch::TchError),
+    /// The learning rate cannot change as asked.
+    #[error("{0}")]
+    Schedule(#[from] ScheduleError),
+    /// The gradient is infinite or NaN. No parameter has changed.
+    #[error(
+        "the gradient of step {step} is not finite (norm {norm}): no parameter has changed by it. Try a smaller \
+         train.learning_rate, train.precision = \"float32\", or look at the labels of its samples"
+    )]
+    Gradient {
+        /// The step.
+        step: u64,
+        /// Norm of all gradients together.
+        norm: f64,
+    },
+    /// A tensor that was to be kept has values that are infinite or NaN.
+    #[error("{name} has values that are not finite, and is not kept: try a smaller train.learning_rate")]
+    NotFinite {
+        /// Name of the tensor in the state.
+        name: String,
+    },
+}
+
+impl From<ModelError> for TrainError {
+    fn from(error: ModelError) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl From<LossError> for TrainError {
+    fn from(error: LossError) -> Self {
+        match error {
+            LossError::Dist(error) => Self::Dist(error),
+            LossError::Torch(error) => Self::Torch(error),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+#![allow(dead_code, reason = "each test binary uses its own part")]
+//! A small DANGO over made-up graphs, and batches of made-up samples.
+
+use expctl_dist::ProcessGroup;
+use expctl_pipeline::collate::{Batch, Common, Layout};
+use expctl_pipeline::graph::{CellGraph, EdgeType};
+use expctl_record::Settings;
+use expctl_worker::activity::Activity;
+use expctl_worker::trainer::{StepResult, TrainError, Trainer};
+use serde_json::{Value, json};
+
+pub const GENES: i64 = 50;
+const TYPES: [&str; 3] = ["a", "b", "c"];
+/// Mean and standard deviation of the labels, for those that standardise.
+pub const LABELS: (f64, f64) = (0.1, 0.6);
+
+/// Settings in mode train with SGD and the squared error, `train` replacing single keys.
+pub fn settings(train: Value) -> Settings {
+    let mut all = json!({
+        "experiment": {"study": "", "title": "", "description": "", "measures": [], "does_not_measure": []},
+        "data": {"set": "", "samples": 64, "scale": 1.0, "networks": "real", "seed": 1},
+        "pipeline": {"processor": "ids", "edge_types": TYPES},
+        "loader": {"batch_size": 8, "workers": 0, "prefetch_factor": 1, "pin_memory": false, "shuffle": false,
+                   "drop_last": false, "seed": 0},
+        "model": {"kind": "dango", "hidden": 16, "heads": 4, "layers": 2, "edge_types": TYPES, "seed": 17},
+        "train": {"mode": "train", "optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0, "clip_norm": 0.0,
+                  "reconstruction": "off", "loss": "mse"},
+        "measure": {"warmup": 0, "steps": 1, "repeats": 1},
+        "launch": {"ranks": 1, "threads": 1, "rendezvous_timeout_s": 60, "heartbeat_timeout_s": 60},
+        "slurm": {"partition": "", "account": "", "cpus_per_rank": 1, "memory_mib": 0, "time_min": 0, "throttle": 0},
+    });
+    for (key, value) in train.as_object().unwrap() {
+        all["train"][key] = value.clone();
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+pub fn graph() -> CellGraph {
+    let edge_types = TYPES.iter().zip(0i64..).map(|(name, t)| {
+        let sources = (0..200).map(move |i| (i * i + t) % GENES);
+        let targets = (0..200).map(move |i| (i * 7 + 3 * t + i / 50) % GENES);
+        EdgeType { name: (*name).to_owned(), edge_index: sources.chain(targets).collect() }
+    });
+    let genes = (0..GENES).map(|gene| format!("G{gene:02}")).collect();
+    CellGraph { genes, edge_types: edge_types.collect(), metabolism: None }
+}
+
+/// The samples with these numbers: three different genes each, and a label between −1 and 1.
+pub fn batch(ids: impl IntoIterator<Item = i64>) -> Batch {
+    let mut common = Common { gene_ptr: vec![0], ..Common::default() };
+    for (sample, id) in (0i64..).zip(ids) {
+        let mut genes = [id * 11 % GENES, (id * 11 + 17) % GENES, (id * 11 + 34 + id % 7) % GENES];
+        genes.sort_unstable();
+        common.genes.extend(genes);
+        common.gene_sample.extend([sample; 3]);
+        common.gene_ptr.push(3 * (sample + 1));
+        common.labels.push((id as f32 * 0.7).sin());
+        common.p_values.push(f32::NAN);
+    }
+    Batch { common, layout: Layout::Ids }
+}
+
+pub fn trainer(train: Value, group: &ProcessGroup) -> Trainer {
+    Trainer::new(&settings(train), &graph(), LABELS, group).unwrap()
+}
+
+pub fn step(trainer: &mut Trainer, batch: &Batch, epoch: u64, group: &ProcessGroup) -> Result<StepResult, TrainError> {
+    trainer.step(batch, &[], epoch, group, &Activity::default())
+}
+
+/// All parameters, by name.
+pub fn parameters(trainer: &Trainer) -> Vec<f32> {
+    let flat = trainer.state().into_iter().filter(|(name, _)| name.starts_with("model/"));
+    flat.flat_map(|(_, tensor)| Vec::<f32>::try_from(tensor.detach().flatten(0, -1)).unwrap()).collect()
+}
+
+pub fn farthest(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}

@@ -1,0 +1,248 @@
+//! A small DANGO is trained by one rank: what its steps change, refuse and leave behind.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use expctl_dist::{ProcessGroup, Store};
+use expctl_worker::checkpoint::{read_state, write_state};
+use expctl_worker::metrics::pearson;
+use expctl_worker::trainer::{TrainError, Trainer, all_finite};
+use serde_json::{Value, json};
+use support::{batch, farthest, parameters, step, trainer};
+use tch::{Kind, Tensor};
+
+/// libtorch has one generator for the process, and a model draws from it while it is made.
+static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> ProcessGroup {
+    let limit = Duration::from_secs(60);
+    let store = Store::serve("127.0.0.1", 0, limit).unwrap();
+    ProcessGroup::gloo(&store, 0, 1, limit).unwrap()
+}
+
+fn made(train: Value, group: &ProcessGroup) -> Trainer {
+    let _alone = GENERATOR.lock();
+    trainer(train, group)
+}
+
+/// Mean loss over the first 64 samples.
+fn loss(trainer: &Trainer) -> f64 {
+    let (predictions, labels) = trainer.evaluate(&batch(0..64), &[]).unwrap();
+    trainer.loss_of(&predictions, &labels).unwrap()
+}
+
+#[test]
+fn dango_overfits_64_samples_to_a_tenth_of_its_loss() {
+    for (reconstruction, kind) in [("off", "mse"), ("uniform", "log_cosh")] {
+        let group = alone();
+        let train = json!({"optimizer": "adamw", "learning_rate": 5e-3, "clip_norm": 10.0, "loss": kind,
+                           "reconstruction": reconstruction});
+        let mut trainer = made(train, &group);
+        let first = loss(&trainer);
+        for epoch in 0..60 {
+            for start in (0..64).step_by(16) {
+                step(&mut trainer, &batch(start..start + 16), epoch, &group).unwrap();
+            }
+        }
+        let last = loss(&trainer);
+        eprintln!("{kind}, reconstruction {reconstruction}: {first:.4} to {last:.6} in 60 epochs");
+        assert!(last <= first / 10.0, "{kind}: {first} to {last}");
+        let (predictions, labels) = trainer.evaluate(&batch(0..64), &[]).unwrap();
+        assert!(pearson(&predictions, &labels).unwrap() > 0.9);
+    }
+}
+
+#[test]
+fn labels_are_standardised_and_predictions_come_back_in_their_units() {
+    let group = alone();
+    let mut trainer = made(json!({"standardise_labels": true}), &group);
+    let samples = batch(0..8);
+    let (predictions, labels) = trainer.evaluate(&samples, &[]).unwrap();
+    assert_eq!(labels, samples.common.labels);
+    let (mean, sd) = support::LABELS;
+    let errors = predictions.iter().zip(&labels).map(|(p, l)| f64::from(p - l) / sd);
+    let expected = errors.map(|e| e * e).sum::<f64>() / 8.0;
+    assert!((trainer.loss_of(&predictions, &labels).unwrap() - expected).abs() < 1e-5);
+    let told = step(&mut trainer, &samples, 0, &group).unwrap().loss.unwrap();
+    assert!((told - expected).abs() < 1e-5, "{told}, not {expected}");
+    let plain = made(json!({}), &group).evaluate(&samples, &[]).unwrap().0;
+    for (standardised, plain) in predictions.iter().zip(plain) {
+        assert!((f64::from(*standardised) - (f64::from(plain) * sd + mean)).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_changes_nothing() {
+    let group = alone();
+    let mut trainer = made(json!({"clip_norm": 1.0}), &group);
+    step(&mut trainer, &batch(0..4), 0, &group).unwrap();
+    let before = trainer.parameters_digest().unwrap();
+    // The squared error still fits into float32; the squares of its gradients do not.
+    let mut huge = batch(0..4);
+    huge.common.labels.fill(1.8e19);
+    let error = step(&mut trainer, &huge, 0, &group).unwrap_err();
+    assert!(matches!(error, TrainError::Gradient { step: 1, norm } if norm == f64::INFINITY), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("the gradient of step 1 is not finite (norm inf)"), "{text}");
+    assert!(text.contains("train.learning_rate"), "{text}");
+    assert_eq!(trainer.parameters_digest().unwrap(), before);
+}
+
+#[test]
+fn a_loss_that_is_nan_is_told_and_changes_nothing_where_gradients_are_clipped() {
+    let group = alone();
+    let mut trainer = made(json!({"clip_norm": 1.0}), &group);
+    let before = trainer.parameters_digest().unwrap();
+    let mut wrong = batch(0..4);
+    wrong.common.labels[2] = f32::NAN;
+    assert!(step(&mut trainer, &wrong, 0, &group).unwrap().loss.unwrap().is_nan());
+    assert_eq!(trainer.parameters_digest().unwrap(), before);
+    all_finite(&trainer.state()).unwrap();
+    // Without clipping nothing is looked at, but nothing like that may be kept.
+    let mut trainer = made(json!({}), &group);
+    assert!(step(&mut trainer, &wrong, 0, &group).unwrap().loss.unwrap().is_nan());
+    let error = all_finite(&trainer.state()).unwrap_err();
+    assert!(matches!(&error, TrainError::NotFinite { name } if name.starts_with("model/")), "{error}");
+}
+
+#[test]
+fn accumulated_batches_are_one_larger_batch() {
+    let group = alone();
+    let mut whole = made(json!({"clip_norm": 0.5}), &group);
+    step(&mut whole, &batch(0..12), 0, &group).unwrap();
+    step(&mut whole, &batch(12..20), 0, &group).unwrap();
+    let mut parts = made(json!({"clip_norm": 0.5, "accumulation": ["0:3"]}), &group);
+    // Five batches an epoch: its end closes the second group.
+    parts.starts_at(0, 0, 5);
+    let start = parts.parameters_digest().unwrap();
+    for part in 0..5 {
+        let told = step(&mut parts, &batch(part * 4..part * 4 + 4), 0, &group).unwrap();
+        assert_eq!(told.gradient_norm.is_some(), part == 2 || part == 4, "batch {part}");
+        if part < 2 {
+            assert_eq!(parts.parameters_digest().unwrap(), start, "batch {part}");
+        }
+    }
+    let difference = farthest(&parameters(&whole), &parameters(&parts));
+    assert!(difference < 1e-6, "{difference:e}");
+    assert_ne!(parts.parameters_digest().unwrap(), start);
+}
+
+/// Four epochs of five batches, with a validation after each, cut and put back in front of the steps in `cuts`.
+fn run(train: &Value, cuts: &[u64]) -> String {
+    let group = alone();
+    let mut trainer = made(train.clone(), &group);
+    trainer.starts_at(0, 0, 5);
+    let mut restored = false;
+    for step_number in 0..20u64 {
+        let (epoch, place) = (step_number / 5, step_number % 5);
+        if cuts.contains(&step_number) {
+            assert_eq!(trainer.boundary(step_number), step_number, "in front of a group");
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("state.safetensors");
+            write_state(&path, &trainer.state()).unwrap();
+            trainer = made(train.clone(), &group);
+            trainer.restore(&read_state(&path).unwrap()).unwrap();
+            trainer.starts_at(step_number, 0, 5);
+            restored = true;
+        }
+        let samples = batch((place as i64 * 8)..(place as i64 * 8 + 8));
+        if std::mem::take(&mut restored) {
+            trainer.settle(&samples, &[], epoch, &group).unwrap();
+        }
+        step(&mut trainer, &samples, epoch, &group).unwrap();
+        if place == 4 {
+            // Worse each time, so that the plateau has something to do.
+            trainer.validated(1.0 + epoch as f64);
+        }
+    }
+    trainer.parameters_digest().unwrap()
+}
+
+#[test]
+fn a_run_that_was_cut_ends_with_the_same_bits() {
+    for schedule in ["plateau", "cosine_restarts"] {
+        let train = json!({"optimizer": "adamw", "learning_rate": 1e-3, "clip_norm": 1.0, "loss": "mse_sinkhorn",
+                           "sinkhorn_buffer": 20, "sinkhorn_weight": 5.0, "standardise_labels": true,
+                           "accumulation": ["0:1", "1:3"], "schedule": schedule, "schedule_patience": 0,
+                           "schedule_epochs": 3, "schedule_min": 1e-5});
+        let whole = run(&train, &[]);
+        // In front of the buffer's being full, between groups, behind an epoch, twice.
+        for cuts in [&[1u64][..], &[3], &[8], &[10], &[2, 13]] {
+            assert_eq!(run(&train, cuts), whole, "{schedule}, cut at {cuts:?}");
+        }
+        // That buffer, plateau and groups matter at all.
+        for (key, other) in
+            [("sinkhorn_weight", json!(0.0)), ("accumulation", json!([])), ("schedule", json!("constant"))]
+        {
+            let mut train = train.clone();
+            train[key] = other;
+            assert_ne!(run(&train, &[]), whole, "{schedule}, {key}");
+        }
+    }
+}
+
+#[test]
+fn the_learning_rate_follows_the_epoch() {
+    let group = alone();
+    let train = json!({"schedule": "cosine_restarts", "schedule_epochs": 10, "schedule_min": 1e-3});
+    let mut trainer = made(train, &group);
+    assert_eq!(trainer.learning_rate(), 1e-3);
+    trainer.begin_epoch(5);
+    assert!((trainer.learning_rate() - (0.05 + 1e-3) / 2.0).abs() < 1e-12);
+    step(&mut trainer, &batch(0..4), 10, &group).unwrap();
+    assert!((trainer.learning_rate() - 0.025).abs() < 1e-12, "a restart at half the peak");
+    let mut trainer = made(json!({"schedule": "plateau", "schedule_patience": 0}), &group);
+    trainer.begin_epoch(0);
+    trainer.validated(1.0);
+    trainer.validated(1.0);
+    assert_eq!(trainer.learning_rate(), 0.05, "not within an epoch");
+    trainer.begin_epoch(1);
+    assert_eq!(trainer.learning_rate(), 0.025);
+    let refused = Trainer::new(
+        &support::settings(json!({"schedule": "cosine_restarts", "schedule_epochs": 3, "schedule_warmup": 3})),
+        &support::graph(),
+        support::LABELS,
+        &group,
+    );
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("train.schedule_warmup is 3, but a cycle has 3 epochs"), "{error}");
+}
+
+#[test]
+fn bfloat16_is_near_float32_and_leaves_parameters_alone() {
+    let group = alone();
+    let train = |precision: &str| json!({"precision": precision, "reconstruction": "uniform", "clip_norm": 10.0});
+    let (mut wide, mut narrow) = (made(train("float32"), &group), made(train("bf16_mixed"), &group));
+    let samples = batch(0..32);
+    let (expected, _) = wide.evaluate(&samples, &[]).unwrap();
+    let (got, _) = narrow.evaluate(&samples, &[]).unwrap();
+    let scale = expected.iter().fold(0f32, |a, b| a.max(b.abs()));
+    let difference = farthest(&expected, &got);
+    // Eight bits, through some ten products one behind the other.
+    assert!(difference < 0.05 * scale, "{difference} of {scale}");
+    assert!(difference > 0.0, "it made no difference at all");
+    let a = step(&mut wide, &samples, 0, &group).unwrap();
+    let b = step(&mut narrow, &samples, 0, &group).unwrap();
+    let (a_loss, b_loss) = (a.loss.unwrap(), b.loss.unwrap());
+    assert!((a_loss - b_loss).abs() < 0.02 * a_loss, "{a_loss} and {b_loss}");
+    let (a_norm, b_norm) = (a.gradient_norm.unwrap(), b.gradient_norm.unwrap());
+    assert!(b_norm.is_finite() && (a_norm - b_norm).abs() < 0.05 * a_norm, "{a_norm} and {b_norm}");
+    assert!(narrow.state().iter().all(|(_, tensor)| tensor.kind() == Kind::Float));
+    all_finite(&narrow.state()).unwrap();
+}
+
+#[test]
+fn a_state_of_another_model_is_refused_by_name() {
+    let group = alone();
+    let mut trainer = made(json!({"loss": "mse_sinkhorn"}), &group);
+    let mut state: BTreeMap<String, Tensor> = trainer.state().into_iter().map(|(n, t)| (n, t.copy())).collect();
+    trainer.restore(&state).unwrap();
+    state.insert("model/embedding".to_owned(), Tensor::zeros([3, 4], (Kind::Float, tch::Device::Cpu)));
+    let error = trainer.restore(&state).unwrap_err();
+    assert_eq!(error, "parameter embedding has another shape: [3, 4], and the model has [50, 16]");
+    state.remove("model/embedding");
+    assert_eq!(trainer.restore(&state).unwrap_err(), "parameter embedding is missing");
+}

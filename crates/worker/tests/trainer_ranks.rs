@@ -1,0 +1,166 @@
+//! The same on two and three ranks: what is averaged, gathered and kept.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[path = "../../dist/tests/common/mod.rs"]
+mod common;
+mod support;
+
+use std::collections::BTreeMap;
+
+use common::{LIMIT, Rank, Role, serve, text};
+use expctl_dist::{ProcessGroup, Store, rendezvous};
+use expctl_worker::metrics::gather;
+use expctl_worker::trainer::Trainer;
+use serde_json::{Value, json};
+use support::{batch, farthest, parameters, step, trainer};
+use tch::Tensor;
+
+/// Samples of a whole step.
+const BATCH: i64 = 8;
+
+#[test]
+#[ignore = "entry of the ranks that the tests start"]
+fn rank_entry() {
+    let role = Role::from_env();
+    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
+    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
+    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
+    tch::set_num_threads(1);
+    let trainer = match role.scenario.as_str() {
+        "gather" => return gather_uneven(&role, &group),
+        "accumulated" => steps(&role, &group, json!({"accumulation": ["0:3"]}), 6),
+        "clipped" => steps(&role, &group, json!({"clip_norm": 0.1}), 6),
+        "mse" => steps(&role, &group, json!({}), 4),
+        "off" => steps(&role, &group, sinkhorn("off"), 4),
+        "joined" => steps(&role, &group, sinkhorn("joined"), 4),
+        "detached" => steps(&role, &group, sinkhorn("detached"), 4),
+        "whole" => cut(&role, &group, None),
+        "cut" => cut(&role, &group, Some(7)),
+        other => panic!("no scenario {other}"),
+    };
+    let bytes: Vec<u8> = parameters(&trainer).iter().flat_map(|v| v.to_le_bytes()).collect();
+    let name = format!("{}/{}/{}", role.scenario, role.world, role.rank);
+    store.set(&format!("digest/{name}"), trainer.parameters_digest().unwrap().as_bytes()).unwrap();
+    store.set(&format!("parameters/{name}"), &bytes).unwrap();
+    group.barrier().unwrap();
+}
+
+/// The buffer holds one whole step, and in epoch 0 nothing is drawn from it for so few samples.
+fn sinkhorn(gather: &str) -> Value {
+    json!({"loss": "mse_sinkhorn", "sinkhorn_weight": 2.0, "sinkhorn_buffer": BATCH, "sinkhorn_gather": gather})
+}
+
+/// This rank's share of a step, as a distributed sampler deals it.
+fn share(role: &Role, number: i64) -> expctl_pipeline::collate::Batch {
+    let world = i64::from(role.world);
+    batch((0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s))
+}
+
+fn steps(role: &Role, group: &ProcessGroup, train: Value, count: i64) -> Trainer {
+    let mut trainer = trainer(train, group);
+    trainer.starts_at(0, 0, count as u64);
+    for number in 0..count {
+        let told = step(&mut trainer, &share(role, number), 0, group).unwrap();
+        if role.scenario == "accumulated" && role.world > 1 {
+            let reduced = told.busy[expctl_record::Stage::Allreduce] > 0;
+            assert_eq!(reduced, number % 3 == 2, "only the last batch of a group is reduced: {number}");
+        }
+    }
+    trainer
+}
+
+/// Fifteen steps with all that a state holds, put back in front of a step.
+fn cut(role: &Role, group: &ProcessGroup, at: Option<u64>) -> Trainer {
+    let train = json!({"optimizer": "adamw", "learning_rate": 1e-3, "clip_norm": 1.0, "loss": "mse_sinkhorn",
+                       "sinkhorn_buffer": 9, "sinkhorn_weight": 3.0, "accumulation": ["0:2"], "schedule": "plateau",
+                       "schedule_patience": 0});
+    let mut trainer = trainer(train.clone(), group);
+    trainer.starts_at(0, 0, 5);
+    for number in 0..15u64 {
+        // Epoch 600 draws the whole buffer, in another order each time; 300 a part of it.
+        let epoch = [0, 300, 600][(number / 5) as usize];
+        let samples = share(role, number as i64);
+        if at == Some(number) {
+            assert_eq!(trainer.boundary(number), number);
+            trainer.share_state(group).unwrap();
+            let mut state: BTreeMap<String, Tensor> = trainer.state().into_iter().map(|(n, t)| (n, t.copy())).collect();
+            // What rank 0 would have written is what all get.
+            let names: Vec<String> = (0..role.world).map(|rank| format!("sinkhorn/{rank}/labels")).collect();
+            assert!(names.iter().all(|name| state.contains_key(name)), "{:?}", state.keys());
+            for tensor in state.values_mut() {
+                group.broadcast(tensor, 0).unwrap();
+            }
+            trainer = support::trainer(train.clone(), group);
+            trainer.restore(&state).unwrap();
+            trainer.starts_at(number, 0, 5);
+            trainer.settle(&samples, &[], epoch, group).unwrap();
+        }
+        step(&mut trainer, &samples, epoch, group).unwrap();
+        if number % 5 == 4 {
+            trainer.validated(1.0);
+        }
+    }
+    trainer
+}
+
+/// Rank r has r + 1 samples, the last one none.
+fn gather_uneven(role: &Role, group: &ProcessGroup) {
+    let count = |rank: u32| if rank + 1 == role.world { 0 } else { rank as usize + 1 };
+    let predictions = |rank: u32| (0..count(rank)).map(move |i| rank as f32 + i as f32 / 10.0);
+    let own: Vec<f32> = predictions(role.rank).collect();
+    let labels: Vec<f32> = own.iter().map(|p| -p).collect();
+    let (all, all_labels) = gather(group, &own, &labels).unwrap();
+    assert_eq!(all, (0..role.world).flat_map(predictions).collect::<Vec<_>>());
+    assert_eq!(all_labels, all.iter().map(|p| -p).collect::<Vec<_>>());
+    assert!(gather(group, &[], &[]).unwrap().0.is_empty());
+}
+
+/// Parameters and digests after the run, by rank.
+fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
+    let store = serve();
+    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
+    ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    let digests: Vec<String> = (0..world).map(|r| text(&store, &format!("digest/{scenario}/{world}/{r}"))).collect();
+    assert!(digests.iter().all(|d| *d == digests[0]), "{scenario}: ranks differ from each other");
+    let bytes = store.get(&format!("parameters/{scenario}/{world}/0")).unwrap();
+    let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    (values, digests[0].clone())
+}
+
+#[test]
+fn predictions_are_gathered_from_uneven_ranks() {
+    for world in [1, 2, 3] {
+        let store = serve();
+        let ranks: Vec<Rank> = (0..world).map(|r| Rank::start("gather", r, world, store.port())).collect();
+        ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    }
+}
+
+#[test]
+fn accumulated_and_clipped_gradients_are_those_of_one_rank() {
+    for scenario in ["accumulated", "clipped"] {
+        let difference = farthest(&run(scenario, 1).0, &run(scenario, 2).0);
+        assert!(difference < 2e-6, "{scenario}: {difference:e}");
+    }
+    assert_ne!(run("clipped", 1).1, run("accumulated", 1).1);
+}
+
+#[test]
+fn the_joined_divergence_is_that_of_one_rank_with_the_whole_batch() {
+    let (one, _) = run("off", 1);
+    let difference = farthest(&one, &run("joined", 2).0);
+    assert!(difference < 5e-5, "{difference:e}");
+    let without = farthest(&one, &run("mse", 1).0);
+    assert!(without > 20.0 * difference.max(1e-6), "the divergence changed little: {without:e}");
+}
+
+#[test]
+fn the_detached_divergence_trains_nothing_as_published() {
+    assert_eq!(run("detached", 2).1, run("mse", 2).1);
+    assert_eq!(run("detached", 1).1, run("off", 1).1, "a single rank gathers nothing");
+}
+
+#[test]
+fn ranks_that_were_cut_end_with_the_same_bits() {
+    assert_eq!(run("whole", 2).1, run("cut", 2).1);
+}
