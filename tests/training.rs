@@ -259,3 +259,75 @@ fn a_loss_that_is_no_number_fails_the_run_and_keeps_what_was_good() {
     assert!(!weights(&attempt, "last").exists() && !weights(&attempt, "best").exists());
     assert!(read_learning(&attempt.learning_path()).unwrap().is_empty());
 }
+
+/// A file of the repository's tests, and what it says of itself.
+fn sample_module(project: &TestProject) -> String {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/sum.pt");
+    std::fs::copy(&module, project.path().join("sum.pt")).unwrap();
+    "model.path=\"sum.pt\"".to_owned()
+}
+
+#[test]
+fn a_torchscript_module_is_trained_like_any_model() {
+    let project = TestProject::new();
+    let path = sample_module(&project);
+    let module = ["model.kind=\"torchscript\"", &path];
+    let of = |more: &[&str]| trained(&project, &[&module[..], more].concat());
+    let attempt = of(&["launch.ranks=2"]);
+    let digests: Vec<_> = outcome(&attempt).ranks.iter().map(|r| r.parameters_digest.clone().unwrap()).collect();
+    assert_eq!(digests[0], digests[1]);
+    let best = header(&weights(&attempt, "best"));
+    // Nested names as in PyTorch, and the buffers.
+    assert!(best.contains_key("head.weight") && best.contains_key("norm.running_mean"), "{best:?}");
+    // Its buffers are in the state: two epochs and two more are four.
+    let whole = of(&["train.epochs=4"]);
+    let half = of(&["train.epochs=2"]);
+    let from = format!("train.start_from=\"{}\"", weights(&half, "last").display());
+    let rest = of(&["train.epochs=2", &from]);
+    assert_eq!(digest(&rest), digest(&whole));
+    let read = |attempt: &AttemptDir| curve(read_learning(&attempt.learning_path()).unwrap());
+    assert_eq!(read(&rest), read(&whole)[2..]);
+    assert_eq!(
+        std::fs::read(weights(&rest, "last")).unwrap().len(),
+        std::fs::read(weights(&whole, "last")).unwrap().len()
+    );
+
+    // The wrong signature, and a file that is no module: in front of the first step, with its name.
+    let refused = |more: &[&str], expected: &[&str]| {
+        let (code, job) = train(&project, &[&["model.kind=\"torchscript\""], more].concat());
+        assert_eq!(code, Some(5));
+        let attempt = project.attempt(&job, "ids").unwrap();
+        let message = outcome(&attempt).message;
+        assert!(expected.iter().all(|part| message.contains(part)), "{message}");
+        assert!(attempt.steps(0).unwrap().is_empty());
+    };
+    refused(&[&path, "model.inputs=[\"genes\"]"], &["sum.pt", "forward takes (genes: Tensor, ", "(genes: Tensor)"]);
+    std::fs::write(project.path().join("text.pt"), "no module").unwrap();
+    refused(&["model.path=\"text.pt\""], &["text.pt", "load a module"]);
+}
+
+/// Epochs after which the small DANGO has found the planted interaction.
+const FOUND_AFTER: u32 = 12;
+
+#[test]
+fn a_small_dango_finds_a_planted_interaction_on_one_and_on_two_ranks() {
+    let project = TestProject::new();
+    for (ranks, batch) in [(1, 64), (2, 32)] {
+        let sets = [
+            format!("train.epochs={FOUND_AFTER}"),
+            format!("launch.ranks={ranks}"),
+            format!("loader.batch_size={batch}"),
+            "data.labels=\"planted\"".to_owned(),
+            "data.samples=20000".to_owned(),
+            "model.hidden=16".to_owned(),
+            "train.monitor=\"pearson\"".to_owned(),
+            "train.standardise_labels=true".to_owned(),
+        ];
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        let attempt = trained(&project, &sets);
+        let records = read_learning(&attempt.learning_path()).unwrap();
+        let last = records.last().unwrap().validation.as_ref().unwrap();
+        assert_eq!(last.samples, 2_000);
+        assert!(last.pearson.unwrap() >= 0.5, "{ranks} rank(s): {last:?}");
+    }
+}
