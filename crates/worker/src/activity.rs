@@ -1,3 +1,5 @@
+//! What a rank is at, for the threads that watch it.
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;

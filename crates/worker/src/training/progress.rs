@@ -50,6 +50,20 @@ impl Progress {
         std::iter::once(counts).chain(best).collect()
     }
 
+    /// The same at the end of an epoch, `steps` steps after training began: what another trial can go on from.
+    pub(crate) fn state_at_end(&self, steps: u64) -> Vec<(String, Tensor)> {
+        let mut state = self.state();
+        state.push((format!("{KEY}/ended"), Tensor::from_slice(&[steps.cast_signed()])));
+        state
+    }
+
+    /// The progress of a trial that goes on from what [`Self::state_at_end`] kept; none if that is not in it.
+    pub(crate) fn after(state: &BTreeMap<String, Tensor>) -> Option<Self> {
+        let steps = state.get(&format!("{KEY}/ended"))?.f_int64_value(&[0]).ok()?.cast_unsigned();
+        let before = Self::of(state)?;
+        Some(Self { first_epoch: before.next_epoch, steps_before: steps, ..before })
+    }
+
     /// What [`Self::state`] kept; none if that is not in it.
     pub(crate) fn of(state: &BTreeMap<String, Tensor>) -> Option<Self> {
         let counts = Vec::<i64>::try_from(state.get(&format!("{KEY}/counts"))?).ok()?;
@@ -88,5 +102,12 @@ mod tests {
         progress.validated(Some(0.5), Monitored::Loss);
         assert_eq!(again(&progress), Some(progress));
         assert_eq!(Progress::of(&BTreeMap::new()), None);
+        assert_eq!(
+            Progress::after(&progress.state().into_iter().collect()),
+            None,
+            "it may be in the middle of an epoch"
+        );
+        let after = Progress::after(&progress.state_at_end(90).into_iter().collect()).unwrap();
+        assert_eq!(after, Progress { first_epoch: 5, steps_before: 90, ..progress });
     }
 }

@@ -29,10 +29,10 @@ pub(crate) fn start_from(path: &Path, trainer: &mut Trainer) -> Result<Progress,
         trainer.load_weights(&state).map_err(refuse)?;
         return Ok(Progress::default());
     }
-    let mut progress =
-        Progress::of(&state).ok_or_else(|| refuse("it does not say after which epoch it was written".to_owned()))?;
+    let progress = Progress::after(&state).ok_or_else(|| {
+        refuse("it is a state in the middle of an epoch: give a last.safetensors or a best.safetensors".to_owned())
+    })?;
     trainer.restore(&state).map_err(refuse)?;
-    progress.first_epoch = progress.next_epoch;
     Ok(progress)
 }
 

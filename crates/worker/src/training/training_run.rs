@@ -130,9 +130,7 @@ impl TrainingRun {
         if best {
             write_weights(session.attempt, Which::Best, &trainer.weights())?;
         }
-        let mut progress = self.progress;
-        progress.steps_before = steps;
-        state.extend(progress.state());
+        state.extend(self.progress.state_at_end(steps));
         write_weights(session.attempt, Which::Last, &state)
     }
 }
