@@ -33,6 +33,7 @@ fn main() -> io::Result<()> {
         "neighbours",
         "layer_rows",
         "kernel_choice",
+        "script",
         "autocast",
         "version",
     ] {

@@ -12,11 +12,18 @@ pub(crate) mod bridge {
         buckets: u64,
     }
 
+    /// A tensor, or where its address is 0 a number.
+    struct ScriptArgument {
+        tensor: usize,
+        number: i64,
+    }
+
     unsafe extern "C++" {
         include!("expctl-dist/cpp/store.h");
         include!("expctl-dist/cpp/group.h");
         include!("expctl-dist/cpp/reducer.h");
         include!("expctl-dist/cpp/quiet.h");
+        include!("expctl-dist/cpp/script.h");
         include!("expctl-dist/cpp/sparse.h");
         include!("expctl-dist/cpp/shared_layer.h");
         include!("expctl-dist/cpp/autocast.h");
@@ -44,6 +51,18 @@ pub(crate) mod bridge {
         fn sums_of_differing(sums: usize, x: usize, copied: usize, into: usize, from: usize) -> Result<usize>;
         fn layer_rows(sums: usize, parameters: &[usize], weights: usize, shape: &[i64], eps: f64) -> Result<usize>;
         fn row_instructions() -> String;
+        type ScriptHandle;
+        fn load_script(path: &str) -> Result<UniquePtr<ScriptHandle>>;
+        fn define_script(names: &[String], parameters: &[usize], source: &str) -> Result<UniquePtr<ScriptHandle>>;
+        fn parameter_names(self: &ScriptHandle) -> Result<Vec<String>>;
+        fn buffer_names(self: &ScriptHandle) -> Result<Vec<String>>;
+        fn tensors(self: &ScriptHandle) -> Result<Vec<usize>>;
+        fn argument_names(self: &ScriptHandle) -> Result<Vec<String>>;
+        fn argument_types(self: &ScriptHandle) -> Result<Vec<String>>;
+        fn required_arguments(self: &ScriptHandle) -> Result<usize>;
+        fn set_training(self: Pin<&mut ScriptHandle>, training: bool) -> Result<()>;
+        fn forward(self: Pin<&mut ScriptHandle>, arguments: &[ScriptArgument]) -> Result<usize>;
+        fn save(self: &ScriptHandle, path: &str) -> Result<()>;
 
         type StoreHandle;
         fn open_store(
@@ -105,6 +124,8 @@ unsafe impl Sync for bridge::StoreHandle {}
 unsafe impl Send for bridge::TimelineHandle {}
 // SAFETY: as above.
 unsafe impl Sync for bridge::TimelineHandle {}
+// SAFETY: a module is not bound to the thread that loaded it. Its forward pass changes its buffers, so it is not Sync.
+unsafe impl Send for bridge::ScriptHandle {}
 // SAFETY: a process group is not bound to the thread that made it. Calls from two threads at once could be ordered
 // differently on two ranks, so it is not Sync.
 unsafe impl Send for bridge::GroupHandle {}

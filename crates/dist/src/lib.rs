@@ -1,6 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, and autocast to
-//! bfloat16, because they need the same bridge.
+//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, autocast to
+//! bfloat16 and TorchScript modules, because they need the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
@@ -39,6 +39,7 @@ mod interface;
 mod reducer;
 mod rendezvous;
 mod shared_layer;
+mod script;
 mod sparse;
 mod store;
 mod version;
@@ -49,6 +50,7 @@ pub use group::ProcessGroup;
 pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};
 pub use rendezvous::{rendezvous, rendezvous_until};
 pub use shared_layer::{Join, LayerShape, Neighbours, Removed, layer_rows, row_instructions, sums_of_differing};
+pub use script::{ScriptInput, ScriptModule};
 pub use sparse::{Entry, SparseMatrix};
 pub use store::Store;
 pub use version::{check_libtorch, libtorch_file, libtorch_version};

@@ -161,6 +161,6 @@ fn digest(path: &Path) -> Result<String, RecordError> {
 }
 
 /// A name is on disk only when its folder is.
-fn sync_folder(folder: &Path) -> Result<(), RecordError> {
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), RecordError> {
     File::open(folder).and_then(|f| f.sync_all()).map_err(RecordError::io("write", folder))
 }

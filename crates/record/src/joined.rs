@@ -27,6 +27,35 @@ pub fn joined_steps(attempts: &[AttemptDir], rank: u32) -> Result<Vec<StepRecord
     }
 }
 
+/// The steps `from..to` of `rank` as `attempts`, oldest first, did them last: what an attempt that goes on at `to` starts from.
+///
+/// # Errors
+/// A file cannot be read, or a step is in no attempt.
+pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> Result<Vec<StepRecord>, RecordError> {
+    let mut steps: Vec<StepRecord> = Vec::new();
+    let mut end = to;
+    for attempt in attempts.iter().rev() {
+        if end <= from {
+            break;
+        }
+        let mut part = attempt.steps(rank)?;
+        part.retain(|record| (from..end).contains(&record.step));
+        let Some((first, last)) = part.first().zip(part.last()).map(|(first, last)| (first.step, last.step)) else {
+            continue;
+        };
+        if last + 1 < end {
+            return Err(gap(attempt, rank, last + 1, end));
+        }
+        end = first;
+        part.append(&mut steps);
+        steps = part;
+    }
+    match attempts.last() {
+        Some(last) if end > from => Err(gap(last, rank, from, end)),
+        _ => Ok(steps),
+    }
+}
+
 fn gap(attempt: &AttemptDir, rank: u32, from: u64, to: u64) -> RecordError {
     let reason = format!("steps {from} to {} of rank {rank} are in no attempt", to - 1);
     RecordError::Parquet { path: attempt.steps_path(rank), reason }
@@ -37,8 +66,14 @@ mod tests {
     use super::*;
     use crate::{JobDir, Journal};
 
+    type Rows = Result<Vec<(u64, u64)>, RecordError>;
+
+    fn join(attempts: &[(u64, u64)]) -> Rows {
+        of(attempts, |attempts| joined_steps(attempts, 0))
+    }
+
     /// Attempts with these steps, from and to; a row's `samples` says which attempt it is of.
-    fn join(attempts: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, RecordError> {
+    fn of(attempts: &[(u64, u64)], join: impl FnOnce(&[AttemptDir]) -> Result<Vec<StepRecord>, RecordError>) -> Rows {
         let dir = tempfile::tempdir().unwrap();
         let job = JobDir::new(dir.path());
         for &(first, end) in attempts {
@@ -49,7 +84,7 @@ mod tests {
                 journal.append(&StepRecord { step, samples, ..StepRecord::default() }).unwrap();
             }
         }
-        let joined = joined_steps(&job.attempts("t").unwrap(), 0)?;
+        let joined = join(&job.attempts("t").unwrap())?;
         Ok(joined.iter().map(|r| (r.step, r.samples)).collect())
     }
 
@@ -69,6 +104,17 @@ mod tests {
         // A start from the beginning replaces what was before it.
         assert_eq!(join(&[(0, 9), (0, 4), (2, 6)]).unwrap(), rows(&[(0, 2, 2), (2, 6, 3)]));
         assert_eq!(join(&[(0, 9), (0, 0)]).unwrap(), []);
+    }
+
+    #[test]
+    fn the_steps_before_a_checkpoint_are_those_of_whoever_did_them_last() {
+        let before = |attempts: &[_], from, to| of(attempts, |attempts| steps_before(attempts, 0, from, to));
+        assert_eq!(before(&[(0, 7)], 2, 5).unwrap(), rows(&[(2, 5, 1)]));
+        assert_eq!(before(&[(0, 7), (3, 6), (6, 6)], 2, 6).unwrap(), rows(&[(2, 3, 1), (3, 6, 2)]));
+        assert_eq!(before(&[(0, 7), (6, 9)], 2, 5).unwrap(), rows(&[(2, 5, 1)]));
+        assert_eq!(before(&[(0, 7)], 5, 5).unwrap(), []);
+        assert!(before(&[(0, 4), (6, 9)], 2, 8).unwrap_err().to_string().contains("steps 4 to 5 of rank 0"));
+        assert!(before(&[(3, 9)], 2, 8).unwrap_err().to_string().contains("steps 2 to 2 of rank 0"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod steps_file;
 mod totals;
 mod train_settings;
 mod trial;
+mod weights;
 
 pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
@@ -37,7 +38,7 @@ pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
-pub use joined::joined_steps;
+pub use joined::{joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning};
@@ -55,3 +56,4 @@ pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
+pub use weights::WeightsDir;

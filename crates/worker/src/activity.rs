@@ -1,3 +1,5 @@
+//! What a rank is at, for the threads that watch it.
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
@@ -25,6 +27,8 @@ pub enum Phase {
     Optimizer,
     /// Writes down the step.
     Record,
+    /// Validates: loads a batch and predicts it.
+    Validate,
     /// Keeps its state, or reads it back.
     Checkpoint,
     /// Waits for the others to agree on a checkpoint, or to write it.
@@ -36,7 +40,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::SetUp,
         Self::Meet,
         Self::Load,
@@ -46,6 +50,7 @@ impl Phase {
         Self::Backward,
         Self::Optimizer,
         Self::Record,
+        Self::Validate,
         Self::Checkpoint,
         Self::AwaitCheckpoint,
         Self::End,
@@ -64,14 +69,15 @@ impl Phase {
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Record => "record",
+            Self::Validate => "validate",
             Self::Checkpoint | Self::AwaitCheckpoint => "checkpoint",
             Self::End | Self::Over => "end",
         }
     }
 }
 
-/// What a rank's step thread is at, for the threads that watch it. Invariants: its clock restarts with every step and with
-/// every part of the set-up and of a checkpoint, and with nothing else; a step thread that is stuck keeps nobody from looking.
+/// What a rank's step thread is at, for the threads that watch it. Invariants: its clock restarts with every step, every
+/// batch of a validation and every part of the set-up and of a checkpoint, and with nothing else; a step thread that is stuck keeps nobody from looking.
 #[derive(Debug)]
 pub struct Activity {
     begun: Instant,

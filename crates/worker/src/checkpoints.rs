@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use expctl_dist::{DistError, ProcessGroup, Store, libtorch_version};
+use expctl_dist::{DistError, Store, libtorch_version};
 use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
 use expctl_record::{RecordError, Trial};
+use tch::Tensor;
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
 use crate::monitor::Monitor;
 use crate::rank_env::RankEnv;
 use crate::run::Signals;
+use crate::session::Session;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
+use crate::training::{Progress, TrainingRun};
 
 /// Between two looks at the store while waiting for the other ranks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -61,8 +64,14 @@ impl<'a> Checkpoints<'a> {
         Arc::clone(&self.agreement)
     }
 
-    /// Put `trainer` into the state of the newest checkpoint, if there is one; returns the step to start with.
-    pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<u64, Stop> {
+    /// Whether a stop waits for a checkpoint.
+    pub(crate) fn keep_on_stop(&self) -> bool {
+        self.trial.settings.checkpoint.on_signal
+    }
+
+    /// Put `trainer` into the state of the newest checkpoint; returns the step to start with, and how far training has come.
+    /// None if there is no checkpoint.
+    pub(crate) fn restore(&self, store: &Store, trainer: &mut Trainer) -> Result<Option<(u64, Progress)>, Stop> {
         self.activity.enter(Phase::Checkpoint);
         // Rank 0 chooses: on a network file system the others may not see the same folders yet.
         if self.env.rank == 0 {
@@ -73,14 +82,16 @@ impl<'a> Checkpoints<'a> {
         let text = store.get(RESUME)?;
         let step = String::from_utf8_lossy(&text).parse().unwrap_or(0);
         if step == 0 {
-            return Ok(0);
+            return Ok(None);
         }
         self.activity.enter(Phase::Checkpoint);
         let record = self.dir.check(step, self.trial)?;
         let path = self.dir.state_path(step);
-        trainer.restore(&read_state(&path)?).map_err(|reason| RecordError::Checkpoint { path, reason })?;
+        let state = read_state(&path)?;
+        trainer.restore(&state).map_err(|reason| RecordError::Checkpoint { path, reason })?;
         tracing::info!("rank {}: goes on at step {step}, from attempt {}", self.env.rank, record.attempt);
-        Ok(step)
+        // A version that kept no progress started every trial at the beginning.
+        Ok(Some((step, Progress::of(&state).unwrap_or_default())))
     }
 
     /// The first step is `first`.
@@ -93,21 +104,21 @@ impl<'a> Checkpoints<'a> {
         &self,
         step: u64,
         trainer: &mut Trainer,
-        group: &ProcessGroup,
-        store: &Store,
-        monitor: &Monitor,
+        training: &TrainingRun,
+        session: &Session<'_>,
         journal: &Journal,
     ) -> Result<bool, Stop> {
         let every = self.trial.settings.checkpoint.every_steps;
         let whole = |step| trainer.boundary(step);
-        let agreed = self.agreement.arrive(step, store, &whole, |look| self.wait(monitor, look))?;
+        let agreed = self.agreement.arrive(step, session.store, &whole, |look| self.wait(session.monitor, look))?;
         // Gradients that have been accumulated are in no checkpoint: it waits for the end of their group.
         let periodic = step.checked_div(every).is_some_and(|n| n > 0 && whole(n * every) == step);
         if !agreed && !periodic {
             return Ok(false);
         }
-        trainer.share_state(group)?;
-        self.make(step, trainer, store, monitor, journal)?;
+        trainer.share_state(session.group)?;
+        let state = || trainer.state().into_iter().chain(training.state()).collect::<Vec<_>>();
+        self.make(step, &state, session, journal)?;
         self.agreement.go_on(step + 1);
         Ok(true)
     }
@@ -116,11 +127,11 @@ impl<'a> Checkpoints<'a> {
     fn make(
         &self,
         step: u64,
-        trainer: &Trainer,
-        store: &Store,
-        monitor: &Monitor,
+        state: &dyn Fn() -> Vec<(String, Tensor)>,
+        session: &Session<'_>,
         journal: &Journal,
     ) -> Result<(), Stop> {
+        let Session { store, monitor, .. } = *session;
         self.activity.enter(Phase::Checkpoint);
         if self.attempt.is_closed() {
             // Another attempt goes on from the last checkpoint: it must not find a later one without its records.
@@ -146,7 +157,7 @@ impl<'a> Checkpoints<'a> {
         };
         // In front of step 0 there is nothing to keep.
         if step > 0 {
-            self.dir.save(record, |path| write_state(path, &trainer.state()))?;
+            self.dir.save(record, |path| write_state(path, &state()))?;
             tracing::info!("checkpoint in front of step {step}");
         }
         Ok(store.set(&done, b"")?)

@@ -20,8 +20,11 @@ pub mod optimizer;
 mod rank_env;
 mod run;
 pub mod schedule;
+mod session;
+mod steps;
 mod stop;
 pub mod trainer;
+mod training;
 
 pub use activity::Activity;
 pub use rank_env::{RankEnv, RankEnvError};

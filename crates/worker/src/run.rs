@@ -1,15 +1,15 @@
 //! A rank from start to end. Invariant: every way out leaves last words, and steps that were done stay readable.
 
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::loader::Loader;
 use expctl_record::{
-    AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Stage, StepRecord, StepsFile, Trial,
+    AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Settings, StepsFile, Trial,
 };
 use expctl_record::{read_journal, write_json, write_steps};
 
@@ -19,14 +19,17 @@ use crate::connect::connect;
 use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
 use crate::last_words::LastWords;
-use crate::loading::start_loader;
+use crate::loading::Loading;
 use crate::monitor::{
     CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
     publish_loss,
 };
 use crate::rank_env::RankEnv;
+use crate::session::Session;
+use crate::steps::Steps;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
+use crate::training::{Epochs, Progress, TrainingRun, Validator, start_from};
 
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.
@@ -80,14 +83,6 @@ pub fn run(attempt: &AttemptDir, trial: &Trial, env: RankEnv, signals: &Signals)
     }
 }
 
-/// What uses a batch.
-struct User<'t> {
-    /// None where the loader makes all masks.
-    masks: Option<DeviceMaskMaker>,
-    /// None in data mode.
-    trainer: Option<&'t mut Trainer>,
-}
-
 struct Rank<'a> {
     attempt: &'a AttemptDir,
     trial: &'a Trial,
@@ -110,6 +105,7 @@ impl Rank<'_> {
         let lively = Duration::from_secs(launch.heartbeat_timeout_s);
         let connections = connect(self.env, self.attempt, timeout, lively, self.stop)?;
         let store = connections.step;
+        let keeps = self.checkpoints.as_ref().is_some_and(Checkpoints::keep_on_stop);
         let monitor = Monitor::start(Watch {
             store: connections.monitor,
             rank: self.env.rank,
@@ -118,7 +114,7 @@ impl Rank<'_> {
             activity: Arc::clone(&self.activity),
             hang_timeout: Duration::from_secs(launch.hang_timeout_s),
             stop: Arc::clone(self.stop),
-            stop_grace: if self.keeps_on_stop() { CHECKPOINT_GRACE } else { GRACE },
+            stop_grace: if keeps { CHECKPOINT_GRACE } else { GRACE },
             agreement: self.checkpoints.as_ref().map(Checkpoints::agreement),
             last_words: Arc::clone(self.last_words),
         })
@@ -162,11 +158,6 @@ impl Rank<'_> {
         result
     }
 
-    /// Whether a stop waits for a checkpoint.
-    fn keeps_on_stop(&self) -> bool {
-        self.checkpoints.is_some() && self.trial.settings.checkpoint.on_signal
-    }
-
     /// An attempt's records are written once: what a second start would overwrite may be all that is left of the first.
     fn refuse_used_folder(&self) -> Result<(), Stop> {
         let rank = self.env.rank;
@@ -202,10 +193,7 @@ impl Rank<'_> {
                 Some(Trainer::new(settings, &graph, (samples.label_mean, samples.label_sd), &group)?)
             }
         };
-        let first = match (&self.checkpoints, &mut trainer) {
-            (Some(checkpoints), Some(trainer)) => checkpoints.restore(store, trainer)?,
-            _ => 0,
-        };
+        let (first, progress) = self.start(store, trainer.as_mut())?;
         if let Some(trainer) = &trainer {
             self.activity.watch_allreduce(trainer.allreduce());
         }
@@ -213,15 +201,28 @@ impl Rank<'_> {
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
-        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?;
-        let (mut loader, epoch_batches) = start_loader(self.attempt, settings, self.env, &dataset, graph, first)?;
+        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?.map(Arc::new);
+        let loading = Loading::new(self.attempt, settings, self.env, &dataset, graph)?;
+        let batches = loading.batches_per_epoch();
+        let mut training = TrainingRun::new(progress, batches, self.epochs(&loading, masks.as_ref())?);
+        training.resume(first, self.attempt, self.env.rank)?;
+        let session = Session {
+            attempt: self.attempt,
+            trial: self.trial,
+            env: self.env,
+            stop: self.stop,
+            last_words: self.last_words,
+            activity: &self.activity,
+            store,
+            monitor,
+            group: &group,
+        };
         if let Some(trainer) = &mut trainer {
-            trainer.starts_at(first, 0, epoch_batches);
+            trainer.starts_at(first, progress.first_epoch, batches);
         }
-        let user = User { masks, trainer: trainer.as_mut() };
-        self.step(first, &mut loader, user, &group, store, monitor, journal)?;
-        self.activity.enter(Phase::End);
-        drop(loader);
+        let loader = loading.start(first, progress.first_epoch * batches)?;
+        let model = trainer.as_mut().map(|trainer| (trainer, training));
+        Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, journal }.run(first)?;
         self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;
         if self.attempt.is_closed() {
@@ -231,110 +232,39 @@ impl Rank<'_> {
         Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
     }
 
-    /// All steps from `first`, each recorded when it is done.
-    fn step(
-        &self,
-        first: u64,
-        loader: &mut Loader,
-        user: User<'_>,
-        group: &ProcessGroup,
-        store: &Store,
-        monitor: &Monitor,
-        journal: &mut Journal,
-    ) -> Result<(), Stop> {
-        let User { masks, mut trainer } = user;
-        let settings = &self.trial.settings;
-        let steps = settings.measure.warmup + settings.measure.steps;
-        let begin = Instant::now();
-        let mut previous_end = 0;
-        if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.begin(first);
+    /// Put `trainer` where it goes on; returns the first step, and how far training has come.
+    fn start(&self, store: &Store, trainer: Option<&mut Trainer>) -> Result<(u64, Progress), Stop> {
+        let Some(trainer) = trainer else { return Ok((0, Progress::default())) };
+        if let Some(checkpoints) = &self.checkpoints
+            && let Some(kept) = checkpoints.restore(store, trainer)?
+        {
+            return Ok(kept);
         }
-        for step in first..steps {
-            let mut stop = self.stop.load(Ordering::SeqCst);
-            if let Some(loss) = monitor.loss().filter(|_| !stop) {
-                return Err(Stop::PeerLost(loss));
-            }
-            let mut other = 0;
-            if let (Some(checkpoints), Some(trainer)) = (&self.checkpoints, &mut trainer) {
-                let from = Instant::now();
-                let made = checkpoints.arrive(step, trainer, group, store, monitor, journal)?;
-                // A stop waits for the checkpoint, but not for one that cannot come any more.
-                stop &= made || !self.keeps_on_stop() || monitor.loss().is_some();
-                other = if made { from.elapsed().as_nanos() as u64 } else { 0 };
-            }
-            if stop {
-                return Err(Stop::Interrupted);
-            }
-            self.activity.step(step);
-            let start_ns = previous_end;
-            let loaded = loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
-            let (mut busy, mut exposed) = (loaded.busy(), loaded.exposed);
-            // They stay until the step is over, as a model that reads them would need it.
-            let mut made = Vec::new();
-            if let Some(masks) = &masks {
-                self.activity.phase(Phase::Mask);
-                let from = Instant::now();
-                made = masks.make(&loaded.batch.common)?;
-                let ns = from.elapsed().as_nanos() as u64;
-                busy[Stage::Mask] += ns;
-                exposed[Stage::Mask] += ns;
-            }
-            let mut loss = None;
-            if let Some(trainer) = &mut trainer {
-                if step == first && first > 0 {
-                    let from = Instant::now();
-                    self.activity.phase(Phase::Backward);
-                    trainer.settle(&loaded.batch, &made, loaded.epoch, group)?;
-                    other += from.elapsed().as_nanos() as u64;
-                }
-                let result = trainer.step(&loaded.batch, &made, loaded.epoch, group, &self.activity)?;
-                for (stage, ns) in result.busy.iter() {
-                    busy[stage] += ns;
-                    exposed[stage] += result.exposed[stage];
-                }
-                loss = result.loss;
-            }
-            self.activity.phase(Phase::Record);
-            if !made.is_empty() {
-                let from = Instant::now();
-                drop(made);
-                // To give their memory back is part of what they cost.
-                let ns = from.elapsed().as_nanos() as u64;
-                busy[Stage::Mask] += ns;
-                exposed[Stage::Mask] += ns;
-            }
-            let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
-            let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
-            let from = Instant::now();
-            // Frees the batch where the loader has no room for a spare one.
-            loader.recycle(loaded.batch);
-            other += from.elapsed().as_nanos() as u64;
-            busy[Stage::Other] += other;
-            exposed[Stage::Other] += other;
-            let end = begin.elapsed().as_nanos() as u64;
-            previous_end = end;
-            journal.append(&StepRecord {
-                step,
-                epoch,
-                measured: step >= settings.measure.warmup,
-                start_ns,
-                wall_ns: end - start_ns,
-                samples,
-                bytes_read,
-                bytes_batch,
-                // The device is the host: nothing is copied.
-                bytes_to_device: 0,
-                loss: loss.filter(|l| l.is_finite()),
-                busy,
-                exposed,
-            })?;
-            self.last_words.step_done();
-            if let Some(value) = loss.filter(|l| !l.is_finite()) {
-                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
-            }
+        let path = &self.trial.settings.train.start_from;
+        if path.is_empty() {
+            return Ok((0, Progress::default()));
         }
-        Ok(())
+        self.activity.enter(Phase::Checkpoint);
+        let progress = start_from(Path::new(path), trainer)?;
+        tracing::info!("rank {}: starts in front of epoch {} with {path}", self.env.rank, progress.first_epoch);
+        Ok((0, progress))
+    }
+
+    /// What happens at the end of an epoch; none where the run is not divided into epochs.
+    fn epochs(&self, loading: &Loading<'_>, masks: Option<&Arc<DeviceMaskMaker>>) -> Result<Option<Epochs>, Stop> {
+        let Settings { train, measure, .. } = &self.trial.settings;
+        let (steps, batches, count) = (measure.warmup + measure.steps, loading.batches_per_epoch(), train.epochs);
+        if count == 0 || train.mode != Mode::Train {
+            return Ok(None);
+        }
+        if batches.checked_mul(count) != Some(steps) {
+            return Err(Stop::Invalid(format!("{steps} steps are not {count} epochs of {batches}")));
+        }
+        let validator = match train.validate_every {
+            0 => None,
+            _ => Some(Validator::new(loading.validation()?, masks.map(Arc::clone))),
+        };
+        Ok(Some(Epochs { count, validator }))
     }
 
     /// Say that this rank is done; rank 0 serves the store, so it stays until all are.

@@ -94,6 +94,15 @@ impl Selection {
         self.len == 0
     }
 
+    /// Every `world_size`-th record, from the one at position `rank` on: all ranks together have each exactly once, and
+    /// none is repeated to fill them up.
+    #[must_use]
+    pub fn share(&self, rank: u32, world_size: u32) -> Self {
+        let mut share: Vec<u64> = (u64::from(rank)..self.len).step_by(world_size.max(1) as usize).collect();
+        self.to_records(&mut share);
+        Self { len: share.len() as u64, records: Some(share) }
+    }
+
     /// Turn positions, each below [`Self::len`], into records.
     pub fn to_records(&self, positions: &mut [u64]) {
         if let Some(records) = &self.records {
@@ -286,6 +295,20 @@ mod tests {
                 }
             }
             prop_assert_eq!(chosen, naive);
+        }
+
+        #[test]
+        fn shares_are_together_the_selection(n in 0i32..100, world_size in 1u32..6) {
+            let whole = Selection::choose(&triples(n), &select(0, Split::Val), |_| false);
+            let mut seen: Vec<u64> = Vec::new();
+            for rank in 0..world_size {
+                let share = whole.share(rank, world_size);
+                prop_assert!(share.len() >= whole.len() / u64::from(world_size));
+                seen.extend(records(&share));
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, records(&whole));
+            prop_assert_eq!(records(&Selection::all(5).share(1, 2)), [1, 3]);
         }
 
         /// Without `drop_last` every sample is seen, and only those that fill up the last round twice.

@@ -11,9 +11,10 @@ pub mod lazy;
 mod linear;
 mod network;
 mod parameters;
+pub mod torchscript;
 
 pub use edge_list::EdgeList;
 pub use error::ModelError;
 pub use inputs::{EdgeInputs, GraphInputs, Inputs};
 pub use network::{Network, Output};
-pub use parameters::{named_parameters, parameters_digest};
+pub use parameters::{named_parameters, named_variables, parameters_digest};

@@ -4,6 +4,7 @@ use tch::{Tensor, nn};
 
 use super::dango::{Dango, DangoConfig};
 use super::lazy::{Lazy, LazyConfig};
+use super::torchscript::Script;
 use crate::losses::Objective;
 
 use super::{EdgeList, Inputs, ModelError};
@@ -24,6 +25,8 @@ pub enum Network {
     Dango(Dango),
     /// The lazy model.
     Lazy(Lazy),
+    /// A TorchScript module from a file.
+    Script(Script),
 }
 
 impl Network {
@@ -52,7 +55,10 @@ impl Network {
                 let config = LazyConfig::of(model, genes);
                 Ok(Self::Lazy(Lazy::new(vs, &config, model.implementation, &edges, &places)?))
             }
-            ModelKind::Torchscript => Err(ModelError::Size(format!("no model {} yet", model.kind.name()))),
+            ModelKind::Torchscript => {
+                let edge_types: Vec<&str> = graph.edge_types.iter().map(|e| e.name.as_str()).collect();
+                Ok(Self::Script(Script::load(&model.path, &model.inputs, &edge_types, vs)?))
+            }
         }
     }
 
@@ -62,6 +68,8 @@ impl Network {
             // Without reconstruction its heads get none.
             Self::Dango(_) => !objective.reconstructs(),
             Self::Lazy(model) => model.leaves_out(),
+            // Nobody knows what it does.
+            Self::Script(_) => true,
         }
     }
 
@@ -75,6 +83,17 @@ impl Network {
         }
     }
 
+    /// Whether the next forward passes are of training, or of validation. Only modules from files tell one from the other.
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn set_training(&mut self, training: bool) -> Result<(), ModelError> {
+        match self {
+            Self::Dango(_) | Self::Lazy(_) => Ok(()),
+            Self::Script(model) => model.set_training(training),
+        }
+    }
+
     /// Predictions for a batch. `reconstruct` asks for DANGO's reconstruction loss.
     ///
     /// # Errors
@@ -83,6 +102,7 @@ impl Network {
         match self {
             Self::Dango(model) => model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct),
             Self::Lazy(model) => model.forward(inputs),
+            Self::Script(model) => model.forward(inputs),
         }
     }
 }

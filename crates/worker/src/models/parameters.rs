@@ -7,6 +7,14 @@ pub fn named_parameters(vs: &nn::VarStore) -> Vec<(String, Tensor)> {
     named
 }
 
+/// All that the model computes with, by name, in the order of the names: its trained parameters, those that are not, and
+/// buffers such as the statistics of a normalisation.
+pub fn named_variables(vs: &nn::VarStore) -> Vec<(String, Tensor)> {
+    let mut named: Vec<_> = vs.variables().into_iter().collect();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    named
+}
+
 /// blake3, in hexadecimal, over names, shapes and bytes of parameters: equal exactly if every bit is equal.
 ///
 /// # Errors

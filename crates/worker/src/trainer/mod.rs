@@ -7,6 +7,7 @@ mod core;
 mod error;
 mod evaluate;
 mod finite;
+mod learning;
 mod state;
 mod step;
 

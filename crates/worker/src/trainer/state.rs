@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::{TrainError, Trainer};
 use crate::losses::Buffer;
-use crate::models::named_parameters;
+use crate::models::named_variables;
 
 /// Name of what the loss of a rank remembers.
 fn memory_of(rank: u32) -> String {
@@ -35,7 +35,7 @@ impl Trainer {
     /// random numbers after it was made, the buffer of the loss draws by count, and the sampler's position follows from
     /// the step.
     pub fn state(&self) -> Vec<(String, Tensor)> {
-        let model = named_parameters(&self.vs).into_iter().map(|(name, tensor)| (format!("model/{name}"), tensor));
+        let model = named_variables(&self.vs).into_iter().map(|(name, tensor)| (format!("model/{name}"), tensor));
         let shared = self.shared.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
         let memory = self.objective.memory().filter(|memory| !memory.is_empty());
         let memory = memory.map(|memory| memory.state(&memory_of(self.rank))).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Trainer {
     /// # Errors
     /// A tensor is missing or has another shape; the message names it.
     pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
-        for (name, mut tensor) in named_parameters(&self.vs) {
+        for (name, mut tensor) in named_variables(&self.vs) {
             let kept = state.get(&format!("model/{name}")).ok_or_else(|| format!("parameter {name} is missing"))?;
             if kept.size() != tensor.size() || kept.kind() != tensor.kind() {
                 let (found, wanted) = (kept.size(), tensor.size());

@@ -1,0 +1,35 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use expctl_dist::{ProcessGroup, Store};
+use expctl_record::{AttemptDir, Settings, Trial};
+
+use crate::activity::Activity;
+use crate::last_words::LastWords;
+use crate::monitor::Monitor;
+use crate::rank_env::RankEnv;
+
+/// What a connected rank works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Session<'a> {
+    pub(crate) attempt: &'a AttemptDir,
+    pub(crate) trial: &'a Trial,
+    pub(crate) env: RankEnv,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) last_words: &'a LastWords,
+    pub(crate) activity: &'a Activity,
+    pub(crate) store: &'a Store,
+    pub(crate) monitor: &'a Monitor,
+    pub(crate) group: &'a ProcessGroup,
+}
+
+impl<'a> Session<'a> {
+    /// The settings of the trial.
+    pub(crate) fn settings(&self) -> &'a Settings {
+        &self.trial.settings
+    }
+
+    /// Whether this process was asked to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,174 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use expctl_pipeline::loader::{Loaded, Loader};
+use expctl_record::{Journal, PerStage, Stage, StepRecord};
+
+use crate::activity::Phase;
+use crate::checkpoints::Checkpoints;
+use crate::device_masks::DeviceMaskMaker;
+use crate::session::Session;
+use crate::stop::Stop;
+use crate::trainer::Trainer;
+use crate::training::{TrainingRun, Verdict};
+
+/// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
+/// them, except what is spent at the end of an epoch.
+pub(crate) struct Steps<'a> {
+    pub(crate) session: Session<'a>,
+    /// None where steps change nothing that could be kept.
+    pub(crate) checkpoints: Option<&'a Checkpoints<'a>>,
+    pub(crate) loader: Loader,
+    /// None where the loader makes all masks.
+    pub(crate) masks: Option<Arc<DeviceMaskMaker>>,
+    /// None in data mode.
+    pub(crate) model: Option<(&'a mut Trainer, TrainingRun)>,
+    pub(crate) journal: &'a mut Journal,
+}
+
+/// What a step cost so far.
+#[derive(Default)]
+struct Cost {
+    busy: PerStage<u64>,
+    exposed: PerStage<u64>,
+}
+
+impl Cost {
+    /// A stage on the step's own thread is busy and exposed alike.
+    fn both(&mut self, stage: Stage, from: Instant) {
+        let ns = from.elapsed().as_nanos() as u64;
+        self.busy[stage] += ns;
+        self.exposed[stage] += ns;
+    }
+
+    fn add(&mut self, busy: &PerStage<u64>, exposed: &PerStage<u64>) {
+        for (stage, ns) in busy.iter() {
+            self.busy[stage] += ns;
+            self.exposed[stage] += exposed[stage];
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// All steps from `first`, and the end of the loader.
+    pub(crate) fn run(mut self, first: u64) -> Result<(), Stop> {
+        self.all(first)?;
+        self.session.activity.enter(Phase::End);
+        drop(self.loader);
+        Ok(())
+    }
+
+    fn all(&mut self, first: u64) -> Result<(), Stop> {
+        let settings = self.session.settings();
+        let steps = settings.measure.warmup + settings.measure.steps;
+        let begin = Instant::now();
+        let now = || begin.elapsed().as_nanos() as u64;
+        let mut previous_end = 0;
+        if let Some(checkpoints) = self.checkpoints {
+            checkpoints.begin(first);
+        }
+        for step in first..steps {
+            let mut cost = Cost::default();
+            self.arrive(step, &mut cost)?;
+            self.session.activity.step(step);
+            let start_ns = previous_end;
+            let loaded =
+                self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
+            cost.add(&loaded.busy(), &loaded.exposed);
+            let loss = self.use_batch(step, first, &loaded, &mut cost)?;
+            let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
+            let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
+            let from = Instant::now();
+            // Frees the batch where the loader has no room for a spare one.
+            self.loader.recycle(loaded.batch);
+            cost.both(Stage::Other, from);
+            let end = now();
+            previous_end = end;
+            self.journal.append(&StepRecord {
+                step,
+                epoch,
+                measured: step >= settings.measure.warmup,
+                start_ns,
+                wall_ns: end - start_ns,
+                samples,
+                bytes_read,
+                bytes_batch,
+                // The device is the host: nothing is copied.
+                bytes_to_device: 0,
+                loss: loss.filter(|l| l.is_finite()),
+                busy: cost.busy,
+                exposed: cost.exposed,
+            })?;
+            self.session.last_words.step_done();
+            if let Some(value) = loss.filter(|l| !l.is_finite()) {
+                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
+            }
+            let Some((trainer, training)) = &mut self.model else { continue };
+            training.stepped(loss.unwrap_or_default(), samples);
+            if training.ends_epoch(step) {
+                let verdict = training.end_epoch(step, trainer, &self.session)?;
+                previous_end = now();
+                if verdict == Verdict::Over {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In front of `step`: end if that is asked for or a peer is gone, make a checkpoint if it is due.
+    fn arrive(&mut self, step: u64, cost: &mut Cost) -> Result<(), Stop> {
+        let monitor = self.session.monitor;
+        let mut stop = self.session.stopped();
+        if let Some(loss) = monitor.loss().filter(|_| !stop) {
+            return Err(Stop::PeerLost(loss));
+        }
+        if let (Some(checkpoints), Some((trainer, training))) = (self.checkpoints, &mut self.model) {
+            let from = Instant::now();
+            let made = checkpoints.arrive(step, trainer, training, &self.session, self.journal)?;
+            // A stop waits for the checkpoint, but not for one that cannot come any more.
+            stop &= made || !checkpoints.keep_on_stop() || monitor.loss().is_some();
+            if made {
+                cost.both(Stage::Other, from);
+            }
+        }
+        if stop { Err(Stop::Interrupted) } else { Ok(()) }
+    }
+
+    /// Masks and model; returns the loss.
+    fn use_batch(&mut self, step: u64, first: u64, loaded: &Loaded, cost: &mut Cost) -> Result<Option<f64>, Stop> {
+        let Session { activity, group, .. } = self.session;
+        // They stay until the step is over, as a model that reads them would need it.
+        let mut made = Vec::new();
+        if let Some(masks) = &self.masks {
+            activity.phase(Phase::Mask);
+            let from = Instant::now();
+            made = masks.make(&loaded.batch.common)?;
+            cost.both(Stage::Mask, from);
+        }
+        let mut loss = None;
+        if let Some((trainer, _)) = &mut self.model {
+            let epoch = loaded.epoch;
+            if step == first {
+                let from = Instant::now();
+                activity.phase(Phase::Backward);
+                trainer.try_forward(&loaded.batch, &made)?;
+                if first > 0 {
+                    trainer.settle(&loaded.batch, &made, epoch, group)?;
+                }
+                cost.both(Stage::Other, from);
+            }
+            let result = trainer.step(&loaded.batch, &made, epoch, group, activity)?;
+            cost.add(&result.busy, &result.exposed);
+            loss = result.loss;
+        }
+        activity.phase(Phase::Record);
+        if !made.is_empty() {
+            let from = Instant::now();
+            drop(made);
+            // To give their memory back is part of what they cost.
+            cost.both(Stage::Mask, from);
+        }
+        Ok(loss)
+    }
+}
