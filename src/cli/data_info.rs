@@ -4,7 +4,7 @@ use std::path::Path;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
-use expctl_record::StoreKind;
+use expctl_record::{LabelSource, StoreKind};
 use indicatif::HumanCount;
 use serde_json::json;
 
@@ -179,6 +179,7 @@ fn facts_table(manifest: &Manifest) -> Table {
         "samples",
         format!("{} of {} genes, {}", HumanCount(samples.count), samples.genes_per_sample, samples.class.name()),
     );
+    row("labels", labels_said(manifest.data.labels).to_owned());
     row("label mean", format!("{:.6}", samples.label_mean));
     row("label sd (population)", format!("{:.6}", samples.label_sd));
     row("label min, max", format!("{:.6}, {:.6}", samples.label_min, samples.label_max));
@@ -193,4 +194,11 @@ fn facts_table(manifest: &Manifest) -> Table {
     };
     row("build time", format!("{:.1} s{resumed}", manifest.build_seconds));
     table
+}
+
+fn labels_said(labels: LabelSource) -> &'static str {
+    match labels {
+        LabelSource::Random => "random: nothing can be learned from them",
+        LabelSource::Planted => "planted: the product of a strength of each gene, and noise",
+    }
 }

@@ -87,6 +87,25 @@ fn real_networks_are_used_as_they_are() {
 }
 
 #[test]
+fn planted_labels_change_labels_alone() {
+    let random = data(2000, 0.05, Networks::Completed);
+    let planted = Data { labels: LabelSource::Planted, ..random.clone() };
+    let (_random, _, without) = built(&random);
+    let (_planted, folder, with) = built(&planted);
+    assert!(folder.ends_with("scale-0.05_samples-2000_completed_seed-7_planted"), "{}", folder.display());
+    for file in ["graph.safetensors", "samples.safetensors", "genes.txt"] {
+        assert_eq!(blake3_of(&with, file), blake3_of(&without, file), "{file}");
+    }
+    assert_ne!(with.store.content_blake3, without.store.content_blake3);
+    assert_ne!(with.recipe_blake3, without.recipe_blake3);
+    assert_eq!(with.data.labels, LabelSource::Planted);
+    assert!((with.samples.label_mean + 0.008024).abs() < 1e-9 && (with.samples.label_sd - 0.063264).abs() < 1e-9);
+    assert_eq!(verify(&folder, &mut quiet).unwrap(), Vec::<String>::new());
+    let again = built(&planted).2;
+    assert_eq!((again.store, again.samples), (with.store, with.samples));
+}
+
+#[test]
 fn the_same_settings_give_the_same_bytes_and_a_stopped_build_goes_on() {
     let data = data(3500, 0.1, Networks::Completed);
     let (_parent, _, straight) = built(&data);

@@ -82,7 +82,11 @@ fn data_set(folder: &Path) -> String {
         return format!("{name} (no manifest says what in it is real and what is generated)");
     };
     let said: Vec<String> = networks.iter().map(network).collect();
-    format!("{name}; edges without self-loops: {}; samples and labels generated", said.join(", "))
+    let labels = match manifest.as_ref().and_then(|m| m.pointer("/data/labels")).and_then(Value::as_str) {
+        Some("planted") => "samples and labels generated, labels planted: a function of the perturbed genes",
+        _ => "samples and labels generated",
+    };
+    format!("{name}; edges without self-loops: {}; {labels}", said.join(", "))
 }
 
 /// `physical 137,604 generated`, `string12_0_fusion 1,361 real + 10,426 generated`.

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use expctl_record::Data;
+use expctl_record::{Data, LabelSource};
 
 use super::files::{DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, free_bytes, report};
 use super::genes::Genes;
@@ -11,6 +11,7 @@ use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, Networ
 use super::metabolism::Metabolism;
 use super::networks;
 use super::partial::{Partial, tidy};
+use super::planted;
 use super::sample_genes::{SAMPLES_FILE, SampleGenes};
 use super::template::RecordTemplate;
 use super::triples::{GENES_PER_SAMPLE, Triples};
@@ -44,7 +45,7 @@ pub fn build(
     let triples = Triples::new(&genes, recipe.samples.count, data.seed, data.scale);
     triples.check(data.samples, data.scale)?;
     let template = RecordTemplate::load(&recipe.folder.join(&recipe.samples.record))?;
-    let labels = Labels::new(&recipe.samples, data.samples, data.seed, data.scale);
+    let labels = labels(recipe, data, &genes, &triples);
     let records = Records { genes: &genes, triples: &triples, labels: &labels, template: &template };
 
     let partial = Partial::open(folder)?;
@@ -92,6 +93,17 @@ pub fn build(
     expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
     partial.finish(folder)?;
     Ok(manifest)
+}
+
+fn labels(recipe: &Recipe, data: &Data, genes: &Genes, triples: &Triples) -> Labels {
+    match data.labels {
+        LabelSource::Random => Labels::new(&recipe.samples, data.samples, data.seed, data.scale),
+        LabelSource::Planted => {
+            let samples = (0..data.samples).map(|index| triples.at(index));
+            let values = planted::values(samples, genes.len(), data.seed, data.scale);
+            Labels::planted(values, &recipe.samples, data.seed, data.scale)
+        }
+    }
 }
 
 /// The manifest of `folder`, if that is a data set built from just this.

@@ -17,21 +17,34 @@ impl Labels {
     /// population standard deviation over these `count` samples are the published ones.
     pub(crate) fn new(published: &Samples, count: u64, seed: u64, scale: f64) -> Self {
         let mut stream = Stream::new(seed, scale, "labels");
-        let mut values: Vec<f64> = (0..count).map(|_| student_t2(&mut stream)).collect();
+        let values: Vec<f64> = (0..count).map(|_| student_t2(&mut stream)).collect();
         let mut fixed = None;
         if count >= EXTREMES_FROM {
             let low = stream.below(count);
             let high = (low + 1 + stream.below(count - 1)) % count;
             fixed = Some([(low as usize, published.label_min), (high as usize, published.label_max)]);
         }
+        Self::fitted(values, published, fixed, &mut stream)
+    }
+
+    /// These values with the published mean and population standard deviation: labels that follow from the genes. None is
+    /// set to a published extreme, which would not follow from anything.
+    pub(crate) fn planted(values: Vec<f64>, published: &Samples, seed: u64, scale: f64) -> Self {
+        Self::fitted(values, published, None, &mut Stream::new(seed, scale, "planted p-values"))
+    }
+
+    fn fitted(
+        mut values: Vec<f64>,
+        published: &Samples,
+        fixed: Option<[(usize, f64); 2]>,
+        stream: &mut Stream,
+    ) -> Self {
         fit(&mut values, published, fixed);
-        let p_values = values
-            .iter()
-            .map(|value| {
-                let z = (value - published.label_mean) / published.label_sd;
-                stream.unit() / (1.0 + z * z)
-            })
-            .collect();
+        let p_value = |value: &f64| {
+            let z = (value - published.label_mean) / published.label_sd;
+            stream.unit() / (1.0 + z * z)
+        };
+        let p_values = values.iter().map(p_value).collect();
         Self { values, p_values }
     }
 }

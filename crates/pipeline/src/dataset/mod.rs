@@ -1,6 +1,6 @@
 //! Data sets: the recipe, how it is built, what was built.
 //!
-//! Invariant: everything in a data set follows from the recipe's files and the five settings of `[data]`; two machines
+//! Invariant: everything in a data set follows from the recipe's files and the settings of `[data]`; two machines
 //! build the same edges, samples and records.
 
 mod advice;
@@ -18,6 +18,7 @@ mod manifest;
 mod metabolism;
 mod networks;
 mod partial;
+mod planted;
 mod recipe;
 pub(crate) mod rng;
 mod sample_genes;
