@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
 use crate::conf::closest;
-use crate::conf::keys::KEYS;
+use crate::conf::keys::{KEYS, KeySpec, Preset};
 
 /// The modes, from the data alone to the whole step.
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -154,8 +154,19 @@ fn variant(out: &mut String, trial: &Trial, repeats: Option<u32>) {
             "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
             key => of(&settings, key),
         };
-        let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
+        if !goes_without_saying(spec, &value) {
+            let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
+        }
     }
+}
+
+/// Whether nobody needs to set the key for this value. What would have no effect may not even be set; what a user or a
+/// profile says of Slurm lies below a config, so there everything is said.
+fn goes_without_saying(spec: &KeySpec, value: &Json) -> bool {
+    let Preset::Value(literal) = spec.preset else { return false };
+    let parsed: Option<toml::Table> = toml::from_str(&format!("v = {literal}")).ok();
+    let default = parsed.and_then(|table| serde_json::to_value(table.get("v")?).ok());
+    spec.section() != "slurm" && default.as_ref() == Some(value)
 }
 
 /// Settings by dotted key. Invariant: as many as [`KEYS`] has, because settings and keys describe the same.
