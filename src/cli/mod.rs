@@ -12,6 +12,7 @@ mod data_info;
 mod data_verify;
 mod doctor;
 mod import;
+mod isolate;
 mod job_name;
 mod logs;
 mod plan;

@@ -1,6 +1,6 @@
 use std::io::IsTerminal;
 
-use expctl_record::JobDir;
+use expctl_record::{AttemptDir, JobDir, read_learning, stopped_early};
 use serde::Serialize;
 
 use super::{out, say};
@@ -141,6 +141,10 @@ fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Fa
     row.attempt = attempt.number();
     let totals = attempt.totals(0)?;
     row.steps = totals.done;
+    if let Some(epochs) = stopped_after(attempt, status) {
+        row.steps_total = row.steps;
+        row.reason = format!("stopped early, after epoch {epochs}");
+    }
     // As rank 0 saw it; all ranks have batches of the same size.
     row.samples_per_s = totals.samples_per_s().map(|rate| rate * f64::from(status.trial.settings.launch.ranks));
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
@@ -148,6 +152,16 @@ fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Fa
     hosts.dedup();
     row.node = (!hosts.is_empty()).then(|| hosts.join(", "));
     Ok(row)
+}
+
+/// Epochs of a completed trial that ended for want of better figures: it has fewer steps than its settings say, and misses
+/// none.
+fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
+    if status.state != State::Completed || status.trial.settings.train.epochs == 0 {
+        return None;
+    }
+    let records = read_learning(&attempt.learning_path()).unwrap_or_default();
+    stopped_early(&records).then(|| records.last().map_or(0, |last| last.epoch + 1))
 }
 
 fn trial_table(rows: &[TrialRow], several: bool) -> Table {

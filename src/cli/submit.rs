@@ -34,15 +34,22 @@ enum Backend {
 pub struct Args {
     /// The config (TOML)
     conf: PathBuf,
-    /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
-    #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
-    backend: Option<Backend>,
-    /// Override a setting, for example `measure.steps=10`
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
     /// Run only these variants
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Override a setting, for example `measure.steps=10`
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Where and how a plan is run, whatever it comes from.
+#[derive(Debug, clap::Args)]
+pub struct How {
+    /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
+    #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
+    backend: Option<Backend>,
     /// Leave out trials that have completed in a job of the ledger, or wait or run in one
     #[arg(long)]
     only_missing: bool,
@@ -69,16 +76,35 @@ impl Args {
     }
 }
 
+impl How {
+    /// Refuse what does not go together, before anything is read.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.json && !self.dry_run && !self.test_only {
+            return Err(Failure::new(Exit::Usage, "--json goes with --dry-run or --test-only")
+                .hint("what is printed otherwise is the job's number, alone"));
+        }
+        Ok(())
+    }
+}
+
 /// Submit a config; the job id goes to stdout, alone.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let rehearsal = args.dry_run || args.test_only;
-    if args.json && !rehearsal {
-        return Err(Failure::new(Exit::Usage, "--json goes with --dry-run or --test-only")
-            .hint("what submit prints is the job's number, alone"));
-    }
+    args.how.check()?;
     let config = conf::load(project, &args.conf, &args.overrides)?;
     let whole = plan::expand(project, &config)?;
-    let mut plan = whole.clone().only(&args.only)?;
+    let plan = whole.clone().only(&args.only)?;
+    submit(project, &config, &whole, plan, &args.how)
+}
+
+/// Submit `plan`, which is `whole` or a part of it, as `args` say; the job id goes to stdout, alone.
+pub(super) fn submit(
+    project: &Project,
+    config: &conf::Config,
+    whole: &Plan,
+    mut plan: Plan,
+    args: &How,
+) -> Result<(), Failure> {
+    let rehearsal = args.dry_run || args.test_only;
     if args.only_missing {
         leave_out_what_is_there(project, &mut plan)?;
         if plan.trials.is_empty() {
@@ -114,7 +140,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         };
     }
     data::refuse_damaged(&data_states(project, &plan.trials))?;
-    let origin = Origin::gather(project, &config, &whole)?;
+    let origin = Origin::gather(project, config, whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
     let order = slurm::Order { chain: args.chain };
@@ -129,7 +155,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 }
 
 /// Where the job goes: as told on the command line or by the user's defaults or by the profile, else as found.
-fn backend(project: &Project, args: &Args, plan: &Plan) -> Result<&'static str, Failure> {
+fn backend(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, Failure> {
     let backend = match args.backend {
         Some(backend) => backend,
         None => match conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?).as_deref() {
@@ -183,7 +209,7 @@ fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Fai
 
 fn submit_local(
     project: &Project,
-    args: &Args,
+    args: &How,
     job: JobRecord,
     origin: &Origin,
     interrupt: &Interrupt,
@@ -209,7 +235,7 @@ pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<
 
 fn submit_slurm(
     project: &Project,
-    args: &Args,
+    args: &How,
     job: JobRecord,
     order: slurm::Order,
     origin: &Origin,

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    cancel, check, compare, completions, conclude, data, doctor, import, logs, plan, report, retry, run_local, say,
-    stage_attempt, status, step, submit, watch,
+    cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry, run_local,
+    say, stage_attempt, status, step, submit, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -43,6 +43,8 @@ enum Verb {
     Cancel(cancel::Args),
     /// Run again the trials of a job that did not complete
     Retry(retry::Args),
+    /// Run the variants of a past job on one rank: data, forward, forward + backward, train
+    Isolate(isolate::Args),
     /// Write the markdown note of a job
     Report(report::Args),
     /// Put jobs side by side
@@ -135,6 +137,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Logs(args) => logs::run(project, &args),
         Verb::Cancel(args) => cancel::run(project, &args),
         Verb::Retry(args) => retry::run(project, &args),
+        Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::Import(args) => import::run(project, &args),

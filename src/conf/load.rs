@@ -60,6 +60,37 @@ pub struct Config {
 pub fn load(project: &Project, path: &Path, overrides: &[String]) -> Result<Config, ConfErrors> {
     let mut reader = Reader::new();
     let document = reader.file(path, None);
+    let shown = path.display().to_string();
+    let name = path.file_stem().map_or_else(|| shown.clone(), |stem| stem.to_string_lossy().into_owned());
+    finish(project, reader, document, (name, path.to_owned()), overrides)
+}
+
+/// The same for a config that is not in a file: `text`, which messages call `shown`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(
+    project: &Project,
+    name: &str,
+    shown: &str,
+    text: &str,
+    overrides: &[String],
+) -> Result<Config, ConfErrors> {
+    let mut reader = Reader::new();
+    let tree = reader.text(shown, text).unwrap_or_default();
+    let document = Document::read(&tree, &mut reader.problems);
+    finish(project, reader, document, (name.to_owned(), PathBuf::from(shown)), overrides)
+}
+
+/// Put the `--set` arguments on top of what was read, and check everything. `called` is the name and the path of the config.
+fn finish(
+    project: &Project,
+    mut reader: Reader,
+    mut document: Document,
+    called: (String, PathBuf),
+    overrides: &[String],
+) -> Result<Config, ConfErrors> {
+    let (name, path) = called;
     let mut set = Document::default();
     for argument in overrides {
         let over = reader.argument(argument);
@@ -71,7 +102,6 @@ pub fn load(project: &Project, path: &Path, overrides: &[String]) -> Result<Conf
     if !complete {
         return Err(ConfErrors::new(shown, problems, sources));
     }
-    let mut document = document;
     let mut settings = ground.settings.clone();
     settings.append(&mut document.settings);
     document.settings = settings;
@@ -84,8 +114,8 @@ pub fn load(project: &Project, path: &Path, overrides: &[String]) -> Result<Conf
     }
     let study = resolved.runs.first().and_then(|run| run.values.text("experiment.study")).unwrap_or("").to_owned();
     Ok(Config {
-        name: path.file_stem().map_or_else(|| shown.clone(), |stem| stem.to_string_lossy().into_owned()),
-        path: path.to_owned(),
+        name,
+        path,
         overrides: overrides.to_vec(),
         study,
         baseline: resolved.baseline,

@@ -30,7 +30,7 @@ mod values;
 pub use batch_template::{SHIPPED_TEMPLATE, batch_template};
 pub use kind::Kind;
 pub use layer::{Layer, Setting};
-pub use load::{Config, Run, load};
+pub use load::{Config, Run, load, load_text};
 pub use problem::{ConfErrors, Problem};
 pub use profile::{Container, Profile};
 pub use profile_find::{SHIPPED_PROFILES, profile};

@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, JobDir, JobRecord, Outcome, RecordError, SlurmUsage, StepRecord, Trial,
-    TrialState, joined_steps,
+    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, SlurmUsage, StepRecord,
+    Trial, TrialState, joined_learning, joined_steps,
 };
 
 use crate::parallel;
@@ -59,6 +59,8 @@ pub struct Run {
     pub data: Option<DataRead>,
     /// How it ended.
     pub outcome: Option<Outcome>,
+    /// What training had come to at the end of each epoch; empty without epochs.
+    pub learning: Vec<LearningRecord>,
     /// What Slurm measured of it.
     pub slurm: Option<SlurmUsage>,
     /// Steps of each rank, warm-up included; joined over the attempts where the last one went on from a checkpoint.
@@ -71,6 +73,11 @@ impl Run {
         self.state == RunState::Completed
     }
 
+    /// The epoch, from 1, after which training ended for want of better figures; none if it did not.
+    pub fn stopped_after(&self) -> Option<u64> {
+        self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
+    }
+
     fn load(dir: &JobDir, planned: &Trial) -> Self {
         let mut run = Self {
             trial: planned.clone(),
@@ -79,6 +86,7 @@ impl Run {
             environment: None,
             data: None,
             outcome: None,
+            learning: Vec::new(),
             slurm: None,
             ranks: Vec::new(),
         };
@@ -119,6 +127,7 @@ impl Run {
         self.environment = attempt.environment()?;
         // These add to the steps; without them they are as good as ever.
         self.data = attempt.data_read().unwrap_or_else(without);
+        self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
         self.slurm = attempt.slurm_usage().unwrap_or_else(without);
         self.ranks =
             (0..self.trial.settings.launch.ranks).map(|r| joined_steps(attempts, r)).collect::<Result<_, _>>()?;

@@ -5,11 +5,13 @@
 mod cost;
 mod expand;
 mod id;
+mod isolation;
 mod plan_type;
 mod table;
 
 pub use cost::{Cost, cost};
 pub use expand::expand;
 pub use id::trial_id;
+pub use isolation::{ISOLATED, Isolation, Point, is_isolation, isolation_path};
 pub use plan_type::{Plan, UnknownName};
 pub use table::table;

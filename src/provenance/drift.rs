@@ -9,7 +9,7 @@ use super::record::{Provenance, Source};
 use super::source_tree::SourceTree;
 use crate::conf;
 use crate::ledger::flatten_all;
-use crate::plan;
+use crate::plan::{self, is_isolation};
 use crate::project::Project;
 
 /// Most settings that are named one by one.
@@ -47,6 +47,10 @@ fn untouched_since(path: &Path, time: i64) -> bool {
 }
 
 fn config_changes(project: &Project, record: &JobRecord, submitted: &Provenance) -> Vec<String> {
+    // What was made of a past job stands in no file that could have changed.
+    if is_isolation(&record.config_path) {
+        return Vec::new();
+    }
     let path = submitted.folder.join(&record.config_path);
     let gone = |e: &dyn std::fmt::Display| {
         let first = e.to_string();

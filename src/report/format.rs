@@ -10,6 +10,11 @@ pub fn rate(value: f64) -> String {
     trimmed(value, 5, 3)
 }
 
+/// A loss or a correlation: four significant digits, without trailing zeros. `0.4186`, `0.00123`.
+pub fn figure(value: f64) -> String {
+    trimmed(value, 4, 4)
+}
+
 /// A ratio with its sign: four significant digits, at most two decimals. `0.57×`, `56.35×`, `128.8×`.
 pub fn ratio(value: f64) -> String {
     format!("{}×", fixed(value, 4, 2))

@@ -19,6 +19,6 @@ mod warnings;
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
 pub use note::write_note;
-pub use sections::attempts;
+pub use sections::{Learned, attempts, learned};
 pub use table::Table;
 pub use warnings::warnings;

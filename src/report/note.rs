@@ -44,8 +44,17 @@ pub fn write_note(project: &Project, job: u64) -> Result<(PathBuf, MeasuredJob),
         ));
     }
     let text = render(&job, &again(&dir, &job)?, &path)?;
+    if let Some(curves) = sections::plot(&job)? {
+        expctl_record::write_atomic(&path.with_file_name(plot_name(&path)), curves.as_bytes())?;
+    }
     expctl_record::write_atomic(&path, text.as_bytes())?;
     Ok((path, job))
+}
+
+/// File name of the learning curves beside a note.
+fn plot_name(note: &Path) -> String {
+    let stem = note.file_stem().map_or_else(|| "note".into(), |stem| stem.to_string_lossy());
+    format!("{stem}_learning.svg")
 }
 
 /// The attempts of those trials that have more than one.
@@ -92,6 +101,8 @@ fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, F
                 other => OTHER,
                 verdicts => results.verdicts(),
                 step_times => results.step_times().markdown(),
+                learning => sections::learning(job, &plot_name(path)),
+                isolation => sections::isolation(job),
                 estimated => titled(sections::estimated(job)),
                 mixed_modes => sections::mixed_modes(job),
                 steps_of => "the measured steps of all completed runs",

@@ -59,7 +59,8 @@ fn shape(label: &str, run: &Run) -> Vec<String> {
     let wanted = run.trial.settings.measure.steps as usize;
     for (rank, steps) in run.ranks.iter().enumerate() {
         let walls: Vec<f64> = measured(steps).map(|s| s.wall_ns as f64).collect();
-        if walls.len() < wanted {
+        // Training that stopped early did all that it set out to do.
+        if walls.len() < wanted && run.stopped_after().is_none() {
             all.push(format!("{label}, repeat {repeat}, rank {rank}: {} of {wanted} measured steps", walls.len()));
         }
         if walls.len() < MIN_STEPS {

@@ -74,8 +74,15 @@ pub fn ratio(side: &[f64], base: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: welch(&a, &b, difference) })
 }
 
-/// Welch's interval of a difference of means, with Satterthwaite's degrees of freedom, taken back from logarithms.
+/// Welch's interval of a difference of means, taken back from logarithms.
 fn welch(a: &[f64], b: &[f64], difference: f64) -> Option<Interval> {
+    let half = half_width(a, b)?;
+    Some(Interval { low: (difference - half).exp(), high: (difference + half).exp() })
+}
+
+/// Half the width of Welch's 95 % interval of a difference of means, with Satterthwaite's degrees of freedom; none below two
+/// values on a side.
+pub(super) fn half_width(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() < 2 || b.len() < 2 {
         return None;
     }
@@ -83,11 +90,11 @@ fn welch(a: &[f64], b: &[f64], difference: f64) -> Option<Interval> {
     let (va, vb) = (a.variance() / na, b.variance() / nb);
     let error = (va + vb).sqrt();
     if error == 0.0 {
-        return Some(Interval { low: difference.exp(), high: difference.exp() });
+        return Some(0.0);
     }
     let freedom = (va + vb).powi(2) / (va.powi(2) / (na - 1.0) + vb.powi(2) / (nb - 1.0));
     let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);
-    Some(Interval { low: (difference - t * error).exp(), high: (difference + t * error).exp() })
+    Some(t * error)
 }
 
 /// What may be said of the ratio of two sides with `runs` runs each.

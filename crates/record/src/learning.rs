@@ -88,6 +88,11 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, R
     Ok(joined)
 }
 
+/// Whether training ended with these epochs for want of better figures.
+pub fn stopped_early(records: &[LearningRecord]) -> bool {
+    records.last().is_some_and(|last| last.stopped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

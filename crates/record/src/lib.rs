@@ -41,7 +41,7 @@ pub use estimator::Estimator;
 pub use joined::{joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
-pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning};
+pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
 pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};

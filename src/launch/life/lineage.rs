@@ -1,6 +1,8 @@
 //! All attempts of a job's trials: what each was asked for, how far it came, and why it ended.
 
-use expctl_record::{AttemptDir, Cause, JobDir, JobRecord, Outcome, RecordError, Trial};
+use expctl_record::{
+    AttemptDir, Cause, JobDir, JobRecord, Outcome, RecordError, Trial, TrialState, read_learning, stopped_early,
+};
 use serde::Serialize;
 
 use super::state::{JobStatus, State};
@@ -88,6 +90,9 @@ impl Attempt {
         let mut nodes: Vec<String> = environment.ranks.into_iter().map(|rank| rank.host).collect();
         nodes.dedup();
         let measure = &trial.settings.measure;
+        let completed = outcome.as_ref().is_some_and(|outcome| outcome.state == TrialState::Completed);
+        let trains = completed && trial.settings.train.epochs > 0;
+        let stopped = trains && stopped_early(&or_say(read_learning(&attempt.learning_path()), &mut damaged));
         let message = outcome.as_ref().map(|outcome| outcome.message.clone()).unwrap_or_default();
         let words = Some(message).filter(|message| !message.is_empty()).into_iter().chain(damaged);
         Self {
@@ -99,7 +104,8 @@ impl Attempt {
             state: outcome.as_ref().map_or(State::Unknown, |outcome| outcome.state.into()),
             cause: outcome.as_ref().and_then(|outcome| outcome.cause),
             steps,
-            steps_total: measure.warmup.saturating_add(measure.steps),
+            // Training that stopped early misses no step.
+            steps_total: if stopped { steps } else { measure.warmup.saturating_add(measure.steps) },
             resumed_from: all.first().map(|step| step.step).filter(|step| *step > 0),
             started: outcome.as_ref().map_or_else(|| started(attempt), |outcome| outcome.started),
             ended: outcome.as_ref().map(|outcome| outcome.ended),

@@ -3,6 +3,7 @@
 mod baseline;
 mod comparison;
 mod differences;
+mod learning;
 mod remarks;
 mod render;
 mod row;
@@ -10,5 +11,6 @@ mod row;
 pub use baseline::baselines;
 pub use comparison::{Comparison, Group, Line};
 pub use differences::{Difference, differences};
+pub use learning::Learning;
 pub use render::Format;
 pub use row::{Class, Row, measured_rows, rows_of};

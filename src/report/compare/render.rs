@@ -1,7 +1,8 @@
 use serde_json::json;
 
 use super::comparison::group_name;
-use super::{Comparison, Group, Line};
+use super::learning::Learning;
+use super::{Comparison, Group, Line, learning};
 use crate::exit::Failure;
 use crate::report::format::{self, MISSING};
 use crate::report::{StageShare, Table};
@@ -23,7 +24,7 @@ pub enum Format {
 const BATCH: &str = "MiB/batch";
 
 /// Columns of the published table, the size of a batch, and two that say how far to trust the row.
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 15] = [
     "Job ID",
     "Config",
     "Method",
@@ -34,6 +35,9 @@ const HEADER: [&str; 12] = [
     BATCH,
     "Workers",
     "Data Dir",
+    learning::COLUMNS[0],
+    learning::COLUMNS[1],
+    learning::COLUMNS[2],
     "Figures",
     "n",
 ];
@@ -57,7 +61,13 @@ impl Comparison {
         for group in &self.groups {
             // No source of the published table says what a batch weighs.
             let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
-            let shown = |column: &usize| batches || HEADER[*column] != BATCH;
+            // Most jobs train nothing.
+            let learned = group.lines.iter().any(|line| line.row.learning.is_some());
+            let shown = |column: &usize| match HEADER[*column] {
+                BATCH => batches,
+                name if learning::COLUMNS.contains(&name) => learned,
+                _ => true,
+            };
             let pick = |all: Vec<String>| (0..HEADER.len()).filter(shown).map(|i| all[i].clone()).collect::<Vec<_>>();
             let mut table = Table::new(pick(HEADER.map(str::to_owned).to_vec()));
             for line in &group.lines {
@@ -74,7 +84,8 @@ impl Comparison {
     }
 
     fn csv(&self) -> String {
-        let mut table = Table::new([
+        let learned = self.rows().any(|row| row.learning.is_some());
+        let header = [
             "job",
             "config",
             "variant",
@@ -106,7 +117,9 @@ impl Comparison {
             "works_on",
             "works_share",
             "batch_bytes",
-        ]);
+        ];
+        let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
+        let mut table = Table::new(header.into_iter().chain(more));
         let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
         for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
             let row = &line.row;
@@ -114,7 +127,7 @@ impl Comparison {
             let works = row.bottleneck.and_then(|b| b.works_on);
             let stage = |part: Option<StageShare>| part.map(|p| p.stage.to_string()).unwrap_or_default();
             let interval = line.ratio_samples_per_s.and_then(|r| r.interval);
-            table.row([
+            let mut cells = vec![
                 row.job.clone(),
                 row.config.clone(),
                 row.label.clone(),
@@ -146,7 +159,12 @@ impl Comparison {
                 stage(works),
                 number(works.map(|p| p.share)),
                 number(row.batch_bytes),
-            ]);
+            ];
+            if learned {
+                let columns = row.learning.as_ref().map(Learning::columns);
+                cells.extend((0..learning::COLUMNS.len()).map(|i| number(columns.and_then(|all| all[i].1))));
+            }
+            table.row(cells);
         }
         table.csv()
     }
@@ -163,6 +181,10 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
     let speed = row.median_it_per_s().map(format::rate).or(row.range.map(range));
     let samples = row.median_samples_per_s().map(format::rate).or(row.samples_range.map(range));
     // With equal batches both ratios are the same, and once is enough.
+    let learned = row.learning.as_ref().map_or_else(
+        || [missing(), missing(), missing()],
+        |learning| learning.columns().map(|(_, value)| value.map_or_else(missing, format::figure)),
+    );
     let per_sample = line.ratio_samples_per_s.filter(|_| group.mixed_batches());
     vec![
         row.job.clone(),
@@ -175,6 +197,9 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
         row.batch_bytes.map_or_else(missing, format::mebibytes),
         row.workers.map_or_else(missing, |w| w.to_string()),
         row.data_dir.clone().unwrap_or_else(missing),
+        learned[0].clone(),
+        learned[1].clone(),
+        learned[2].clone(),
         row.class.name().to_owned(),
         row.n.to_string(),
     ]

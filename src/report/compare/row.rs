@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::learning::Learning;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
 use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps};
@@ -63,6 +64,9 @@ pub struct Row {
     pub range: Option<(f64, f64)>,
     /// Samples per second that belong to `range`.
     pub samples_range: Option<(f64, f64)>,
+    /// What training came to at the best epoch; none without epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<Learning>,
     /// What the store that was read takes on disk, bytes; of an imported row, what was published as the size of its data set.
     pub storage_bytes: Option<f64>,
     /// Size of a rank's collated batch, bytes; the mean over the measured steps.
@@ -154,6 +158,7 @@ fn published(row: &PublishedRow) -> Row {
         samples_per_s: rates.iter().map(|r| r * batch).collect(),
         it_per_s: rates,
         range,
+        learning: None,
         samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
@@ -202,6 +207,7 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         range: None,
+        learning: Learning::of(runs),
         samples_range: None,
         storage_bytes: runs.iter().find_map(|r| Some(r.data.as_ref()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),

@@ -1,0 +1,217 @@
+//! The config that isolates the parts of a past job: its variants on one rank, in each mode.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use expctl_record::{JobRecord, Mode, Trial};
+use serde_json::{Map, Value as Json};
+
+use super::plan_type::UnknownName;
+use crate::conf::closest;
+use crate::conf::keys::{KEYS, KeySpec, Preset};
+
+/// The modes, from the data alone to the whole step.
+const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
+/// Keys that isolation sets; a sweep of the past job over one of them is left out.
+pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
+/// Behind the name of the past job's config.
+const SUFFIX: &str = "_isolation";
+
+/// A config as text, for [`crate::conf::load_text`].
+#[derive(Clone, Debug)]
+pub struct Isolation {
+    /// Name of the config: that of the past job's, and `_isolation`.
+    pub name: String,
+    /// TOML. Variants are written out line by line, so that a message about a line says whose it is.
+    pub text: String,
+    /// Which variant ran at which point of the past job's sweep, without the keys that isolation sets.
+    pub ran: Vec<(String, Point)>,
+}
+
+/// Swept settings of a trial, by dotted key.
+pub type Point = BTreeMap<String, Json>;
+
+impl Isolation {
+    /// The variants of a job, or those that are named, on one rank in four modes; everything else as it was resolved.
+    /// A training run becomes as many steps as are usual. None for `repeats` keeps the job's.
+    ///
+    /// # Errors
+    /// A name that is none of the job's variants.
+    pub fn of(record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
+        let variants = variants(record);
+        for name in only.iter().filter(|name| !variants.contains(name)) {
+            let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
+            return Err(UnknownName { name: name.clone(), near, variants });
+        }
+        let chosen: Vec<&Trial> =
+            record.trials.iter().filter(|trial| only.is_empty() || only.contains(&trial.variant)).collect();
+        let mut ran: Vec<(String, Point)> = Vec::new();
+        for trial in &chosen {
+            let at = (trial.variant.clone(), residual(trial));
+            if !ran.contains(&at) {
+                ran.push(at);
+            }
+        }
+        let name = match record.config.strip_suffix(SUFFIX) {
+            Some(_) => record.config.clone(),
+            None => format!("{}{SUFFIX}", record.config),
+        };
+        Ok(Self { name, text: text(record, &chosen, &ran, repeats), ran })
+    }
+}
+
+/// What messages and the ledger call the config of an isolated job, in the place of a path.
+pub fn isolation_path(job: u64) -> String {
+    format!("job {job}, isolated")
+}
+
+/// Whether a config's path is such a name.
+pub fn is_isolation(path: &Path) -> bool {
+    let text = path.to_str().and_then(|text| text.strip_prefix("job ")?.strip_suffix(", isolated"));
+    text.is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+fn variants(record: &JobRecord) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for trial in &record.trials {
+        if !names.contains(&trial.variant) {
+            names.push(trial.variant.clone());
+        }
+    }
+    names
+}
+
+/// Where the trial stood in the sweep, without what isolation decides.
+fn residual(trial: &Trial) -> Point {
+    let own = |key: &str| ISOLATED.contains(&key);
+    trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
+    let mut out = format!(
+        "# Job {} (config {}) on one rank: the data alone, then the forward pass, the backward pass and the optimizer with it.\n",
+        record.job, record.config
+    );
+    let mut points: Vec<&Point> = Vec::new();
+    for (_, point) in ran {
+        if !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    if let Some(first) = chosen.first() {
+        let settings = flat(first);
+        for spec in KEYS.iter().filter(|spec| spec.per_job()) {
+            let value = match spec.key {
+                "experiment.title" => Json::from(format!("{} (job {}, isolated)", title(record, first), record.job)),
+                "experiment.description" => Json::from(
+                    "What do the data, the forward pass, the backward pass and the optimizer cost on one rank?",
+                ),
+                "experiment.measures" => Json::from(vec!["each variant alone, with more of the step in each mode"]),
+                "experiment.does_not_measure" => Json::from(vec!["more than one rank: gradients are not exchanged"]),
+                key => of(&settings, key),
+            };
+            let _ = writeln!(out, "{} = {}", spec.key, toml_of(&value));
+        }
+    }
+    let mut written: Vec<&str> = Vec::new();
+    for trial in chosen {
+        if written.contains(&trial.variant.as_str()) {
+            continue;
+        }
+        written.push(&trial.variant);
+        variant(&mut out, trial, repeats);
+    }
+    if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
+        let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
+    }
+    let modes: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
+    let _ = writeln!(out, "\nsweep.grid.\"train.mode\" = {}", toml_of(&Json::from(modes)));
+    if points.iter().any(|point| !point.is_empty()) {
+        let rows: Vec<String> = points.iter().map(|point| row(point)).collect();
+        let _ = writeln!(out, "sweep.list = [{}]", rows.join(", "));
+    }
+    out
+}
+
+fn title(record: &JobRecord, trial: &Trial) -> String {
+    let title = &trial.settings.experiment.title;
+    if title.is_empty() { record.config.clone() } else { title.clone() }
+}
+
+fn variant(out: &mut String, trial: &Trial, repeats: Option<u32>) {
+    let name = &trial.variant;
+    let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
+    let trains_epochs = trial.settings.train.epochs > 0;
+    let settings = flat(trial);
+    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !trial.point.contains_key(spec.key)) {
+        let value = match spec.key {
+            "train.mode" => continue,
+            "launch.ranks" | "launch.nodes" => Json::from(1),
+            "train.epochs" | "train.patience" => Json::from(0),
+            // As many as are usual: an epoch's steps are no longer what is run.
+            "measure.steps" if trains_epochs => continue,
+            "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
+            key => of(&settings, key),
+        };
+        if !goes_without_saying(spec, &value) {
+            let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
+        }
+    }
+}
+
+/// Whether nobody needs to set the key for this value. What would have no effect may not even be set; what a user or a
+/// profile says of Slurm lies below a config, so there everything is said.
+fn goes_without_saying(spec: &KeySpec, value: &Json) -> bool {
+    let Preset::Value(literal) = spec.preset else { return false };
+    let parsed: Option<toml::Table> = toml::from_str(&format!("v = {literal}")).ok();
+    let default = parsed.and_then(|table| serde_json::to_value(table.get("v")?).ok());
+    spec.section() != "slurm" && default.as_ref() == Some(value)
+}
+
+/// Settings by dotted key. Invariant: as many as [`KEYS`] has, because settings and keys describe the same.
+fn flat(trial: &Trial) -> Map<String, Json> {
+    let whole = serde_json::to_value(&trial.settings).unwrap_or_default();
+    let sections = whole.as_object().into_iter().flatten();
+    let keys_of = |(section, keys): (&String, &Json)| -> Vec<(String, Json)> {
+        let keys = keys.as_object().into_iter().flatten();
+        keys.map(|(key, value)| (format!("{section}.{key}"), value.clone())).collect()
+    };
+    sections.flat_map(keys_of).collect()
+}
+
+fn of(settings: &Map<String, Json>, key: &str) -> Json {
+    settings.get(key).cloned().unwrap_or_default()
+}
+
+fn row(point: &Point) -> String {
+    let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
+    format!("{{ {} }}", cells.join(", "))
+}
+
+/// A plain value as TOML writes it.
+fn toml_of(value: &Json) -> String {
+    toml::Value::try_from(value).map_or_else(|_| "\"\"".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_toml() {
+        let cases = [
+            (Json::from(0.0), "0.0"),
+            (Json::from(1e-12), "1e-12"),
+            (Json::from(42), "42"),
+            (Json::from(true), "true"),
+            (Json::from("a \"b\" \\"), "'a \"b\" \\'"),
+            (Json::from(vec!["0:3"]), "[\"0:3\"]"),
+        ];
+        for (value, expected) in cases {
+            let text = toml_of(&value);
+            let back: toml::Table = toml::from_str(&format!("v = {text}")).unwrap();
+            assert_eq!(toml::Value::try_from(&value).unwrap(), back["v"], "{expected} {text}");
+        }
+    }
+}

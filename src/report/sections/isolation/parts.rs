@@ -1,0 +1,168 @@
+use expctl_record::{Mode, Stage};
+
+use super::modes::{ByMode, MODES, data_stages};
+use crate::report::Table;
+use crate::report::figures::Breakdown;
+use crate::report::format::{self, MISSING};
+use crate::stats::{Difference, difference, mean};
+
+/// Share of the data mode's step that must be hidden behind computing before it is said.
+const HIDDEN: f64 = 0.1;
+
+/// A part of the step with the stages that it has.
+pub(super) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
+    vec![
+        ("data pipeline", data_stages()),
+        ("forward", vec![Stage::Forward]),
+        ("backward", vec![Stage::Backward]),
+        ("allreduce", vec![Stage::Allreduce]),
+        ("optimizer", vec![Stage::Clip, Stage::Optimizer]),
+    ]
+}
+
+/// What the step waited for these stages, ns; none if none of them happened.
+pub(super) fn exposed(breakdown: &Breakdown, stages: &[Stage]) -> Option<f64> {
+    let of = breakdown.exposed.iter().filter(|(stage, _)| stages.contains(stage));
+    of.filter_map(|(_, ns)| *ns).fold(None, |sum, ns| Some(sum.unwrap_or(0.0) + ns))
+}
+
+/// A part by difference of modes.
+enum Derived {
+    /// The step of the mode data, which is no difference.
+    Measured(f64),
+    /// What a mode takes more than the one before it that was run.
+    Difference(Difference),
+}
+
+/// The parts as the stages have them, and as the differences of the modes have them, side by side.
+pub(super) fn table(variant: &ByMode<'_>) -> Table {
+    let mut table =
+        Table::new(["Part", "Stages: ms/step", "ms/sample", "%", "Class", "Modes: ms/step", "ms/sample", "%", "Class"])
+            .right([1, 2, 3, 5, 6, 7]);
+    let whole = variant.whole();
+    let (Some(breakdown), Some(total)) = (variant.breakdown(), mean(&variant.times(whole))) else { return table };
+    let missing = || MISSING.to_owned();
+    let samples = variant.samples(whole);
+    let per_sample = |ns: f64| samples.map_or_else(missing, |n| format::milliseconds_in_column(ns / n));
+
+    let stages: Vec<(&str, Option<f64>)> =
+        parts().into_iter().map(|(part, stages)| (part, exposed(&breakdown, &stages))).collect();
+    let claimed: f64 = stages.iter().filter_map(|(_, ns)| *ns).sum();
+    let other = breakdown.wall - claimed;
+    let mut shares: Vec<f64> = stages.iter().map(|(_, ns)| ns.unwrap_or(0.0)).collect();
+    shares.push(other);
+    let shares = format::percentages(&shares, breakdown.wall);
+    let derived = derived(variant);
+    for ((part, ns), share) in stages.iter().zip(&shares) {
+        let by_mode = derived.iter().find(|(name, _)| name == part).map(|(_, value)| value);
+        if ns.is_none() && by_mode.is_none() {
+            continue;
+        }
+        let mut row = vec![(*part).to_owned()];
+        row.extend(match ns {
+            Some(ns) => [format::milliseconds_in_column(*ns), per_sample(*ns), share.clone(), "measured".to_owned()],
+            None => [missing(), missing(), missing(), missing()],
+        });
+        row.extend(match by_mode {
+            Some(value) => cells(value, total, variant, whole),
+            None => [missing(), missing(), missing(), missing()],
+        });
+        table.row(row);
+    }
+    let open = shares.last().cloned().unwrap_or_default();
+    let mut row = vec!["other, unattributed".to_owned()];
+    row.extend([format::milliseconds_in_column(other), per_sample(other), open, "derived".to_owned()]);
+    row.extend([missing(), missing(), missing(), missing()]);
+    table.row(row);
+    let both =
+        |ns: f64| [format::milliseconds_in_column(ns), per_sample(ns), "100.0 %".to_owned(), "measured".to_owned()];
+    table.bold_row(["total".to_owned()].into_iter().chain(both(breakdown.wall)).chain(both(total)));
+    table
+}
+
+fn cells(value: &Derived, total: f64, variant: &ByMode<'_>, whole: Mode) -> [String; 4] {
+    let (ns, interval, class) = match value {
+        Derived::Measured(ns) => (*ns, None, "measured"),
+        Derived::Difference(difference) => (difference.value, difference.interval, "derived"),
+    };
+    let time = format::milliseconds_in_column;
+    let shown = match interval {
+        Some(interval) => format!("{} [{} to {}]", time(ns), time(interval.low), time(interval.high)),
+        None => time(ns),
+    };
+    // A batch has as many samples in each mode.
+    let per_sample = variant.samples(whole).map_or_else(|| MISSING.to_owned(), |n| time(ns / n));
+    [shown, per_sample, format::percent(ns / total), class.to_owned()]
+}
+
+/// What each mode takes more than the one before it that was run, under the part that it adds.
+fn derived(variant: &ByMode<'_>) -> Vec<(&'static str, Derived)> {
+    let mut all = Vec::new();
+    let mut before: Option<Vec<f64>> = None;
+    let mut skipped = false;
+    for (mode, part) in MODES {
+        let times = variant.times(mode);
+        let Some(mean) = mean(&times) else {
+            skipped = true;
+            continue;
+        };
+        match &before {
+            None => all.push((part, Derived::Measured(mean))),
+            // Over a mode that was not run, the difference is of two parts.
+            Some(_) if skipped => {}
+            Some(before) => {
+                all.extend(difference(&times, before).map(|difference| (part, Derived::Difference(difference))));
+            }
+        }
+        skipped = false;
+        before = Some(times);
+    }
+    all
+}
+
+/// What the two ways say of each other, and what they cannot say.
+pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
+    let mut all = Vec::new();
+    let whole = variant.whole();
+    let runs: Vec<String> = MODES
+        .iter()
+        .filter(|(mode, _)| !variant.runs(*mode).is_empty())
+        .map(|(mode, _)| format!("{} {}", mode.name(), variant.runs(*mode).len()))
+        .collect();
+    all.push(format!("Stages: of the steps in mode {}. Runs: {}.", whole.name(), runs.join(", ")));
+    let (Some(breakdown), Some(alone)) = (variant.breakdown(), mean(&variant.times(Mode::Data))) else { return all };
+    let waited = exposed(&breakdown, &data_stages()).unwrap_or(0.0);
+    let ms = format::milliseconds;
+    if variant.workers() == 0 {
+        all.push("No loader threads: nothing overlaps, so both ways speak of the same work.".to_owned());
+    } else if waited < alone * (1.0 - HIDDEN) {
+        all.push(format!(
+            "Loading overlaps computing: alone a step takes {} ms, of which the whole step waits for {} ms (exposed). The \
+             rest is loaded while the step computes, so the differences of the modes are not what the parts cost: forward \
+             is up to {} ms more than its difference says.",
+            ms(alone),
+            ms(waited),
+            ms(alone - waited)
+        ));
+    } else {
+        all.push(format!(
+            "Little overlaps: alone a step takes {} ms, and the whole step waits for {} ms of loading (exposed).",
+            ms(alone),
+            ms(waited)
+        ));
+    }
+    let open: Vec<&str> = derived(variant)
+        .into_iter()
+        .filter_map(|(part, value)| match value {
+            Derived::Difference(Difference { interval: Some(i), .. }) if i.low <= 0.0 && i.high >= 0.0 => Some(part),
+            _ => None,
+        })
+        .collect();
+    if !open.is_empty() {
+        all.push(format!("By difference not to be told from 0: {}.", open.join(", ")));
+    }
+    if MODES.iter().any(|(mode, _)| variant.runs(*mode).len() == 1) {
+        all.push("n = 1 in a mode: its differences have no interval.".to_owned());
+    }
+    all
+}

@@ -1,0 +1,190 @@
+//! The parts of a note that only some jobs have: isolation and learning, on ledgers written by the record crate.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::TestProject;
+use common::ledger::{completed, steps};
+use expctl_record::{
+    LearningRecord, Mode, PerStage, Stage, StepRecord, Trial, Validation, append_learning, stopped_early,
+};
+
+const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
+
+/// The part of the note under a heading.
+fn section(project: &TestProject, heading: &str) -> String {
+    let (stdout, _) = project.expect(&["report", "12"], 0);
+    let path = stdout.trim().replace("ROOT", project.path().to_str().unwrap());
+    let note = std::fs::read_to_string(path).unwrap();
+    let start = note.find(&format!("### {heading}\n")).unwrap_or_else(|| note.len());
+    let end = note[start..].find("\n### ").map_or(note.len(), |end| start + end);
+    note[start..end].to_owned()
+}
+
+/// Steps of a mode: `collate` is waited for, then the model's stages in ms, as far as the mode goes.
+fn in_mode(mode: Mode, collate: u64, model: [u64; 3], extra: u64) -> Vec<StepRecord> {
+    const MS: u64 = 1_000_000;
+    let stages = [Stage::Forward, Stage::Backward, Stage::Optimizer];
+    let done = MODES.iter().position(|m| *m == mode).unwrap();
+    let mut all = steps(1, 0);
+    for step in all.iter_mut().filter(|step| step.measured) {
+        (step.exposed, step.busy) = (PerStage::default(), PerStage::default());
+        step.exposed[Stage::Collate] = collate * MS;
+        step.busy[Stage::Collate] = 2 * collate * MS;
+        step.exposed[Stage::Read] = MS;
+        step.busy[Stage::Read] = MS;
+        for (stage, ms) in stages.into_iter().zip(model).take(done) {
+            step.exposed[stage] = ms * MS;
+            step.busy[stage] = ms * MS;
+        }
+        step.wall_ns = step.exposed.total() + extra * MS;
+    }
+    all
+}
+
+fn in_modes(project: &TestProject, variant: &str, repeat: u32) -> Vec<Trial> {
+    let of = |mode: &Mode| {
+        let mut trial = project.trial(variant, variant, repeat, |settings| {
+            settings.train.mode = *mode;
+            settings.launch.ranks = 1;
+        });
+        trial.id = format!("{variant}-{}-r{repeat}-0a1b2c", mode.name());
+        trial.point = BTreeMap::from([("train.mode".to_owned(), mode.name().into())]);
+        trial
+    };
+    MODES.iter().map(of).collect()
+}
+
+#[test]
+fn a_job_in_four_modes_is_taken_apart() {
+    let project = TestProject::new();
+    let mut trials = Vec::new();
+    for repeat in 1..=3 {
+        trials.extend(in_modes(&project, "lazy", repeat));
+        trials.extend(in_modes(&project, "dango", repeat));
+    }
+    let dir = project.submitted(12, "006_isolation", trials.clone());
+    for trial in &trials {
+        let (mode, extra) = (trial.settings.train.mode, u64::from(trial.repeat));
+        // Lazy's loader hides half behind the model; there is nothing to hide of DANGO's.
+        let (collate, model) = match (trial.variant.as_str(), mode) {
+            ("lazy", Mode::Data) => (760, [250, 125, 10]),
+            ("lazy", _) => (380, [250, 125, 10]),
+            _ => (12, [30, 15, 2]),
+        };
+        completed(&dir, trial, &[in_mode(mode, collate, model, extra)]);
+    }
+    let shown = section(&project, "Isolation");
+    insta::assert_snapshot!(shown);
+    let (_, rest) = shown.split_once("#### lazy").unwrap();
+    assert!(
+        rest.contains(
+            "Loading overlaps computing: alone a step takes 763 ms, of which the whole step waits for 381 ms"
+        )
+    );
+}
+
+#[test]
+fn without_the_data_alone_there_is_nothing_to_take_apart() {
+    let project = TestProject::new();
+    let trials: Vec<Trial> = in_modes(&project, "lazy", 1).split_off(1);
+    let dir = project.submitted(12, "006_isolation", trials.clone());
+    trials.iter().for_each(|trial| completed(&dir, trial, &[in_mode(trial.settings.train.mode, 5, [3, 2, 1], 0)]));
+    assert_eq!(section(&project, "Isolation"), "");
+}
+
+/// Epochs whose Pearson rises to `peak` at the third and falls from there.
+fn epochs(n: u64, peak: f64, stopped: bool) -> Vec<LearningRecord> {
+    let of = |epoch: u64| {
+        let pearson = peak - 0.1 * (epoch as f64 - 2.0).abs();
+        LearningRecord {
+            epoch,
+            step: 4 * (epoch + 1),
+            learning_rate: 0.001,
+            train_loss: 1.0 / (epoch + 1) as f64,
+            validation: Some(Validation {
+                samples: 1000,
+                loss: 0.5 - pearson / 4.0,
+                mse: 0.004 - pearson / 1000.0,
+                pearson: Some(pearson),
+                spearman: Some(pearson - 0.02),
+                seconds: 1.5,
+            }),
+            best: epoch <= 2,
+            stopped: stopped && epoch + 1 == n,
+        }
+    };
+    (0..n).map(of).collect()
+}
+
+fn trained(project: &TestProject) {
+    let change = |settings: &mut expctl_record::Settings| {
+        settings.launch.ranks = 1;
+        settings.train.epochs = 8;
+        settings.measure.steps = 30;
+    };
+    let trials = [
+        project.trial("lazy", "Lazy", 1, change),
+        project.trial("lazy", "Lazy", 2, change),
+        project.trial("ids", "Ids", 1, change),
+    ];
+    let dir = project.submitted(12, "train", trials.to_vec());
+    for (trial, (n, peak, stopped)) in trials.iter().zip([(5, 0.42, true), (5, 0.38, true), (8, 0.3, false)]) {
+        let mut ran = steps(100, 0);
+        if !stopped {
+            // 2 + 30 steps, as many as its settings say.
+            let more: Vec<StepRecord> = ran[2..12].to_vec();
+            ran.extend(more);
+            ran.iter_mut().enumerate().for_each(|(i, step)| step.step = i as u64);
+        }
+        completed(&dir, trial, &[ran]);
+        let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+        let records = epochs(n, peak, stopped);
+        assert_eq!(stopped_early(&records), stopped);
+        records.iter().for_each(|record| append_learning(&attempt.learning_path(), record).unwrap());
+    }
+}
+
+#[test]
+fn what_training_came_to_is_a_table_and_a_picture() {
+    let project = TestProject::new();
+    trained(&project);
+    insta::assert_snapshot!(section(&project, "Learning"));
+    let svg = std::fs::read_to_string(project.file("results/train_12_learning.svg")).unwrap();
+    for part in ["<svg", "training loss", "validation loss", "validation, Pearson", "lazy", "ids", "polyline"] {
+        assert!(svg.contains(part), "{part}\n{svg}");
+    }
+}
+
+#[test]
+fn training_that_stopped_early_misses_nothing() {
+    let project = TestProject::new();
+    trained(&project);
+    let (stdout, _) = project.expect(&["report", "12"], 0);
+    let path = stdout.trim().replace("ROOT", project.path().to_str().unwrap());
+    let note = std::fs::read_to_string(path).unwrap();
+    assert!(!note.contains("measured steps, "), "{note}");
+    assert!(!note.contains(" of 30 measured steps"), "{note}");
+    let (status, _) = project.expect(&["status", "12"], 0);
+    let line = status.lines().find(|line| line.contains("lazy-r1")).unwrap();
+    assert!(line.contains("22/22") && line.contains("stopped early, after epoch 5"), "{status}");
+    let line = status.lines().find(|line| line.contains("ids-r1")).unwrap();
+    assert!(line.contains("32/32"), "{status}");
+}
+
+#[test]
+fn compare_has_columns_of_learning_where_there_is_any() {
+    let project = TestProject::new();
+    trained(&project);
+    let table = project.expect(&["compare", "12"], 0).0;
+    assert!(table.lines().next().unwrap().contains("| Pearson | Spearman | MSE |"), "{table}");
+    // Medians of the best epochs: 0.42 and 0.38.
+    assert!(table.contains("| 0.4 | 0.38 | 0.0036 |"), "{table}");
+    let csv = project.expect(&["compare", "12", "--format", "csv"], 0).0;
+    assert!(csv.lines().next().unwrap().ends_with(",pearson,spearman,mse"), "{csv}");
+    common::ledger::two_variants(&project, 13);
+    let table = project.expect(&["compare", "13"], 0).0;
+    assert!(!table.contains("Pearson"), "{table}");
+}
