@@ -11,7 +11,7 @@ use expctl_worker::checkpoint::{read_state, write_state};
 use expctl_worker::metrics::pearson;
 use expctl_worker::trainer::{TrainError, Trainer, all_finite};
 use serde_json::{Value, json};
-use support::{batch, farthest, parameters, step, trainer};
+use support::{batch, farthest, lazy_trainer, parameters, step, trainer, with_graphs};
 use tch::{Kind, Tensor};
 
 /// libtorch has one generator for the process, and a model draws from it while it is made.
@@ -236,6 +236,24 @@ fn bfloat16_is_near_float32_and_leaves_parameters_alone() {
     assert!((a_loss - b_loss).abs() < 0.02 * a_loss, "{a_loss} and {b_loss}");
     let (a_norm, b_norm) = (a.gradient_norm.unwrap(), b.gradient_norm.unwrap());
     assert!(b_norm.is_finite() && (a_norm - b_norm).abs() < 0.05 * a_norm, "{a_norm} and {b_norm}");
+    assert!(narrow.state().iter().all(|(_, tensor)| tensor.kind() == Kind::Float));
+    all_finite(&narrow.state()).unwrap();
+}
+
+#[test]
+fn the_lazy_model_trains_in_bfloat16_as_in_float32() {
+    let group = alone();
+    let made = |precision: &str| {
+        let _alone = GENERATOR.lock();
+        lazy_trainer(json!({"precision": precision, "clip_norm": 1.0, "learning_rate": 1e-3}), &group)
+    };
+    let (mut wide, mut narrow) = (made("float32"), made("bf16_mixed"));
+    let samples = with_graphs(0..8);
+    for epoch in 0..3 {
+        let a = step(&mut wide, &samples, epoch, &group).unwrap().loss.unwrap();
+        let b = step(&mut narrow, &samples, epoch, &group).unwrap().loss.unwrap();
+        assert!((a - b).abs() < 0.1 * a && a != b, "epoch {epoch}: {a} and {b}");
+    }
     assert!(narrow.state().iter().all(|(_, tensor)| tensor.kind() == Kind::Float));
     all_finite(&narrow.state()).unwrap();
 }
