@@ -1,6 +1,7 @@
 #include "script.h"
 
 #include "expctl-dist/src/ffi.rs.h"
+#include "group.h"
 
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -14,10 +15,6 @@ namespace {
 
 std::string owned(rust::Str text) {
   return std::string(text.data(), text.size());
-}
-
-const at::Tensor& borrowed(size_t address) {
-  return *reinterpret_cast<const at::Tensor*>(address);
 }
 
 template <typename List>
