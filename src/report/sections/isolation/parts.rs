@@ -157,8 +157,7 @@ pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
     };
     if let Some(ns) = allreduce(Mode::Train).filter(|_| allreduce(Mode::ForwardBackward).is_none()) {
         all.push(format!(
-            "Gradients are exchanged in mode train alone, on one rank with nobody else: by difference, allreduce ({} ms, exposed) \
-             is in optimizer.",
+            "Gradients are exchanged in mode train alone: by difference, allreduce ({} ms, exposed) is in optimizer.",
             ms(ns)
         ));
     }
