@@ -2,7 +2,7 @@ use expctl_record::{Mode, Stage};
 
 use super::modes::{ByMode, MODES, data_stages};
 use crate::report::Table;
-use crate::report::figures::Breakdown;
+use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};
 use crate::stats::{Difference, difference, mean};
 
@@ -149,6 +149,16 @@ pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
             "Little overlaps: alone a step takes {} ms, and the whole step waits for {} ms of loading (exposed).",
             ms(alone),
             ms(waited)
+        ));
+    }
+    let allreduce = |mode: Mode| {
+        let breakdown = Breakdown::of(completed_steps(variant.runs(mode)))?;
+        exposed(&breakdown, &[Stage::Allreduce]).filter(|ns| *ns > 0.0)
+    };
+    if let Some(ns) = allreduce(Mode::Train).filter(|_| allreduce(Mode::ForwardBackward).is_none()) {
+        all.push(format!(
+            "Gradients are exchanged in mode train alone: by difference, allreduce ({} ms, exposed) is in optimizer.",
+            ms(ns)
         ));
     }
     let open: Vec<&str> = derived(variant)
