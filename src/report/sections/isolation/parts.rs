@@ -130,14 +130,17 @@ pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
         .map(|(mode, _)| format!("{} {}", mode.name(), variant.runs(*mode).len()))
         .collect();
     all.push(format!("Stages: of the steps in mode {}. Runs: {}.", whole.name(), runs.join(", ")));
-    let (Some(breakdown), Some(alone)) = (variant.breakdown(), mean(&variant.times(Mode::Data))) else { return all };
+    let data = Breakdown::of(completed_steps(variant.runs(Mode::Data)));
+    let (Some(breakdown), Some(data)) = (variant.breakdown(), data) else { return all };
+    // Not the whole step of the mode data: what no stage claims is not loading.
+    let alone = exposed(&data, &data_stages()).unwrap_or(0.0);
     let waited = exposed(&breakdown, &data_stages()).unwrap_or(0.0);
     let ms = format::milliseconds;
     if variant.workers() == 0 {
         all.push("No loader threads: nothing overlaps, so both ways speak of the same work.".to_owned());
     } else if waited < alone * (1.0 - HIDDEN) {
         all.push(format!(
-            "Loading overlaps computing: alone a step takes {} ms, of which the whole step waits for {} ms (exposed). The \
+            "Loading overlaps computing: alone a step waits {} ms for it, of which the whole step waits for {} ms (exposed). The \
              rest is loaded while the step computes, so the differences of the modes are not what the parts cost: forward \
              is up to {} ms more than its difference says.",
             ms(alone),
@@ -146,7 +149,7 @@ pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
         ));
     } else {
         all.push(format!(
-            "Little overlaps: alone a step takes {} ms, and the whole step waits for {} ms of loading (exposed).",
+            "Little overlaps: alone a step waits {} ms for loading, and the whole step {} ms (exposed).",
             ms(alone),
             ms(waited)
         ));
