@@ -151,7 +151,7 @@ run(
         "convolution": lambda p, c: convolution(p, "", p["x"], adjacency(c["index"], c["mask"], len(p["x"])), False),
         "pairwise": lambda p, c: aggregation(p, "", ["a", "b", "c"], list(p["x"]), "pairwise", True, False),
         "readout": lambda p, c: readout(p, "", p["x"], c["sample"], int(c["batch"])),
-        "global_head": lambda p, c: mlp(p, "head", p["x"]),
+        "global_head": lambda p, c: mlp(p, "head", p["x"])[:, 0],
         "local_head": lambda p, c: local_head(p, "", p["x"], c["sample"], int(c["batch"]), 2, 2),
         "model": model,
     }

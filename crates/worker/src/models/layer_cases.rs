@@ -1,5 +1,6 @@
 //! Cases of layers for the Python scripts that rebuild them: inputs, outputs and gradients, in one file.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -12,12 +13,17 @@ const NO_PYTORCH: i32 = 3;
 static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Cases that are gathered for a script.
-#[derive(Default)]
 pub(super) struct Cases {
+    kind: Kind,
     tensors: Vec<(String, Tensor)>,
 }
 
 impl Cases {
+    /// No cases yet; all are computed with numbers of this kind.
+    pub const fn new(kind: Kind) -> Self {
+        Self { kind, tensors: Vec::new() }
+    }
+
     /// Compute a case, as `tests/python/compare_layers.py` describes it. `make` builds a layer in the store; then its
     /// parameters are shifted, so that biases are not 0 and norms not 1. `run` computes with it and the named inputs, which
     /// are differentiated too; `constants` are for the script alone.
@@ -31,9 +37,10 @@ impl Cases {
     ) {
         let _alone = GENERATOR.lock();
         tch::manual_seed(7);
-        let vs = nn::VarStore::new(Device::Cpu);
+        let mut vs = nn::VarStore::new(Device::Cpu);
         let layer = make(&vs.root());
-        let float = (Kind::Float, Device::Cpu);
+        vs.set_kind(self.kind);
+        let float = (self.kind, Device::Cpu);
         let mut leaves: Vec<(String, Tensor)> = vs.variables().into_iter().collect();
         leaves.sort_by(|a, b| a.0.cmp(&b.0));
         tch::no_grad(|| {
@@ -48,7 +55,7 @@ impl Cases {
         let values: Vec<Tensor> = inputs.iter().map(|(_, tensor)| tensor.shallow_clone()).collect();
         let out = run(&layer, &values);
         let weight = Tensor::randn(out.size(), float);
-        (&out * &weight).sum(Kind::Float).backward();
+        (&out * &weight).sum(self.kind).backward();
         for (leaf, tensor) in leaves.into_iter().chain(inputs) {
             let grad = tensor.grad();
             if grad.defined() {
@@ -66,7 +73,8 @@ impl Cases {
         let setup =
             Command::new("bash").arg(root.join("scripts/torch_python.sh")).stderr(Stdio::inherit()).output().unwrap();
         if setup.status.code() == Some(NO_PYTORCH) {
-            println!("SKIPPED: {script} needs PyTorch in Python, and there is no wheel for this Python");
+            // written past the harness, which would keep it to itself
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {script} needs PyTorch in Python; no wheel fits this Python");
             return;
         }
         assert!(setup.status.success(), "scripts/torch_python.sh failed");
@@ -78,7 +86,6 @@ impl Cases {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&answer.stdout);
-        println!("{said}");
         assert!(answer.status.success(), "{said}{}", String::from_utf8_lossy(&answer.stderr));
     }
 }

@@ -24,7 +24,7 @@ pub enum Network {
     /// DANGO.
     Dango(Dango),
     /// The lazy model.
-    Lazy(Lazy),
+    Lazy(Box<Lazy>),
     /// A TorchScript module from a file.
     Script(Script),
 }
@@ -53,7 +53,7 @@ impl Network {
             }
             ModelKind::Lazy => {
                 let config = LazyConfig::of(model, genes);
-                Ok(Self::Lazy(Lazy::new(vs, &config, model.implementation, &edges, &places)?))
+                Ok(Self::Lazy(Box::new(Lazy::new(vs, &config, model.implementation, &edges, &places)?)))
             }
             ModelKind::Torchscript => {
                 let edge_types: Vec<&str> = graph.edge_types.iter().map(|e| e.name.as_str()).collect();

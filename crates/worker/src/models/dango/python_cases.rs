@@ -1,6 +1,6 @@
 //! Every layer against a script that rebuilds it from the formulas.
 
-use tch::{Device, Tensor, nn};
+use tch::{Device, Kind, Tensor, nn};
 
 use super::graph::Graph;
 use super::init::xavier_linear;
@@ -28,7 +28,7 @@ fn index() -> (String, Tensor) {
 
 #[test]
 fn every_layer_is_what_its_formula_says() {
-    let mut cases = Cases::default();
+    let mut cases = Cases::new(Kind::Float);
     let graph = Graph::new(&list("t"), GENES, true, Device::Cpu).unwrap();
     let sage = |vs: &nn::Path| SageConv::new(vs / "conv", 8);
     cases.add("sage", &[("x", &[GENES, 8])], vec![index()], sage, |layer, x| {
@@ -55,7 +55,9 @@ fn every_layer_is_what_its_formula_says() {
 
     let config = DangoConfig { hidden: 8, heads: 2, ..DangoConfig::published(GENES) };
     let (genes, sample) = ([4i64, 2, 6, 5, 0, 1], [0i64, 0, 0, 1, 2, 2]);
-    let constants = vec![index(), numbers("genes", &genes), numbers("sample", &sample), number("batch", 3)];
+    // Through the whole model float32 leaves more rounding in gradients that are nearly 0.
+    let tolerance = ("tolerance".to_owned(), Tensor::from_slice(&[1e-4]));
+    let constants = vec![index(), numbers("genes", &genes), numbers("sample", &sample), number("batch", 3), tolerance];
     let [genes, sample] = [genes, sample].map(|values| Tensor::from_slice(&values));
     let make = |vs: &nn::Path| Dango::new(vs, &config, &[list("a"), list("b")]).unwrap();
     cases.add("model", &[], constants, make, |model, _| {
