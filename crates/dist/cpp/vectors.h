@@ -77,19 +77,24 @@ EXPCTL_INLINE vec exponential(vec exponent) {
   return exponent < -60.0f ? vec{} : p * (vec)power;
 }
 
-// GELU(x) = x Φ(x), with the error function of Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7); `slope` is
-// its derivative, Φ(x) + x φ(x).
+// GELU(x) = x Φ(x), Φ(x) = (1 + erf(x / √2)) / 2 with a rational function for erf, right to 1e-7; `slope` is its
+// derivative, Φ(x) + x φ(x). An error function that is only right to 1.5e-7 absolute would show: it errs to one side for
+// all rows, and gradients are sums over all of them.
 EXPCTL_INLINE vec gelu(vec x, vec& slope) {
-  const vec z = larger(x, -x) * 0.70710678f;
-  const vec e = exponential(x * x * -0.5f);
-  const vec t = reciprocal(1.0f + 0.3275911f * z);
-  vec p = 1.061405429f * t - 1.453152027f;
-  p = p * t + 1.421413741f;
-  p = p * t - 0.284496736f;
-  p = p * t + 0.254829592f;
-  const vec tail = 0.5f * (p * t) * e;
-  const vec below = x > 0.0f ? 1.0f - tail : tail;
-  slope = below + x * e * 0.39894228f;
+  const vec z = larger(-larger(x * -0.70710678f, splat(-4.0f)), splat(-4.0f));
+  const vec y = z * z;
+  vec p = -2.72614225801306e-10f * y + 2.77068142495902e-08f;
+  p = p * y - 2.10102402082508e-06f;
+  p = p * y - 5.69250639462346e-05f;
+  p = p * y - 7.34990630326855e-04f;
+  p = p * y - 2.95459980854025e-03f;
+  p = p * y - 1.60960333262415e-02f;
+  vec q = -1.45660718464996e-05f * y - 2.13374055278905e-04f;
+  q = q * y - 1.68282697438203e-03f;
+  q = q * y - 7.37332916720468e-03f;
+  q = q * y - 1.42647390514189e-02f;
+  const vec below = 0.5f + 0.5f * (z * p * reciprocal(q));
+  slope = below + x * exponential(x * x * -0.5f) * 0.39894228f;
   return x * below;
 }
 
