@@ -18,7 +18,7 @@ fn section(project: &TestProject, heading: &str) -> String {
     let (stdout, _) = project.expect(&["report", "12"], 0);
     let path = stdout.trim().replace("ROOT", project.path().to_str().unwrap());
     let note = std::fs::read_to_string(path).unwrap();
-    let start = note.find(&format!("### {heading}\n")).unwrap_or_else(|| note.len());
+    let start = note.find(&format!("### {heading}\n")).unwrap_or(note.len());
     let end = note[start..].find("\n### ").map_or(note.len(), |end| start + end);
     note[start..end].to_owned()
 }

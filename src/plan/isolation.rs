@@ -40,7 +40,7 @@ impl Isolation {
     /// A name that is none of the job's variants.
     pub fn of(record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
         let variants = variants(record);
-        for name in only.iter().filter(|name| !variants.contains(name)) {
+        if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
             return Err(UnknownName { name: name.clone(), near, variants });
         }

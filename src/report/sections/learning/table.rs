@@ -8,7 +8,9 @@ use crate::report::format::{self, MISSING};
 use crate::stats::median;
 
 /// A figure over the validation set, by name.
-const FIGURES: [(&str, fn(&Validation) -> Option<f64>); 4] =
+type Figure = (&'static str, fn(&Validation) -> Option<f64>);
+
+const FIGURES: [Figure; 4] =
     [("Loss", |v| Some(v.loss)), ("Pearson", |v| v.pearson), ("Spearman", |v| v.spearman), ("MSE", |v| Some(v.mse))];
 
 /// Every run, at its best and at its last validated epoch.
