@@ -42,6 +42,8 @@ fn main() -> io::Result<()> {
     build
         .std("c++17")
         .warnings(false)
+        // libtorch's headers make a minute of debug information a file.
+        .debug(false)
         .define("USE_DISTRIBUTED", None)
         .define("USE_C10D_GLOO", None)
         .define("_GLIBCXX_USE_CXX11_ABI", env::var("LIBTORCH_CXX11_ABI").as_deref().unwrap_or("1"))
