@@ -6,11 +6,12 @@ mod lazy_common;
 use expctl_record::{Aggregation, Implementation, LocalHead, Norm};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, Inputs, named_parameters};
-use lazy_common::{Case, SMALL, TYPES, build};
+use lazy_common::{Case, GENERATOR, SMALL, TYPES, build};
 use tch::{Device, Kind, Tensor, nn};
 
 /// Number of parameters, at the published number of genes and of edge types.
 fn count(config: &LazyConfig, part: &str) -> usize {
+    let _alone = GENERATOR.lock();
     let vs = nn::VarStore::new(Device::Cpu);
     let graphs: Vec<EdgeList> = TYPES.iter().map(|name| EdgeList { name, sources: &[1], targets: &[2] }).collect();
     let places: Vec<usize> = (0..graphs.len()).collect();
@@ -85,10 +86,8 @@ fn the_local_head_adds_what_its_setting_says() {
     let by_hand = Vec::<f32>::try_from(model.forward(&case.inputs()).unwrap().prediction).unwrap();
     assert_eq!(by_hand, pooled);
     // Without the head the prediction is the global one, whole.
-    let vs = nn::VarStore::new(Device::Cpu);
-    let none = lazy_common::build_in(&vs, &LazyConfig { local_head: LocalHead::None, ..SMALL });
-    let whole = nn::VarStore::new(Device::Cpu);
-    let zero_model = lazy_common::build_in(&whole, &LazyConfig { local_head: LocalHead::Zero, ..SMALL });
+    let (vs, none) = build(&LazyConfig { local_head: LocalHead::None, ..SMALL }, 3);
+    let (whole, zero_model) = build(&LazyConfig { local_head: LocalHead::Zero, ..SMALL }, 3);
     let from = whole.variables();
     tch::no_grad(|| vs.variables().iter_mut().for_each(|(name, p)| p.copy_(&from[name])));
     let case = Case::new(&SAMPLES);
@@ -145,6 +144,7 @@ fn batches_that_lack_something_and_impossible_models_are_refused() {
     case.edges(1).edge_index.clear();
     assert!(refused(&case.inputs()).starts_with(&format!("{LACKS}edges and masks of regulatory")));
 
+    // None of these gets as far as to draw parameters.
     let vs = nn::VarStore::new(Device::Cpu);
     let good = EdgeList { name: "physical", sources: &[1], targets: &[2] };
     let refuse = |config: LazyConfig, graphs: &[EdgeList]| {

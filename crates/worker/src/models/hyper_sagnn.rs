@@ -46,7 +46,7 @@ impl Attention {
         let (q, k, v) = (split(&self.query)?, split(&self.key)?, split(&self.value)?);
         let scores = q.f_matmul(&k.f_transpose(-2, -1)?)?.f_div_scalar(((hidden / self.heads) as f64).sqrt())?;
         // A sample's only gene may attend to nothing: its row of weights is NaN, which becomes 0.
-        let weights = scores.f_masked_fill(barred, f64::NEG_INFINITY)?.f_softmax(-1, Kind::Float)?;
+        let weights = scores.f_masked_fill(barred, f64::NEG_INFINITY)?.f_softmax(-1, None)?;
         let weights = weights.f_nan_to_num(0.0, None, None)?;
         let mixed = weights.f_matmul(&v)?.f_permute([1, 0, 2])?.f_contiguous()?.f_view([n, hidden])?;
         let mut update = apply(&self.output, &mixed)?.f_mul(&self.residual)?;

@@ -5,6 +5,8 @@ mod edge_list;
 mod error;
 mod hyper_sagnn;
 mod inputs;
+#[cfg(test)]
+mod layer_cases;
 pub mod lazy;
 mod linear;
 mod network;

@@ -23,7 +23,7 @@ pub enum Network {
     /// DANGO.
     Dango(Dango),
     /// The lazy model.
-    Lazy(Lazy),
+    Lazy(Box<Lazy>),
 }
 
 impl Network {
@@ -50,7 +50,7 @@ impl Network {
             }
             ModelKind::Lazy => {
                 let config = LazyConfig::of(model, genes);
-                Ok(Self::Lazy(Lazy::new(vs, &config, model.implementation, &edges, &places)?))
+                Ok(Self::Lazy(Box::new(Lazy::new(vs, &config, model.implementation, &edges, &places)?)))
             }
             ModelKind::Torchscript => Err(ModelError::Size(format!("no model {} yet", model.kind.name()))),
         }

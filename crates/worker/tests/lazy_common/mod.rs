@@ -43,24 +43,19 @@ fn graph() -> Arc<CellGraph> {
 }
 
 /// libtorch has one generator for the process, and tests run side by side.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// The model of `config` over the small graph.
 pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     let _alone = GENERATOR.lock();
     tch::manual_seed(seed);
     let vs = nn::VarStore::new(Device::Cpu);
-    let model = build_in(&vs, config);
-    (vs, model)
-}
-
-/// The same with parameters in `vs`.
-pub fn build_in(vs: &nn::VarStore, config: &LazyConfig) -> Lazy {
     let graph = graph();
     let lists = graph.edge_types.iter();
     let lists: Vec<EdgeList> =
         lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
-    Lazy::new(&vs.root(), config, Implementation::Replicated, &lists, &[0, 1, 2]).unwrap()
+    let model = Lazy::new(&vs.root(), config, Implementation::Replicated, &lists, &[0, 1, 2]).unwrap();
+    (vs, model)
 }
 
 /// A batch as the loader makes it.

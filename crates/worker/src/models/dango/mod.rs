@@ -7,6 +7,8 @@ mod graph;
 mod init;
 mod meta;
 mod model;
+#[cfg(test)]
+mod python_cases;
 mod reconstruction;
 mod sage;
 

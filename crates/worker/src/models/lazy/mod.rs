@@ -11,6 +11,8 @@ mod mlp;
 mod model;
 mod norm;
 mod parameters;
+#[cfg(test)]
+mod python_cases;
 mod replicated;
 mod shared;
 

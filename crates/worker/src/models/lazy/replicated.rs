@@ -109,7 +109,7 @@ impl Readout {
         let kind = gates.kind();
         // The largest gate of each sample only keeps exp in range, and takes no part in the gradient.
         let largest = Tensor::f_full([batch], f64::NEG_INFINITY, (kind, x.device()))?;
-        let largest = largest.f_index_reduce(0, sample, &gates.detach(), "amax", false)?;
+        let largest = largest.f_internal_scatter_reduce(0, sample, &gates.detach(), "amax", true)?;
         let weights = gates.f_sub(&largest.f_index_select(0, sample)?)?.f_exp()?;
         let zeros = Tensor::f_zeros([batch], (weights.kind(), x.device()))?;
         let sums = zeros.f_index_add(0, sample, &weights)?.f_add_scalar(1e-16)?;
