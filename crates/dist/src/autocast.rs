@@ -89,7 +89,7 @@ mod tests {
             one.matmul(&parameter).double_value(&[0, 0])
         };
         assert_eq!(value(), 2.0);
-        tch::no_grad(|| parameter.shallow_clone().fill_(3.0));
+        let _ = tch::no_grad(|| parameter.shallow_clone().fill_(3.0));
         assert_eq!(value(), 6.0);
     }
 }

@@ -1,6 +1,6 @@
 //! One rank of a trial: connects to its peers, loads batches, steps the model, times every stage.
 
-pub mod activity;
+mod activity;
 pub mod checkpoint;
 mod checkpoints;
 mod connect;
@@ -26,5 +26,6 @@ mod stop;
 pub mod trainer;
 mod training;
 
+pub use activity::Activity;
 pub use rank_env::{RankEnv, RankEnvError};
 pub use run::{Signals, run};

@@ -1,5 +1,5 @@
 //! The same on two and three ranks: what is averaged, gathered and kept.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 #[path = "../../dist/tests/common/mod.rs"]
 mod common;

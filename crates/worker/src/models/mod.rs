@@ -3,7 +3,12 @@
 pub mod dango;
 mod edge_list;
 mod error;
+mod hyper_sagnn;
 mod inputs;
+#[cfg(test)]
+mod layer_cases;
+pub mod lazy;
+mod linear;
 mod network;
 mod parameters;
 pub mod torchscript;

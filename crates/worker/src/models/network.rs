@@ -3,6 +3,7 @@ use expctl_record::{Implementation, ModelKind, Settings};
 use tch::{Tensor, nn};
 
 use super::dango::{Dango, DangoConfig};
+use super::lazy::{Lazy, LazyConfig};
 use super::torchscript::Script;
 use crate::losses::Objective;
 
@@ -22,6 +23,8 @@ pub struct Output {
 pub enum Network {
     /// DANGO.
     Dango(Dango),
+    /// The lazy model.
+    Lazy(Lazy),
     /// A TorchScript module from a file.
     Script(Script),
 }
@@ -33,12 +36,10 @@ impl Network {
     /// A size is not possible, or a file cannot be read.
     pub fn new(settings: &Settings, graph: &CellGraph, vs: &nn::Path) -> Result<Self, ModelError> {
         let model = &settings.model;
-        let edges: Vec<EdgeList<'_>> = graph
-            .edge_types
-            .iter()
-            .filter(|e| model.edge_types.contains(&e.name))
-            .map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() })
-            .collect();
+        let read = graph.edge_types.iter().enumerate().filter(|(_, e)| model.edge_types.contains(&e.name));
+        let (places, read): (Vec<usize>, Vec<_>) = read.unzip();
+        let edges: Vec<EdgeList<'_>> =
+            read.iter().map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
         let genes = graph.num_genes() as i64;
         match model.kind {
             ModelKind::Dango => {
@@ -50,11 +51,14 @@ impl Network {
                 };
                 Ok(Self::Dango(Dango::new(vs, &config, &edges)?))
             }
+            ModelKind::Lazy => {
+                let config = LazyConfig::of(model, genes);
+                Ok(Self::Lazy(Lazy::new(vs, &config, model.implementation, &edges, &places)?))
+            }
             ModelKind::Torchscript => {
                 let edge_types: Vec<&str> = graph.edge_types.iter().map(|e| e.name.as_str()).collect();
                 Ok(Self::Script(Script::load(&model.path, &model.inputs, &edge_types, vs)?))
             }
-            ModelKind::Lazy => Err(ModelError::Size(format!("no model {} yet", model.kind.name()))),
         }
     }
 
@@ -63,6 +67,7 @@ impl Network {
         match self {
             // Without reconstruction its heads get none.
             Self::Dango(_) => !objective.reconstructs(),
+            Self::Lazy(model) => model.leaves_out(),
             // Nobody knows what it does.
             Self::Script(_) => true,
         }
@@ -84,7 +89,7 @@ impl Network {
     /// libtorch refuses.
     pub fn set_training(&mut self, training: bool) -> Result<(), ModelError> {
         match self {
-            Self::Dango(_) => Ok(()),
+            Self::Dango(_) | Self::Lazy(_) => Ok(()),
             Self::Script(model) => model.set_training(training),
         }
     }
@@ -96,6 +101,7 @@ impl Network {
     pub fn forward(&self, inputs: &Inputs<'_>, reconstruct: bool) -> Result<Output, ModelError> {
         match self {
             Self::Dango(model) => model.forward(&inputs.genes, &inputs.gene_sample, inputs.batch_size, reconstruct),
+            Self::Lazy(model) => model.forward(inputs),
             Self::Script(model) => model.forward(inputs),
         }
     }

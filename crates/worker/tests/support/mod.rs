@@ -1,11 +1,14 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 //! A small DANGO over made-up graphs, and batches of made-up samples.
 
+use std::sync::Arc;
+
 use expctl_dist::ProcessGroup;
-use expctl_pipeline::collate::{Batch, Common, Layout};
+use expctl_pipeline::collate::{Assembler, Batch, Common, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_record::Settings;
-use expctl_worker::activity::Activity;
+use expctl_pipeline::store::Sample;
+use expctl_record::{ModelKind, Pipeline, Processor, Settings};
+use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
 use serde_json::{Value, json};
 
@@ -60,8 +63,32 @@ pub fn batch(ids: impl IntoIterator<Item = i64>) -> Batch {
     Batch { common, layout: Layout::Ids }
 }
 
+/// The same samples with the graph of each, as the published lazy model reads them.
+pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
+    let Common { genes, labels, .. } = batch(ids).common;
+    let samples: Vec<Sample> = genes
+        .chunks(3)
+        .zip(labels)
+        .map(|(genes, label)| Sample { genes: genes.to_vec(), label, ..Sample::default() })
+        .collect();
+    let pipeline = Pipeline::new(Processor::Lazy, TYPES.map(str::to_owned).to_vec());
+    let mut assembler = Assembler::new(&pipeline, Arc::new(graph())).unwrap();
+    let mut batch = assembler.empty();
+    assembler.mask(&samples, &[], &mut batch);
+    assembler.collate(&samples, &mut batch);
+    batch
+}
+
 pub fn trainer(train: Value, group: &ProcessGroup) -> Trainer {
     Trainer::new(&settings(train), &graph(), LABELS, group).unwrap()
+}
+
+/// The published lazy model, small.
+pub fn lazy_trainer(train: Value, group: &ProcessGroup) -> Trainer {
+    let mut settings = settings(train);
+    settings.model.kind = ModelKind::Lazy;
+    settings.pipeline.processor = Processor::Lazy;
+    Trainer::new(&settings, &graph(), LABELS, group).unwrap()
 }
 
 pub fn step(trainer: &mut Trainer, batch: &Batch, epoch: u64, group: &ProcessGroup) -> Result<StepResult, TrainError> {

@@ -4,10 +4,11 @@
 
 mod config;
 mod graph;
-mod hyper_sagnn;
 mod init;
 mod meta;
 mod model;
+#[cfg(test)]
+mod python_cases;
 mod reconstruction;
 mod sage;
 

@@ -2,11 +2,12 @@ use tch::{Tensor, nn};
 
 use super::DangoConfig;
 use super::graph::Graph;
-use super::hyper_sagnn::HyperSagnn;
-use super::init::NORMAL;
+use super::init::{NORMAL, xavier_linear};
 use super::meta::MetaEmbedding;
 use super::reconstruction::Reconstruction;
 use super::sage::SageConv;
+use crate::models::hyper_sagnn::{HyperSagnn, Make};
+use crate::models::linear::Activation;
 use crate::models::{EdgeList, ModelError, Output};
 
 /// What belongs to one edge type.
@@ -49,11 +50,12 @@ impl Dango {
                 })
             })
             .collect::<Result<_, ModelError>>()?;
+        let make = Make { activation: Activation::Relu, moves_lone_gene: true, linear: &xavier_linear };
         Ok(Self {
             embedding: vs.var("embedding", &[num_genes, hidden], NORMAL),
             encoders,
             meta: MetaEmbedding::new(vs / "meta", hidden),
-            hyper_sagnn: HyperSagnn::new(vs / "hyper_sagnn", hidden, heads, layers),
+            hyper_sagnn: HyperSagnn::new(&(vs / "hyper_sagnn"), hidden, heads, layers, make),
             absent_weight,
         })
     }
@@ -65,10 +67,8 @@ impl Dango {
     /// the reconstruction heads then get no gradient.
     ///
     /// # Errors
-    /// A gene is out of range, or libtorch has no memory.
-    ///
-    /// # Panics
-    /// `sample` holds a number that is not below `batch`, or is not as long as `genes`.
+    /// A gene is out of range, `sample` holds a number that is not below `batch` or is not as long as `genes`, or libtorch
+    /// has no memory.
     pub fn forward(
         &self,
         genes: &Tensor,
@@ -89,7 +89,7 @@ impl Dango {
         }
         let genes = self.meta.forward(&Tensor::f_stack(&embeddings, 1)?);
         Ok(Output {
-            prediction: self.hyper_sagnn.forward(&genes, sample, batch),
+            prediction: self.hyper_sagnn.forward(&genes, sample, batch)?,
             reconstruction: if reconstruct { Some(Tensor::f_stack(&losses, 0)?.mean(tch::Kind::Float)) } else { None },
         })
     }
