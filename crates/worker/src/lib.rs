@@ -23,6 +23,7 @@ pub mod schedule;
 mod session;
 mod steps;
 mod stop;
+mod table;
 pub mod trainer;
 mod training;
 

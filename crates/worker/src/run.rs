@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_pipeline::dataset::Dataset;
-use expctl_record::{
-    AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, RecordError, Settings, StepsFile, Trial,
-};
-use expctl_record::{read_journal, write_json, write_steps};
+use expctl_record::write_json;
+use expctl_record::{AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, Settings, Trial};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
@@ -28,6 +26,7 @@ use crate::rank_env::RankEnv;
 use crate::session::Session;
 use crate::steps::Steps;
 use crate::stop::Stop;
+use crate::table::write_table;
 use crate::trainer::Trainer;
 use crate::training::{Epochs, Progress, TrainingRun, Validator, start_from};
 
@@ -144,7 +143,7 @@ impl Rank<'_> {
             // If the store is gone as well, the others know already.
             let _ = publish_loss(&store, self.env.rank, &format!("rank {} failed: {stop}", self.env.rank));
         }
-        let written = self.write_table();
+        let written = write_table(self.attempt, self.trial, self.env.rank, self.last_words);
         // Rank 0 serves the store: leave the others time to read there why it ends.
         if result.is_err() && self.env.rank == 0 && self.env.world_size > 1 {
             std::thread::sleep(GRACE);
@@ -283,26 +282,6 @@ impl Rank<'_> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(())
-    }
-
-    /// Replace the journal by the table.
-    fn write_table(&self) -> Result<(), RecordError> {
-        if self.attempt.is_closed() {
-            // Whoever closed it wrote the tables of all ranks from their journals.
-            return Ok(());
-        }
-        let journal = self.attempt.journal_path(self.env.rank);
-        let steps = read_journal(&journal)?;
-        if (steps.len() as u64) < self.last_words.steps() || self.attempt.steps_path(self.env.rank).exists() {
-            // Somebody is closing the attempt just now, and has the journal already.
-            return Ok(());
-        }
-        let table =
-            StepsFile { trial: self.trial.id.clone(), rank: self.env.rank, world_size: self.env.world_size, steps };
-        write_steps(&self.attempt.steps_path(self.env.rank), &table)?;
-        // The table holds it all now; a journal that stays is only clutter.
-        let _ = std::fs::remove_file(&journal);
         Ok(())
     }
 }
