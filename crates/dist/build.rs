@@ -81,6 +81,8 @@ fn row_kernels() {
             .warnings(false)
             .opt_level(3)
             .flag("-ffp-contract=fast")
+            // Only inlined functions pass wide vectors.
+            .flag("-Wno-psabi")
             .define("EXPCTL_SET", *name);
         for flag in *flags {
             build.flag(flag);

@@ -89,7 +89,6 @@ mod tests {
         let truth: Vec<f64> =
             samples.iter().map(|genes| genes.iter().map(|g| strengths[*g as usize]).product()).collect();
         let (ceiling, sum) = (pearson(&truth, &values), pearson(&additive(&samples, &values), &values));
-        eprintln!("ceiling {ceiling:.4}, additive {sum:.4}");
         // In docs/datasets.md. The noise leaves 1 / √(1 + 0.2²) = 0.981.
         assert!((ceiling - 0.981).abs() < 0.002, "{ceiling}");
         assert!(sum < 0.36, "{sum}");
