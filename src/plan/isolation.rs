@@ -108,7 +108,9 @@ fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats:
                     "What do the data, the forward pass, the backward pass and the optimizer cost on one rank?",
                 ),
                 "experiment.measures" => Json::from(vec!["each variant alone, with more of the step in each mode"]),
-                "experiment.does_not_measure" => Json::from(vec!["more than one rank: gradients are not exchanged"]),
+                "experiment.does_not_measure" => {
+                    Json::from(vec!["more than one rank, and with it the exchange of gradients"])
+                }
                 key => of(&settings, key),
             };
             let _ = writeln!(out, "{} = {}", spec.key, toml_of(&value));
