@@ -38,6 +38,17 @@ fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<T
     if repeat > settings.measure.repeats {
         return None;
     }
+    // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
+    for path in [&mut settings.model.path, &mut settings.train.start_from] {
+        if !path.is_empty() {
+            *path = project.root().join(path.as_str()).to_string_lossy().into_owned();
+        }
+    }
+    if settings.train.epochs > 0 {
+        // With the seeds of the first one, each further run would be its copy, bit for bit.
+        let (model, loader) = seeds(&settings, repeat);
+        (settings.model.seed, settings.loader.seed) = (model, loader);
+    }
     let point = point(run);
     Some(Trial {
         schema: TRIAL_SCHEMA_VERSION,

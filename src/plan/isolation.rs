@@ -38,7 +38,9 @@ impl Isolation {
     ///
     /// # Errors
     /// A name that is none of the job's variants.
-    pub fn of(record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
+    /// Files below `root`, the project, are named from there, so that ids do not depend on where it lies.
+    ///
+    pub fn of(root: &Path, record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
         let variants = variants(record);
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
@@ -57,7 +59,7 @@ impl Isolation {
             Some(_) => record.config.clone(),
             None => format!("{}{SUFFIX}", record.config),
         };
-        Ok(Self { name, text: text(record, &chosen, &ran, repeats), ran })
+        Ok(Self { name, text: text(root, record, &chosen, &ran, repeats), ran })
     }
 }
 
@@ -88,7 +90,7 @@ fn residual(trial: &Trial) -> Point {
     trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
+fn text(root: &Path, record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
     let mut out = format!(
         "# Job {} (config {}) on one rank: the data alone, then the forward pass, the backward pass and the optimizer with it.\n",
         record.job, record.config
@@ -122,7 +124,7 @@ fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats:
             continue;
         }
         written.push(&trial.variant);
-        variant(&mut out, trial, repeats);
+        variant(&mut out, root, trial, repeats);
     }
     if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
@@ -141,7 +143,7 @@ fn title(record: &JobRecord, trial: &Trial) -> String {
     if title.is_empty() { record.config.clone() } else { title.clone() }
 }
 
-fn variant(out: &mut String, trial: &Trial, repeats: Option<u32>) {
+fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let name = &trial.variant;
     let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
     let trains_epochs = trial.settings.train.epochs > 0;
@@ -154,6 +156,9 @@ fn variant(out: &mut String, trial: &Trial, repeats: Option<u32>) {
             // As many as are usual: an epoch's steps are no longer what is run.
             "measure.steps" if trains_epochs => continue,
             "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
+            // A repeat of a training run has seeds of its own; the config had those of the first.
+            "model.seed" | "loader.seed" if trains_epochs => first_seed(&of(&settings, spec.key), trial.repeat),
+            "model.path" | "train.start_from" => as_given(root, of(&settings, spec.key)),
             key => of(&settings, key),
         };
         if !goes_without_saying(spec, &value) {
@@ -192,6 +197,18 @@ fn row(point: &Point) -> String {
 }
 
 /// A plain value as TOML writes it.
+/// The seed of the first repeat.
+fn first_seed(seed: &Json, repeat: u32) -> Json {
+    let first = seed.as_u64().map(|seed| seed.saturating_sub(u64::from(repeat.saturating_sub(1))));
+    first.map_or_else(|| seed.clone(), Json::from)
+}
+
+/// A path below the project as a config names it.
+fn as_given(root: &Path, path: Json) -> Json {
+    let below = path.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).and_then(Path::to_str);
+    below.map(Json::from).unwrap_or(path)
+}
+
 fn toml_of(value: &Json) -> String {
     toml::Value::try_from(value).map_or_else(|_| "\"\"".to_owned(), |value| value.to_string())
 }
