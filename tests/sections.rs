@@ -227,6 +227,41 @@ fn what_training_came_to_is_a_table_and_a_picture() {
 }
 
 #[test]
+fn a_figure_that_is_missing_is_not_made_up() {
+    let project = TestProject::new();
+    let trials: Vec<Trial> = (1..=3)
+        .map(|repeat| {
+            project.trial("lazy", "Lazy", repeat, |settings| {
+                settings.launch.ranks = 1;
+                settings.train.epochs = 5;
+            })
+        })
+        .collect();
+    let dir = project.submitted(12, "train", trials.clone());
+    for trial in &trials {
+        completed(&dir, trial, &[steps(100, 0)]);
+        let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+        let mut records = epochs(5, 0.4, false);
+        for record in &mut records {
+            match trial.repeat {
+                // Constant predictions have no correlation; a loss that is no number is the best of nothing.
+                2 => record.validation.as_mut().unwrap().pearson = None,
+                3 => record.best = false,
+                _ => {}
+            }
+        }
+        records.iter().for_each(|record| append_learning(&attempt.learning_path(), record).unwrap());
+    }
+    let shown = section(&project, "Learning");
+    assert!(shown.contains("| lazy | 3 | 5 | 1 → 0.2 | best, – | – | – | – | – | – | as planned |"), "{shown}");
+    let medians = "| lazy | 2 | 3 [3–3] | 0.4 [0.4–0.4] | 0.4 [0.4–0.4] (1 of 2) | 0.38 [0.38–0.38] |";
+    assert!(shown.contains(medians), "{shown}");
+    let table = project.expect(&["compare", "12"], 0).0;
+    assert!(table.contains("| **0.4 (1 of 2)** | **0.38** |"), "{table}");
+    assert!(table.contains("- Pearson, Spearman, MSE: on the validation set at the best epoch"), "{table}");
+}
+
+#[test]
 fn training_that_stopped_early_misses_nothing() {
     let project = TestProject::new();
     trained(&project);
