@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{JobRecord, Mode, Trial};
+use expctl_record::{JobRecord, LearningSchedule, Mode, Trial};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
@@ -15,6 +15,8 @@ use crate::conf::keys::{KEYS, KeySpec, Preset};
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
 pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
+/// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
+const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
 /// Behind the name of the past job's config.
 const SUFFIX: &str = "_isolation";
 
@@ -36,10 +38,10 @@ impl Isolation {
     /// The variants of a job, or those that are named, on one rank in four modes; everything else as it was resolved.
     /// A training run becomes as many steps as are usual. None for `repeats` keeps the job's.
     ///
-    /// # Errors
-    /// A name that is none of the job's variants.
     /// Files below `root`, the project, are named from there, so that ids do not depend on where it lies.
     ///
+    /// # Errors
+    /// A name that is none of the job's variants.
     pub fn of(root: &Path, record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
         let variants = variants(record);
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
@@ -86,7 +88,7 @@ fn variants(record: &JobRecord) -> Vec<String> {
 
 /// Where the trial stood in the sweep, without what isolation decides.
 fn residual(trial: &Trial) -> Point {
-    let own = |key: &str| ISOLATED.contains(&key);
+    let own = |key: &str| LEFT_OUT.contains(&key);
     trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -148,17 +150,21 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
     let trains_epochs = trial.settings.train.epochs > 0;
     let settings = flat(trial);
-    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !trial.point.contains_key(spec.key)) {
+    let swept = residual(trial);
+    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !swept.contains_key(spec.key)) {
         let value = match spec.key {
             "train.mode" => continue,
             "launch.ranks" | "launch.nodes" => Json::from(1),
             "train.epochs" | "train.patience" => Json::from(0),
-            // As many as are usual: an epoch's steps are no longer what is run.
-            "measure.steps" if trains_epochs => continue,
-            "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
             // A repeat of a training run has seeds of its own; the config had those of the first.
             "model.seed" | "loader.seed" if trains_epochs => first_seed(&of(&settings, spec.key), trial.repeat),
             "model.path" | "train.start_from" => as_given(root, of(&settings, spec.key)),
+            // As many as are usual: an epoch's steps are no longer what is run.
+            "measure.steps" if trains_epochs => continue,
+            // It waits for validations, of which there are none.
+            "train.schedule_patience" if trains_epochs => continue,
+            "train.schedule" if trains_epochs && trial.settings.train.schedule == LearningSchedule::Plateau => continue,
+            "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
             key => of(&settings, key),
         };
         if !goes_without_saying(spec, &value) {
@@ -191,12 +197,6 @@ fn of(settings: &Map<String, Json>, key: &str) -> Json {
     settings.get(key).cloned().unwrap_or_default()
 }
 
-fn row(point: &Point) -> String {
-    let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
-    format!("{{ {} }}", cells.join(", "))
-}
-
-/// A plain value as TOML writes it.
 /// The seed of the first repeat.
 fn first_seed(seed: &Json, repeat: u32) -> Json {
     let first = seed.as_u64().map(|seed| seed.saturating_sub(u64::from(repeat.saturating_sub(1))));
@@ -209,6 +209,12 @@ fn as_given(root: &Path, path: Json) -> Json {
     below.map(Json::from).unwrap_or(path)
 }
 
+fn row(point: &Point) -> String {
+    let cells: Vec<String> = point.iter().map(|(key, value)| format!("\"{key}\" = {}", toml_of(value))).collect();
+    format!("{{ {} }}", cells.join(", "))
+}
+
+/// A plain value as TOML writes it.
 fn toml_of(value: &Json) -> String {
     toml::Value::try_from(value).map_or_else(|_| "\"\"".to_owned(), |value| value.to_string())
 }
