@@ -322,6 +322,10 @@ fn every_choice_makes_settings() {
                 match spec.key {
                     "pipeline.collation" => set.push("pipeline.processor=lazy".to_owned()),
                     "pipeline.walk" => set.push("pipeline.processor=neighborhood".to_owned()),
+                    "train.schedule" => {
+                        let trains = ["train.epochs=2", "train.mode=train", "select.split=train"];
+                        set.extend(trains.map(str::to_owned));
+                    }
                     _ => {}
                 }
                 let set: Vec<&str> = set.iter().map(String::as_str).collect();
