@@ -260,6 +260,39 @@ fn ids_depend_on_what_is_run_alone() {
     assert_eq!(ids.len(), 4);
 }
 
+#[test]
+fn repeats_of_a_training_run_have_seeds_of_their_own() {
+    let text = "pipeline.processor = \"ids\"\nloader.batch_size = 28\nmeasure.repeats = 3\nmodel.seed = 7\n\
+                select.split = \"train\"\ntrain.mode = \"train\"\n";
+    let seeds = |set: &[&str]| {
+        let trials = trials(text, set).unwrap();
+        trials.iter().map(|t| (t.settings.model.seed, t.settings.loader.seed, t.settings.data.seed)).collect::<Vec<_>>()
+    };
+    assert_eq!(seeds(&["train.epochs=2"]), [(7, 42, 42), (8, 43, 42), (9, 44, 42)]);
+    // Runs that measure time are the same run.
+    assert_eq!(seeds(&[]), [(7, 42, 42); 3]);
+    // The id has the config's seeds: another first repeat is another trial, its own repeats are not.
+    let id = |set: &[&str], i: usize| trials(text, set).unwrap()[i].id.clone();
+    let hash = |id: String| id.rsplit_once('-').unwrap().1.to_owned();
+    assert_eq!(hash(id(&["train.epochs=2"], 0)), hash(id(&["train.epochs=2"], 2)));
+    assert_ne!(hash(id(&["train.epochs=2"], 0)), hash(id(&["train.epochs=2", "model.seed=8"], 0)));
+}
+
+#[test]
+fn typed_epochs_take_the_place_of_a_files_steps() {
+    let text =
+        format!("{SMALL}measure.steps = 6\ndata.samples = 2_800\nselect.split = \"train\"\ntrain.mode = \"train\"\n");
+    let steps = |set: &[&str]| trials(&text, set).map(|trials| trials[0].settings.measure.steps);
+    assert_eq!(steps(&[]), Ok(6));
+    // 2,240 samples in 80 batches, twice, less the warm-up of 10.
+    assert_eq!(steps(&["train.epochs=2"]), Ok(150));
+    assert_eq!(steps(&["train.epochs=0"]), Ok(6));
+    let both = "`measure.steps` and `train.epochs` both say how long the run is".to_owned();
+    assert_eq!(steps(&["train.epochs=2", "measure.steps=7"]), Err(vec![both.clone()]));
+    let in_file = trials(&format!("{text}train.epochs = 2\n"), &[]).map(|trials| trials.len());
+    assert_eq!(in_file, Err(vec![both]));
+}
+
 /// Changing it cuts the ledgers of users off from their next jobs.
 const PINNED: &str = "default-r1-b8170434";
 
@@ -289,6 +322,10 @@ fn every_choice_makes_settings() {
                 match spec.key {
                     "pipeline.collation" => set.push("pipeline.processor=lazy".to_owned()),
                     "pipeline.walk" => set.push("pipeline.processor=neighborhood".to_owned()),
+                    "train.schedule" => {
+                        let trains = ["train.epochs=2", "train.mode=train", "select.split=train"];
+                        set.extend(trains.map(str::to_owned));
+                    }
                     _ => {}
                 }
                 let set: Vec<&str> = set.iter().map(String::as_str).collect();

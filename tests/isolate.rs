@@ -111,6 +111,54 @@ fn epochs_become_the_usual_steps() {
 }
 
 #[test]
+fn a_sweep_over_epochs_is_left_out() {
+    let project = TestProject::new();
+    let swept = "[sweep.grid]\ntrain.epochs = [3, 4]\ntrain.patience = [1, 2]\nloader.prefetch_factor = [1, 2]";
+    let plain = "validate_every = 0\nschedule = \"cosine_restarts\"";
+    let trains = conf(&format!("mode = \"train\"\n{plain}"), 1, swept).replace("steps = 6\n", "");
+    let trials = planned(&project, "small", &trains);
+    assert_eq!(trials.len(), 2 * 2 * 2 * 2 * 2);
+    project.submitted(7, "small", trials);
+    let sweep = conf(plain, 1, &format!("[sweep.grid]\n{MODES}\nloader.prefetch_factor = [1, 2]"));
+    let expected = planned(&project, "modes", &sweep.replace("steps = 6\n", ""));
+    assert_eq!(isolated(&project, &[]), ids(&expected));
+}
+
+#[test]
+fn a_plateau_needs_epochs_which_isolation_has_none_of() {
+    let project = TestProject::new();
+    let plateau = "mode = \"train\"\nepochs = 3\nschedule = \"plateau\"\nschedule_patience = 2";
+    let trains =
+        conf(plateau, 1, "").replace("steps = 6\n", "").replace("[loader]", "[select]\nsplit = \"train\"\n[loader]");
+    project.submitted(7, "small", planned(&project, "small", &trains));
+    assert_eq!(isolated(&project, &[]).len(), 2 * 4 * 2);
+}
+
+/// The paths of files are no part of where the project lies: ids are equal below two roots, and the ranks find the file.
+#[test]
+fn files_are_named_from_the_project() {
+    let of = || {
+        let project = TestProject::new();
+        std::fs::write(project.path().join("start.safetensors"), "").unwrap();
+        std::fs::write(project.path().join("sum.pt"), "").unwrap();
+        let text = conf("mode = \"train\"\nstart_from = \"start.safetensors\"", 2, "")
+            .replace("heads = 2", "heads = 2\nkind = \"torchscript\"\npath = \"sum.pt\"");
+        let trials = planned(&project, "small", &text);
+        let settings = &trials[0].settings;
+        assert_eq!(settings.model.path, project.path().join("sum.pt").to_str().unwrap());
+        assert_eq!(settings.train.start_from, project.path().join("start.safetensors").to_str().unwrap());
+        project.submitted(7, "small", trials.clone());
+        (ids(&trials), isolated(&project, &[]), project)
+    };
+    let (one, other) = (of(), of());
+    assert_ne!(one.2.path(), other.2.path());
+    assert_eq!((one.0, one.1), (other.0, other.1));
+    let conf = other.2.path().join("conf/small.toml");
+    let (_, stderr) = other.2.expect(&["plan", conf.to_str().unwrap(), "--set", "model.path=none.pt"], 3);
+    assert!(stderr.contains("there is no file ROOT/none.pt"), "{stderr}");
+}
+
+#[test]
 fn what_cannot_be_isolated_is_explained() {
     let project = TestProject::new();
     // In mode data nothing asks whether the model fits its batches.

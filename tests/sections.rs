@@ -24,13 +24,14 @@ fn section(project: &TestProject, heading: &str) -> String {
 }
 
 /// Steps of a mode: `collate` is waited for, then the model's stages in ms, as far as the mode goes.
-fn in_mode(mode: Mode, collate: u64, model: [u64; 3], extra: u64) -> Vec<StepRecord> {
+fn in_mode(mode: Mode, samples: u64, collate: u64, model: [u64; 3], extra: u64) -> Vec<StepRecord> {
     const MS: u64 = 1_000_000;
     let stages = [Stage::Forward, Stage::Backward, Stage::Optimizer];
     let done = MODES.iter().position(|m| *m == mode).unwrap();
     let mut all = steps(1, 0);
     for step in all.iter_mut().filter(|step| step.measured) {
         (step.exposed, step.busy) = (PerStage::default(), PerStage::default());
+        step.samples = samples;
         step.exposed[Stage::Collate] = collate * MS;
         step.busy[Stage::Collate] = 2 * collate * MS;
         step.exposed[Stage::Read] = MS;
@@ -68,20 +69,89 @@ fn a_job_in_four_modes_is_taken_apart() {
     let dir = project.submitted(12, "006_isolation", trials.clone());
     for trial in &trials {
         let (mode, extra) = (trial.settings.train.mode, u64::from(trial.repeat));
-        // Lazy's loader hides half behind the model; there is nothing to hide of DANGO's.
-        let (collate, model) = match (trial.variant.as_str(), mode) {
-            ("lazy", Mode::Data) => (760, [250, 125, 10]),
-            ("lazy", _) => (380, [250, 125, 10]),
-            _ => (12, [30, 15, 2]),
+        // Lazy's loader hides half behind the model, another part in each mode; there is nothing to hide of DANGO's.
+        let (samples, collate, model) = match (trial.variant.as_str(), mode) {
+            ("lazy", Mode::Data) => (28, 760, [250, 125, 10]),
+            ("lazy", Mode::Forward) => (28, 380, [250, 125, 10]),
+            ("lazy", Mode::ForwardBackward) => (28, 400, [250, 125, 10]),
+            ("lazy", _) => (28, 370, [250, 125, 10]),
+            _ => (64, 12, [30, 15, 2]),
         };
-        completed(&dir, trial, &[in_mode(mode, collate, model, extra)]);
+        completed(&dir, trial, &[in_mode(mode, samples, collate, model, extra)]);
     }
     let shown = section(&project, "Isolation");
     insta::assert_snapshot!(shown);
-    let (_, rest) = shown.split_once("#### lazy").unwrap();
-    assert!(rest.contains(
-        "Loading overlaps computing: alone a step waits 761 ms for it, of which the whole step waits for 381 ms"
-    ));
+
+    // The variants beside each other, from the steps of mode train alone: times, ratio for a sample, share of lazy's step.
+    let (_, rest) = shown.split_once("#### All variants: mode train, lazy n = 3, dango n = 3").unwrap();
+    let (summary, rest) = rest.split_once("#### lazy").unwrap();
+    let cells = |text: &str, name: &str| -> Vec<String> {
+        let of = |line: &str| line.replace("**", "").split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        text.lines().map(of).find(|row| row.get(1).is_some_and(|first| first == name)).unwrap()[2..].to_vec()
+    };
+    let number = |cell: &str| cell.trim_end_matches(" %").split(['×', ' ']).next().unwrap().parse::<f64>().unwrap();
+    for (name, lazy, dango) in [
+        ("data pipeline", 371.0, 13.0),
+        ("├─ read", 1.0, 1.0),
+        ("└─ collate", 370.0, 12.0),
+        ("model compute", 375.0, 45.0),
+        ("├─ forward", 250.0, 30.0),
+        ("└─ backward", 125.0, 15.0),
+        ("optimizer", 10.0, 2.0),
+        ("other, unattributed", 2.0, 2.0),
+        ("total", 758.0, 62.0),
+    ] {
+        let row = cells(summary, name);
+        let ratio = (dango / 64.0) / (lazy / 28.0);
+        let expected = [lazy, lazy / 28.0, dango, dango / 64.0, ratio, lazy / 7.58];
+        for (cell, expected) in row.iter().zip(expected) {
+            let allowed = if cell.contains('%') { 0.1 } else { 0.000_51 + 0.01 * expected };
+            assert!((number(cell) - expected).abs() <= allowed, "{name}: {cell} is not {expected}\n{summary}");
+        }
+        // Three runs a side: each ratio has its interval.
+        assert!(row[4].contains("× ["), "{row:?}");
+    }
+
+    // A difference, corrected by what is said of it, is what the part costs.
+    let (lazy, _) = rest.split_once("#### dango").unwrap();
+    let line = lazy.lines().find(|line| line.contains("overlaps")).unwrap();
+    let waits = "761 ms in data, 381 ms in forward, 401 ms in forward_backward, 371 ms in train (exposed)";
+    assert!(line.contains(waits), "{line}");
+    for (part, cost, shift) in [
+        ("forward", 250.0, "forward 380 ms more"),
+        ("backward", 125.0, "backward 20 ms less"),
+        ("optimizer", 10.0, "optimizer 30 ms more"),
+    ] {
+        assert!(line.contains(shift), "{line}");
+        let amount = number(shift.split_once(' ').unwrap().1);
+        let signed = if shift.ends_with("less") { -amount } else { amount };
+        assert_eq!(number(&cells(lazy, part)[4]) + signed, cost, "{part}");
+    }
+    assert!(!shown.contains("allreduce"), "on one rank there is none");
+}
+
+#[test]
+fn by_difference_the_exchange_of_gradients_is_in_backward() {
+    let project = TestProject::new();
+    let mut trials = in_modes(&project, "lazy", 1);
+    trials.iter_mut().for_each(|trial| trial.settings.launch.ranks = 2);
+    let dir = project.submitted(12, "006_isolation", trials.clone());
+    for trial in &trials {
+        let mode = trial.settings.train.mode;
+        let mut steps = in_mode(mode, 28, 5, [30, 20, 10], 0);
+        if matches!(mode, Mode::ForwardBackward | Mode::Train) {
+            for step in steps.iter_mut().filter(|step| step.measured) {
+                step.exposed[Stage::Allreduce] = 7_000_000;
+                step.wall_ns += 7_000_000;
+            }
+        }
+        completed(&dir, trial, &[steps.clone(), steps]);
+    }
+    let shown = section(&project, "Isolation");
+    assert!(shown.contains("by difference, allreduce (7 ms, exposed) is in backward"), "{shown}");
+    let row = |name: &str| shown.lines().filter(|line| line.starts_with(&format!("| {name} |"))).collect::<Vec<_>>();
+    assert!(row("backward").iter().any(|line| line.contains("| 27.000 |")), "{shown}");
+    assert!(row("optimizer").iter().any(|line| line.matches("10.000").count() == 2), "{shown}");
 }
 
 #[test]
@@ -89,7 +159,7 @@ fn without_the_data_alone_there_is_nothing_to_take_apart() {
     let project = TestProject::new();
     let trials: Vec<Trial> = in_modes(&project, "lazy", 1).split_off(1);
     let dir = project.submitted(12, "006_isolation", trials.clone());
-    trials.iter().for_each(|trial| completed(&dir, trial, &[in_mode(trial.settings.train.mode, 5, [3, 2, 1], 0)]));
+    trials.iter().for_each(|trial| completed(&dir, trial, &[in_mode(trial.settings.train.mode, 28, 5, [3, 2, 1], 0)]));
     assert_eq!(section(&project, "Isolation"), "");
 }
 
@@ -154,6 +224,41 @@ fn what_training_came_to_is_a_table_and_a_picture() {
     for part in ["<svg", "training loss", "validation loss", "validation, Pearson", "lazy", "ids", "polyline"] {
         assert!(svg.contains(part), "{part}\n{svg}");
     }
+}
+
+#[test]
+fn a_figure_that_is_missing_is_not_made_up() {
+    let project = TestProject::new();
+    let trials: Vec<Trial> = (1..=3)
+        .map(|repeat| {
+            project.trial("lazy", "Lazy", repeat, |settings| {
+                settings.launch.ranks = 1;
+                settings.train.epochs = 5;
+            })
+        })
+        .collect();
+    let dir = project.submitted(12, "train", trials.clone());
+    for trial in &trials {
+        completed(&dir, trial, &[steps(100, 0)]);
+        let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+        let mut records = epochs(5, 0.4, false);
+        for record in &mut records {
+            match trial.repeat {
+                // Constant predictions have no correlation; a loss that is no number is the best of nothing.
+                2 => record.validation.as_mut().unwrap().pearson = None,
+                3 => record.best = false,
+                _ => {}
+            }
+        }
+        records.iter().for_each(|record| append_learning(&attempt.learning_path(), record).unwrap());
+    }
+    let shown = section(&project, "Learning");
+    assert!(shown.contains("| lazy | 3 | 5 | 1 → 0.2 | best, – | – | – | – | – | – | as planned |"), "{shown}");
+    let medians = "| lazy | 2 | 3 [3–3] | 0.4 [0.4–0.4] | 0.4 [0.4–0.4] (1 of 2) | 0.38 [0.38–0.38] |";
+    assert!(shown.contains(medians), "{shown}");
+    let table = project.expect(&["compare", "12"], 0).0;
+    assert!(table.contains("| **0.4 (1 of 2)** | **0.38** |"), "{table}");
+    assert!(table.contains("- Pearson, Spearman, MSE: on the validation set at the best epoch"), "{table}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         _ => failure,
     })?;
     let record = folder.record()?;
-    let isolation = Isolation::of(&record, &args.only, args.repeats)?;
+    let isolation = Isolation::of(project.root(), &record, &args.only, args.repeats)?;
     let shown = plan::isolation_path(args.job);
     let loaded = conf::load_text(project, &isolation.name, &shown, &isolation.text, &args.overrides);
     let mut config = loaded.map_err(|errors| {

@@ -24,6 +24,7 @@ mod source;
 mod suggest;
 mod sweep;
 mod sweep_read;
+mod train_rules;
 mod user;
 mod values;
 

@@ -24,12 +24,10 @@ impl Judge<'_> {
     }
 
     /// The model and what it is fed with. Without a model none of it matters.
-    pub(super) fn model_inputs(&self, values: &mut Values, problems: &mut Vec<Problem>) {
-        if let Some(path) = self.existing_file(values, "model.path", problems) {
-            values.replace("model.path", Json::from(path));
-        }
-        if let Some(path) = self.existing_file(values, "train.start_from", problems) {
-            values.replace("train.start_from", Json::from(path));
+    pub(super) fn model_inputs(&self, values: &Values, problems: &mut Vec<Problem>) {
+        // The values keep the text as it was given: trial ids come from them, and are the same wherever the project lies.
+        for key in ["model.path", "train.start_from"] {
+            self.existing_file(values, key, problems);
         }
         if values.text("train.mode").is_none_or(|mode| mode == "data") {
             return;
@@ -92,17 +90,16 @@ impl Judge<'_> {
         }
     }
 
-    /// The absolute path of the file that `key` names, if it names one.
-    fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) -> Option<String> {
-        let named = values.text(key).filter(|path| !path.is_empty())?;
+    /// The file that `key` names is there, if it names one.
+    fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
+        let Some(named) = values.text(key).filter(|path| !path.is_empty()) else { return };
         let path = self.root().join(named);
         if path.is_file() {
-            return Some(path.to_string_lossy().into_owned());
+            return;
         }
         let message = format!("`{key}`: there is no file {}", path.display());
         problems
             .push(Problem::new(self.at(values, key), message, "not there").help("paths start at the project folder"));
-        None
     }
 
     /// Epochs, and the steps that they have.

@@ -50,6 +50,8 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
                 values.0.extend(layer.cloned().unwrap_or_default());
             }
             values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
+            let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
+            epochs_for_steps(&mut values, typed, point);
             for spec in required().filter(|spec| !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
                 if lacking.last().is_none_or(|v| v.name != variant.name) {
@@ -62,6 +64,16 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
     }
     report_missing(&missing, &variants, &place, problems);
     Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
+}
+
+/// Epochs that `--set` gives (in `typed`) take the place of the steps that a file does: both say how long the run is, and
+/// someone who types a value means it. Steps that `--set` or the sweep gives stay, and are reported.
+fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Layer> + Clone, point: &Row) {
+    let is_typed = |key: &str| typed.clone().any(|layer| layer.contains_key(key));
+    let epochs = is_typed("train.epochs") && values.number("train.epochs").is_some_and(|epochs| epochs > 0);
+    if epochs && !is_typed("measure.steps") && !point.settings.contains_key("measure.steps") {
+        values.0.remove("measure.steps");
+    }
 }
 
 fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {

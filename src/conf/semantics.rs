@@ -58,6 +58,7 @@ impl<'a> Judge<'a> {
         self.warm_up(values, problems);
         self.model_inputs(values, problems);
         self.epochs(values, problems);
+        self.schedule(values, problems);
     }
 
     /// The project folder.

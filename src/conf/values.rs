@@ -54,13 +54,6 @@ impl Values {
         self.0.insert(key, Setting::unwritten(value));
     }
 
-    /// Another value for a key that is set, where it was set.
-    pub(super) fn replace(&mut self, key: &str, value: Json) {
-        if let Some(setting) = self.0.get_mut(key) {
-            setting.value = Some(value);
-        }
-    }
-
     /// Every key with its value, sorted by key.
     pub fn flat(&self) -> BTreeMap<&'static str, &Json> {
         self.0.iter().filter_map(|(key, s)| Some((*key, s.value.as_ref()?))).collect()

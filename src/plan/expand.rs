@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, HashMap};
 
-use expctl_record::{TRIAL_SCHEMA_VERSION, Trial};
+use expctl_record::{Settings, TRIAL_SCHEMA_VERSION, Trial};
 use serde_json::Value as Json;
 
 use super::id::trial_id;
@@ -34,9 +34,20 @@ pub fn expand(project: &Project, config: &Config) -> Result<Plan, ConfErrors> {
 
 /// None for a repeat that this run does not have.
 fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<Trial> {
-    let settings = run.values.settings()?;
+    let mut settings = run.values.settings()?;
     if repeat > settings.measure.repeats {
         return None;
+    }
+    // Ranks may start in another folder, so they are told where the files are; the id has the text of the config.
+    for path in [&mut settings.model.path, &mut settings.train.start_from] {
+        if !path.is_empty() {
+            *path = project.root().join(path.as_str()).to_string_lossy().into_owned();
+        }
+    }
+    if settings.train.epochs > 0 {
+        // With the seeds of the first one, each further run would be its copy, bit for bit.
+        let (model, loader) = seeds(&settings, repeat);
+        (settings.model.seed, settings.loader.seed) = (model, loader);
     }
     let point = point(run);
     Some(Trial {
@@ -50,6 +61,12 @@ fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<T
         data_dir: project.data_dir(&settings.data),
         settings,
     })
+}
+
+/// Seeds of the model and of the order of samples in a repeat of a training run.
+fn seeds(settings: &Settings, repeat: u32) -> (u64, u64) {
+    let further = u64::from(repeat.saturating_sub(1));
+    (settings.model.seed.saturating_add(further), settings.loader.seed.saturating_add(further))
 }
 
 fn point(run: &Run) -> BTreeMap<String, Json> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{JobRecord, Mode, Trial};
+use expctl_record::{JobRecord, LearningSchedule, Mode, Trial};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
@@ -15,6 +15,8 @@ use crate::conf::keys::{KEYS, KeySpec, Preset};
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
 pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
+/// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
+const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
 /// Behind the name of the past job's config.
 const SUFFIX: &str = "_isolation";
 
@@ -36,9 +38,11 @@ impl Isolation {
     /// The variants of a job, or those that are named, on one rank in four modes; everything else as it was resolved.
     /// A training run becomes as many steps as are usual. None for `repeats` keeps the job's.
     ///
+    /// Files below `root`, the project, are named from there, so that ids do not depend on where it lies.
+    ///
     /// # Errors
     /// A name that is none of the job's variants.
-    pub fn of(record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
+    pub fn of(root: &Path, record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
         let variants = variants(record);
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
@@ -57,7 +61,7 @@ impl Isolation {
             Some(_) => record.config.clone(),
             None => format!("{}{SUFFIX}", record.config),
         };
-        Ok(Self { name, text: text(record, &chosen, &ran, repeats), ran })
+        Ok(Self { name, text: text(root, record, &chosen, &ran, repeats), ran })
     }
 }
 
@@ -84,11 +88,11 @@ fn variants(record: &JobRecord) -> Vec<String> {
 
 /// Where the trial stood in the sweep, without what isolation decides.
 fn residual(trial: &Trial) -> Point {
-    let own = |key: &str| ISOLATED.contains(&key);
+    let own = |key: &str| LEFT_OUT.contains(&key);
     trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
+fn text(root: &Path, record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
     let mut out = format!(
         "# Job {} (config {}) on one rank: the data alone, then the forward pass, the backward pass and the optimizer with it.\n",
         record.job, record.config
@@ -108,7 +112,9 @@ fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats:
                     "What do the data, the forward pass, the backward pass and the optimizer cost on one rank?",
                 ),
                 "experiment.measures" => Json::from(vec!["each variant alone, with more of the step in each mode"]),
-                "experiment.does_not_measure" => Json::from(vec!["more than one rank: gradients are not exchanged"]),
+                "experiment.does_not_measure" => {
+                    Json::from(vec!["more than one rank, and with it the exchange of gradients"])
+                }
                 key => of(&settings, key),
             };
             let _ = writeln!(out, "{} = {}", spec.key, toml_of(&value));
@@ -120,7 +126,7 @@ fn text(record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats:
             continue;
         }
         written.push(&trial.variant);
-        variant(&mut out, trial, repeats);
+        variant(&mut out, root, trial, repeats);
     }
     if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
@@ -139,18 +145,25 @@ fn title(record: &JobRecord, trial: &Trial) -> String {
     if title.is_empty() { record.config.clone() } else { title.clone() }
 }
 
-fn variant(out: &mut String, trial: &Trial, repeats: Option<u32>) {
+fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let name = &trial.variant;
     let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
     let trains_epochs = trial.settings.train.epochs > 0;
     let settings = flat(trial);
-    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !trial.point.contains_key(spec.key)) {
+    let swept = residual(trial);
+    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !swept.contains_key(spec.key)) {
         let value = match spec.key {
             "train.mode" => continue,
             "launch.ranks" | "launch.nodes" => Json::from(1),
             "train.epochs" | "train.patience" => Json::from(0),
+            // A repeat of a training run has seeds of its own; the config had those of the first.
+            "model.seed" | "loader.seed" if trains_epochs => first_seed(&of(&settings, spec.key), trial.repeat),
+            "model.path" | "train.start_from" => as_given(root, of(&settings, spec.key)),
             // As many as are usual: an epoch's steps are no longer what is run.
             "measure.steps" if trains_epochs => continue,
+            // It waits for validations, of which there are none.
+            "train.schedule_patience" if trains_epochs => continue,
+            "train.schedule" if trains_epochs && trial.settings.train.schedule == LearningSchedule::Plateau => continue,
             "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
             key => of(&settings, key),
         };
@@ -182,6 +195,18 @@ fn flat(trial: &Trial) -> Map<String, Json> {
 
 fn of(settings: &Map<String, Json>, key: &str) -> Json {
     settings.get(key).cloned().unwrap_or_default()
+}
+
+/// The seed of the first repeat.
+fn first_seed(seed: &Json, repeat: u32) -> Json {
+    let first = seed.as_u64().map(|seed| seed.saturating_sub(u64::from(repeat.saturating_sub(1))));
+    first.map_or_else(|| seed.clone(), Json::from)
+}
+
+/// A path below the project as a config names it.
+fn as_given(root: &Path, path: Json) -> Json {
+    let below = path.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).and_then(Path::to_str);
+    below.map(Json::from).unwrap_or(path)
 }
 
 fn row(point: &Point) -> String {

@@ -136,6 +136,11 @@ pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// A figure that only some of the runs have says so: `0.5 (1 of 3)`.
+pub fn of_runs(shown: String, with: usize, runs: usize) -> String {
+    if with == runs { shown } else { format!("{shown} ({with} of {runs})") }
+}
+
 /// Decimals that give `significant` digits, at most `most`. Values below 0.1 keep three digits.
 fn decimals(value: f64, significant: i32, most: i32) -> usize {
     if value == 0.0 || !value.is_finite() {

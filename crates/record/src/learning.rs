@@ -78,14 +78,19 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, R
     for attempt in attempts {
         let part = read_learning(&attempt.learning_path())?;
         // An attempt that went on from a checkpoint starts behind it; one without, at the beginning.
-        let start = match part.first() {
-            Some(first) => first.epoch,
-            None => continue,
-        };
-        joined.retain(|record| record.epoch < start);
+        match part.first() {
+            Some(first) => joined.retain(|record| record.epoch < first.epoch),
+            None if begins_anew(attempt)? => joined.clear(),
+            None => {}
+        }
         joined.extend(part);
     }
     Ok(joined)
+}
+
+/// Whether an attempt without an epoch did steps from the first one on: what was before it does not count.
+fn begins_anew(attempt: &AttemptDir) -> Result<bool, RecordError> {
+    Ok(attempt.steps(0)?.first().is_some_and(|record| record.step == 0))
 }
 
 /// Whether training ended with these epochs for want of better figures.
@@ -96,7 +101,7 @@ pub fn stopped_early(records: &[LearningRecord]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::JobDir;
+    use crate::{JobDir, Journal, StepRecord};
 
     fn record(epoch: u64, train_loss: f64) -> LearningRecord {
         LearningRecord { epoch, step: 10 * (epoch + 1), train_loss, ..LearningRecord::default() }
@@ -118,5 +123,26 @@ mod tests {
         let joined = joined_learning(&job.attempts("t").unwrap()).unwrap();
         let losses: Vec<f64> = joined.iter().map(|r| r.train_loss).collect();
         assert_eq!(losses, [3.0, 2.0, 1.4, 1.0]);
+    }
+
+    #[test]
+    fn an_attempt_that_began_anew_counts_even_before_its_first_epoch_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = JobDir::new(dir.path());
+        let losses = || -> Vec<f64> {
+            joined_learning(&job.attempts("t").unwrap()).unwrap().iter().map(|r| r.train_loss).collect()
+        };
+        let stepping_from = |step: u64| {
+            let attempt = job.next_attempt("t").unwrap();
+            let mut journal = Journal::create(&attempt.journal_path(0)).unwrap();
+            journal.append(&StepRecord { step, ..StepRecord::default() }).unwrap();
+        };
+        let first = job.next_attempt("t").unwrap();
+        append_learning(&first.learning_path(), &record(0, 3.0)).unwrap();
+        // It went on from a checkpoint in the second epoch, and did not end it.
+        stepping_from(12);
+        assert_eq!(losses(), [3.0]);
+        stepping_from(0);
+        assert!(losses().is_empty());
     }
 }

@@ -28,7 +28,12 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Edge types that the model reads",
         &["graphs"],
     ),
-    key("model.seed", NATURAL, Value("42"), "Seed of the initial parameters"),
+    key(
+        "model.seed",
+        NATURAL,
+        Value("42"),
+        "Seed of the initial parameters; with `train.epochs` repeat r has this + r − 1",
+    ),
     key(
         "model.implementation",
         words(&["replicated", "shared"]),

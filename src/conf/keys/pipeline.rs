@@ -89,7 +89,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("false"),
         "Leave out the samples that do not fill all ranks, and the last batch that is not full",
     ),
-    key("loader.seed", NATURAL, Value("42"), "Seed of the order"),
+    key("loader.seed", NATURAL, Value("42"), "Seed of the order; with `train.epochs` repeat r has this + r − 1"),
     key_also(
         "loader.buffer_mib",
         NATURAL,

@@ -2,6 +2,7 @@ use expctl_record::Validation;
 use serde::Serialize;
 
 use crate::ledger::Run;
+use crate::report::format::{self, MISSING};
 use crate::report::learned;
 use crate::stats::median;
 
@@ -26,7 +27,7 @@ impl Learning {
         let completed = runs.iter().filter(|run| run.completed());
         let best: Vec<(u64, &Validation)> = completed
             .filter_map(|run| {
-                let best = learned(&run.learning)?.best;
+                let best = learned(&run.learning)?.best?;
                 Some((best.epoch, best.validation?))
             })
             .collect();
@@ -40,6 +41,16 @@ impl Learning {
             pearson: of(|v| v.pearson),
             spearman: of(|v| v.spearman),
             mse: of(|v| Some(v.mse)),
+        })
+    }
+
+    /// The same as text; a figure that not all runs have says so.
+    pub(super) fn shown(&self) -> [String; 3] {
+        let all = [&self.pearson, &self.spearman, &self.mse];
+        all.map(|values| {
+            let shown = median(values).map(format::figure);
+            let shown = shown.map(|shown| format::of_runs(shown, values.len(), self.best_epoch.len()));
+            shown.unwrap_or_else(|| MISSING.to_owned())
         })
     }
 

@@ -46,6 +46,10 @@ impl Comparison {
             let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs";
             all.push(text.to_owned());
         }
+        if self.rows().any(|r| r.learning.is_some()) {
+            let text = "Pearson, Spearman, MSE: on the validation set at the best epoch of each run, median over the runs; (1 of 3): only so many have the figure";
+            all.push(text.to_owned());
+        }
         all.extend(grouped(self.rows().map(|row| (row.name(), row.cautions.clone()))));
         for row in self.rows() {
             all.extend(row.notes.iter().map(|note| format!("{}: {note}", row.name())));

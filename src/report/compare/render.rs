@@ -181,10 +181,7 @@ fn cells(line: &Line, group: &Group) -> Vec<String> {
     let speed = row.median_it_per_s().map(format::rate).or(row.range.map(range));
     let samples = row.median_samples_per_s().map(format::rate).or(row.samples_range.map(range));
     // With equal batches both ratios are the same, and once is enough.
-    let learned = row.learning.as_ref().map_or_else(
-        || [missing(), missing(), missing()],
-        |learning| learning.columns().map(|(_, value)| value.map_or_else(missing, format::figure)),
-    );
+    let learned = row.learning.as_ref().map_or_else(|| [missing(), missing(), missing()], Learning::shown);
     let per_sample = line.ratio_samples_per_s.filter(|_| group.mixed_batches());
     vec![
         row.job.clone(),

@@ -6,6 +6,7 @@
 mod modes;
 mod parts;
 mod rates;
+mod summary;
 mod tree;
 
 use minijinja::{Value, context};
@@ -30,6 +31,10 @@ pub fn isolation(job: &MeasuredJob) -> Option<Value> {
             }
         })
         .collect();
+    let summaries: Vec<Value> = summary::summaries(job.record.baseline.as_deref(), &variants)
+        .into_iter()
+        .map(|summary| context! { of => summary.of, table => summary.table.markdown() })
+        .collect();
     let (rates, verdicts) = rates::rates(job, &variants);
-    Some(context! { variants => shown, rates => rates.markdown(), verdicts })
+    Some(context! { summaries, variants => shown, rates => rates.markdown(), verdicts })
 }

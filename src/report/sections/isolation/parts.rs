@@ -6,8 +6,10 @@ use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};
 use crate::stats::{Difference, difference, mean};
 
-/// Share of the data mode's step that must be hidden behind computing before it is said.
+/// Share of the wait in the mode data by which that of another mode must differ before loading is said to overlap.
 const HIDDEN: f64 = 0.1;
+/// The smallest shift of a difference that is said, ns.
+const SHOWN: f64 = 1000.0;
 
 /// A part of the step with the stages that it has.
 pub(super) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
@@ -120,6 +122,51 @@ fn derived(variant: &ByMode<'_>) -> Vec<(&'static str, Derived)> {
     all
 }
 
+/// What a step waits for loading in each mode that was run, and what that makes of the differences.
+///
+/// The cost of a part is its difference, and what the mode waits less than the one before it. That may be less than
+/// nothing: loading and computing share the processors, so more of the step can make the wait longer.
+fn overlap(variant: &ByMode<'_>) -> Option<String> {
+    if variant.workers() == 0 {
+        return Some("No loader threads: nothing overlaps, so both ways speak of the same work.".to_owned());
+    }
+    // Not the whole step of the mode data: what no stage claims is not loading.
+    let waited = |mode: Mode| {
+        let breakdown = Breakdown::of(completed_steps(variant.runs(mode)))?;
+        Some(exposed(&breakdown, &data_stages()).unwrap_or(0.0))
+    };
+    let alone = waited(Mode::Data)?;
+    let ms = format::milliseconds;
+    let mut waits = Vec::new();
+    let mut shifts: Vec<(&str, f64)> = Vec::new();
+    let mut before: Option<f64> = None;
+    for (mode, part) in MODES {
+        let Some(now) = waited(mode) else {
+            // Over a mode that was not run there is no difference to speak of.
+            before = None;
+            continue;
+        };
+        waits.push(format!("{} ms in {}", ms(now), mode.name()));
+        shifts.extend(before.map(|before| (part, before - now)));
+        before = Some(now);
+    }
+    let hides = shifts.iter().any(|(_, shift)| shift.abs() > alone * HIDDEN);
+    let head = if hides { "Loading overlaps computing" } else { "Little overlaps" };
+    let mut text = format!("{head}: a step waits for loading {} (exposed).", waits.join(", "));
+    let said: Vec<String> = shifts
+        .iter()
+        .filter(|(_, shift)| shift.abs() >= SHOWN)
+        .map(|(part, shift)| format!("{part} {} ms {}", ms(shift.abs()), if *shift > 0.0 { "more" } else { "less" }))
+        .collect();
+    if !said.is_empty() {
+        text.push_str(&format!(
+            " So the differences of the modes are not what the parts cost. Against its difference, a part costs: {}.",
+            said.join(", ")
+        ));
+    }
+    Some(text)
+}
+
 /// What the two ways say of each other, and what they cannot say.
 pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
     let mut all = Vec::new();
@@ -130,38 +177,12 @@ pub(super) fn sentences(variant: &ByMode<'_>) -> Vec<String> {
         .map(|(mode, _)| format!("{} {}", mode.name(), variant.runs(*mode).len()))
         .collect();
     all.push(format!("Stages: of the steps in mode {}. Runs: {}.", whole.name(), runs.join(", ")));
-    let data = Breakdown::of(completed_steps(variant.runs(Mode::Data)));
-    let (Some(breakdown), Some(data)) = (variant.breakdown(), data) else { return all };
-    // Not the whole step of the mode data: what no stage claims is not loading.
-    let alone = exposed(&data, &data_stages()).unwrap_or(0.0);
-    let waited = exposed(&breakdown, &data_stages()).unwrap_or(0.0);
-    let ms = format::milliseconds;
-    if variant.workers() == 0 {
-        all.push("No loader threads: nothing overlaps, so both ways speak of the same work.".to_owned());
-    } else if waited < alone * (1.0 - HIDDEN) {
+    all.extend(overlap(variant));
+    let breakdown = Breakdown::of(completed_steps(variant.runs(Mode::ForwardBackward)));
+    if let Some(ns) = breakdown.and_then(|b| exposed(&b, &[Stage::Allreduce])).filter(|ns| *ns > 0.0) {
         all.push(format!(
-            "Loading overlaps computing: alone a step waits {} ms for it, of which the whole step waits for {} ms (exposed). The \
-             rest is loaded while the step computes, so the differences of the modes are not what the parts cost: forward \
-             is up to {} ms more than its difference says.",
-            ms(alone),
-            ms(waited),
-            ms(alone - waited)
-        ));
-    } else {
-        all.push(format!(
-            "Little overlaps: alone a step waits {} ms for loading, and the whole step {} ms (exposed).",
-            ms(alone),
-            ms(waited)
-        ));
-    }
-    let allreduce = |mode: Mode| {
-        let breakdown = Breakdown::of(completed_steps(variant.runs(mode)))?;
-        exposed(&breakdown, &[Stage::Allreduce]).filter(|ns| *ns > 0.0)
-    };
-    if let Some(ns) = allreduce(Mode::Train).filter(|_| allreduce(Mode::ForwardBackward).is_none()) {
-        all.push(format!(
-            "Gradients are exchanged in mode train alone: by difference, allreduce ({} ms, exposed) is in optimizer.",
-            ms(ns)
+            "Gradients are exchanged wherever there is a backward pass: by difference, allreduce ({} ms, exposed) is in backward.",
+            format::milliseconds(ns)
         ));
     }
     let open: Vec<&str> = derived(variant)

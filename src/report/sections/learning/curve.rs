@@ -72,13 +72,23 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, groups: &[(String, Vec<
     chart.configure_mesh().x_desc("epoch").light_line_style(WHITE).draw()?;
     for (i, (label, runs)) in groups.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
+        // Where the colours come round again, gaps in the lines tell the variants apart: longer ones each time.
+        let gap = 3 * i32::try_from(i / COLOURS.len()).unwrap_or(i32::MAX / 3);
         for (j, run) in runs.iter().enumerate() {
             let points = line(run);
             // One epoch is no line.
             let dots: Vec<_> = points.iter().map(|point| Circle::new(*point, 2, colour.filled())).collect();
-            let series = chart.draw_series(LineSeries::new(points, &colour))?;
+            let series = if gap == 0 {
+                chart.draw_series(LineSeries::new(points, &colour))?
+            } else {
+                chart.draw_series(DashedLineSeries::new(points, 5, gap, colour.stroke_width(1)))?
+            };
             if j == 0 {
-                series.label(label.as_str()).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
+                series.label(label.as_str()).legend(move |(x, y)| {
+                    let end = if gap == 0 { 8 } else { 8 - (gap / 2).min(6) };
+                    let half = |from: i32, to: i32| PathElement::new([(from, 0), (to, 0)], colour);
+                    EmptyElement::at((x, y)) + half(0, end) + half(16 - end, 16)
+                });
             }
             chart.draw_series(dots)?;
         }

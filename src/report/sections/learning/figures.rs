@@ -18,8 +18,8 @@ pub struct Learned<'a> {
     pub epochs: u64,
     /// Training loss of the first epoch.
     pub first_loss: f64,
-    /// The best epoch by what was monitored; the last one where nothing was validated.
-    pub best: At<'a>,
+    /// The best epoch by what was monitored; none where no validated epoch was called so.
+    pub best: Option<At<'a>>,
     /// The last validated epoch; the last one where nothing was.
     pub last: At<'a>,
     /// Training loss of the last epoch.
@@ -32,11 +32,12 @@ pub struct Learned<'a> {
 pub fn learned(records: &[LearningRecord]) -> Option<Learned<'_>> {
     let (first, end) = (records.first()?, records.last()?);
     let last = records.iter().rev().find(|record| record.validation.is_some()).unwrap_or(end);
-    let best = records.iter().rev().find(|record| record.best && record.validation.is_some()).unwrap_or(last);
+    // Figures that are no numbers are never the best: that the last epoch was would be an invention.
+    let best = records.iter().rev().find(|record| record.best && record.validation.is_some());
     Some(Learned {
         epochs: end.epoch + 1,
         first_loss: first.train_loss,
-        best: at(best),
+        best: best.map(at),
         last: at(last),
         last_loss: end.train_loss,
         stopped: end.stopped,
@@ -65,9 +66,10 @@ mod tests {
             record(3, None, false),
         ];
         let found = learned(&records).unwrap();
-        assert_eq!((found.epochs, found.best.epoch, found.last.epoch), (4, 2, 3));
+        assert_eq!((found.epochs, found.best.unwrap().epoch, found.last.epoch), (4, 2, 3));
         assert_eq!((found.first_loss, found.last_loss), (1.0, 0.25));
-        assert_eq!(learned(&[record(0, None, false)]).unwrap().best.epoch, 1);
+        assert_eq!(learned(&[record(0, None, false)]).unwrap().best, None);
+        assert_eq!(learned(&[record(0, Some(0.1), false)]).unwrap().best, None);
         assert_eq!(learned(&[]), None);
     }
 }

@@ -23,14 +23,14 @@ pub(super) fn runs(job: &MeasuredJob) -> Table {
     for (label, runs) in with_epochs(job) {
         for run in runs {
             let Some(learned) = learned(&run.learning) else { continue };
-            table.row(row(&label, run, &learned, &learned.best, "best"));
-            table.row(row(&label, run, &learned, &learned.last, "last"));
+            table.row(row(&label, run, &learned, learned.best.as_ref(), "best"));
+            table.row(row(&label, run, &learned, Some(&learned.last), "last"));
         }
     }
     table
 }
 
-fn row(label: &str, run: &Run, learned: &Learned<'_>, at: &At<'_>, which: &str) -> Vec<String> {
+fn row(label: &str, run: &Run, learned: &Learned<'_>, at: Option<&At<'_>>, which: &str) -> Vec<String> {
     let ended = if learned.stopped {
         "early"
     } else if run.completed() {
@@ -44,10 +44,11 @@ fn row(label: &str, run: &Run, learned: &Learned<'_>, at: &At<'_>, which: &str) 
         run.trial.repeat.to_string(),
         learned.epochs.to_string(),
         losses,
-        format!("{which}, {}", at.epoch),
+        at.map_or_else(|| format!("{which}, {MISSING}"), |at| format!("{which}, {}", at.epoch)),
     ];
-    row.extend(FIGURES.map(|(_, of)| at.validation.and_then(of).map_or_else(missing, format::figure)));
-    row.push(at.validation.map_or_else(missing, |v| format::thousands(v.samples)));
+    let validation = at.and_then(|at| at.validation);
+    row.extend(FIGURES.map(|(_, of)| validation.and_then(of).map_or_else(missing, format::figure)));
+    row.push(validation.map_or_else(missing, |v| format::thousands(v.samples)));
     row.push(ended.to_owned());
     row
 }
@@ -60,24 +61,27 @@ pub(super) fn medians(job: &MeasuredJob) -> Option<Table> {
     let mut several = false;
     for (label, runs) in with_epochs(job) {
         let best: Vec<At<'_>> =
-            runs.iter().filter(|run| run.completed()).filter_map(|run| Some(learned(&run.learning)?.best)).collect();
+            runs.iter().filter(|run| run.completed()).filter_map(|run| learned(&run.learning)?.best).collect();
         several |= best.len() > 1;
         let mut row = vec![label, best.len().to_string()];
-        row.push(over(&best.iter().map(|at| at.epoch as f64).collect::<Vec<_>>(), format::rate));
+        let epochs: Vec<f64> = best.iter().map(|at| at.epoch as f64).collect();
+        row.push(over(&epochs, best.len(), format::rate));
         row.extend(FIGURES.map(|(_, of)| {
-            over(&best.iter().filter_map(|at| at.validation.and_then(of)).collect::<Vec<_>>(), format::figure)
+            let values: Vec<f64> = best.iter().filter_map(|at| at.validation.and_then(of)).collect();
+            over(&values, best.len(), format::figure)
         }));
         table.row(row);
     }
     several.then_some(table)
 }
 
-/// `0.52 [0.49–0.55]`.
-fn over(values: &[f64], shown: fn(f64) -> String) -> String {
+/// `0.52 [0.49–0.55]`; `0.52 [0.49–0.55] (2 of 3)` where a run has no such figure.
+fn over(values: &[f64], runs: usize, shown: fn(f64) -> String) -> String {
     let Some(middle) = median(values) else { return missing() };
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("{} [{}–{}]", shown(middle), shown(low), shown(high))
+    let range = format!("{} [{}–{}]", shown(middle), shown(low), shown(high));
+    format::of_runs(range, values.len(), runs)
 }
 
 fn missing() -> String {

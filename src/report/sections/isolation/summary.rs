@@ -1,0 +1,165 @@
+use expctl_record::{Mode, Stage};
+
+use super::modes::{ByMode, MODES, data_stages};
+use super::parts::exposed;
+use crate::ledger::Run;
+use crate::report::Table;
+use crate::report::figures::{Breakdown, completed_steps};
+use crate::report::format::{self, MISSING};
+use crate::stats::{mean, ratio};
+
+/// All variants at one point of a sweep beside each other.
+pub(super) struct Summary {
+    /// What the steps are of: the mode, and the point.
+    pub of: String,
+    /// The parts of the step as rows.
+    pub table: Table,
+}
+
+/// What a row is of.
+enum Part {
+    Stages(Vec<Stage>),
+    Unattributed,
+    Step,
+}
+
+struct Line {
+    name: String,
+    part: Part,
+    /// Whether it is a part of the row above.
+    within: bool,
+}
+
+/// A variant's steps in the mode that is shown.
+struct Column<'a> {
+    variant: &'a ByMode<'a>,
+    breakdown: Breakdown,
+    samples: f64,
+    runs: Vec<(Breakdown, f64)>,
+}
+
+/// A table for each point of the sweep, of the fullest mode that all its variants completed.
+///
+/// Every time in it is exposed and measured in steps of that one mode; differences of modes have no part in it.
+pub(super) fn summaries(baseline: Option<&str>, variants: &[ByMode<'_>]) -> Vec<Summary> {
+    let mut points: Vec<&[(String, String)]> = Vec::new();
+    for variant in variants {
+        if !points.contains(&variant.point.as_slice()) {
+            points.push(&variant.point);
+        }
+    }
+    let at = |point: &[(String, String)]| {
+        let there: Vec<&ByMode<'_>> = variants.iter().filter(|variant| variant.point == point).collect();
+        summary(baseline, point, &there)
+    };
+    points.into_iter().filter_map(at).collect()
+}
+
+fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&ByMode<'_>]) -> Option<Summary> {
+    let all_ran = |mode: &Mode| variants.iter().all(|variant| !variant.runs(*mode).is_empty());
+    let mode = MODES.iter().rev().map(|(mode, _)| *mode).find(all_ran)?;
+    let columns: Vec<Column<'_>> = variants.iter().filter_map(|variant| column(variant, mode)).collect();
+    let named = baseline.or_else(|| Some(columns.first()?.variant.variant.as_str()));
+    let base = columns.iter().find(|column| Some(column.variant.variant.as_str()) == named);
+    let lines: Vec<Line> = lines(&columns);
+    let shares = base.map(|base| shares(&lines, &base.breakdown));
+
+    let mut header = vec!["Component".to_owned()];
+    let mut right = Vec::new();
+    for column in &columns {
+        let name = &column.variant.variant;
+        right.extend([header.len(), header.len() + 1]);
+        header.extend([format!("{name}: ms/step"), format!("{name}: ms/sample")]);
+        if let Some(base) = base.filter(|base| !is_same(base, column)) {
+            header.push(format!("{name} / {} (ms/sample)", base.variant.variant));
+        }
+    }
+    if let Some(base) = base {
+        right.push(header.len());
+        header.push(format!("% of {}", base.variant.variant));
+    }
+    let mut table = Table::new(header).right(right);
+    for (i, line) in lines.iter().enumerate() {
+        let mut row = vec![line.name.clone()];
+        for column in &columns {
+            let ns = time(&column.breakdown, &line.part);
+            let shown = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
+            row.extend([shown(ns), shown(ns.map(|ns| ns / column.samples))]);
+            if let Some(base) = base.filter(|base| !is_same(base, column)) {
+                let found = ratio(&per_sample(column, &line.part), &per_sample(base, &line.part));
+                row.push(found.map_or_else(|| MISSING.to_owned(), |found| format::ratio_with_interval(&found)));
+            }
+        }
+        row.extend(shares.as_ref().map(|shares| shares[i].clone()));
+        if matches!(line.part, Part::Step) { table.bold_row(row) } else { table.row(row) }
+    }
+    let runs: Vec<String> = columns.iter().map(|c| format!("{} n = {}", c.variant.variant, c.runs.len())).collect();
+    let swept: Vec<String> = point.iter().map(|(key, value)| format!("{key} = {value}, ")).collect();
+    Some(Summary { of: format!("mode {}, {}{}", mode.name(), swept.concat(), runs.join(", ")), table })
+}
+
+fn is_same(one: &Column<'_>, other: &Column<'_>) -> bool {
+    one.variant.variant == other.variant.variant
+}
+
+fn column<'a>(variant: &'a ByMode<'a>, mode: Mode) -> Option<Column<'a>> {
+    let of = |runs: &[&Run]| {
+        let samples = mean(&completed_steps(runs).map(|step| step.samples as f64).collect::<Vec<_>>());
+        Some((Breakdown::of(completed_steps(runs))?, samples.filter(|samples| *samples > 0.0)?))
+    };
+    let runs = variant.runs(mode);
+    let (breakdown, samples) = of(runs)?;
+    Some(Column { variant, breakdown, samples, runs: runs.iter().filter_map(|run| of(&[*run])).collect() })
+}
+
+/// The rows that a variant has something in; the parts of the step, and what two of them are made of.
+fn lines(columns: &[Column<'_>]) -> Vec<Line> {
+    let happened = |stages: &[Stage]| columns.iter().any(|column| exposed(&column.breakdown, stages).is_some());
+    let parts = [
+        ("data pipeline", data_stages(), true),
+        ("model compute", vec![Stage::Forward, Stage::Backward], true),
+        ("allreduce", vec![Stage::Allreduce], false),
+        ("optimizer", vec![Stage::Clip, Stage::Optimizer], false),
+    ];
+    let mut all = Vec::new();
+    for (name, stages, opened) in parts.into_iter().filter(|(_, stages, _)| happened(stages)) {
+        let within: Vec<Stage> = stages.iter().copied().filter(|stage| opened && happened(&[*stage])).collect();
+        all.push(Line { name: name.to_owned(), part: Part::Stages(stages), within: false });
+        for (i, stage) in within.iter().enumerate() {
+            let branch = if i + 1 == within.len() { "└─" } else { "├─" };
+            let name = format!("{branch} {}", stage.name());
+            all.push(Line { name, part: Part::Stages(vec![*stage]), within: true });
+        }
+    }
+    all.push(Line { name: "other, unattributed".to_owned(), part: Part::Unattributed, within: false });
+    all.push(Line { name: "total".to_owned(), part: Part::Step, within: false });
+    all
+}
+
+fn time(breakdown: &Breakdown, part: &Part) -> Option<f64> {
+    match part {
+        Part::Stages(stages) => exposed(breakdown, stages),
+        Part::Unattributed => Some(breakdown.unattributed),
+        Part::Step => Some(breakdown.wall),
+    }
+}
+
+/// Time of a part for a sample, ns, a value for each run that has the part.
+fn per_sample(column: &Column<'_>, part: &Part) -> Vec<f64> {
+    column.runs.iter().filter_map(|(breakdown, samples)| Some(time(breakdown, part)? / samples)).collect()
+}
+
+/// The share of each row: those of the parts add up to the whole.
+fn shares(lines: &[Line], base: &Breakdown) -> Vec<String> {
+    let is_part = |line: &&Line| !line.within && !matches!(line.part, Part::Step);
+    let parts: Vec<f64> = lines.iter().filter(is_part).map(|line| time(base, &line.part).unwrap_or(0.0)).collect();
+    let mut of_parts = format::percentages(&parts, base.wall).into_iter();
+    let share = |line: &Line| {
+        let shown = if is_part(&line) { of_parts.next() } else { None };
+        match time(base, &line.part) {
+            Some(ns) if base.wall > 0.0 => shown.unwrap_or_else(|| format::percent(ns / base.wall)),
+            _ => MISSING.to_owned(),
+        }
+    };
+    lines.iter().map(share).collect()
+}
