@@ -116,6 +116,7 @@ impl<'a> Checkpoints<'a> {
         if !agreed && !periodic {
             return Ok(false);
         }
+        self.activity.enter(Phase::AwaitCheckpoint);
         trainer.share_state(session.group)?;
         let state = || trainer.state().into_iter().chain(training.state()).collect::<Vec<_>>();
         self.make(step, &state, session, journal)?;

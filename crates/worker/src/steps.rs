@@ -155,10 +155,10 @@ impl Steps<'_> {
             let epoch = loaded.epoch;
             if step == first {
                 let from = Instant::now();
-                activity.phase(Phase::Backward);
+                activity.phase(Phase::Forward);
                 trainer.try_forward(&loaded.batch, &made)?;
                 if first > 0 {
-                    trainer.settle(&loaded.batch, &made, epoch, group)?;
+                    trainer.settle(&loaded.batch, &made, epoch, group, activity)?;
                 }
                 cost.both(Stage::Other, from);
             }
