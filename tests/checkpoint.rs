@@ -206,3 +206,53 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name() {
     assert_eq!(again(&project).status.code(), Some(0));
     assert_joined(&project, "ids", 2, *step);
 }
+
+/// Weight decay alone drives the parameters out of range, in a mode whose loss stays 0 until they are: each step multiplies
+/// them by −1e11, and nothing is clipped.
+#[test]
+fn a_state_that_is_not_finite_is_never_kept() {
+    let far = ["train.mode=\"zero_loss\"", "train.learning_rate=1e5", "train.weight_decay=1e6", "train.clip_norm=0"];
+    let last_good = 3;
+    let message = |project: &TestProject| {
+        let outcome = project.outcome("1", "ids");
+        assert_eq!(outcome.state, TrialState::Failed);
+        assert!(outcome.message.contains("has values that are not finite"), "{}", outcome.message);
+        assert!(outcome.message.contains("train.learning_rate"), "{}", outcome.message);
+    };
+    for ranks in ["launch.ranks=1", "launch.ranks=2"] {
+        let project = TestProject::new();
+        let more = [&far[..], &[ranks, "checkpoint.every_steps=1"]].concat();
+        assert_eq!(start(&project, "ids", &more).0.wait().unwrap().code(), Some(5));
+        message(&project);
+        let attempt = project.attempt("1", "ids").unwrap();
+        let kept = checkpoints(&attempt);
+        let [(step, folder)] = &kept[..] else { panic!("one checkpoint, not {kept:?}") };
+        assert_eq!(*step, last_good);
+        for (name, values) in floats(&folder.join("state.safetensors")) {
+            assert!(values.iter().all(|v| v.is_finite()), "{name}");
+        }
+        // The ledger is whole: every step that was done is in it.
+        assert_eq!(attempt.steps(0).unwrap().len() as u64, last_good + 1);
+    }
+    // The last step is followed by no loss and no checkpoint.
+    let project = TestProject::new();
+    let more = [&far[..], &["measure.steps=2"]].concat();
+    assert_eq!(start(&project, "ids", &more).0.wait().unwrap().code(), Some(5));
+    message(&project);
+    let attempt = project.attempt("1", "ids").unwrap();
+    assert!((0..2).all(|rank| attempt.steps(rank).unwrap().len() as u64 == last_good + 1));
+}
+
+/// The float32 tensors of a safetensors file.
+fn floats(path: &std::path::Path) -> Vec<(String, Vec<f32>)> {
+    let bytes = std::fs::read(path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let tensors = header.into_iter().filter(|(_, tensor)| tensor["dtype"] == "F32");
+    let place = |tensor: &serde_json::Value, i: usize| 8 + length + tensor["data_offsets"][i].as_u64().unwrap() as usize;
+    let values = |tensor: &serde_json::Value| {
+        let data = &bytes[place(tensor, 0)..place(tensor, 1)];
+        data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    tensors.map(|(name, tensor)| (name, values(&tensor))).collect()
+}

@@ -21,6 +21,8 @@ pub enum Phase {
     Transfer,
     /// Forward pass.
     Forward,
+    /// Waits within the forward pass for what other ranks predict.
+    Gather,
     /// Backward pass, with the averaging of gradients in it.
     Backward,
     /// Clipping and parameter update.
@@ -40,13 +42,14 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::SetUp,
         Self::Meet,
         Self::Load,
         Self::Mask,
         Self::Transfer,
         Self::Forward,
+        Self::Gather,
         Self::Backward,
         Self::Optimizer,
         Self::Record,
@@ -66,6 +69,7 @@ impl Phase {
             Self::Mask => "mask",
             Self::Transfer => "transfer",
             Self::Forward => "forward",
+            Self::Gather => "gathering",
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Record => "record",
@@ -152,7 +156,7 @@ impl Activity {
         let phase = Phase::ALL.into_iter().find(|p| *p as u8 == self.phase.load(Ordering::SeqCst))?;
         let waits = match phase {
             Phase::Over => return None,
-            Phase::Meet | Phase::AwaitCheckpoint => true,
+            Phase::Meet | Phase::Gather | Phase::AwaitCheckpoint => true,
             // With a bucket under way this rank's part is done; it is the others' that is missing.
             Phase::Backward => self.allreduce.get().is_some_and(AllreduceWatch::under_way),
             _ => false,

@@ -15,7 +15,7 @@ use crate::rank_env::RankEnv;
 use crate::run::Signals;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::trainer::Trainer;
+use crate::trainer::{Trainer, all_finite};
 use crate::training::{Progress, TrainingRun};
 
 /// Between two looks at the store while waiting for the other ranks.
@@ -116,6 +116,7 @@ impl<'a> Checkpoints<'a> {
         if !agreed && !periodic {
             return Ok(false);
         }
+        self.activity.enter(Phase::AwaitCheckpoint);
         trainer.share_state(session.group)?;
         let state = || trainer.state().into_iter().chain(training.state()).collect::<Vec<_>>();
         self.make(step, &state, session, journal)?;
@@ -123,7 +124,8 @@ impl<'a> Checkpoints<'a> {
         Ok(true)
     }
 
-    /// All ranks come here in front of the same step, and leave when the checkpoint is on disk.
+    /// All ranks come here in front of the same step, and leave when the checkpoint is on disk. Where the state is not
+    /// finite, rank 0 fails and says so, and the others hear of it while they wait.
     fn make(
         &self,
         step: u64,
@@ -157,7 +159,11 @@ impl<'a> Checkpoints<'a> {
         };
         // In front of step 0 there is nothing to keep.
         if step > 0 {
-            self.dir.save(record, |path| write_state(path, &state()))?;
+            let state = state();
+            // Without clipping nobody has looked at what the last step made of the parameters, and the checkpoint in front of
+            // it is removed for this one.
+            all_finite(&state)?;
+            self.dir.save(record, |path| write_state(path, &state))?;
             tracing::info!("checkpoint in front of step {step}");
         }
         Ok(store.set(&done, b"")?)

@@ -5,7 +5,7 @@ use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
-use expctl_record::{AttemptDir, Select, Settings, Split, write_json};
+use expctl_record::{AttemptDir, Mode, Select, Settings, Split, write_json};
 
 use crate::data_read::data_read;
 use crate::hardware::free_memory;
@@ -52,6 +52,10 @@ impl<'a> Loading<'a> {
             0 => free_memory() / 10 * 6 / u64::from((env.world_size / settings.launch.nodes.max(1)).max(1)),
             mib => mib.saturating_mul(1 << 20),
         };
+        // The loader of the training batches stays while the one of the validation works: each has its half.
+        let train = &settings.train;
+        let validates = train.mode == Mode::Train && train.epochs > 0 && train.validate_every > 0;
+        let buffer_bytes = if validates { buffer_bytes / 2 } else { buffer_bytes };
         if env.rank == 0 {
             let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
             write_json(&attempt.data_path(), &read)?;

@@ -193,8 +193,8 @@ impl Rank<'_> {
             }
         };
         let (first, progress) = self.start(store, trainer.as_mut())?;
-        if let Some(trainer) = &trainer {
-            self.activity.watch_allreduce(trainer.allreduce());
+        if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
+            self.activity.watch_allreduce(watch);
         }
         self.activity.enter(Phase::Meet);
         group.barrier()?;

@@ -9,7 +9,7 @@ use crate::checkpoints::Checkpoints;
 use crate::device_masks::DeviceMaskMaker;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::trainer::Trainer;
+use crate::trainer::{ADVICE, Trainer, all_finite};
 use crate::training::{TrainingRun, Verdict};
 
 /// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
@@ -54,6 +54,10 @@ impl Steps<'_> {
     pub(crate) fn run(mut self, first: u64) -> Result<(), Stop> {
         self.all(first)?;
         self.session.activity.enter(Phase::End);
+        if let Some((trainer, _)) = self.model.as_ref().filter(|_| self.session.settings().keeps_state()) {
+            // No loss comes after the last step to show what it made of the parameters.
+            all_finite(&trainer.state())?;
+        }
         drop(self.loader);
         Ok(())
     }
@@ -101,7 +105,7 @@ impl Steps<'_> {
             })?;
             self.session.last_words.step_done();
             if let Some(value) = loss.filter(|l| !l.is_finite()) {
-                return Err(Stop::Invalid(format!("the loss of step {step} is {value}")));
+                return Err(Stop::Invalid(format!("the loss of step {step} is {value}. {ADVICE}")));
             }
             let Some((trainer, training)) = &mut self.model else { continue };
             training.stepped(loss.unwrap_or_default(), samples);
@@ -151,10 +155,10 @@ impl Steps<'_> {
             let epoch = loaded.epoch;
             if step == first {
                 let from = Instant::now();
-                activity.phase(Phase::Backward);
+                activity.phase(Phase::Forward);
                 trainer.try_forward(&loaded.batch, &made)?;
                 if first > 0 {
-                    trainer.settle(&loaded.batch, &made, epoch, group)?;
+                    trainer.settle(&loaded.batch, &made, epoch, group, activity)?;
                 }
                 cost.both(Stage::Other, from);
             }

@@ -105,10 +105,42 @@ impl Buffer {
         ]
     }
 
+    /// The same in shapes that the size alone decides, for other ranks: float32 `[2, size]` with zeros behind the pairs, and
+    /// int64 `[3]`, the place and the number of pairs.
+    pub fn packed(&self) -> [Tensor; 2] {
+        let (mut predictions, mut labels): (Vec<f32>, Vec<f32>) = self.pairs.iter().copied().unzip();
+        predictions.resize(self.size, 0.0);
+        labels.resize(self.size, 0.0);
+        let place = [self.next as i64, self.draws as i64, self.pairs.len() as i64];
+        [Tensor::from_slice(&[predictions, labels].concat()).view([2, -1]), Tensor::from_slice(&place)]
+    }
+
+    /// The state by name of a buffer that was packed; nothing for an empty one.
+    ///
+    /// # Errors
+    /// The shapes are not those of [`Self::packed`].
+    pub fn unpacked(name: &str, pairs: &Tensor, place: &Tensor) -> Result<Vec<(String, Tensor)>, TchError> {
+        let count = place.f_int64_value(&[2])?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let row = |i: i64| pairs.f_get(i)?.f_narrow(0, 0, count);
+        Ok(vec![
+            (format!("{name}/predictions"), row(0)?),
+            (format!("{name}/labels"), row(1)?),
+            (format!("{name}/place"), place.f_narrow(0, 0, 2)?),
+        ])
+    }
+
+    /// Whether `state` has one of this name.
+    pub fn is_in(name: &str, state: &BTreeMap<String, Tensor>) -> bool {
+        state.contains_key(&format!("{name}/place"))
+    }
+
     /// Take over a state; false where `state` has none of this name.
     ///
     /// # Errors
-    /// It is of another size; the message says which.
+    /// It is of another size, the message says which, or it is damaged.
     pub fn restore(&mut self, name: &str, state: &BTreeMap<String, Tensor>) -> Result<bool, String> {
         let part = |part: &str| state.get(&format!("{name}/{part}"));
         let (Some(predictions), Some(labels), Some(place)) = (part("predictions"), part("labels"), part("place"))
@@ -122,11 +154,22 @@ impl Buffer {
         let (predictions, labels, place) = read().map_err(|e| format!("{name}: {e}"))?;
         let &[next, draws] = place.as_slice() else { return Err(format!("{name}/place has another shape")) };
         let (count, size) = (predictions.len(), self.size);
-        if count > size || labels.len() != count || usize::try_from(next).is_ok_and(|next| next >= size) {
+        if count > size || labels.len() != count {
             return Err(format!("{name} is of another size: {count} predictions, and train.sinkhorn_buffer is {size}"));
         }
+        let Some((next, draws)) = usize::try_from(next).ok().zip(u64::try_from(draws).ok()) else {
+            return Err(format!("{name}/place is negative: {next}, {draws}"));
+        };
+        if next >= count.max(1) {
+            return Err(format!("{name}/place is {next}, and there are {count} predictions"));
+        }
         self.pairs = predictions.into_iter().zip(labels).collect();
-        (self.next, self.draws) = (next.unsigned_abs() as usize, draws.unsigned_abs());
+        (self.next, self.draws) = (next, draws);
+        if count < size {
+            // It was a ring of a smaller size: the oldest come first where new ones are put behind.
+            self.pairs.rotate_left(next);
+            self.next = 0;
+        }
         Ok(true)
     }
 }
@@ -216,5 +259,37 @@ mod tests {
         assert!(!other.restore("sinkhorn/0", &state).unwrap());
         let error = Buffer::new(20, 5, 1).restore("sinkhorn/1", &state).unwrap_err();
         assert_eq!(error, "sinkhorn/1 is of another size: 30 predictions, and train.sinkhorn_buffer is 20");
+    }
+
+    #[test]
+    fn one_that_grew_goes_on_behind_the_newest_and_a_wrong_place_is_refused() {
+        let mut small = Buffer::new(30, 5, 1);
+        small.push(pairs(0..47));
+        let mut state: BTreeMap<String, Tensor> = small.state("a").into_iter().collect();
+        let mut larger = Buffer::new(40, 5, 1);
+        assert!(larger.restore("a", &state).unwrap());
+        larger.push(pairs(47..70));
+        let mut kept: Vec<f32> = larger.pairs.iter().map(|(p, _)| *p).collect();
+        kept.sort_by(f32::total_cmp);
+        assert_eq!(kept, (30..70).map(|i| i as f32).collect::<Vec<_>>(), "the oldest made room");
+        for (place, expected) in [([-1i64, 0], "a/place is negative"), ([30, 0], "a/place is 30, and there are 30")] {
+            state.insert("a/place".to_owned(), Tensor::from_slice(&place));
+            let error = Buffer::new(30, 5, 1).restore("a", &state).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_packed_has_one_shape_and_all_of_the_state() {
+        for count in [0, 3, 7] {
+            let mut buffer = Buffer::new(5, 1, 0);
+            buffer.push(pairs(0..count));
+            let [pairs, place] = buffer.packed();
+            assert_eq!((pairs.size(), place.size()), (vec![2, 5], vec![3]));
+            let state: BTreeMap<String, Tensor> = Buffer::unpacked("a", &pairs, &place).unwrap().into_iter().collect();
+            let mut other = Buffer::new(5, 1, 0);
+            assert_eq!(other.restore("a", &state).unwrap(), count > 0);
+            assert_eq!((other.pairs, other.next), (buffer.pairs, buffer.next));
+        }
     }
 }

@@ -3,6 +3,7 @@ use expctl_record::Gather;
 use tch::{Kind, Tensor};
 
 use super::{Buffer, LossError, sinkhorn};
+use crate::activity::{Activity, Phase};
 
 /// The term that compares the distribution of predictions with that of labels: the Sinkhorn divergence between those of a
 /// batch together with some of earlier batches.
@@ -33,8 +34,9 @@ impl Distribution {
         labels: &Tensor,
         epoch: u64,
         group: &ProcessGroup,
+        activity: &Activity,
     ) -> Result<Option<Tensor>, LossError> {
-        let (predictions, labels) = self.gathered(prediction, labels, group)?;
+        let (predictions, labels) = self.gathered(prediction, labels, group, activity)?;
         let known = Vec::<f32>::try_from(predictions.f_detach()?)?;
         self.buffer.push(known.into_iter().zip(Vec::<f32>::try_from(&labels)?));
         if !self.buffer.is_full() {
@@ -63,12 +65,16 @@ impl Distribution {
         prediction: &Tensor,
         labels: &Tensor,
         group: &ProcessGroup,
+        activity: &Activity,
     ) -> Result<(Tensor, Tensor), LossError> {
         let prediction = prediction.f_to_kind(Kind::Float)?;
         if self.gather == Gather::Off || group.world() == 1 {
             return Ok((prediction, labels.shallow_clone()));
         }
-        let all = group.all_gather(&Tensor::f_stack(&[&prediction.f_detach()?, labels], 0)?)?;
+        let own = Tensor::f_stack(&[&prediction.f_detach()?, labels], 0)?;
+        activity.phase(Phase::Gather);
+        let all = group.all_gather(&own)?;
+        activity.phase(Phase::Forward);
         let own = group.rank() as usize;
         let mut predictions: Vec<Tensor> = all.iter().map(|part| part.f_get(0)).collect::<Result<_, _>>()?;
         let labels: Vec<Tensor> = all.iter().map(|part| part.f_get(1)).collect::<Result<_, _>>()?;

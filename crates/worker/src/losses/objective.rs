@@ -3,6 +3,7 @@ use expctl_record::{Loss, ModelKind, Settings};
 use tch::Tensor;
 
 use super::{Buffer, Distribution, LossError, ReconstructionWeight, log_cosh};
+use crate::activity::Activity;
 use crate::models::Output;
 
 /// What a trial makes small. All of it is in the units of training.
@@ -40,7 +41,8 @@ impl Objective {
         self.reconstructs
     }
 
-    /// The loss of a training batch in `epoch`, scalar; `labels` float32 `[B]`. All ranks of `group` call it together.
+    /// The loss of a training batch in `epoch`, scalar; `labels` float32 `[B]`. All ranks of `group` call it together;
+    /// `activity` is told where it waits for them.
     ///
     /// # Errors
     /// A peer is gone, or libtorch refuses.
@@ -50,10 +52,11 @@ impl Objective {
         labels: &Tensor,
         epoch: u64,
         group: &ProcessGroup,
+        activity: &Activity,
     ) -> Result<Tensor, LossError> {
         let mut loss = self.of_predictions(&output.prediction, labels);
         if let Some(distribution) = &mut self.distribution
-            && let Some(term) = distribution.of(&output.prediction, labels, epoch, group)?
+            && let Some(term) = distribution.of(&output.prediction, labels, epoch, group, activity)?
         {
             loss = loss.f_add(&term.f_mul_scalar(self.sinkhorn_weight)?)?;
         }

@@ -20,11 +20,13 @@ pub struct Trainer {
     pub(super) labels: LabelScale,
     pub(super) optimizer: Optimizer,
     pub(super) schedule: Schedule,
-    pub(super) reducer: Reducer,
+    /// None where there is no other rank.
+    pub(super) reducer: Option<Reducer>,
     pub(super) clip_norm: f64,
     pub(super) precision: Precision,
     pub(super) accumulation: Accumulation,
     pub(super) rank: u32,
+    pub(super) world: u32,
     /// The step that comes next.
     pub(super) step: u64,
     /// The epoch that the learning rate is of.
@@ -62,7 +64,8 @@ impl Trainer {
             find_unused: train.mode != Mode::ZeroLoss && network.leaves_out(&objective),
             ..ReducerOptions::default()
         };
-        let reducer = Reducer::new(&named_parameters(&vs), group, options)?;
+        // A single rank has nothing to average, as the published runs on one device had nothing.
+        let reducer = (group.world() > 1).then(|| Reducer::new(&named_parameters(&vs), group, options)).transpose()?;
         if train.precision == Precision::Bf16Mixed && !Autocast::is_native(device) && group.rank() == 0 {
             tracing::warn!(
                 "this processor does not compute with bfloat16: it is converted to and fro, which takes longer"
@@ -84,6 +87,7 @@ impl Trainer {
             precision: train.precision,
             accumulation: Accumulation::new(train),
             rank: group.rank(),
+            world: group.world(),
             step: 0,
             epoch: None,
             learning_rate,
@@ -124,9 +128,9 @@ impl Trainer {
         self.learning_rate
     }
 
-    /// A look at the averaging of gradients for another thread.
-    pub fn allreduce(&self) -> AllreduceWatch {
-        self.reducer.watch()
+    /// A look at the averaging of gradients for another thread; none where there is no other rank.
+    pub fn allreduce(&self) -> Option<AllreduceWatch> {
+        self.reducer.as_ref().map(Reducer::watch)
     }
 
     /// Digest over the bytes of all parameters, by name.

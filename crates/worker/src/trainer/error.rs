@@ -4,6 +4,15 @@ use crate::losses::LossError;
 use crate::models::ModelError;
 use crate::schedule::ScheduleError;
 
+/// What to try where training runs out of numbers.
+pub const ADVICE: &str =
+    "Try a smaller train.learning_rate, train.precision = \"float32\", or look at the labels of its samples";
+
+/// Gradients are the mean over the ranks: a NaN may be another one's, whose loss says more.
+fn elsewhere(norm: f64) -> &'static str {
+    if norm.is_nan() { "This rank's loss was finite: look at the other ranks' messages first. " } else { "" }
+}
+
 /// Why a model cannot be set up or stepped.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
@@ -21,8 +30,8 @@ pub enum TrainError {
     Schedule(#[from] ScheduleError),
     /// The gradient is infinite or NaN. No parameter has changed.
     #[error(
-        "the gradient of step {step} is not finite (norm {norm}): no parameter has changed by it. Try a smaller \
-         train.learning_rate, train.precision = \"float32\", or look at the labels of its samples"
+        "the gradient of step {step} is not finite (norm {norm}): no parameter has changed by it. {}{ADVICE}",
+        elsewhere(*norm)
     )]
     Gradient {
         /// The step.
@@ -31,7 +40,10 @@ pub enum TrainError {
         norm: f64,
     },
     /// A tensor that was to be kept has values that are infinite or NaN.
-    #[error("{name} has values that are not finite, and is not kept: try a smaller train.learning_rate")]
+    #[error(
+        "{name} has values that are not finite, and is not kept: try a smaller train.learning_rate, or clip gradients \
+         with train.clip_norm"
+    )]
     NotFinite {
         /// Name of the tensor in the state.
         name: String,

@@ -13,6 +13,6 @@ mod step;
 
 pub use accumulation::{Accumulation, Part};
 pub use core::Trainer;
-pub use error::TrainError;
+pub use error::{ADVICE, TrainError};
 pub use finite::all_finite;
 pub use step::StepResult;

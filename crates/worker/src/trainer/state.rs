@@ -20,13 +20,14 @@ impl Trainer {
     /// A peer is gone.
     pub fn share_state(&mut self, group: &ProcessGroup) -> Result<(), TrainError> {
         self.shared.clear();
-        let own = self.objective.memory().filter(|memory| !memory.is_empty());
-        let Some(own) = own.filter(|_| group.world() > 1) else { return Ok(()) };
-        for (name, tensor) in own.state("") {
-            // Ranks have seen as many samples each: the shapes are the same.
-            let all = group.all_gather(&tensor)?;
-            let others = (0u32..).zip(all).filter(|(rank, _)| *rank != self.rank);
-            self.shared.extend(others.map(|(rank, tensor)| (format!("{}{name}", memory_of(rank)), tensor)));
+        let Some(own) = self.objective.memory().filter(|_| self.world > 1) else { return Ok(()) };
+        // Settings alone decide who takes part and with which shapes, not what a rank happens to remember.
+        let all = own.packed().into_iter().map(|tensor| group.all_gather(&tensor)).collect::<Result<Vec<_>, _>>()?;
+        let [pairs, places] = all.as_slice() else { return Ok(()) };
+        for (rank, (pairs, place)) in (0u32..).zip(pairs.iter().zip(places)) {
+            if rank != self.rank {
+                self.shared.extend(Buffer::unpacked(&memory_of(rank), pairs, place)?);
+            }
         }
         Ok(())
     }
@@ -42,8 +43,8 @@ impl Trainer {
         model.chain(self.optimizer.state()).chain(self.schedule.state()).chain(memory).chain(shared).collect()
     }
 
-    /// Take over a state. Where it does not say what this rank's loss remembered (it was kept before the first step, or by
-    /// a run with fewer ranks), the loss starts with nothing.
+    /// Take over a state. Where it does not say what the loss of every rank remembered (it was kept before the first step, or
+    /// by a run with fewer ranks), the losses of all ranks start with nothing.
     ///
     /// # Errors
     /// A tensor is missing or has another shape; the message names it.
@@ -61,11 +62,13 @@ impl Trainer {
         // The rate may be another one than that of the epoch so far.
         self.epoch = None;
         let rank = self.rank;
+        // All ranks remember as much, or none does: they see each other's batches, and share what they remember.
+        let complete = (0..self.world).all(|rank| Buffer::is_in(&memory_of(rank), state));
         if let Some(memory) = self.objective.memory_mut()
-            && !memory.restore(&memory_of(rank), state)?
+            && (!complete || !memory.restore(&memory_of(rank), state)?)
         {
             memory.clear();
-            tracing::warn!("rank {rank}: the state does not say what the loss remembered: its buffer starts empty");
+            tracing::warn!("rank {rank}: the state does not say what every loss remembered: all buffers start empty");
         }
         Ok(())
     }

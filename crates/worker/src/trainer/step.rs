@@ -1,12 +1,12 @@
-use expctl_dist::{Autocast, DistError, ProcessGroup};
+use expctl_dist::{Autocast, DistError, ProcessGroup, Reducer};
 use expctl_pipeline::collate::Batch;
 use expctl_record::{Mode, PerStage, Precision, Stage};
-use tch::{Kind, Tensor};
+use tch::{Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use super::{TrainError, Trainer};
 use crate::activity::{Activity, Phase};
-use crate::models::{Inputs, Output, named_parameters};
+use crate::models::{Inputs, Output, named_parameters, named_variables};
 
 /// What a step found out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,10 +58,10 @@ impl Trainer {
 
         activity.phase(Phase::Forward);
         let backward = self.mode != Mode::Forward;
-        if backward && part.closes {
-            self.reducer.prepare_forward()?;
+        if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && part.closes) {
+            reducer.prepare_forward()?;
         }
-        let loss = self.loss(&inputs, epoch, group)?;
+        let loss = self.loss(&inputs, epoch, group, activity)?;
         result.loss = Some(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?);
         result.both(Stage::Forward, clock.lap());
         if !backward {
@@ -71,27 +71,32 @@ impl Trainer {
 
         activity.phase(Phase::Backward);
         let loss = if part.batches == 1 { loss } else { loss.f_div_scalar(part.batches as f64)? };
-        if !part.closes {
-            // The reducer expects no gradients, and leaves those that come where they add up.
-            loss.f_backward().map_err(|e| DistError::from_tch("backward pass", &e))?;
-            activity.phase(Phase::Optimizer);
-            result.both(Stage::Backward, clock.lap());
-            self.step += 1;
-            return Ok(result);
-        }
-        self.reducer.prepare_backward(&[&loss])?;
-        self.reducer.backward(&loss)?;
+        self.backward(&loss, part.closes)?;
         activity.phase(Phase::Optimizer);
         let whole = clock.lap();
-        let allreduce = self.reducer.take_allreduce_times();
+        let allreduce = self.reducer.as_mut().map(Reducer::take_allreduce_times).unwrap_or_default();
         // The end of the backward pass, when only communication is left, is the exposed part of the all-reduce.
         let waited = allreduce.exposed_ns.min(whole);
         result.both(Stage::Backward, whole - waited);
         result.busy[Stage::Allreduce] = allreduce.busy_ns;
         result.exposed[Stage::Allreduce] = waited;
-        self.apply(&mut result, &mut clock)?;
+        if part.closes {
+            self.apply(&mut result, &mut clock)?;
+        }
         self.step += 1;
         Ok(result)
+    }
+
+    /// The backward pass; with `reduce`, gradients are the mean over the ranks when it is over.
+    fn backward(&mut self, loss: &Tensor, reduce: bool) -> Result<(), DistError> {
+        match self.reducer.as_mut().filter(|_| reduce) {
+            Some(reducer) => {
+                reducer.prepare_backward(&[loss])?;
+                reducer.backward(loss)
+            }
+            // A reducer expects no gradients where it was not prepared, and leaves those that come where they add up.
+            None => loss.f_backward().map_err(|e| DistError::from_tch("backward pass", &e)),
+        }
     }
 
     /// Clip the gradient and step the parameters by it, where the mode does.
@@ -125,13 +130,19 @@ impl Trainer {
         Ok(Output { prediction: prediction.f_to_kind(Kind::Float)?, reconstruction })
     }
 
-    fn loss(&mut self, inputs: &Inputs<'_>, epoch: u64, group: &ProcessGroup) -> Result<Tensor, TrainError> {
+    fn loss(
+        &mut self,
+        inputs: &Inputs<'_>,
+        epoch: u64,
+        group: &ProcessGroup,
+        activity: &Activity,
+    ) -> Result<Tensor, TrainError> {
         if self.mode == Mode::ZeroLoss {
             return self.zero_loss();
         }
         let output = self.forward(inputs, self.objective.reconstructs())?;
         let labels = self.labels.scaled(&inputs.labels)?;
-        Ok(self.objective.of(&output, &labels, epoch, group)?)
+        Ok(self.objective.of(&output, &labels, epoch, group, activity)?)
     }
 
     /// 0, as a function of every parameter.
@@ -146,6 +157,7 @@ impl Trainer {
     /// A backward pass that changes no parameter, to call once before the first step after a checkpoint. The reducer puts
     /// its buckets into the order in which the first one made the gradients, and with more than two ranks the order
     /// decides in which sequence they are added up: all steps behind the checkpoint had that order when it was written.
+    /// A single rank has no reducer, and nothing to do here.
     ///
     /// # Errors
     /// As with [`Trainer::step`].
@@ -155,15 +167,25 @@ impl Trainer {
         masks: &[Tensor],
         epoch: u64,
         group: &ProcessGroup,
+        activity: &Activity,
     ) -> Result<(), TrainError> {
-        // The batch comes again, as a step: the loss must not remember it twice.
+        let Some(reducer) = &mut self.reducer else { return Ok(()) };
+        reducer.prepare_forward()?;
+        // The batch comes again, as a step: neither the loss nor a buffer of the model must remember it twice.
         let memory = self.objective.memory().cloned();
-        self.reducer.prepare_forward()?;
+        let buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)
+            .into_iter()
+            .filter(|(_, tensor)| !tensor.requires_grad())
+            .map(|(_, tensor)| (tensor.copy(), tensor))
+            .collect();
         let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
-        let loss = self.loss(&inputs, epoch, group)?;
-        self.reducer.prepare_backward(&[&loss])?;
-        self.reducer.backward(&loss)?;
+        let loss = self.loss(&inputs, epoch, group, activity)?;
+        activity.phase(Phase::Backward);
+        self.backward(&loss, true)?;
         self.optimizer.zero_grad();
+        for (kept, mut buffer) in buffers {
+            no_grad(|| buffer.f_copy_(&kept))?;
+        }
         if let (Some(kept), Some(memory)) = (memory, self.objective.memory_mut()) {
             *memory = kept;
         }

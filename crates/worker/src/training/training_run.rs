@@ -9,7 +9,7 @@ use super::{Progress, Validator};
 use crate::activity::Phase;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::trainer::{Trainer, all_finite};
+use crate::trainer::{ADVICE, Trainer, all_finite};
 
 /// The epochs of a training run.
 pub(crate) struct TrainingRun {
@@ -96,13 +96,13 @@ impl TrainingRun {
         let mut best = false;
         if let Some(validation) = &validation {
             if !validation.loss.is_finite() || !validation.mse.is_finite() {
-                return Err(Stop::Invalid(format!("the validation loss of epoch {epoch} is {}", validation.loss)));
+                let loss = validation.loss;
+                return Err(Stop::Invalid(format!("the validation loss of epoch {epoch} is {loss}. {ADVICE}")));
             }
             let figure = monitored(validation, settings);
             best = self.progress.validated(figure, settings.train.monitor);
-            if let Some(figure) = figure {
-                trainer.validated(figure);
-            }
+            // A correlation that does not exist counts as one that is not better.
+            trainer.validated(figure.unwrap_or(f64::NAN));
         }
         let stopped = validation.is_some() && !last && self.progress.is_over(settings.train.patience);
         self.progress.next_epoch = epoch + 1;

@@ -46,7 +46,7 @@ impl Argument {
     /// Its value in a batch.
     ///
     /// # Errors
-    /// The batch has no graphs.
+    /// The batch has no graphs, or not the edges of each sample.
     pub(super) fn of<'a>(&self, inputs: &'a Inputs<'_>) -> Result<ScriptInput<'a>, ModelError> {
         let tensor = match self {
             Self::Genes => &inputs.genes,
@@ -67,5 +67,13 @@ fn graphs<'a>(inputs: &'a Inputs<'_>) -> Result<&'a GraphInputs, ModelError> {
 
 fn edges<'a>(inputs: &'a Inputs<'_>, place: usize) -> Result<&'a crate::models::EdgeInputs, ModelError> {
     let edges = &graphs(inputs)?.edges;
-    edges.get(place).ok_or_else(|| ModelError::Inputs(format!("{} edge types, not {}", place + 1, edges.len())))
+    let absent = || ModelError::Inputs(format!("{} edge types, not {}", place + 1, edges.len()));
+    let found = edges.get(place).ok_or_else(absent)?;
+    let (index, mask) = (&found.edge_index, &found.mask);
+    // Some processors leave out the one or the other.
+    if index.size() != [2, mask.numel() as i64] {
+        let reason = format!("edges and masks of each sample: {:?} and {:?}", index.size(), mask.size());
+        return Err(ModelError::Inputs(reason));
+    }
+    Ok(found)
 }

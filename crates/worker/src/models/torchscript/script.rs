@@ -79,11 +79,12 @@ impl Script {
         let values = values.collect::<Result<Vec<ScriptInput<'_>>, _>>()?;
         let output = self.module.borrow_mut().forward(&values).map_err(|error| refuse(error.to_string()))?;
         let (size, samples) = (output.size(), inputs.batch_size);
-        if output.kind() != Kind::Float || (size != [samples] && size != [samples, 1]) {
+        // Under mixed precision it is bfloat16.
+        if !output.is_floating_point() || (size != [samples] && size != [samples, 1]) {
             let (kind, wanted) = (output.kind(), format!("Float [{samples}] or [{samples}, 1]"));
             return Err(refuse(format!("its forward returns {kind:?} {size:?} for {samples} samples, not {wanted}")));
         }
-        Ok(Output { prediction: output.f_view([samples])?, reconstruction: None })
+        Ok(Output { prediction: output.f_view([samples])?.f_to_kind(Kind::Float)?, reconstruction: None })
     }
 }
 
