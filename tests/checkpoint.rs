@@ -249,7 +249,8 @@ fn floats(path: &std::path::Path) -> Vec<(String, Vec<f32>)> {
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
     let tensors = header.into_iter().filter(|(_, tensor)| tensor["dtype"] == "F32");
-    let place = |tensor: &serde_json::Value, i: usize| 8 + length + tensor["data_offsets"][i].as_u64().unwrap() as usize;
+    let place =
+        |tensor: &serde_json::Value, i: usize| 8 + length + tensor["data_offsets"][i].as_u64().unwrap() as usize;
     let values = |tensor: &serde_json::Value| {
         let data = &bytes[place(tensor, 0)..place(tensor, 1)];
         data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()

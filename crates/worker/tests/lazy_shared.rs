@@ -11,11 +11,16 @@ use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, Inputs, ModelError, named_parameters};
 use tch::{Device, Kind, Tensor, nn};
 
+/// Of predictions, and of all gradients together. Both are differences of almost equal encodings, so single precision itself is
+/// further from the truth in some cases: measured, up to 1.4e-4 for all gradients together.
 const TOLERANCE: f64 = 1e-4;
 
-/// The prediction comes from the difference of two almost equal graphs, so gradients are differences, too. The replicated
-/// model rounds both sides alike, the shared one does not: it may be as many times further from the truth.
-const CANCELLATION: f64 = 16.0;
+/// How many times as far from the gradient in double precision as the replicated model's a parameter's may be.
+const FACTOR: f64 = 10.0;
+
+/// Predictions, and all gradients together, may differ by so many times what the replicated model's are from those in double
+/// precision, if that is more. Measured: the gradients by up to 2.9e-4, which is 2.4 times that.
+const TIMES: f64 = 4.0;
 
 /// libtorch has one generator for the process, and tests run side by side.
 static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -64,7 +69,7 @@ fn samples(random: &mut Random, genes: usize, count: usize) -> Vec<Sample> {
     };
     (0..count)
         .map(|i| {
-            let k = (i + random.below(2)) % 6;
+            let k = (i + 1 + random.below(2)) % 6;
             one(random, k)
         })
         .collect()
@@ -118,13 +123,17 @@ fn largest(t: &Tensor) -> f64 {
     if t.numel() == 0 { 0.0 } else { t.abs().max().double_value(&[]) }
 }
 
-/// A gradient that is 0 but for rounding, as that of a bias in front of a softmax, has no scale of its own.
-fn scale_of(gradient: &Tensor, overall: f64) -> f64 {
-    largest(gradient).max(1e-2 * overall)
+/// Euclidean norm.
+fn norm(t: &Tensor) -> f64 {
+    t.to_kind(Kind::Double).norm().double_value(&[])
 }
 
-/// Shared against replicated. Without a local head the replicated model also runs in double precision, which tells how far
-/// single precision takes it from the truth.
+/// The norm of all of them together.
+fn together(tensors: impl Iterator<Item = Tensor>) -> f64 {
+    tensors.map(|t| norm(&t).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Shared against replicated, and both against the replicated model in double precision.
 fn compare(case: &str, config: &LazyConfig, seed: u64, batch_size: usize, types: usize) {
     let _alone = GENERATOR.lock();
     tch::manual_seed(seed as i64);
@@ -150,28 +159,33 @@ fn compare(case: &str, config: &LazyConfig, seed: u64, batch_size: usize, types:
             exact.copy_(&parameter);
         }
     });
-    let weight = Tensor::randn([batch_size as i64], (Kind::Float, Device::Cpu));
-    let (expected, gradients) = run(&vs, &replicated, &collate(Processor::Lazy, &graph, &samples), &weight);
-    let overall = gradients.iter().map(|(_, g)| largest(g)).fold(0.0, f64::max);
+    // Of one sign: gradients are differences of the samples' and the wild type's as it is, and are not to cancel once more.
+    let counts: Vec<f32> = samples.iter().map(|s| if s.genes.is_empty() { 0.0 } else { 1.0 }).collect();
+    let weight = (Tensor::rand([batch_size as i64], (Kind::Float, Device::Cpu)) + 0.5) * Tensor::from_slice(&counts);
+    let graphs = collate(Processor::Lazy, &graph, &samples);
+    let (expected, gradients) = run(&vs, &replicated, &graphs, &weight);
+    let (exact_prediction, truths) = run(&exact_vs, &exact, &graphs, &weight);
+    let overall = together(truths.iter().map(|(_, t)| t.shallow_clone()));
     assert!(overall > 0.0);
-    // Single precision has its own distance from the truth, which norms over a few rows can make large.
-    let own = if config.local_head == LocalHead::None {
-        let (_, truth) = run(&exact_vs, &exact, &collate(Processor::Lazy, &graph, &samples), &weight);
-        let apart = gradients.iter().zip(&truth).map(|((_, g), (_, t))| largest(&(g - t)) / scale_of(t, overall));
-        apart.fold(0.0, f64::max)
-    } else {
-        TOLERANCE
-    };
-    assert!(own < 1e-2, "{case}: no case for single precision, {own:e}");
-    let allowed = TOLERANCE.max(CANCELLATION * own);
+    let scale = largest(&expected).max(1e-3);
+    let own_prediction = largest(&(&expected - &exact_prediction)) / scale;
+    let own = together(gradients.iter().zip(&truths).map(|((_, g), (_, t))| g - t)) / overall;
     for processor in [Processor::Shared, Processor::Ids] {
         let (prediction, others) = run(&other_vs, &shared, &collate(processor, &graph, &samples), &weight);
-        let apart = largest(&(&prediction - &expected)) / largest(&expected).max(1e-3);
-        assert!(apart < TOLERANCE, "{case}, {}: predictions differ by {apart:e}", processor.name());
-        for ((name, gradient), (other_name, other)) in gradients.iter().zip(&others) {
-            assert_eq!(name, other_name);
-            let apart = largest(&(gradient - other)) / scale_of(gradient, overall);
-            assert!(apart < allowed, "{case}, {}: gradients of {name} differ by {apart:e}", processor.name());
+        let case = format!("{case}, {}", processor.name());
+        let apart = largest(&(&prediction - &expected)) / scale;
+        let differences = gradients.iter().zip(&others).map(|((_, g), (_, o))| g - o);
+        let whole = together(differences) / together(gradients.iter().map(|(_, g)| g.shallow_clone()));
+        assert!(apart < TOLERANCE.max(TIMES * own_prediction), "{case}: predictions differ by {apart:e}");
+        let allowed = TOLERANCE.max(TIMES * own);
+        assert!(
+            whole < allowed,
+            "{case}: gradients differ by {whole:e}, and single precision is {own:e} from the truth"
+        );
+        for (((name, gradient), (_, other)), (_, truth)) in gradients.iter().zip(&others).zip(&truths) {
+            let (own, others) = (norm(&(gradient - truth)), norm(&(other - truth)));
+            let times = others / (own + 1e-6 * overall);
+            assert!(times < FACTOR, "{case}: {name} is {times:.1} times as far from the truth");
         }
     }
 }
@@ -200,7 +214,9 @@ fn both_norms_and_all_aggregations_agree() {
 #[test]
 fn all_local_heads_agree() {
     for local_head in [LocalHead::Full, LocalHead::Pooled, LocalHead::Zero, LocalHead::None] {
-        compare(&format!("{local_head:?}"), &LazyConfig { local_head, norm: Norm::Node, ..small() }, 77, 6, 2);
+        for norm in [Norm::Graph, Norm::Node] {
+            compare(&format!("{local_head:?}, {norm:?}"), &LazyConfig { local_head, norm, ..small() }, 77, 6, 2);
+        }
     }
 }
 
@@ -241,6 +257,19 @@ fn what_the_loader_got_wrong_is_an_error() {
     let edges = graph.edge_types[place].num_edges();
     *removed[place].positions.last_mut().unwrap() = edges as i32;
     assert_eq!(refusal(&batch), format!("type{place}: edge {edges} is not among {edges}"));
+}
+
+/// The instructions are chosen once in a process: others take one of their own.
+#[test]
+fn slower_instructions_agree_as_well() {
+    for instructions in ["avx2", "base"] {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["all_sizes_agree", "--exact"])
+            .env("EXPCTL_ROW_INSTRUCTIONS", instructions)
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success(), "{instructions}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use common::{LIMIT, Rank, Role, serve, text};
 use expctl_dist::{ProcessGroup, Store, rendezvous};
+use expctl_record::{Implementation, LocalHead, Model, Stage};
 use expctl_worker::metrics::gather;
 use expctl_worker::trainer::Trainer;
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ fn rank_entry() {
         "off" => steps(&role, &group, sinkhorn("off"), 4),
         "joined" => steps(&role, &group, sinkhorn("joined"), 4),
         "detached" => steps(&role, &group, sinkhorn("detached"), 4),
+        "lazy_replicated" => lazy(&role, &group, Implementation::Replicated),
+        "lazy_shared" => lazy(&role, &group, Implementation::Shared),
         "whole" => cut(&role, &group, None),
         "cut" => cut(&role, &group, Some(7)),
         other => panic!("no scenario {other}"),
@@ -62,9 +65,27 @@ fn steps(role: &Role, group: &ProcessGroup, train: Value, count: i64) -> Trainer
     for number in 0..count {
         let told = step(&mut trainer, &share(role, number), 0, group).unwrap();
         if role.scenario == "accumulated" && role.world > 1 {
-            let reduced = told.busy[expctl_record::Stage::Allreduce] > 0;
+            let reduced = told.busy[Stage::Allreduce] > 0;
             assert_eq!(reduced, number % 3 == 2, "only the last batch of a group is reduced: {number}");
         }
+    }
+    trainer
+}
+
+/// Two steps of a lazy model whose local head gets no gradient: the reducer has to look for that.
+fn lazy(role: &Role, group: &ProcessGroup, implementation: Implementation) -> Trainer {
+    let change = |model: &mut Model| (model.implementation, model.local_head) = (implementation, LocalHead::Zero);
+    let mut trainer = support::lazy_trainer_of(json!({"clip_norm": 1.0}), change, group);
+    trainer.starts_at(0, 0, 2);
+    let world = i64::from(role.world);
+    for number in 0..2 {
+        let ids = (0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s);
+        let samples = match implementation {
+            Implementation::Replicated => support::with_graphs(ids),
+            Implementation::Shared => batch(ids),
+        };
+        let told = step(&mut trainer, &samples, 0, group).unwrap();
+        assert_eq!(told.busy[Stage::Allreduce] > 0, role.world > 1, "one rank averages nothing");
     }
     trainer
 }
@@ -93,7 +114,7 @@ fn cut(role: &Role, group: &ProcessGroup, at: Option<u64>) -> Trainer {
             trainer = support::trainer(train.clone(), group);
             trainer.restore(&state).unwrap();
             trainer.starts_at(number, 0, 5);
-            trainer.settle(&samples, &[], epoch, group).unwrap();
+            trainer.settle(&samples, &[], epoch, group, &expctl_worker::Activity::default()).unwrap();
         }
         step(&mut trainer, &samples, epoch, group).unwrap();
         if number % 5 == 4 {
@@ -163,4 +184,13 @@ fn the_detached_divergence_trains_nothing_as_published() {
 #[test]
 fn ranks_that_were_cut_end_with_the_same_bits() {
     assert_eq!(run("whole", 2).1, run("cut", 2).1);
+}
+
+#[test]
+fn both_lazy_models_step_alike_where_a_head_gets_no_gradient() {
+    for world in [1, 2] {
+        let (replicated, shared) = (run("lazy_replicated", world).0, run("lazy_shared", world).0);
+        let difference = farthest(&replicated, &shared);
+        assert!(difference < 1e-5, "{world} rank(s): {difference:e}");
+    }
 }

@@ -10,7 +10,7 @@ use tch::{Device, Kind, Tensor, nn};
 const NO_PYTORCH: i32 = 3;
 
 /// libtorch has one generator for the process, and tests run side by side.
-static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
+pub static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 /// Cases that are gathered for a script.
 pub(super) struct Cases {

@@ -7,7 +7,7 @@ use expctl_dist::ProcessGroup;
 use expctl_pipeline::collate::{Assembler, Batch, Common, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
-use expctl_record::{ModelKind, Pipeline, Processor, Settings};
+use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
 use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
 use serde_json::{Value, json};
@@ -85,9 +85,18 @@ pub fn trainer(train: Value, group: &ProcessGroup) -> Trainer {
 
 /// The published lazy model, small.
 pub fn lazy_trainer(train: Value, group: &ProcessGroup) -> Trainer {
+    lazy_trainer_of(train, |_| {}, group)
+}
+
+/// The same with a model that `change` makes another one.
+pub fn lazy_trainer_of(train: Value, change: impl FnOnce(&mut Model), group: &ProcessGroup) -> Trainer {
     let mut settings = settings(train);
     settings.model.kind = ModelKind::Lazy;
     settings.pipeline.processor = Processor::Lazy;
+    change(&mut settings.model);
+    if settings.model.implementation == Implementation::Shared {
+        settings.pipeline.processor = Processor::Ids;
+    }
     Trainer::new(&settings, &graph(), LABELS, group).unwrap()
 }
 

@@ -7,6 +7,8 @@
 mod aggregation;
 mod config;
 mod convolution;
+#[cfg(test)]
+mod encoder_cases;
 mod mlp;
 mod model;
 mod norm;
