@@ -46,9 +46,7 @@ fn graph(random: &mut Random, genes: usize, types: usize) -> Arc<CellGraph> {
             for i in 0..count / 8 {
                 (sources[i], targets[i]) = (sources[count - 1 - i], targets[count - 1 - i]);
             }
-            for i in 0..count / 6 {
-                targets[i] = sources[i];
-            }
+            targets[..count / 6].copy_from_slice(&sources[..count / 6]);
             EdgeType { name: format!("type{t}"), edge_index: [sources, targets].concat() }
         })
         .collect();
