@@ -14,6 +14,7 @@ pub mod launch;
 pub mod ledger;
 mod parallel;
 pub mod plan;
+pub mod plot;
 pub mod project;
 pub mod provenance;
 pub mod report;
