@@ -6,9 +6,8 @@ mod common;
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
-use common::{Guard, SMALL, TestProject, text, wait_until, worker_pids};
+use common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
 use expctl_record::{AttemptDir, RankStatus, Stage, TrialState, joined_steps};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -60,7 +59,7 @@ fn undisturbed(variant: &str, more: &[&str]) -> String {
 }
 
 fn wait_for_steps(project: &TestProject, variant: &str, ranks: u32, steps: usize) {
-    wait_until("the ranks to step", Duration::from_secs(60), || {
+    wait_until("the ranks to step", PATIENCE, || {
         let attempt = project.attempt("1", variant)?;
         (0..ranks).all(|rank| attempt.steps(rank).is_ok_and(|s| s.len() > steps)).then_some(())
     });
@@ -158,7 +157,7 @@ fn a_rank_that_is_asked_for_a_checkpoint_makes_one_with_the_others_and_goes_on()
     // The rank that does not write it.
     let (_, rank1) = *worker_pids(project.path()).iter().find(|(rank, _)| *rank == 1).expect("rank 1 runs");
     kill(Pid::from_raw(rank1), Signal::SIGUSR1).unwrap();
-    let step = wait_until("the checkpoint", Duration::from_secs(60), || checkpoints(&attempt).pop()).0;
+    let step = wait_until("the checkpoint", PATIENCE, || checkpoints(&attempt).pop()).0;
     wait_for_steps(&project, "ids", 2, step as usize + 5);
     kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(guard.0.wait().unwrap().code(), Some(6));

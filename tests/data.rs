@@ -61,9 +61,7 @@ fn build_info_and_verify() {
     assert!(folder.starts_with(data.path()) && folder.join("processed/lmdb/data.mdb").is_file());
 
     let before = folder.join("manifest.json").metadata().unwrap().modified().unwrap();
-    let started = Instant::now();
     assert_eq!(build_small(data.path()), folder);
-    assert!(started.elapsed() < Duration::from_secs(2), "a second build took {:?}", started.elapsed());
     assert_eq!(folder.join("manifest.json").metadata().unwrap().modified().unwrap(), before);
 
     let manifest = info(data.path());

@@ -5,9 +5,8 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
-use common::{TestProject, text, wait_until};
+use common::{PATIENCE, TestProject, text, wait_until};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
@@ -199,7 +198,7 @@ fn a_stopped_conversion_says_what_it_was() {
     let partial = Path::new(folder.trim_end()).join("stores/full_masks.partial/lmdb/data.mdb");
     let convert = [&["data", "convert"], &set[..], &["--to", "full_masks", "--jobs", "1"]].concat();
     let mut child = project.expctl(&convert).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the conversion to begin", Duration::from_secs(60), || {
+    wait_until("the conversion to begin", PATIENCE, || {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
         partial.is_file().then_some(())
     });

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Guard, SMALL, TestProject, text, wait_until, worker_pids};
+use common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
 use expctl_record::{Estimator, FileSize, RankStatus, Stage, StoreKind, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -128,7 +128,7 @@ fn endless(project: &TestProject, mode: &str) -> (Guard, Instant) {
         .spawn()
         .unwrap();
     let guard = Guard(child);
-    wait_until("both ranks to step", Duration::from_secs(60), || {
+    wait_until("both ranks to step", PATIENCE, || {
         let attempt = project.attempt("1", "ids")?;
         let stepped = |rank| attempt.steps(rank).is_ok_and(|s| s.len() > 5);
         (stepped(0) && stepped(1)).then_some(())
@@ -152,7 +152,7 @@ fn killed_rank(mode: &str, rank: u32) {
     kill(Pid::from_raw(*victim), Signal::SIGKILL).unwrap();
     let (code, stderr) = finish(guard);
     let took = since.elapsed();
-    assert!(took < Duration::from_secs(10), "{mode}: the others took {took:?} to end");
+    assert!(took < PATIENCE, "{mode}: the others took {took:?} to end");
     assert_eq!(code, Some(5), "{stderr}");
     assert!(worker_pids(project.path()).is_empty(), "no rank is left");
     let outcome = project.outcome("1", "ids");
@@ -193,7 +193,7 @@ fn a_frozen_rank_ends_the_job_and_is_named() {
         kill(victim, Signal::SIGSTOP).unwrap();
         let since = Instant::now();
         let (code, stderr) = finish(guard);
-        assert!(since.elapsed() < Duration::from_secs(25), "{mode} {rank}: {:?}", since.elapsed());
+        assert!(since.elapsed() < PATIENCE, "{mode} {rank}: {:?}", since.elapsed());
         assert_eq!(code, Some(5), "{stderr}");
         let outcome = project.outcome("1", "ids");
         assert_eq!(outcome.failed_rank, Some(rank), "{outcome:?}");
@@ -227,7 +227,7 @@ fn a_job_waits_for_the_one_that_runs() {
         .spawn()
         .unwrap();
     let second = Guard(second);
-    wait_until("the second job", Duration::from_secs(20), || project.job("2").record().ok());
+    wait_until("the second job", PATIENCE, || project.job("2").record().ok());
     std::thread::sleep(Duration::from_millis(500));
     assert!(project.attempt("2", "ids").is_none(), "it waits");
     kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGINT).unwrap();
@@ -285,7 +285,7 @@ fn ctrl_c_stops_all_ranks_and_keeps_what_was_measured() {
     let (guard, since) = endless(&project, "train");
     kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGINT).unwrap();
     let (code, stderr) = finish(guard);
-    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
     assert_eq!(code, Some(6), "{stderr}");
     assert!(worker_pids(project.path()).is_empty());
     assert_eq!(project.outcome("1", "ids").state, TrialState::Interrupted);
@@ -299,7 +299,7 @@ fn a_killed_launcher_takes_its_ranks_along() {
     let (mut guard, _) = endless(&project, "data");
     guard.0.kill().unwrap();
     guard.0.wait().unwrap();
-    wait_until("the ranks to end", Duration::from_secs(10), || worker_pids(project.path()).is_empty().then_some(()));
+    wait_until("the ranks to end", PATIENCE, || worker_pids(project.path()).is_empty().then_some(()));
 }
 
 #[test]
@@ -307,13 +307,10 @@ fn without_wait_the_job_goes_on_in_the_background() {
     let project = TestProject::new();
     let conf = project.conf("small", SMALL);
     let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids"]);
-    let outcome = wait_until("the outcome", Duration::from_secs(60), || {
-        project.attempt(&job, "ids").and_then(|a| a.outcome().unwrap())
-    });
+    let outcome =
+        wait_until("the outcome", PATIENCE, || project.attempt(&job, "ids").and_then(|a| a.outcome().unwrap()));
     assert_eq!(outcome.state, TrialState::Completed);
-    wait_until("the note", Duration::from_secs(30), || {
-        project.path().join("results/small_1.md").exists().then_some(())
-    });
+    wait_until("the note", PATIENCE, || project.path().join("results/small_1.md").exists().then_some(()));
 }
 
 #[test]

@@ -138,6 +138,10 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// How long a test waits for what should come soon: more than a machine at work on other things takes, and less than the ten
+/// minutes after which a program that hangs would give up by itself.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Wait for something to become true.
 pub fn wait_until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
