@@ -15,8 +15,8 @@ pub struct Drift {
 
 /// A series whose halves differ; none if they do not, or if it has fewer than [`MIN_STEPS_FOR_SHAPE`] values.
 ///
-/// The means of the halves are compared by Student's t with the long-run variance inside them (level 10⁻⁴): a steady trend shows
-/// so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
+/// The means of the halves are compared by Student's t with the long-run variance about a straight line in each (level 10⁻⁴): a
+/// steady trend shows so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
 pub fn drift(times: &[f64]) -> Option<Drift> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
         return None;
@@ -24,11 +24,20 @@ pub fn drift(times: &[f64]) -> Option<Drift> {
     let (means, _) = means_of_steps(times);
     let (first, second) = means.split_at(means.len() / 2);
     let (before, after) = (mean(first)?, mean(second)?);
-    let within = |half: &[f64], mean: f64| half.iter().map(|value| value - mean).collect::<Vec<_>>();
-    let quiet = [within(first, before), within(second, after)].concat();
+    let quiet = [about_line(first), about_line(second)].concat();
     let ratio = after / before;
     let harms = before > 0.0 && ratio.ln().abs() >= HARM.ln_1p();
     (harms && differ(first, second, &quiet)).then_some(Drift { ratio })
+}
+
+/// What is left of values when the straight line of least squares is taken off.
+fn about_line(values: &[f64]) -> Vec<f64> {
+    let centre = (values.len() as f64 - 1.0) / 2.0;
+    let middle = mean(values).unwrap_or_default();
+    let places = || values.iter().enumerate().map(|(i, value)| (i as f64 - centre, value - middle));
+    let squares: f64 = places().map(|(x, _)| x * x).sum();
+    let slope = if squares > 0.0 { places().map(|(x, y)| x * y).sum::<f64>() / squares } else { 0.0 };
+    places().map(|(x, y)| y - slope * x).collect()
 }
 
 #[cfg(test)]
