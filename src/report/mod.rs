@@ -13,6 +13,7 @@ mod frontmatter;
 mod note;
 mod note_file;
 mod sections;
+mod shape;
 mod table;
 mod warnings;
 
