@@ -34,7 +34,8 @@ fn rows(project: &TestProject) -> Vec<toml::Table> {
 }
 
 fn row(project: &TestProject, variant: &str, reading: &str) -> toml::Table {
-    let found = |row: &toml::Table| row["variant"].as_str() == Some(variant) && row["reading"].as_str() == Some(reading);
+    let found =
+        |row: &toml::Table| row["variant"].as_str() == Some(variant) && row["reading"].as_str() == Some(reading);
     rows(project).into_iter().find(found).unwrap()
 }
 
@@ -74,7 +75,9 @@ fn real_bars_are_read_in_both_ways() {
     assert!(stderr.contains("as s/it, which is how tqdm writes rates below 1"), "{stderr}");
     // Side by side, and each compared with what was read in the same way.
     let (table, _) = project.expect(&["compare", "700"], 0);
-    for method in ["Fast, mean of the last 20 printed", "Fast, last printed", "Fast, steps over time", "Slow, steps over time"] {
+    for method in
+        ["Fast, mean of the last 20 printed", "Fast, last printed", "Fast, steps over time", "Slow, steps over time"]
+    {
         let line = table.lines().find(|l| l.contains(&format!("{method} |")) || l.contains(&format!("{method}** |")));
         assert!(line.is_some_and(|l| l.contains("imported")), "{method}: {table}");
     }
@@ -129,11 +132,18 @@ fn a_log_that_says_nothing_is_refused() {
     write(&project, "empty.log", b"[2025-11-07] starting\nloss 0.5, 3.2 it/s\n");
     let (_, stderr) = import(&project, "empty.log", &[], 3);
     assert!(stderr.contains("empty.log has no progress bar") && stderr.contains("Epoch 0:"), "{stderr}");
-    write(&project, "other.log", b"shard 1: 10%|#| 1/10 [00:05<00:45, 4.00s/it]\nshard 2: 20%|#| 2/10 [00:10<00:40, 4.00s/it]\n");
+    write(
+        &project,
+        "other.log",
+        b"shard 1: 10%|#| 1/10 [00:05<00:45, 4.00s/it]\nshard 2: 20%|#| 2/10 [00:10<00:40, 4.00s/it]\n",
+    );
     let (_, stderr) = import(&project, "other.log", &[], 3);
     assert!(stderr.contains("--bar NAME") && stderr.contains("\"shard \""), "{stderr}");
     let (_, stderr) = import(&project, "other.log", &["--bar", "shard"], 0);
-    assert!(stderr.contains("the pattern `<number>it/s` finds nothing: it misses 2 printed rates (2 as s/it"), "{stderr}");
+    assert!(
+        stderr.contains("the pattern `<number>it/s` finds nothing: it misses 2 printed rates (2 as s/it"),
+        "{stderr}"
+    );
     let log = project.file("other.log");
     let (_, stderr) = project.expect(&["import", log.to_str().unwrap(), "--job", "3"], 2);
     assert!(stderr.contains("needs --study, --config, --batch-size, --ranks"), "{stderr}");

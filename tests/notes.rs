@@ -117,7 +117,10 @@ fn sections_can_be_moved_and_removed_and_come_back() {
     one_more(&project, 1);
     project.expect(&["report", "12"], 5);
     let after = text(&path);
-    assert!(after.trim_end().ends_with("<!-- expctl:end ranks -->") && !after.contains("expctl:begin trials"), "{after}");
+    assert!(
+        after.trim_end().ends_with("<!-- expctl:end ranks -->") && !after.contains("expctl:begin trials"),
+        "{after}"
+    );
     assert_eq!(prose(after.as_bytes()), prose(mine.as_bytes()));
     let (_, stderr) = project.expect(&["report", "12", "--restore", "trails"], 2);
     assert!(stderr.contains("there is no section `trails`"), "{stderr}");
@@ -156,9 +159,19 @@ fn a_damaged_marker_is_an_error_and_the_note_stays() {
     let begin = results.lines().next().unwrap();
     for (name, damaged, at, said) in [
         ("begin without end", sound.replace("<!-- expctl:end results -->\n", ""), "expctl:begin pictures", ""),
-        ("end without begin", sound.replace(&format!("{begin}\n"), ""), "expctl:end results", "ends here and does not begin"),
+        (
+            "end without begin",
+            sound.replace(&format!("{begin}\n"), ""),
+            "expctl:end results",
+            "ends here and does not begin",
+        ),
         ("twice", sound.clone() + &results, "", "stands twice"),
-        ("indented", sound.replace(begin, &format!("  {begin}")), "expctl:begin results", "must stand alone on its line"),
+        (
+            "indented",
+            sound.replace(begin, &format!("  {begin}")),
+            "expctl:begin results",
+            "must stand alone on its line",
+        ),
         ("half a line", sound.replace(begin, "<!-- expctl:begin results"), "expctl:begin results", "must stand alone"),
         ("version", sound.replace("expctl:note 1", "expctl:note 9"), "expctl:note", "are of version 9"),
         ("no note line", sound.replace("<!-- expctl:note 1", "<!-- expctl: note 1"), "", "is gone"),
@@ -168,16 +181,23 @@ fn a_damaged_marker_is_an_error_and_the_note_stays() {
         for more in [&[][..], &["--force"]] {
             let (stdout, stderr) = project.expect(&[&["report", "12"], more].concat(), 3);
             assert!(stdout.is_empty() && stderr.contains(said), "{name}: {stderr}");
-            assert!(stderr.contains(&format!("ROOT/{NOTE}:")) && stderr.contains("was left as it is"), "{name}: {stderr}");
+            assert!(
+                stderr.contains(&format!("ROOT/{NOTE}:")) && stderr.contains("was left as it is"),
+                "{name}: {stderr}"
+            );
             if !at.is_empty() && damaged.contains(at) {
                 assert!(stderr.contains(&format!("{NOTE}:{}: ", line_of(&damaged, at))), "{name}: {stderr}");
             }
         }
         assert_eq!(text(&path), damaged, "{name}");
     }
-    assert_eq!(std::fs::read_dir(project.file("results")).unwrap().filter(|e| {
-        e.as_ref().unwrap().file_name().to_string_lossy().starts_with("086_ddp_12.md")
-    }).count(), 1);
+    assert_eq!(
+        std::fs::read_dir(project.file("results"))
+            .unwrap()
+            .filter(|e| { e.as_ref().unwrap().file_name().to_string_lossy().starts_with("086_ddp_12.md") })
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -205,7 +225,8 @@ fn an_edit_between_markers_is_refused_and_kept() {
 fn a_note_without_markers_is_replaced_only_when_asked() {
     let (project, path) = noted();
     let id = |text: &str| text.lines().find(|l| l.starts_with("id: ")).unwrap().to_owned();
-    let old: String = text(&path).lines().filter(|l| !l.starts_with("<!-- expctl:")).map(|l| format!("{l}\n")).collect();
+    let old: String =
+        text(&path).lines().filter(|l| !l.starts_with("<!-- expctl:")).map(|l| format!("{l}\n")).collect();
     let old = old.replace("### Next Steps\n", "### Next Steps\n\nmine\n");
     let old = old.replacen("\n\n", "\n\n<!-- expctl: job 12, submitted 1767323045, config 086_ddp -->\n", 1);
     std::fs::write(&path, &old).unwrap();
@@ -255,7 +276,10 @@ fn a_note_goes_into_any_folder_under_any_name() {
     std::fs::rename(notes.join(format!("{name}.12.results.md")), &renamed).unwrap();
     assert_eq!(project.expect(&["report", "12"], 0).0, "ROOT/notes/my.own.name.md\n");
     // An argument wins over the project's file.
-    let (stdout, _) = project.expect(&["report", "12", "--notes", project.file("b").to_str().unwrap(), "--name", "x", "--links", "markdown"], 0);
+    let (stdout, _) = project.expect(
+        &["report", "12", "--notes", project.file("b").to_str().unwrap(), "--name", "x", "--links", "markdown"],
+        0,
+    );
     assert_eq!(stdout, "ROOT/b/x.md\n");
     let note = text(&project.file("b/x.md"));
     assert!(note.contains("Continuation of [plan](experiments.006.plan.md)"), "{note}");
@@ -303,8 +327,11 @@ fn a_template_of_ones_own_is_used() {
 fn every_variable_of_a_template_is_documented() {
     let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/notes.md")).unwrap();
     let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/note/context.rs")).unwrap();
-    let names: Vec<&str> =
-        source.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split_once("\", ").map(|(name, _)| name)).collect();
+    let name = |line: &'static str| {
+        let rest = line.trim().trim_start_matches('(').strip_prefix('"')?;
+        rest.split_once("\",").map(|(name, _)| name)
+    };
+    let names: Vec<&str> = source.leak().lines().filter_map(name).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         assert!(docs.contains(&format!("| `{name}`")), "{name} is not in docs/notes.md");
