@@ -3,7 +3,7 @@
 use expctl_record::{PerStage, Stage, StepRecord};
 
 use crate::ledger::Run;
-use crate::stats::{mean, median, quantile};
+use crate::stats::{Estimate, Interval, mean, median, quantile, run_rate};
 
 /// Rates of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +51,28 @@ pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Ra
         it_per_s: ranks.iter().map(|r| r.it_per_s).fold(f64::INFINITY, f64::min),
         samples_per_s: ranks.iter().map(|r| r.samples_per_s).sum(),
     })
+}
+
+/// it/s and samples/s of a run, with the intervals that its own steps give; none where it has no rates.
+///
+/// The interval is that of the slowest rank, whose rate is the run's. Samples/s are as uncertain as it/s: the batches of a run are
+/// alike.
+pub fn run_estimates(run: &Run) -> Option<(Estimate, Estimate)> {
+    let rates = run_rates(run)?;
+    let slowest = run.ranks.iter().min_by(|a, b| {
+        let rate = |steps: &[StepRecord]| rank_rates(steps).map_or(f64::INFINITY, |r| r.it_per_s);
+        rate(a).total_cmp(&rate(b))
+    })?;
+    let times: Vec<f64> = measured(slowest).map(|step| step.wall_ns as f64 / 1e9).collect();
+    let interval = run_rate(&times, 0).and_then(|rate| rate.it_per_s.interval);
+    let scaled = |value: f64| Estimate {
+        value,
+        interval: interval.map(|i| {
+            let scale = value / rates.it_per_s;
+            Interval { low: i.low * scale, high: i.high * scale }
+        }),
+    };
+    Some((scaled(rates.it_per_s), scaled(rates.samples_per_s)))
 }
 
 /// Rates of all runs that have any.
@@ -131,6 +153,12 @@ impl Breakdown {
             busy: per_step(&busy),
             unattributed: wall - exposed.total() as f64 / n as f64,
         })
+    }
+
+    /// What the step waited for batches and for their way to the device, ns.
+    pub fn waits_for_data(&self) -> f64 {
+        let data = |stage: &Stage| Stage::LOADER.contains(stage) || *stage == Stage::Transfer;
+        self.exposed.iter().filter(|(stage, _)| data(stage)).filter_map(|(_, ns)| *ns).sum()
     }
 
     /// Unattributed time as a share of the wall time.

@@ -1,6 +1,6 @@
 //! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
 
-use crate::stats::Ratio;
+use crate::stats::{RateOverRuns, Ratio, Scope};
 
 /// Stands where there is no value.
 pub const MISSING: &str = "–";
@@ -41,6 +41,16 @@ pub fn size_ratio(value: f64) -> String {
 /// `1.20–1.31`.
 fn interval(low: f64, high: f64) -> String {
     format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2))
+}
+
+/// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
+pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
+    let interval = value.interval?;
+    let ends = range(interval.low, interval.high);
+    Some(match value.scope {
+        Scope::OverRuns => ends,
+        Scope::WithinRun => format!("{ends} ({})", value.scope.words()),
+    })
 }
 
 /// Lowest and highest, as one value where they are equal.
@@ -162,7 +172,7 @@ fn trimmed(value: f64, significant: i32, most: i32) -> String {
 }
 
 /// Half away from zero in decimal, which `{:.n}` is not for values such as 2.5.
-fn round(value: f64, decimals: usize) -> String {
+pub fn round(value: f64, decimals: usize) -> String {
     let scale = 10f64.powi(decimals as i32);
     let scaled = value * scale;
     let rounded = if scaled.abs() < 1e15 { scaled.round() / scale } else { value };
