@@ -61,6 +61,6 @@ pub(super) fn critical(freedom: f64, alpha: f64) -> f64 {
 }
 
 /// Probability that |t| is at least as large as that of `t`.
-fn two_sided(t: f64, freedom: f64) -> f64 {
+pub(super) fn two_sided(t: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |dist| (2.0 * dist.cdf(-t.abs())).min(1.0))
 }

@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn a_table_is_judged_together() {
-        // p = 0.031 and 0.00003: alone both are faster.
+        // p = 0.044 and 0.000007: alone both are faster.
         let base = [10.0, 10.2, 10.1, 9.9];
-        let weak = ratio(&[10.5, 10.3, 10.2, 10.6], &base).unwrap();
+        let weak = ratio(&[10.4, 10.2, 10.2, 10.6], &base).unwrap();
         let strong = ratio(&[12.0, 12.2, 12.1, 11.9], &base).unwrap();
         let p = weak.p.unwrap();
         assert!(p > 0.025 && p < 0.05, "{p}");
