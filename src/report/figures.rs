@@ -3,7 +3,7 @@
 use expctl_record::{PerStage, Stage, StepRecord};
 
 use crate::ledger::Run;
-use crate::stats::{Estimate, Interval, mean, median, quantile, run_rate};
+use crate::stats::{Estimate, mean, median, quantile, run_rate};
 
 /// Rates of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,15 +64,8 @@ pub fn run_estimates(run: &Run) -> Option<(Estimate, Estimate)> {
         rate(a).total_cmp(&rate(b))
     })?;
     let times: Vec<f64> = measured(slowest).map(|step| step.wall_ns as f64 / 1e9).collect();
-    let interval = run_rate(&times, 0).and_then(|rate| rate.it_per_s.interval);
-    let scaled = |value: f64| Estimate {
-        value,
-        interval: interval.map(|i| {
-            let scale = value / rates.it_per_s;
-            Interval { low: i.low * scale, high: i.high * scale }
-        }),
-    };
-    Some((scaled(rates.it_per_s), scaled(rates.samples_per_s)))
+    let it_per_s = run_rate(&times, 0)?.it_per_s;
+    Some((it_per_s, it_per_s.times(rates.samples_per_s / rates.it_per_s)))
 }
 
 /// Rates of all runs that have any.
@@ -165,28 +158,4 @@ impl Breakdown {
     pub fn open_share(&self) -> f64 {
         if self.wall > 0.0 { self.unattributed / self.wall } else { 0.0 }
     }
-}
-
-/// Share of steps, by rank, in which the rank worked longest before it waited for the others.
-///
-/// The wall times of synchronised ranks are equal, so it is wall time less exposed allreduce that tells who was late.
-/// Steps that not all ranks measured are left out; a tie counts for the lowest rank.
-pub fn slowest_shares(runs: &[&Run]) -> Vec<f64> {
-    let ranks = runs.iter().map(|r| r.ranks.len()).max().unwrap_or(0);
-    let mut times = vec![0u64; ranks];
-    let mut steps = 0u64;
-    for run in runs.iter().filter(|r| r.completed()) {
-        let by_rank: Vec<Vec<&StepRecord>> = run.ranks.iter().map(|s| measured(s).collect()).collect();
-        for index in 0..by_rank.iter().map(Vec::len).min().unwrap_or(0) {
-            let own = |rank: usize| {
-                let step = by_rank[rank][index];
-                step.wall_ns.saturating_sub(step.exposed[Stage::Allreduce])
-            };
-            if let Some(slowest) = (0..by_rank.len()).max_by_key(|rank| (own(*rank), std::cmp::Reverse(*rank))) {
-                times[slowest] += 1;
-                steps += 1;
-            }
-        }
-    }
-    times.into_iter().map(|t| if steps > 0 { t as f64 / steps as f64 } else { 0.0 }).collect()
 }

@@ -114,15 +114,33 @@ pub fn percentages(parts: &[f64], total: f64) -> Vec<String> {
     }
     // In tenths of a percent.
     let exact: Vec<f64> = parts.iter().map(|p| p / total * 1000.0).collect();
-    let mut tenths: Vec<i64> = exact.iter().map(|e| e.floor() as i64).collect();
-    let target = exact.iter().sum::<f64>().round() as i64;
-    let mut order: Vec<usize> = (0..exact.len()).collect();
-    order.sort_by(|a, b| (exact[*b] - exact[*b].floor()).total_cmp(&(exact[*a] - exact[*a].floor())));
-    let missing = usize::try_from(target - tenths.iter().sum::<i64>()).unwrap_or(0);
+    let whole = exact.iter().sum::<f64>().round() as i64;
+    apportioned(&exact, whole).into_iter().map(tenths).collect()
+}
+
+/// Tenths of a percent.
+pub fn tenths(tenths: i64) -> String {
+    format!("{} %", round(tenths as f64 / 10.0, 1))
+}
+
+/// Microseconds as milliseconds.
+pub fn microseconds(us: i64) -> String {
+    round(us as f64 / 1e3, 3)
+}
+
+/// Whole numbers next to these that add up to `whole`, which must be their sum, rounded up or down: those with the largest
+/// remainders are rounded up.
+///
+/// Source: Hamilton's method of apportionment (M. L. Balinski, H. P. Young, *Fair Representation*, 1982).
+pub fn apportioned(parts: &[f64], whole: i64) -> Vec<i64> {
+    let mut units: Vec<i64> = parts.iter().map(|part| part.floor() as i64).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|a, b| (parts[*b] - parts[*b].floor()).total_cmp(&(parts[*a] - parts[*a].floor())));
+    let missing = usize::try_from(whole - units.iter().sum::<i64>()).unwrap_or(0);
     for index in order.into_iter().take(missing) {
-        tenths[index] += 1;
+        units[index] += 1;
     }
-    tenths.into_iter().map(|t| format!("{} %", round(t as f64 / 10.0, 1))).collect()
+    units
 }
 
 /// A moment as date and time in UTC.

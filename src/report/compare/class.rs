@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::Row;
 
 /// Settings that tables are split by, with how many of what a heading says; the data set itself is what rows are compared in at all.
-const SPLIT: [(&str, &str); 8] = [
+const SPLIT: [(&str, &str); 9] = [
     ("launch.ranks", "ranks"),
     ("data.samples", "samples"),
     ("data.scale", "scale"),
@@ -12,6 +12,7 @@ const SPLIT: [(&str, &str); 8] = [
     ("select.subset", "subset"),
     ("select.split", "split"),
     ("device", "device"),
+    ("cpu", "processor"),
 ];
 
 /// What all rows of a class have in common, as far as it is known.

@@ -25,7 +25,7 @@ const IRRELEVANT: [&str; 14] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 10] = [
+const CLASS: [(&str, &str); 11] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
@@ -36,6 +36,8 @@ const CLASS: [(&str, &str); 10] = [
     ("pipeline.edge_types", "set of edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
     ("device", "device"),
+    // Where no device is named, the processor is it.
+    ("cpu", "processor"),
 ];
 
 /// True for a setting that may explain a difference.
@@ -63,7 +65,7 @@ impl Confound {
 }
 
 /// Several of them: `workers 4 → 6, pin_memory true → false`.
-pub(super) fn words(confounds: &[Confound]) -> String {
+pub fn words(confounds: &[Confound]) -> String {
     confounds.iter().map(Confound::words).collect::<Vec<_>>().join(", ")
 }
 

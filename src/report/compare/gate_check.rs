@@ -47,7 +47,12 @@ impl Gate {
             return Checked { passed: false, sentence: format!("gate `{}` fails for {name}: {why}", self.text) };
         };
         let passed = self.comparator.holds(value, self.bound);
-        let shown = |value: f64| if self.of_baseline { format::ratio(value) } else { format::rate(value) };
+        let shown = |value: f64| match self.metric {
+            _ if self.of_baseline => format::ratio(value),
+            Metric::SamplesPerS | Metric::ItPerS => format::rate(value),
+            Metric::StepMs => format!("{} ms", format::milliseconds(value * 1e6)),
+            Metric::StorageBytes | Metric::BatchBytes => format::bytes(value),
+        };
         let mut said = vec![shown(value)];
         match interval {
             Some(i) => {

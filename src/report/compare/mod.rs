@@ -19,7 +19,7 @@ mod row;
 
 pub use baseline::baselines;
 pub use comparison::{Comparison, Group};
-pub use confounds::Confound;
+pub use confounds::{Confound, words};
 pub use decomposition::{Decomposed, Overlap, Part};
 pub use differences::{Difference, differences};
 pub use gate::{Gate, GateError};

@@ -91,7 +91,7 @@ pub(super) fn needed() -> String {
 
 /// `−43 %`; none where a reader takes the ratio in more easily.
 pub(super) fn percent(percent: f64) -> Option<String> {
-    (percent < 100.0 && percent.is_finite()).then(|| {
+    (percent < 100.0 && percent.abs() >= 0.05).then(|| {
         let decimals = usize::from(percent.abs() < 9.95);
         let sign = if percent < 0.0 { "−" } else { "+" };
         format!("{sign}{} %", format::round(percent.abs(), decimals))
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn the_published_percentages() {
-        let shown = [0.24 / 0.42, 0.22 / 0.42, 1.19, 1.004, 1.0, 0.9951].map(|r| percent((r - 1.0) * 100.0).unwrap());
-        assert_eq!(shown, ["−43 %", "−48 %", "+19 %", "+0.4 %", "+0.0 %", "−0.5 %"]);
-        assert_eq!(percent((128.8 - 1.0) * 100.0), None);
+        let shown = [0.24 / 0.42, 0.22 / 0.42, 1.19, 1.004, 0.9951].map(|r| percent((r - 1.0) * 100.0).unwrap());
+        assert_eq!(shown, ["−43 %", "−48 %", "+19 %", "+0.4 %", "−0.5 %"]);
+        assert_eq!((percent((128.8 - 1.0) * 100.0), percent(0.0)), (None, None));
     }
 }

@@ -26,7 +26,7 @@ impl Comparison {
         all.extend(decomposition::remarks(&self.decompositions));
         all.extend(self.rows().filter_map(pooled));
         if self.lines().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some())) {
-            let text = "95 % (samples/s): of another run of the kind, by the spread of the runs; with n = 1 of another stretch of that run only, by its steps";
+            let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.class == Class::Imported) {

@@ -222,12 +222,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     let trial = &runs[0].trial;
     let settings = &trial.settings;
     let rates = all_rates(runs);
-    let plain = |value: f64| Estimate { value, interval: None };
-    let estimates: Vec<(Estimate, Estimate)> = match rates.len() {
-        // Over several runs their spread says more than the steps within them.
-        1 => runs.iter().filter_map(|run| run_estimates(run)).collect(),
-        _ => rates.iter().map(|r| (plain(r.it_per_s), plain(r.samples_per_s))).collect(),
-    };
+    let estimates: Vec<(Estimate, Estimate)> = runs.iter().filter_map(|run| run_estimates(run)).collect();
     let (its, samples): (Vec<Estimate>, Vec<Estimate>) = estimates.into_iter().unzip();
     let breakdown = Breakdown::of(completed_steps(runs));
     let method = match label.strip_prefix(&trial.variant).map(str::trim) {

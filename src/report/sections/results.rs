@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
-use crate::report::compare::{Difference, Line, RatioWords, Row, differences, lines_of_job, measured_rows};
+use crate::report::compare::{Difference, Line, RatioWords, Row, differences, lines_of_job, measured_rows, words};
 use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
 use crate::report::{MasksBy, Table};
@@ -47,6 +47,7 @@ impl<'a> Results<'a> {
             let (line, row) = (&entry.line, &entry.line.row);
             let ratio = match (&line.ratio_samples_per_s, line.baseline) {
                 (_, true) => "baseline".to_owned(),
+                (Some(r), _) if line.across() => format!("{} †", format::ratio_with_interval(r)),
                 (Some(r), _) => format::ratio_with_interval(r),
                 _ => missing(),
             };
@@ -110,6 +111,11 @@ impl<'a> Results<'a> {
             let words = RatioWords { line: &e.line, name: &e.line.row.label, base, tested };
             all.extend(words.sentence(false));
         }
+        let across = |e: &Entry<'_>| {
+            let base = e.base.as_ref().filter(|_| e.line.across())?;
+            Some(format!("† {}: {} {base}: {}", e.line.row.label, ANOTHER_CLASS, words(&e.line.crosses)))
+        };
+        all.extend(entries.iter().filter_map(across));
         if !open.is_empty() {
             let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
             all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
@@ -130,6 +136,9 @@ impl<'a> Results<'a> {
         all
     }
 }
+
+/// Stands between a row and the one that its ratio refers to.
+const ANOTHER_CLASS: &str = "no effect of the method alone, of another class than";
 
 fn missing() -> String {
     MISSING.to_owned()
