@@ -44,7 +44,7 @@ pub(super) fn tree(head: &str, breakdown: &Breakdown) -> String {
         let share = if breakdown.wall > 0.0 { format::tenths(line.tenths) } else { MISSING.to_owned() };
         let _ = write!(out, "\n{name:<width$}{}", column(&format::microseconds(line.us), &share));
         if line.busy > 0.0 {
-            let _ = write!(out, "  busy {}", format::milliseconds_in_column(line.busy));
+            let _ = write!(out, "  busy {:>10}", format::milliseconds_in_column(line.busy));
         }
         if line.stage.is_some() && line.stage == bottleneck {
             out.push_str("  ← most exposed time");
