@@ -101,6 +101,7 @@ struct Key<'a> {
     job: &'a str,
     variant: &'a str,
     method: &'a str,
+    method_has_point: bool,
     point: BTreeMap<&'a str, &'a str>,
 }
 
@@ -109,8 +110,10 @@ impl<'a> Key<'a> {
         let point = row.point.iter().filter(|(key, _)| *key != "train.mode");
         let point: BTreeMap<&str, &str> = point.map(|(key, value)| (key.as_str(), value.as_str())).collect();
         // A swept mode stands in the method, too.
-        let method = if row.point.is_empty() { row.method.as_str() } else { row.variant.as_str() };
-        Self { job: &row.job, variant: &row.variant, method, point }
+        let mode_is_swept = row.point.contains_key("train.mode");
+        let method = if mode_is_swept { row.variant.as_str() } else { row.method.as_str() };
+        let method_has_point = !mode_is_swept;
+        Self { job: &row.job, variant: &row.variant, method, method_has_point, point }
     }
 }
 
@@ -162,7 +165,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
     Some(Decomposed {
         job: key.job.to_owned(),
         variant: format!("{}{point}", key.variant),
-        method: format!("{}{point}", key.method),
+        method: if key.method_has_point { key.method.to_owned() } else { format!("{}{point}", key.method) },
         point: key.point.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         // The base of a class of its own counts: ratios are taken within a job.
         baseline: data.baseline,

@@ -135,7 +135,7 @@ mod tests {
         let mut step = StepRecord { wall_ns: 1_000_000, measured: true, ..StepRecord::default() };
         step.exposed[Stage::Forward] = 1_100_000;
         let shown = tree("v", &Breakdown::of([&step].into_iter()).unwrap());
-        assert!(shown.contains("├─ forward             1.100 ms/step  (110.0 %)  ← most exposed time"), "{shown}");
-        assert!(shown.contains("└─ unattributed       -0.100 ms/step  (-10.0 %)"), "{shown}");
+        assert!(shown.contains("├─ forward              1.100 ms/step  (110.0 %)  ← most exposed time"), "{shown}");
+        assert!(shown.contains("└─ unattributed        -0.100 ms/step  (-10.0 %)"), "{shown}");
     }
 }
