@@ -5,13 +5,16 @@ use super::row::measured;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{MeasuredJob, Run};
 
+/// A job with its runs of one variant.
+type OfJob<'a> = (&'a MeasuredJob, Vec<&'a Run>);
+
 /// The rows of several jobs as if they were one: the runs of a variant together, whichever job they are of.
 ///
 /// # Errors
 /// Exit 7 if a variant did not do the same work on the same data in all of them.
 pub(super) fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, Failure> {
     let name = jobs.iter().map(|job| job.record.job.to_string()).collect::<Vec<_>>().join("/");
-    let mut found: Vec<(String, Vec<(&MeasuredJob, Vec<&Run>)>)> = Vec::new();
+    let mut found: Vec<(String, Vec<OfJob<'_>>)> = Vec::new();
     for job in jobs {
         for (label, runs) in job.by_label() {
             match found.iter_mut().find(|(known, _)| *known == label) {
@@ -23,19 +26,12 @@ pub(super) fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, Failure> {
     found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()
 }
 
-fn pooled(name: &str, label: String, jobs: &[(&MeasuredJob, Vec<&Run>)]) -> Result<Row, Failure> {
+fn pooled(name: &str, label: String, jobs: &[OfJob<'_>]) -> Result<Row, Failure> {
     let parts: Vec<Row> = jobs.iter().map(|(job, runs)| measured(job, label.clone(), runs)).collect();
-    let set = |row: &Row| row.settings.get("data.set").cloned().unwrap_or_default();
-    let kinds: [(&str, fn(&Row) -> String); 3] = [
-        ("train.mode", |row| row.mode.clone()),
-        ("loader.batch_size", |row| row.batch_size.to_string()),
-        ("launch.ranks", |row| row.ranks.to_string()),
-    ];
     let first = &parts[0];
     for part in &parts[1..] {
-        let other = kinds.iter().find(|(_, of)| of(part) != of(first)).map(|(key, of)| (*key, of(first), of(part)));
-        let other = other.or_else(|| (set(part) != set(first)).then(|| ("data.set", set(first), set(part))));
-        if let Some((key, of_first, of_part)) = other {
+        let other = kind(part).into_iter().zip(kind(first)).find(|(part, first)| part != first);
+        if let Some(((key, of_part), (_, of_first))) = other {
             let what = format!("{key} is {of_first} in job {} and {of_part} in job {}", first.job, part.job);
             return Err(Failure::new(Exit::Refused, format!("jobs {name} cannot be pooled: of `{label}`, {what}"))
                 .hint("name them apart to compare them, as 12 13 instead of 12/13"));
@@ -60,6 +56,16 @@ fn pooled(name: &str, label: String, jobs: &[(&MeasuredJob, Vec<&Run>)]) -> Resu
         parts,
         ..all
     })
+}
+
+/// What must be the same for runs to be of the same thing.
+fn kind(row: &Row) -> [(&'static str, String); 4] {
+    [
+        ("train.mode", row.mode.clone()),
+        ("loader.batch_size", row.batch_size.to_string()),
+        ("launch.ranks", row.ranks.to_string()),
+        ("data.set", row.settings.get("data.set").cloned().unwrap_or_default()),
+    ]
 }
 
 /// Values once each, in order.

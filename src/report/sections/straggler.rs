@@ -35,9 +35,11 @@ pub(super) fn stragglers(runs: &[&Run], arrival: &Arrival) -> Vec<String> {
     let suspects = suspects(runs, arrival);
     let p: Vec<f64> = suspects.iter().map(|s| at_least(s.times, arrival.decided, s.chance)).collect();
     let mut late: Vec<(&Suspect, f64)> = suspects.iter().zip(holm(&p)).filter(|(_, p)| *p < ALPHA).collect();
-    // Where a node is late, that says more than that its ranks are.
-    if late.iter().any(|(suspect, _)| suspect.node) {
-        late.retain(|(suspect, _)| suspect.node);
+    // Where several ranks of a node are late, the node is; where one is, it is that rank.
+    let single: Vec<u64> = late.iter().filter(|(suspect, _)| !suspect.node).map(|(suspect, _)| suspect.times).collect();
+    if let Some(of_node) = late.iter().filter(|(suspect, _)| suspect.node).map(|(suspect, _)| suspect.times).max() {
+        let explained = single.iter().any(|times| 2 * times > of_node);
+        late.retain(|(suspect, _)| suspect.node != explained);
     }
     for (suspect, p) in late {
         let share = suspect.times as f64 / arrival.decided as f64;
