@@ -8,6 +8,8 @@ use std::fmt::Display;
 pub enum Exit {
     /// All went well.
     Ok = 0,
+    /// A gate of `compare` did not hold.
+    Gate = 1,
     /// The command line was wrong.
     Usage = 2,
     /// A config is invalid.

@@ -407,7 +407,7 @@ fn masks_of_the_step_are_no_wait() {
         ("| meant |", "| mask (in the step) 75.0 % | collate 100.0 % |"),
     ] {
         let line = text.lines().find(|line| line.starts_with(row)).unwrap();
-        assert!(line.ends_with(cells), "{line}");
+        assert!(line.contains(cells), "{line}");
     }
     assert!(text.contains("- a step of `meant` spends 75.0 % of its time on *mask*\n"), "{text}");
     let legend = "with pipeline.device_masks the step makes masks itself";

@@ -4,12 +4,12 @@ use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::Ledger;
 use crate::project::Project;
-use crate::report::compare::{Comparison, Format, rows_of};
+use crate::report::compare::{Checked, Comparison, Format, Gate, GateError, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Jobs: a number, 428/430 for two published together, published:392 for the published one of two
+    /// Jobs: a number, 428/430 for several together, published:392 for the published one of two
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
     /// The job that ratios refer to [default: the first]
@@ -18,6 +18,10 @@ pub struct Args {
     /// Form of the output [default: table on a terminal, else markdown]
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Exit 1 unless it holds for every row: samples_per_s, it_per_s, step_ms, storage_bytes or batch_bytes;
+    /// >=, >, <= or <; a number, or a number * baseline. May be given several times
+    #[arg(long, value_name = "CONDITION")]
+    gate: Vec<String>,
     /// Same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -25,6 +29,11 @@ pub struct Args {
 
 /// Put jobs side by side on stdout.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let gates: Vec<Gate> =
+        args.gate.iter().map(|text| text.parse()).collect::<Result<_, GateError>>().map_err(|e| {
+            Failure::new(Exit::Usage, format!("--gate: {e}"))
+                .hint("example: --gate \"samples_per_s >= 0.95 * baseline\"")
+        })?;
     let ledger = Ledger::open(project)?;
     ledger.notes().iter().for_each(|note| say(format!("note: {note}")));
     let mut names: Vec<&str> = Vec::new();
@@ -46,7 +55,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         if let Some(note) = found.note {
             say(format!("note: {note}"));
         }
-        jobs.push(rows_of(&found.job));
+        jobs.push(rows_of(&found.job)?);
     }
     let comparison = Comparison::new(&jobs, baseline)?;
     let form = match args.format {
@@ -58,6 +67,12 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     out(comparison.render(form)?);
     if form == Format::Csv {
         comparison.remarks().iter().for_each(|remark| say(format!("note: {remark}")));
+    }
+    let checked: Vec<Checked> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
+    checked.iter().for_each(|one| say(&one.sentence));
+    let failed = checked.iter().filter(|one| !one.passed).count();
+    if failed > 0 {
+        return Err(Failure::new(Exit::Gate, format!("{failed} of {} checks by --gate failed", checked.len())));
     }
     match comparison.incomplete() {
         0 => Ok(()),

@@ -15,8 +15,10 @@ use crate::project::Project;
 /// Where does the time of a training pipeline go, and which change makes it faster?
 #[derive(Debug, Parser)]
 #[command(name = "expctl", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 ok, 2 usage, 3 config invalid, 4 cluster unreachable, 5 some trials failed, \
-                        6 results incomplete, 7 comparison refused, 70 internal")]
+#[command(
+    after_help = "Exit codes: 0 ok, 1 a gate of compare failed, 2 usage, 3 config invalid, 4 cluster unreachable, 5 some trials failed, \
+                        6 results incomplete, 7 comparison refused, 70 internal"
+)]
 pub struct Cli {
     /// Project folder (holds experiments/, results/, data/)
     #[arg(long, global = true, env = "EXPCTL_ROOT", value_name = "DIR")]

@@ -14,6 +14,8 @@ pub enum Job {
     Measured(Box<MeasuredJob>),
     /// Published by others: the rows of one job.
     Published(Vec<PublishedRow>),
+    /// Several measured by this project, to be looked at together.
+    Pooled(Vec<MeasuredJob>),
 }
 
 /// A job, with what the reader should be told about how it was found.
@@ -71,12 +73,13 @@ impl<'a> Ledger<'a> {
         self.published.iter().flat_map(|row| row.jobs.iter().copied())
     }
 
-    /// The job that `name` means: a number, several published together (`428/430`), or `published:392`.
+    /// The job that `name` means: a number, several together (`428/430`: published as one, or measured one by one), or
+    /// `published:392`.
     ///
     /// A number that is both measured and published is the measured one.
     ///
     /// # Errors
-    /// Exit 7 and the jobs that exist, if there is no such job.
+    /// Exit 7 and the jobs that exist, if there is no such job, or if only some of several were measured here.
     pub fn find(&self, name: &str) -> Result<Found, Failure> {
         let (only_published, numbers) = match name.strip_prefix("published:") {
             Some(rest) => (true, rest),
@@ -89,23 +92,40 @@ impl<'a> Ledger<'a> {
         };
         let published: Vec<PublishedRow> =
             self.published.iter().filter(|r| ids.iter().all(|id| r.jobs.contains(id))).cloned().collect();
-        let measured = match ids[..] {
-            [id] if !only_published => Some(id).filter(|id| self.project.job(*id).record_path().exists()),
+        let mut once: Vec<u64> = Vec::new();
+        ids.iter().for_each(|id| {
+            if !once.contains(id) {
+                once.push(*id)
+            }
+        });
+        let is_measured = |id: &u64| !only_published && self.project.job(*id).record_path().exists();
+        let load = |id: u64| MeasuredJob::load(&self.project.job(id));
+        let both = |name: &str| {
+            format!(
+                "job {name} exists measured and published; showing the measured one (published:{name} is the other)"
+            )
+        };
+        let job = match once[..] {
+            [id] if is_measured(&id) => Some(Job::Measured(Box::new(load(id)?))),
+            [_, _, ..] if once.iter().all(is_measured) => {
+                Some(Job::Pooled(once.iter().map(|id| load(*id)).collect::<Result<_, _>>()?))
+            }
             _ => None,
         };
-        if let Some(id) = measured {
-            let job = Job::Measured(Box::new(MeasuredJob::load(&self.project.job(id))?));
-            let note = (!published.is_empty()).then(|| {
-                format!(
-                    "job {id} exists measured and published; showing the measured one (published:{id} is the other)"
-                )
-            });
-            return Ok(Found { job, note });
+        if let Some(job) = job {
+            return Ok(Found { job, note: (!published.is_empty()).then(|| both(numbers)) });
         }
-        if published.is_empty() {
-            return Err(self.unknown(name));
+        if !published.is_empty() {
+            return Ok(Found { job: Job::Published(published), note: None });
         }
-        Ok(Found { job: Job::Published(published), note: None })
+        match once.iter().find(|id| is_measured(id)) {
+            Some(some) => Err(Failure::new(
+                Exit::Refused,
+                format!("of {name}, job {some} was measured here and others were not: they cannot be pooled"),
+            )
+            .hint(format!("name them apart: {}", once.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
+            None => Err(self.unknown(name)),
+        }
     }
 
     /// The folder of a job that was measured here.

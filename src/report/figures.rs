@@ -3,7 +3,7 @@
 use expctl_record::{PerStage, Stage, StepRecord};
 
 use crate::ledger::Run;
-use crate::stats::{mean, median, quantile};
+use crate::stats::{Estimate, mean, median, quantile, run_rate};
 
 /// Rates of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +51,21 @@ pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Ra
         it_per_s: ranks.iter().map(|r| r.it_per_s).fold(f64::INFINITY, f64::min),
         samples_per_s: ranks.iter().map(|r| r.samples_per_s).sum(),
     })
+}
+
+/// it/s and samples/s of a run, with the intervals that its own steps give; none where it has no rates.
+///
+/// The interval is that of the slowest rank, whose rate is the run's. Samples/s are as uncertain as it/s: the batches of a run are
+/// alike.
+pub fn run_estimates(run: &Run) -> Option<(Estimate, Estimate)> {
+    let rates = run_rates(run)?;
+    let slowest = run.ranks.iter().min_by(|a, b| {
+        let rate = |steps: &[StepRecord]| rank_rates(steps).map_or(f64::INFINITY, |r| r.it_per_s);
+        rate(a).total_cmp(&rate(b))
+    })?;
+    let times: Vec<f64> = measured(slowest).map(|step| step.wall_ns as f64 / 1e9).collect();
+    let it_per_s = run_rate(&times, 0)?.it_per_s;
+    Some((it_per_s, it_per_s.times(rates.samples_per_s / rates.it_per_s)))
 }
 
 /// Rates of all runs that have any.
@@ -133,32 +148,14 @@ impl Breakdown {
         })
     }
 
+    /// What the step waited for batches and for their way to the device, ns.
+    pub fn waits_for_data(&self) -> f64 {
+        let data = |stage: &Stage| Stage::LOADER.contains(stage) || *stage == Stage::Transfer;
+        self.exposed.iter().filter(|(stage, _)| data(stage)).filter_map(|(_, ns)| *ns).sum()
+    }
+
     /// Unattributed time as a share of the wall time.
     pub fn open_share(&self) -> f64 {
         if self.wall > 0.0 { self.unattributed / self.wall } else { 0.0 }
     }
-}
-
-/// Share of steps, by rank, in which the rank worked longest before it waited for the others.
-///
-/// The wall times of synchronised ranks are equal, so it is wall time less exposed allreduce that tells who was late.
-/// Steps that not all ranks measured are left out; a tie counts for the lowest rank.
-pub fn slowest_shares(runs: &[&Run]) -> Vec<f64> {
-    let ranks = runs.iter().map(|r| r.ranks.len()).max().unwrap_or(0);
-    let mut times = vec![0u64; ranks];
-    let mut steps = 0u64;
-    for run in runs.iter().filter(|r| r.completed()) {
-        let by_rank: Vec<Vec<&StepRecord>> = run.ranks.iter().map(|s| measured(s).collect()).collect();
-        for index in 0..by_rank.iter().map(Vec::len).min().unwrap_or(0) {
-            let own = |rank: usize| {
-                let step = by_rank[rank][index];
-                step.wall_ns.saturating_sub(step.exposed[Stage::Allreduce])
-            };
-            if let Some(slowest) = (0..by_rank.len()).max_by_key(|rank| (own(*rank), std::cmp::Reverse(*rank))) {
-                times[slowest] += 1;
-                steps += 1;
-            }
-        }
-    }
-    times.into_iter().map(|t| if steps > 0 { t as f64 / steps as f64 } else { 0.0 }).collect()
 }

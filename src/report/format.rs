@@ -1,6 +1,6 @@
 //! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
 
-use crate::stats::Ratio;
+use crate::stats::{RateOverRuns, Ratio, Scope};
 
 /// Stands where there is no value.
 pub const MISSING: &str = "–";
@@ -41,6 +41,16 @@ pub fn size_ratio(value: f64) -> String {
 /// `1.20–1.31`.
 fn interval(low: f64, high: f64) -> String {
     format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2))
+}
+
+/// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
+pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
+    let interval = value.interval?;
+    let ends = range(interval.low, interval.high);
+    Some(match value.scope {
+        Scope::OverRuns => ends,
+        Scope::WithinRun => format!("{ends} ({})", value.scope.words()),
+    })
 }
 
 /// Lowest and highest, as one value where they are equal.
@@ -104,15 +114,33 @@ pub fn percentages(parts: &[f64], total: f64) -> Vec<String> {
     }
     // In tenths of a percent.
     let exact: Vec<f64> = parts.iter().map(|p| p / total * 1000.0).collect();
-    let mut tenths: Vec<i64> = exact.iter().map(|e| e.floor() as i64).collect();
-    let target = exact.iter().sum::<f64>().round() as i64;
-    let mut order: Vec<usize> = (0..exact.len()).collect();
-    order.sort_by(|a, b| (exact[*b] - exact[*b].floor()).total_cmp(&(exact[*a] - exact[*a].floor())));
-    let missing = usize::try_from(target - tenths.iter().sum::<i64>()).unwrap_or(0);
+    let whole = exact.iter().sum::<f64>().round() as i64;
+    apportioned(&exact, whole).into_iter().map(tenths).collect()
+}
+
+/// Tenths of a percent.
+pub fn tenths(tenths: i64) -> String {
+    format!("{} %", round(tenths as f64 / 10.0, 1))
+}
+
+/// Microseconds as milliseconds.
+pub fn microseconds(us: i64) -> String {
+    round(us as f64 / 1e3, 3)
+}
+
+/// Whole numbers next to these that add up to `whole`, which must be their sum, rounded up or down: those with the largest
+/// remainders are rounded up.
+///
+/// Source: Hamilton's method of apportionment (M. L. Balinski, H. P. Young, *Fair Representation*, 1982).
+pub fn apportioned(parts: &[f64], whole: i64) -> Vec<i64> {
+    let mut units: Vec<i64> = parts.iter().map(|part| part.floor() as i64).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by(|a, b| (parts[*b] - parts[*b].floor()).total_cmp(&(parts[*a] - parts[*a].floor())));
+    let missing = usize::try_from(whole - units.iter().sum::<i64>()).unwrap_or(0);
     for index in order.into_iter().take(missing) {
-        tenths[index] += 1;
+        units[index] += 1;
     }
-    tenths.into_iter().map(|t| format!("{} %", round(t as f64 / 10.0, 1))).collect()
+    units
 }
 
 /// A moment as date and time in UTC.
@@ -162,7 +190,7 @@ fn trimmed(value: f64, significant: i32, most: i32) -> String {
 }
 
 /// Half away from zero in decimal, which `{:.n}` is not for values such as 2.5.
-fn round(value: f64, decimals: usize) -> String {
+pub fn round(value: f64, decimals: usize) -> String {
     let scale = 10f64.powi(decimals as i32);
     let scaled = value * scale;
     let rounded = if scaled.abs() < 1e15 { scaled.round() / scale } else { value };

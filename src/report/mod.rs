@@ -3,6 +3,7 @@
 //! Invariant: a figure never stands without its class, a rate per iteration never without samples/s, and exposed and
 //! busy time are never added up.
 
+mod arrival;
 mod bottleneck;
 mod cautions;
 pub mod compare;

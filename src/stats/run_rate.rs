@@ -17,7 +17,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// The same figure and interval in another unit.
-    fn times(self, factor: f64) -> Self {
+    pub fn times(self, factor: f64) -> Self {
         let interval = self.interval.map(|i| Interval { low: i.low * factor, high: i.high * factor });
         Self { value: self.value * factor, interval }
     }

@@ -42,7 +42,7 @@ fn chosen(rows: &[(usize, &Row)], job: usize) -> Vec<usize> {
 
 /// Whether a row stands where a baseline stands: in the same job, with the same swept settings; in another job, with the
 /// settings that the baseline's job swept. One that was not swept stands for all.
-fn same_point(base: &Row, row: &Row, same_job: bool) -> bool {
+pub(super) fn same_point(base: &Row, row: &Row, same_job: bool) -> bool {
     if same_job {
         return base.point == row.point;
     }

@@ -1,40 +1,24 @@
 use serde::Serialize;
 
+use super::baseline::same_point;
+use super::class::classes;
+use super::decomposition::{Decomposed, decompositions};
 use super::differences::unknown;
+use super::line::{Line, judge_together};
 use super::{Difference, Row, baselines, differences};
 use crate::exit::{Exit, Failure};
-use crate::stats::{Ratio, Verdict, ratio, verdict};
 
-/// A row with what may be said of it against the baseline of its group.
-#[derive(Clone, Debug, Serialize)]
-pub struct Line {
-    /// The row.
-    #[serde(flatten)]
-    pub row: Row,
-    /// True for a row that ratios refer to.
-    pub baseline: bool,
-    /// Name of the row that its ratios refer to; none for a baseline, and where there is none at its point of the sweep.
-    pub against: Option<String>,
-    /// Index of that row in the group.
-    #[serde(skip)]
-    pub base: Option<usize>,
-    /// Ratio of it/s to the baseline.
-    pub ratio_it_per_s: Option<Ratio>,
-    /// Ratio of samples/s to the baseline; verdicts rest on it.
-    pub ratio_samples_per_s: Option<Ratio>,
-    /// Ratio of the storage to the baseline's.
-    pub ratio_storage: Option<f64>,
-    /// What may be said; none for the baseline and for rows without a ratio.
-    pub verdict: Option<Verdict>,
-}
-
-/// Rows that may be compared: their steps do the same work, without a profiler.
+/// Rows of one table: their steps do the same work on the same data, without a profiler, and they are of one class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
     /// What a step does in all of them.
     pub mode: String,
     /// True for rows with a profiler, which have no ratios.
     pub profiler: bool,
+    /// What sets their class apart from the others of this kind of step; empty where there is one class.
+    pub class: String,
+    /// The data set, where there are several; else empty.
+    pub data_set: String,
     /// The rows, in the order asked for.
     pub lines: Vec<Line>,
     /// Settings that are not the same in all rows besides the method.
@@ -44,22 +28,33 @@ pub struct Group {
 }
 
 impl Group {
-    /// The row that a line's ratios refer to.
-    pub fn base_of(&self, line: &Line) -> Option<&Row> {
-        line.base.and_then(|index| self.lines.get(index)).map(|base| &base.row)
-    }
-
     /// True if a ratio of it/s says something else than one of samples/s.
     pub fn mixed_batches(&self) -> bool {
-        self.lines.iter().any(|l| self.base_of(l).is_some_and(|b| b.global_batch() != l.row.global_batch()))
+        self.lines.iter().any(Line::mixed_batch)
+    }
+
+    /// How it is called: `train, ranks 4, profiler on`.
+    pub fn name(&self) -> String {
+        let mut name = self.mode.clone();
+        for part in [&self.data_set, &self.class] {
+            if !part.is_empty() {
+                name.push_str(&format!(", {part}"));
+            }
+        }
+        if self.profiler {
+            name.push_str(", profiler on");
+        }
+        name
     }
 }
 
 /// Jobs side by side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Groups of comparable rows; the baseline's first, those with a profiler last.
+    /// Tables of comparable rows; the baseline's first, those with a profiler last.
     pub groups: Vec<Group>,
+    /// What steps of one mode take more than those of another, where a variant was run in several.
+    pub decompositions: Vec<Decomposed>,
 }
 
 impl Comparison {
@@ -72,7 +67,7 @@ impl Comparison {
         let order = std::iter::once(baseline).chain(0..jobs.len());
         for row in order.filter_map(|j| jobs.get(j)).flatten() {
             if !kinds.iter().any(|k| k.holds(row)) {
-                kinds.push(Kind { mode: &row.mode, profiler: row.profiler, rows: Vec::new() });
+                kinds.push(Kind { mode: &row.mode, set: set_of(row), profiler: row.profiler, rows: Vec::new() });
             }
         }
         for (index, row) in jobs.iter().enumerate().flat_map(|(i, rows)| rows.iter().map(move |r| (i, r))) {
@@ -82,12 +77,21 @@ impl Comparison {
         }
         kinds.sort_by_key(|k| k.profiler);
         refuse_if_nothing_compares(jobs, &kinds)?;
-        Ok(Self { groups: kinds.iter().map(|kind| group(kind, baseline)).collect() })
+        let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
+        let mut groups: Vec<Group> = kinds.iter().flat_map(|kind| kind.groups(baseline, several)).collect();
+        on_profilers(&kinds, &mut groups);
+        let decompositions = decompositions(&groups);
+        Ok(Self { groups, decompositions })
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.groups.iter().flat_map(|g| &g.lines)
     }
 
     /// All rows.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.groups.iter().flat_map(|g| g.lines.iter().map(|l| &l.row))
+        self.lines().map(|line| &line.row)
     }
 
     /// Trials that are missing from the figures.
@@ -96,26 +100,63 @@ impl Comparison {
     }
 }
 
-/// How a group is called.
-pub(super) fn group_name(group: &Group) -> String {
-    if group.profiler { format!("{}, profiler on", group.mode) } else { group.mode.clone() }
+/// The data set of a row; a sample of another one is another thing.
+fn set_of(row: &Row) -> &str {
+    row.settings.get("data.set").map_or("", String::as_str)
 }
 
-/// Rows of one kind of step, each with the index of its job.
+/// Rows of one kind of step on one data set, each with the index of its job.
 struct Kind<'a> {
     mode: &'a str,
+    set: &'a str,
     profiler: bool,
     rows: Vec<(usize, &'a Row)>,
 }
 
 impl Kind<'_> {
     fn holds(&self, row: &Row) -> bool {
-        self.mode == row.mode && self.profiler == row.profiler
+        self.mode == row.mode && self.profiler == row.profiler && self.set == set_of(row)
     }
 
     /// True if rows of two jobs can be compared.
     fn compares(&self) -> bool {
         !self.profiler && self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
+    }
+
+    /// Its tables, one for each class.
+    fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
+        let classes = classes(&self.rows, baseline);
+        let mut first: Vec<&Row> = Vec::new();
+        let mut groups = Vec::new();
+        for class in &classes {
+            let rows: Vec<(usize, &Row)> = class.rows.iter().map(|at| self.rows[*at]).collect();
+            let bases = if self.profiler { vec![None; rows.len()] } else { baselines(&rows, baseline) };
+            let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
+            let line = |i: usize| {
+                let own = bases[i] == Some(i);
+                let base = match bases[i] {
+                    // What a class is measured by is itself seen against the first class: marked, for it crosses.
+                    Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base], false)),
+                    base => base.map(|base| plain[base]),
+                };
+                Line::new(plain[i], own, base)
+            };
+            let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();
+            judge_together(&mut lines);
+            if first.is_empty() {
+                first = bases.iter().enumerate().filter(|(i, b)| **b == Some(*i)).map(|(i, _)| plain[i]).collect();
+            }
+            groups.push(Group {
+                mode: self.mode.to_owned(),
+                profiler: self.profiler,
+                class: class.name(&classes),
+                data_set: if name_set { self.set.to_owned() } else { String::new() },
+                lines,
+                differences: differences(&plain),
+                unknown: unknown(&plain),
+            });
+        }
+        groups
     }
 }
 
@@ -124,38 +165,42 @@ fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(
         return Ok(());
     }
     let mut failure = Failure::new(Exit::Refused, "nothing in these jobs can be compared with each other");
+    let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
     for kind in kinds {
         let mut names: Vec<&str> = kind.rows.iter().map(|(_, r)| r.job.as_str()).collect();
         names.dedup();
         let with = if kind.profiler { " with a profiler" } else { "" };
-        failure = failure.hint(format!("steps of kind {}{with}: {}", kind.mode, names.join(", ")));
+        let on = if several { format!(" on {}", kind.set) } else { String::new() };
+        failure = failure.hint(format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", ")));
     }
-    Err(failure)
+    Err(failure.hint("comparable are jobs with steps of one kind on one data set, without a profiler"))
 }
 
-fn group(kind: &Kind<'_>, baseline: usize) -> Group {
-    let Kind { mode, profiler, rows } = kind;
-    let bases = if *profiler { vec![None; rows.len()] } else { baselines(rows, baseline) };
-    let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
-    let lines = (0..rows.len()).map(|i| line(&plain, i, bases[i])).collect();
-    let (mode, profiler) = ((*mode).to_owned(), *profiler);
-    Group { mode, profiler, lines, differences: differences(&plain), unknown: unknown(&plain) }
-}
-
-fn line(rows: &[&Row], index: usize, base: Option<usize>) -> Line {
-    let row = rows[index];
-    let baseline = base == Some(index);
-    let base = base.filter(|_| !baseline);
-    let against = base.map(|b| rows[b]);
-    let samples = against.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
-    Line {
-        baseline,
-        against: against.map(Row::name),
-        base,
-        ratio_it_per_s: against.and_then(|b| ratio(&row.it_per_s, &b.it_per_s)),
-        ratio_samples_per_s: samples,
-        ratio_storage: against.and_then(|b| row.storage_ratio(b)),
-        verdict: against.zip(samples).map(|(b, r)| verdict(&r, (row.n, b.n))),
-        row: row.clone(),
+/// Say what a profiler cost: its rows against the baseline of the same kind of step without one.
+fn on_profilers(kinds: &[Kind<'_>], groups: &mut [Group]) {
+    let bases: Vec<(String, Row)> = kinds
+        .iter()
+        .filter(|kind| !kind.profiler)
+        .filter_map(|kind| {
+            let of_kind = |group: &&Group| !group.profiler && group.mode == kind.mode;
+            let lines = groups.iter().filter(of_kind).flat_map(|group| &group.lines);
+            let base = lines.filter(|line| line.baseline).map(|line| &line.row).find(|row| set_of(row) == kind.set)?;
+            Some((format!("{} {}", kind.mode, kind.set), base.clone()))
+        })
+        .collect();
+    for group in groups.iter_mut().filter(|group| group.profiler) {
+        for line in &mut group.lines {
+            let kind = format!("{} {}", line.row.mode, set_of(&line.row));
+            let Some((_, base)) = bases.iter().find(|(of, _)| *of == kind) else { continue };
+            let rate = line.row.median_samples_per_s().map(|rate| (rate, rate)).or(line.row.samples_range);
+            let (Some((low, high)), Some(other)) = (rate, base.median_samples_per_s().filter(|rate| *rate > 0.0))
+            else {
+                continue;
+            };
+            let compared = Line::new(&line.row, false, Some(base));
+            line.with_profiler = Some((low / other, high / other));
+            line.against = compared.against;
+            (line.crosses, line.confounds, line.unknown) = (compared.crosses, compared.confounds, compared.unknown);
+        }
     }
 }

@@ -1,8 +1,9 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
 use super::Row;
+use super::confounds::is_relevant;
 
 /// Rows for which a list of one value each can still be read.
 const MANY_ROWS: usize = 8;
@@ -56,19 +57,30 @@ const FIRST: [(&str, &str); 14] = [
     ("loader.prefetch_factor", "prefetch_factor"),
 ];
 
-/// Settings in which rows differ besides the method. One that no two rows know is no difference.
+/// What a reader calls a setting.
+pub(super) fn name_of(key: &str) -> &str {
+    FIRST.iter().find(|(known, _)| *known == key).map_or(key, |(_, name)| name)
+}
+
+/// Keys as a reader wants them: what is asked for first, then by name.
+pub(super) fn in_order<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let keys: BTreeSet<&str> = keys.collect();
+    let first = FIRST.iter().filter_map(|(key, _)| keys.get(key).copied());
+    let rest = keys.iter().copied().filter(|key| FIRST.iter().all(|(known, _)| known != key));
+    first.chain(rest).collect()
+}
+
+/// Settings in which rows differ besides the method, without those that no rate depends on. One that no two rows know is no
+/// difference.
 pub fn differences(rows: &[&Row]) -> Vec<Difference> {
-    let keys: BTreeSet<&str> = rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)).collect();
-    let names: BTreeMap<&str, &str> = FIRST.into_iter().collect();
-    let first = FIRST.iter().map(|(key, _)| *key).filter(|key| keys.contains(key));
-    let rest = keys.iter().copied().filter(|key| !names.contains_key(key));
-    first
-        .chain(rest)
+    in_order(rows.iter().flat_map(|r| r.settings.keys().map(String::as_str)))
+        .into_iter()
+        .filter(|key| is_relevant(key))
         .filter_map(|key| {
             let found: Vec<Option<&String>> = rows.iter().map(|r| r.settings.get(key)).collect();
             let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
             (distinct.len() > 1).then(|| Difference {
-                setting: names.get(key).copied().unwrap_or(key).to_owned(),
+                setting: name_of(key).to_owned(),
                 values: found.iter().map(|v| v.map_or_else(|| "?".to_owned(), Clone::clone)).collect(),
             })
         })

@@ -1,16 +1,31 @@
-//! Jobs side by side: rows, groups of rows that may be compared, and what may be said of them.
+//! Jobs side by side: rows, tables of rows that may be compared, and what may be said of them.
 
 mod baseline;
+mod class;
 mod comparison;
+mod confounds;
+mod csv;
+mod decomposition;
 mod differences;
+mod gate;
+mod gate_check;
 mod learning;
+mod line;
+mod pool;
+mod ratio_words;
 mod remarks;
 mod render;
 mod row;
 
 pub use baseline::baselines;
-pub use comparison::{Comparison, Group, Line};
+pub use comparison::{Comparison, Group};
+pub use confounds::{Confound, words};
+pub use decomposition::{Decomposed, Overlap, Part};
 pub use differences::{Difference, differences};
+pub use gate::{Gate, GateError};
+pub use gate_check::Checked;
 pub use learning::Learning;
+pub use line::{Line, lines_of_job};
+pub use ratio_words::RatioWords;
 pub use render::Format;
 pub use row::{Class, Row, measured_rows, rows_of};

@@ -1,23 +1,8 @@
-use super::comparison::group_name;
-use super::{Class, Comparison, Difference, Group, Line, Row};
+use super::ratio_words::{RatioWords, needed, percent};
+use super::{Class, Comparison, Difference, Group, Line, Row, decomposition};
 use crate::report::cautions::grouped;
 use crate::report::format;
-use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
-
-/// Settings across which a ratio is no effect of the method.
-const CROSSED: [(&str, &str); 11] = [
-    ("launch.ranks", "world size"),
-    ("data.samples", "number of samples"),
-    ("data.set", "data set"),
-    ("data.scale", "scale of the graph"),
-    ("data.networks", "set of network edges"),
-    ("select.samples", "choice of samples"),
-    ("select.subset", "size of the subset"),
-    ("select.split", "split"),
-    ("pipeline.edge_types", "set of edge types"),
-    ("pipeline.metabolism", "graph (metabolism)"),
-    ("device", "device"),
-];
+use crate::stats::Verdict;
 
 impl Comparison {
     /// What a reader must know, one sentence each.
@@ -25,17 +10,24 @@ impl Comparison {
         let mut all = Vec::new();
         let many = self.groups.len() > 1;
         for group in &self.groups {
-            let of = if many { format!(" ({})", group_name(group)) } else { String::new() };
+            let of = if many { format!(" ({})", group.name()) } else { String::new() };
             if group.profiler {
                 all.push(format!(
                     "set apart{of}: a profiler ran along, so these rows are not ranked against the others"
                 ));
+                all.extend(group.lines.iter().filter_map(profiler_cost));
                 continue;
             }
             on_baselines(group, &of, &mut all);
             on_ratios(group, &mut all);
             on_runs(group, &of, &mut all);
             on_differences(group, &of, &mut all);
+        }
+        all.extend(decomposition::remarks(&self.decompositions));
+        all.extend(self.rows().filter_map(pooled));
+        if self.lines().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some())) {
+            let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";
+            all.push(text.to_owned());
         }
         if self.rows().any(|r| r.class == Class::Imported) {
             let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks";
@@ -101,25 +93,21 @@ fn on_baselines(group: &Group, of: &str, all: &mut Vec<String>) {
 }
 
 fn on_ratios(group: &Group, all: &mut Vec<String>) {
+    let tested = group.lines.iter().filter(|line| line.p_holm.is_some()).count();
     for line in &group.lines {
-        let (Some(base), Some(it), Some(samples), Some(word)) =
-            (group.base_of(line), line.ratio_it_per_s, line.ratio_samples_per_s, line.verdict)
-        else {
+        let (Some(base), Some(it), Some(samples)) = (&line.base, line.ratio_it_per_s, line.ratio_samples_per_s) else {
             continue;
         };
-        let name = line.row.name();
-        if line.row.global_batch() != base.global_batch() {
+        let (name, base_name) = (line.row.name(), base.name());
+        if line.mixed_batch() {
             let (per_it, per_sample) = (format::ratio_with_interval(&it), format::ratio_with_interval(&samples));
             all.push(format!(
-                "{name}: {per_it} per iteration, {per_sample} per sample (batch {} × {} against {} × {}); samples/s is what compares",
+                "‡ {name}: {per_it} per iteration, {per_sample} per sample (batch {} × {} against {} × {}); samples/s is what compares",
                 line.row.batch_size, line.row.ranks, base.batch_size, base.ranks
             ));
         }
-        if word != Verdict::TooFewRuns {
-            let ratio = format::ratio_with_interval(&samples);
-            let runs = format!("n = {} and {}", line.row.n, base.n);
-            all.push(format!("{name}: {} {}, {ratio} in samples/s ({runs})", word.against(), base.name()));
-        }
+        let words = RatioWords { line, name: &name, base: &base_name, tested };
+        all.extend(words.sentence(true));
     }
 }
 
@@ -134,14 +122,13 @@ fn on_runs(group: &Group, of: &str, all: &mut Vec<String>) {
     } else if every(|n| n == 1) {
         all.push(format!("n = 1 in every row{of}: no verdict, the ratios have no interval"));
     } else if group.lines.iter().any(short) {
-        all.push(format!(
-            "too few runs for a verdict in some rows{of}: {MIN_RUNS_FOR_VERDICT} are needed on both sides"
-        ));
+        all.push(format!("too few runs for a verdict in some rows{of}: {}", needed()));
     }
 }
 
+/// What else differs, where no ratio says it.
 fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
-    if group.lines.len() < 2 {
+    if group.lines.len() < 2 || group.lines.iter().any(|line| line.ratio_samples_per_s.is_some()) {
         return;
     }
     if !group.differences.is_empty() {
@@ -151,13 +138,34 @@ fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
     if !group.unknown.is_empty() {
         all.push(format!("not known for all rows{of}, so they may differ: {}", group.unknown.join(", ")));
     }
-    // Of each row and the one that its ratio refers to: rows at other points of a sweep may well differ.
-    let sides = || group.lines.iter().filter_map(|l| Some((&l.row.settings, &group.base_of(l)?.settings)));
-    let crossed = |key: &str| {
-        sides().any(|(row, base)| row.get(key).zip(base.get(key)).is_some_and(|(of_row, of_base)| of_row != of_base))
+}
+
+/// What a profiler cost at most: what else differs is in it, too.
+fn profiler_cost(line: &Line) -> Option<String> {
+    let ((low, high), against) = (line.with_profiler?, line.against.as_ref()?);
+    let shown = |ratio: f64| match percent((ratio - 1.0) * 100.0) {
+        Some(percent) => format!("{} ({percent})", format::ratio(ratio)),
+        None => format::ratio(ratio),
     };
-    let flags: Vec<&str> = CROSSED.iter().filter(|(key, _)| crossed(key)).map(|(_, words)| *words).collect();
-    if !flags.is_empty() {
-        all.push(format!("ratios{of} cross a different {}: they are no effect of the method alone", flags.join(", ")));
+    let rate = if low == high { shown(low) } else { format!("{} to {}", shown(low), shown(high)) };
+    let name = line.row.name();
+    let words = RatioWords { line, name: &name, base: against, tested: 0 };
+    let mut said =
+        vec![format!("profiler on in {name}: {rate} of {against} without one, in samples/s; no ratio of the method")];
+    said.extend(words.differing());
+    Some(said.join("; "))
+}
+
+/// What the jobs of a pooled row say one by one.
+fn pooled(row: &Row) -> Option<String> {
+    if row.parts.is_empty() {
+        return None;
     }
+    let one = |part: &Row| {
+        let rate = part.median_it_per_s().map_or_else(|| format::MISSING.to_owned(), format::rate);
+        format!("{rate} in job {} (n = {})", part.job, part.n)
+    };
+    let parts: Vec<String> = row.parts.iter().map(one).collect();
+    let ends = row.ends_it_per_s().map(|(low, high)| format!(", {} over all {} runs", format::range(low, high), row.n));
+    Some(format!("{}: median it/s {}{}", row.name(), parts.join(", "), ends.unwrap_or_default()))
 }

@@ -3,11 +3,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::learning::Learning;
+use super::pool::pooled_rows;
+use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
-use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps};
+use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_estimates, run_rates};
 use crate::report::{Bottleneck, MasksBy};
-use crate::stats::median;
+use crate::stats::{Estimate, RateOverRuns, median, rate_over_runs};
 
 /// Where the figures of a row come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,6 +62,14 @@ pub struct Row {
     pub it_per_s: Vec<f64>,
     /// Samples per second over all ranks, one value per run.
     pub samples_per_s: Vec<f64>,
+    /// The repeat that each of these values is of; empty of imported rows.
+    pub repeats: Vec<u32>,
+    /// True if the trials of the job took turns in one allocation.
+    pub interleaved: bool,
+    /// it/s with its interval: over the runs, or within the one there is; none of imported rows.
+    pub it_per_s_rate: Option<RateOverRuns>,
+    /// Samples/s with its interval.
+    pub samples_per_s_rate: Option<RateOverRuns>,
     /// Lowest and highest it/s, where the source gives only these.
     pub range: Option<(f64, f64)>,
     /// Samples per second that belong to `range`.
@@ -71,6 +81,8 @@ pub struct Row {
     pub storage_bytes: Option<f64>,
     /// Size of a rank's collated batch, bytes; the mean over the measured steps.
     pub batch_bytes: Option<f64>,
+    /// What the mean step waited for batches and their way to the device (exposed), ns; none of imported rows.
+    pub waits_for_data_ns: Option<f64>,
     /// What bounds a step; none of imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
     /// Samples per rank and iteration.
@@ -93,6 +105,9 @@ pub struct Row {
     pub source: Option<Source>,
     /// Trials that did not complete.
     pub incomplete: usize,
+    /// The rows of the single jobs, where this one pools several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Row>,
 }
 
 impl Row {
@@ -111,6 +126,16 @@ impl Row {
         median(&self.samples_per_s)
     }
 
+    /// Lowest and highest it/s over the runs, or as published; none of a single value.
+    pub fn ends_it_per_s(&self) -> Option<(f64, f64)> {
+        self.range.or_else(|| ends(&self.it_per_s))
+    }
+
+    /// Lowest and highest samples/s.
+    pub fn ends_samples_per_s(&self) -> Option<(f64, f64)> {
+        self.samples_range.or_else(|| ends(&self.samples_per_s))
+    }
+
     /// Ratio of the storage to that of `base`; none where one of them is not known.
     pub fn storage_ratio(&self, base: &Self) -> Option<f64> {
         Some(self.storage_bytes? / base.storage_bytes.filter(|bytes| *bytes > 0.0)?)
@@ -122,11 +147,21 @@ impl Row {
     }
 }
 
+/// Lowest and highest of several values.
+fn ends(values: &[f64]) -> Option<(f64, f64)> {
+    let fold = |of: fn(f64, f64) -> f64| values.iter().copied().reduce(of);
+    fold(f64::min).zip(fold(f64::max)).filter(|_| values.len() > 1)
+}
+
 /// The rows of a job.
-pub fn rows_of(job: &Job) -> Vec<Row> {
+///
+/// # Errors
+/// Exit 7 for jobs to be pooled whose rows are not of the same thing.
+pub fn rows_of(job: &Job) -> Result<Vec<Row>, Failure> {
     match job {
-        Job::Published(rows) => rows.iter().map(published).collect(),
-        Job::Measured(job) => measured_rows(job),
+        Job::Published(rows) => Ok(rows.iter().map(published).collect()),
+        Job::Measured(job) => Ok(measured_rows(job)),
+        Job::Pooled(jobs) => pooled_rows(jobs),
     }
 }
 
@@ -162,11 +197,16 @@ fn published(row: &PublishedRow) -> Row {
         n: if range.is_some() { row.jobs.len() } else { 1 },
         samples_per_s: rates.iter().map(|r| r * batch).collect(),
         it_per_s: rates,
+        repeats: Vec::new(),
+        interleaved: false,
+        it_per_s_rate: None,
+        samples_per_s_rate: None,
         range,
         learning: None,
         samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
+        waits_for_data_ns: None,
         bottleneck: None,
         batch_size: row.batch_size,
         ranks: row.ranks,
@@ -178,13 +218,18 @@ fn published(row: &PublishedRow) -> Row {
         estimator: row.estimator.clone(),
         source: Some(row.source.clone()),
         incomplete: 0,
+        parts: Vec::new(),
     }
 }
 
-fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
+/// The row of a variant of a job.
+pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     let trial = &runs[0].trial;
     let settings = &trial.settings;
     let rates = all_rates(runs);
+    let estimates: Vec<(Estimate, Estimate)> = runs.iter().filter_map(|run| run_estimates(run)).collect();
+    let (its, samples): (Vec<Estimate>, Vec<Estimate>) = estimates.into_iter().unzip();
+    let breakdown = Breakdown::of(completed_steps(runs));
     let method = match label.strip_prefix(&trial.variant).map(str::trim) {
         Some(point) if !point.is_empty() => format!("{} {point}", trial.method),
         _ => trial.method.clone(),
@@ -211,12 +256,17 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         profiler: false,
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
+        repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
+        interleaved: settings.measure.interleave,
+        it_per_s_rate: rate_over_runs(&its),
+        samples_per_s_rate: rate_over_runs(&samples),
         range: None,
         learning: Learning::of(runs),
         samples_range: None,
         storage_bytes: runs.iter().find_map(|r| Some(r.data.as_ref()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
-        bottleneck: Breakdown::of(completed_steps(runs)).map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline))),
+        waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
+        bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline))),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
@@ -227,5 +277,6 @@ fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),
+        parts: Vec::new(),
     }
 }

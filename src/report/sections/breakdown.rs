@@ -1,8 +1,14 @@
+use expctl_record::Stage;
+
 use super::Titled;
+use super::tree::tree;
 use crate::ledger::MeasuredJob;
 use crate::report::Table;
 use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};
+
+/// Share of a step that may stay unattributed before the breakdown is said not to close.
+const CLOSURE_LIMIT: f64 = 0.05;
 
 /// Where the mean step goes, for each variant with a completed run.
 pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
@@ -10,7 +16,10 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
         .into_iter()
         .filter_map(|(label, runs)| {
             let breakdown = Breakdown::of(completed_steps(&runs))?;
-            Some(Titled { label, table: table(&breakdown).markdown(), sentence: sentence(&breakdown) })
+            let n = runs.iter().filter(|run| run.completed()).count();
+            let tree = tree(&format!("{label}, n = {n}"), &breakdown);
+            let table = format!("```\n{tree}\n```\n\n{}", table(&breakdown).markdown());
+            Some(Titled { label, table, sentence: sentences(&breakdown).join(" ") })
         })
         .collect()
 }
@@ -42,6 +51,40 @@ fn table(breakdown: &Breakdown) -> Table {
     table
 }
 
-fn sentence(breakdown: &Breakdown) -> String {
-    format!("Mean of {}.", format::count(breakdown.steps, "step"))
+fn sentences(breakdown: &Breakdown) -> Vec<String> {
+    let mut said = vec![format!("Mean of {}.", format::count(breakdown.steps, "step"))];
+    said.extend(loader(breakdown));
+    said.extend(closure(breakdown));
+    said
+}
+
+/// What loader threads worked, and what of it the step waited for.
+fn loader(breakdown: &Breakdown) -> Option<String> {
+    let of = |times: &[(Stage, Option<f64>)]| -> f64 {
+        times.iter().filter(|(stage, _)| Stage::LOADER.contains(stage)).filter_map(|(_, ns)| *ns).sum()
+    };
+    let (busy, waited) = (of(&breakdown.busy), of(&breakdown.exposed));
+    (busy > 0.0).then(|| {
+        format!(
+            "The loader's stages: {} ms of work a step, summed over threads; the step waited {} ms for them.",
+            format::milliseconds(busy),
+            format::milliseconds(waited)
+        )
+    })
+}
+
+/// Whether the stages make up the step, and what to do if they do not.
+fn closure(breakdown: &Breakdown) -> Option<String> {
+    let open = breakdown.open_share();
+    (open.abs() > CLOSURE_LIMIT).then(|| {
+        let share = format::percent(open.abs());
+        if open > 0.0 {
+            format!(
+                "The stages do not close: {share} of the step is in no stage. Shares of stages hold all the same; what is missing is work \
+                 between the timers, or a process that was not scheduled: look at the load of the node, and at more ranks or threads than CPUs."
+            )
+        } else {
+            format!("The stages do not close: they claim {share} more than the step took, so some are timed twice and no share holds.")
+        }
+    })
 }

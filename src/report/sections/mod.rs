@@ -11,6 +11,8 @@ mod provenance;
 mod ranks;
 mod results;
 mod slurm;
+mod straggler;
+mod tree;
 
 pub use attempts::attempts;
 pub use breakdown::breakdowns;

@@ -3,9 +3,11 @@ use std::collections::BTreeSet;
 use expctl_record::{Stage, StepRecord};
 
 use super::Titled;
+use super::straggler::stragglers;
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
-use crate::report::figures::{measured, rank_rates, slowest_shares, step_times};
+use crate::report::arrival::Arrival;
+use crate::report::figures::{measured, rank_rates, step_times};
 use crate::report::format::{self, MISSING};
 use crate::stats::median;
 
@@ -14,11 +16,20 @@ pub fn ranks(job: &MeasuredJob) -> Vec<Titled> {
     job.by_label()
         .into_iter()
         .filter(|(_, runs)| runs.iter().any(|r| r.completed()))
-        .map(|(label, runs)| Titled { label, table: table(&runs).markdown(), sentence: String::new() })
+        .map(|(label, runs)| {
+            let completed: Vec<&Run> = runs.into_iter().filter(|run| run.completed()).collect();
+            let arrival = Arrival::of(completed.iter().copied());
+            let mut text = table(&completed, arrival.as_ref()).markdown();
+            if let Some(arrival) = &arrival {
+                let said = stragglers(&completed, arrival).into_iter().map(|line| format!("- {line}"));
+                text.push_str(&format!("\n\n{}", said.collect::<Vec<_>>().join("\n")));
+            }
+            Titled { label, table: text, sentence: String::new() }
+        })
         .collect()
 }
 
-fn table(runs: &[&Run]) -> Table {
+fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
     let mut table = Table::new([
         "Rank",
         "Node",
@@ -27,11 +38,13 @@ fn table(runs: &[&Run]) -> Table {
         "ms/step (median)",
         "slowest in",
         "Exposed allreduce (ms/step)",
+        "for others (ms/step)",
+        "Transfer (ms/step)",
     ]);
-    let runs: Vec<&Run> = runs.iter().copied().filter(|r| r.completed()).collect();
     let missing = || MISSING.to_owned();
-    let shares = slowest_shares(&runs);
-    for (rank, share) in shares.iter().enumerate() {
+    let exchange = arrival.filter(|arrival| arrival.exchanged);
+    let ranks = runs.iter().map(|run| run.ranks.len()).max().unwrap_or(0);
+    for rank in 0..ranks {
         let of_rank: Vec<&[StepRecord]> = runs.iter().filter_map(|r| r.ranks.get(rank)).map(Vec::as_slice).collect();
         let rates: Vec<_> = of_rank.iter().filter_map(|steps| rank_rates(steps)).collect();
         let over_runs = |values: Vec<f64>| median(&values).map_or_else(missing, format::rate);
@@ -41,12 +54,14 @@ fn table(runs: &[&Run]) -> Table {
         let happened = steps().any(|s| s.exposed[Stage::Allreduce] > 0 || s.busy[Stage::Allreduce] > 0);
         table.row([
             rank.to_string(),
-            nodes(&runs, rank),
+            nodes(runs, rank),
             over_runs(rates.iter().map(|r| r.it_per_s).collect()),
             over_runs(rates.iter().map(|r| r.samples_per_s).collect()),
             step_times(steps()).map_or_else(missing, |t| format::milliseconds(t.median)),
-            if shares.len() > 1 { format::percent(*share) } else { missing() },
+            arrival.map_or_else(missing, |arrival| format::percent(arrival.share(rank))),
             if happened && n > 0 { format::milliseconds(waited as f64 / n as f64) } else { missing() },
+            exchange.and_then(|a| a.waiting.get(rank)).map_or_else(missing, |ns| format::milliseconds(*ns)),
+            exchange.map_or_else(missing, |arrival| format::milliseconds(arrival.transfer)),
         ]);
     }
     table

@@ -1,22 +1,18 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
-use crate::report::compare::{Difference, Row, baselines, differences, measured_rows};
+use crate::report::compare::{Difference, Line, RatioWords, Row, differences, lines_of_job, measured_rows, words};
 use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
 use crate::report::{MasksBy, Table};
-use crate::stats::{MIN_RUNS_FOR_VERDICT, Ratio, Verdict, ratio, verdict};
+use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
 
 /// One line of the table, before it becomes text.
 struct Entry<'a> {
-    row: Row,
+    line: Line,
     runs: Vec<&'a Run>,
-    /// Label and number of runs of the row that the ratio refers to; none for a baseline, or without one at this point.
-    base: Option<(String, usize)>,
-    ratio: Option<Ratio>,
-    storage_ratio: Option<f64>,
-    verdict: Option<Verdict>,
-    baseline: bool,
+    /// Label of the row that the ratio refers to; none for a baseline, or without one at this point.
+    base: Option<String>,
 }
 
 /// The variants of a job at each point of its sweep, against their baselines.
@@ -25,23 +21,11 @@ pub struct Results<'a>(Vec<Entry<'a>>);
 impl<'a> Results<'a> {
     /// Of what the job's completed runs measured.
     pub fn of(job: &'a MeasuredJob) -> Self {
-        let rows = measured_rows(job);
-        let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
-        let bases = baselines(&indexed, 0);
-        let entry = |(i, (row, (_, runs))): (usize, (&Row, (String, Vec<&'a Run>)))| {
-            let against = bases[i].filter(|b| *b != i).map(|b| &rows[b]);
-            let ratio = against.and_then(|b| ratio(&row.samples_per_s, &b.samples_per_s));
-            Entry {
-                row: row.clone(),
-                runs,
-                base: against.map(|b| (b.label.clone(), b.n)),
-                ratio,
-                storage_ratio: against.and_then(|b| row.storage_ratio(b)),
-                verdict: ratio.zip(against).map(|(r, b)| verdict(&r, (row.n, b.n))),
-                baseline: bases[i] == Some(i),
-            }
+        let entry = |(line, (_, runs)): (Line, (String, Vec<&'a Run>))| {
+            let base = line.base.as_ref().map(|base| base.label.clone());
+            Entry { line, runs, base }
         };
-        Self(rows.iter().zip(job.by_label()).enumerate().map(entry).collect())
+        Self(lines_of_job(&measured_rows(job)).into_iter().zip(job.by_label()).map(entry).collect())
     }
 
     /// How fast each variant is, and what bounds it: a row per variant and point of the sweep.
@@ -57,11 +41,13 @@ impl<'a> Results<'a> {
             "Storage",
             "A step waits most for",
             "The loader works most on",
+            "95 % (samples/s)",
         ]);
         for entry in &self.0 {
-            let row = &entry.row;
-            let ratio = match (&entry.ratio, entry.baseline) {
+            let (line, row) = (&entry.line, &entry.line.row);
+            let ratio = match (&line.ratio_samples_per_s, line.baseline) {
                 (_, true) => "baseline".to_owned(),
+                (Some(r), _) if line.across() => format!("{} †", format::ratio_with_interval(r)),
                 (Some(r), _) => format::ratio_with_interval(r),
                 _ => missing(),
             };
@@ -73,23 +59,24 @@ impl<'a> Results<'a> {
                 ratio,
                 row.n.to_string(),
                 row.batch_bytes.map_or_else(missing, format::mebibytes),
-                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, entry.storage_ratio)),
+                row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
                 row.bottleneck.and_then(|b| b.waits_in_words()).unwrap_or_else(missing),
                 row.bottleneck.and_then(|b| b.works_on).map_or_else(missing, |part| part.words()),
+                row.samples_per_s_rate.and_then(|rate| format::rate_interval(&rate)).unwrap_or_else(missing),
             ];
-            if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
+            if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
     }
 
     /// What bounds each variant with a completed run, a sentence each.
     pub fn bottlenecks(&self) -> Vec<String> {
-        self.0.iter().filter_map(|e| Some(e.row.bottleneck?.sentence(&e.row.label))).collect()
+        self.0.iter().filter_map(|e| Some(e.line.row.bottleneck?.sentence(&e.line.row.label))).collect()
     }
 
     /// True if a variant with a completed run makes masks in its steps.
     pub fn masks_in_step(&self) -> bool {
-        self.0.iter().filter_map(|e| e.row.bottleneck).any(|b| b.masks_by != MasksBy::Loader)
+        self.0.iter().filter_map(|e| e.line.row.bottleneck).any(|b| b.masks_by != MasksBy::Loader)
     }
 
     /// How long the steps took, and what became of the runs.
@@ -99,12 +86,12 @@ impl<'a> Results<'a> {
             let times = step_times(completed_steps(&entry.runs));
             let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
             let cells = [
-                entry.row.label.clone(),
+                entry.line.row.label.clone(),
                 times.map_or_else(missing, |t| format::milliseconds(t.median)),
                 times.map_or_else(missing, ends),
                 state(&entry.runs),
             ];
-            if entry.baseline { table.bold_row(cells) } else { table.row(cells) }
+            if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
         }
         table
     }
@@ -114,25 +101,34 @@ impl<'a> Results<'a> {
         let entries = &self.0;
         let mut all = Vec::new();
         let mut open: Vec<&str> = Vec::new();
+        let tested = entries.iter().filter(|e| e.line.p_holm.is_some()).count();
         for e in entries {
-            let (Some((base, base_n)), Some(ratio), Some(verdict)) = (&e.base, &e.ratio, e.verdict) else { continue };
+            let (Some(base), Some(verdict)) = (&e.base, e.line.verdict) else { continue };
             if verdict == Verdict::TooFewRuns {
-                open.push(&e.row.label);
+                open.push(&e.line.row.label);
                 continue;
             }
-            let (label, words) = (&e.row.label, format::ratio_with_interval(ratio));
-            all.push(format!("{label}: {} {base}, {words} (n = {} and {base_n})", verdict.against(), e.row.n));
+            let words = RatioWords { line: &e.line, name: &e.line.row.label, base, tested };
+            all.extend(words.sentence(false));
         }
+        let across = |e: &Entry<'_>| {
+            let base = e.base.as_ref().filter(|_| e.line.across())?;
+            Some(format!("† {}: {} {base}: {}", e.line.row.label, ANOTHER_CLASS, words(&e.line.crosses)))
+        };
+        all.extend(entries.iter().filter_map(across));
         if !open.is_empty() {
             let need = format!("{MIN_RUNS_FOR_VERDICT} runs are needed on both sides");
             all.push(format!("too few runs for a verdict ({need}): {}", open.join(", ")));
         }
-        let alone: Vec<&str> =
-            entries.iter().filter(|e| !e.baseline && e.base.is_none()).map(|e| e.row.label.as_str()).collect();
-        if !alone.is_empty() && entries.iter().any(|e| e.baseline) {
+        let alone: Vec<&str> = entries
+            .iter()
+            .filter(|e| !e.line.baseline && e.base.is_none())
+            .map(|e| e.line.row.label.as_str())
+            .collect();
+        if !alone.is_empty() && entries.iter().any(|e| e.line.baseline) {
             all.push(format!("no ratio, because the baseline was not run at the same point: {}", alone.join(", ")));
         }
-        let rows: Vec<&Row> = entries.iter().map(|e| &e.row).collect();
+        let rows: Vec<&Row> = entries.iter().map(|e| &e.line.row).collect();
         let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
         if !differences.is_empty() {
             all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
@@ -140,6 +136,9 @@ impl<'a> Results<'a> {
         all
     }
 }
+
+/// Stands between a row and the one that its ratio refers to.
+const ANOTHER_CLASS: &str = "no effect of the method alone, of another class than";
 
 fn missing() -> String {
     MISSING.to_owned()

@@ -7,12 +7,14 @@ mod modes;
 mod parts;
 mod rates;
 mod summary;
-mod tree;
 
 use minijinja::{Value, context};
 
+use super::tree::tree as tree_of;
 use crate::ledger::MeasuredJob;
-use modes::by_mode;
+use modes::{ByMode, by_mode};
+
+pub(super) use parts::{exposed, parts};
 
 /// What the template shows; none where no variant was run in the mode data and one with more of the step.
 pub fn isolation(job: &MeasuredJob) -> Option<Value> {
@@ -27,7 +29,7 @@ pub fn isolation(job: &MeasuredJob) -> Option<Value> {
                 label => variant.label.as_str(),
                 table => parts::table(variant).markdown(),
                 sentences => parts::sentences(variant),
-                tree => tree::tree(variant),
+                tree => tree(variant),
             }
         })
         .collect();
@@ -37,4 +39,11 @@ pub fn isolation(job: &MeasuredJob) -> Option<Value> {
         .collect();
     let (rates, verdicts) = rates::rates(job, &variants);
     Some(context! { summaries, variants => shown, rates => rates.markdown(), verdicts })
+}
+
+/// The mean step of the mode with the most in it as a tree of measured exposed times.
+fn tree(variant: &ByMode<'_>) -> String {
+    let whole = variant.whole();
+    let head = format!("{}, {}, n = {}", variant.label, whole.name(), variant.runs(whole).len());
+    variant.breakdown().map(|breakdown| tree_of(&head, &breakdown)).unwrap_or_default()
 }

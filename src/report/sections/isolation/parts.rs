@@ -12,7 +12,7 @@ const HIDDEN: f64 = 0.1;
 const SHOWN: f64 = 1000.0;
 
 /// A part of the step with the stages that it has.
-pub(super) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
+pub(in crate::report::sections) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
     vec![
         ("data pipeline", data_stages()),
         ("forward", vec![Stage::Forward]),
@@ -23,7 +23,7 @@ pub(super) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
 }
 
 /// What the step waited for these stages, ns; none if none of them happened.
-pub(super) fn exposed(breakdown: &Breakdown, stages: &[Stage]) -> Option<f64> {
+pub(in crate::report::sections) fn exposed(breakdown: &Breakdown, stages: &[Stage]) -> Option<f64> {
     let of = breakdown.exposed.iter().filter(|(stage, _)| stages.contains(stage));
     of.filter_map(|(_, ns)| *ns).fold(None, |sum, ns| Some(sum.unwrap_or(0.0) + ns))
 }
@@ -158,6 +158,15 @@ fn overlap(variant: &ByMode<'_>) -> Option<String> {
         .filter(|(_, shift)| shift.abs() >= SHOWN)
         .map(|(part, shift)| format!("{part} {} ms {}", ms(shift.abs()), if *shift > 0.0 { "more" } else { "less" }))
         .collect();
+    if let Some(now) = waited(variant.whole()).filter(|now| alone - now >= SHOWN) {
+        let whole = variant.whole().name();
+        text.push_str(&format!(
+            " Of the {} ms that data alone costs, {whole} waits {} ms: {} ms are hidden behind the rest of the step (derived).",
+            ms(alone),
+            ms(now),
+            ms(alone - now)
+        ));
+    }
     if !said.is_empty() {
         text.push_str(&format!(
             " So the differences of the modes are not what the parts cost. Against its difference, a part costs: {}.",

@@ -1,0 +1,90 @@
+use serde::Serialize;
+
+use super::Row;
+use super::differences::name_of;
+
+/// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, where the order of samples and
+/// the first weights come from.
+///
+/// What such a setting may bring with it (another node, another processor) is recorded by itself.
+const IRRELEVANT: [&str; 14] = [
+    "checkpoint.on_signal",
+    "launch.hang_timeout_s",
+    "launch.heartbeat_timeout_s",
+    "launch.rendezvous_timeout_s",
+    "loader.seed",
+    "measure.interleave",
+    "model.seed",
+    "slurm.account",
+    "slurm.constraint",
+    "slurm.partition",
+    "slurm.profile",
+    "slurm.qos",
+    "slurm.requeues",
+    "train.start_from",
+];
+
+/// Settings across which a ratio is no effect of the method: together they are the class of a row.
+const CLASS: [(&str, &str); 11] = [
+    ("launch.ranks", "world size"),
+    ("data.samples", "number of samples"),
+    ("data.scale", "scale of the graph"),
+    ("data.networks", "set of network edges"),
+    ("select.samples", "choice of samples"),
+    ("select.subset", "size of the subset"),
+    ("select.split", "split"),
+    ("pipeline.edge_types", "set of edge types"),
+    ("pipeline.metabolism", "graph (metabolism)"),
+    ("device", "device"),
+    // Where no device is named, the processor is it.
+    ("cpu", "processor"),
+];
+
+/// True for a setting that may explain a difference.
+pub(super) fn is_relevant(key: &str) -> bool {
+    !IRRELEVANT.contains(&key)
+}
+
+/// A setting in which a row differs from the one that its ratio refers to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Confound {
+    /// The setting, as a reader calls it.
+    pub setting: String,
+    /// Its value in the row that the ratio refers to.
+    pub base: String,
+    /// Its value in the row.
+    pub row: String,
+}
+
+impl Confound {
+    /// `workers 4 → 6`.
+    pub fn words(&self) -> String {
+        let shown = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
+        format!("{} {} → {}", self.setting, shown(&self.base), shown(&self.row))
+    }
+}
+
+/// Several of them: `workers 4 → 6, pin_memory true → false`.
+pub fn words(confounds: &[Confound]) -> String {
+    confounds.iter().map(Confound::words).collect::<Vec<_>>().join(", ")
+}
+
+/// What differs besides the method between a row and the one that its ratio refers to; in two parts, because the first makes the
+/// ratio one across classes.
+pub(super) fn confounds(row: &Row, base: &Row) -> (Vec<Confound>, Vec<Confound>) {
+    let differs = |key: &str| {
+        let (of_row, of_base) = (row.settings.get(key)?, base.settings.get(key)?);
+        (of_row != of_base).then(|| (of_base.clone(), of_row.clone()))
+    };
+    let found = |key: &str, name: &str| {
+        let (base, row) = differs(key)?;
+        Some(Confound { setting: name.to_owned(), base, row })
+    };
+    let crossed = CLASS.iter().filter_map(|(key, name)| found(key, name)).collect();
+    let others = super::differences::in_order(row.settings.keys().map(String::as_str))
+        .into_iter()
+        .filter(|key| is_relevant(key) && CLASS.iter().all(|(class, _)| class != key))
+        .filter_map(|key| found(key, name_of(key)))
+        .collect();
+    (crossed, others)
+}

@@ -1,0 +1,254 @@
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Class, Group, Line, Row};
+use crate::report::Table;
+use crate::report::format::{self, MISSING};
+use crate::stats::{Interval, difference, mean};
+
+/// The modes that isolate a part each, with what a step does more in each than in the one before.
+const MODES: [(&str, &str); 4] =
+    [("data", "data pipeline"), ("forward", "forward"), ("forward_backward", "backward"), ("train", "optimizer")];
+
+/// What a step of a variant takes more in one mode than in another, ms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// What is more: `data pipeline`, `forward`, `forward and backward`.
+    pub part: String,
+    /// The mode without it; none of the data pipeline, which is no difference.
+    pub less: Option<String>,
+    /// The mode with it.
+    pub more: String,
+    /// Mean step of the one mode less that of the other, ms.
+    pub ms_per_step: f64,
+    /// Welch's interval of it, 95 %; none below two runs in both.
+    pub interval: Option<Interval>,
+    /// The same for a sample of a rank's batch, ms.
+    pub ms_per_sample: f64,
+    /// Runs in the two modes; in the one, of the data pipeline.
+    pub n: Vec<usize>,
+    /// The baseline's ms per step over these: how many times as fast. None of the baseline, and where one of them is not above 0.
+    pub ratio_per_step: Option<f64>,
+    /// The same of ms per sample.
+    pub ratio_per_sample: Option<f64>,
+}
+
+/// How much of loading is hidden behind the rest of the step, ms per step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Overlap {
+    /// The fullest mode that was run.
+    pub mode: String,
+    /// What a step waits for data where nothing else is to be done.
+    pub alone: f64,
+    /// What it waits for data in that mode.
+    pub waited: f64,
+}
+
+/// A variant taken apart by what its steps take in several modes. Derived: with loader threads, a difference of two modes is not
+/// the cost of the part, because loading overlaps computing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decomposed {
+    /// Job.
+    pub job: String,
+    /// Variant, with its swept settings but for the mode.
+    pub variant: String,
+    /// What the source or config calls it.
+    pub method: String,
+    /// Its swept settings but for the mode.
+    #[serde(skip)]
+    point: BTreeMap<String, String>,
+    /// Whether ratios refer to it.
+    pub baseline: bool,
+    /// Where the rates come from.
+    pub class: Class,
+    /// Samples of a rank's batch.
+    pub batch_size: u64,
+    /// Its parts, in the order of a step.
+    pub parts: Vec<Part>,
+    /// How much of loading was hidden; none where exposed times are not known.
+    pub overlap: Option<Overlap>,
+}
+
+/// The variants that were run in the mode data and in another one, each taken apart.
+pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
+    let mut found: Vec<(Key<'_>, Vec<&Line>)> = Vec::new();
+    for line in groups.iter().filter(|group| !group.profiler).flat_map(|group| &group.lines) {
+        let key = Key::of(&line.row);
+        match found.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, lines)) => lines.push(line),
+            None => found.push((key, vec![line])),
+        }
+    }
+    let mut all: Vec<Decomposed> = found.iter().filter_map(|(key, lines)| decomposed(key, lines)).collect();
+    for at in 0..all.len() {
+        let base = all.iter().position(|d| d.baseline && d.job == all[at].job && d.point == all[at].point);
+        let base = base.filter(|base| *base != at);
+        let Some(base) = base.map(|base| all[base].parts.clone()) else { continue };
+        for part in &mut all[at].parts {
+            let Some(of_base) = base.iter().find(|other| other.part == part.part) else { continue };
+            let ratio = |base: f64, own: f64| (base > 0.0 && own > 0.0).then(|| base / own);
+            part.ratio_per_step = ratio(of_base.ms_per_step, part.ms_per_step);
+            part.ratio_per_sample = ratio(of_base.ms_per_sample, part.ms_per_sample);
+        }
+    }
+    all
+}
+
+/// What rows of one variant have in common.
+#[derive(PartialEq)]
+struct Key<'a> {
+    job: &'a str,
+    variant: &'a str,
+    method: &'a str,
+    method_has_point: bool,
+    point: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Key<'a> {
+    fn of(row: &'a Row) -> Self {
+        let point = row.point.iter().filter(|(key, _)| *key != "train.mode");
+        let point: BTreeMap<&str, &str> = point.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        // A swept mode stands in the method, too.
+        let mode_is_swept = row.point.contains_key("train.mode");
+        let method = if mode_is_swept { row.variant.as_str() } else { row.method.as_str() };
+        let method_has_point = !mode_is_swept;
+        Self { job: &row.job, variant: &row.variant, method, method_has_point, point }
+    }
+}
+
+fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
+    let in_mode =
+        |mode: &str| lines.iter().copied().find(|line| line.row.mode == mode && !line.row.it_per_s.is_empty());
+    let data = in_mode(MODES[0].0)?;
+    // The slowest rank's mean step, a value for each run.
+    let times = |line: &Line| line.row.it_per_s.iter().map(|rate| 1e3 / rate).collect::<Vec<f64>>();
+    let per_sample = |ms: f64| ms / data.row.batch_size as f64;
+    let alone = mean(&times(data))?;
+    let mut parts = vec![Part {
+        part: MODES[0].1.to_owned(),
+        less: None,
+        more: data.row.mode.clone(),
+        ms_per_step: alone,
+        interval: None,
+        ms_per_sample: per_sample(alone),
+        n: vec![data.row.n],
+        ratio_per_step: None,
+        ratio_per_sample: None,
+    }];
+    let (mut before, mut names) = (data, Vec::new());
+    for (mode, name) in &MODES[1..] {
+        names.push(*name);
+        // Another batch is another step: its time less this one's would be the cost of nothing.
+        let same = |line: &&Line| line.row.batch_size == data.row.batch_size && line.row.ranks == data.row.ranks;
+        let Some(line) = in_mode(mode).filter(same) else { continue };
+        let Some(more) = difference(&times(line), &times(before)) else { continue };
+        parts.push(Part {
+            part: names.join(" and "),
+            less: Some(before.row.mode.clone()),
+            more: line.row.mode.clone(),
+            ms_per_step: more.value,
+            interval: more.interval,
+            ms_per_sample: per_sample(more.value),
+            n: vec![line.row.n, before.row.n],
+            ratio_per_step: None,
+            ratio_per_sample: None,
+        });
+        (before, names) = (line, Vec::new());
+    }
+    if parts.len() < 2 {
+        return None;
+    }
+    let waits = data.row.waits_for_data_ns.zip(before.row.waits_for_data_ns);
+    let said: Vec<String> = key.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let point = if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) };
+    Some(Decomposed {
+        job: key.job.to_owned(),
+        variant: format!("{}{point}", key.variant),
+        method: if key.method_has_point { key.method.to_owned() } else { format!("{}{point}", key.method) },
+        point: key.point.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        // The base of a class of its own counts: ratios are taken within a job.
+        baseline: data.baseline,
+        class: data.row.class,
+        batch_size: data.row.batch_size,
+        parts,
+        overlap: waits.map(|(alone, waited)| Overlap {
+            mode: before.row.mode.clone(),
+            alone: alone / 1e6,
+            waited: waited / 1e6,
+        }),
+    })
+}
+
+/// Variants beside each other, a row for each part.
+pub(super) fn table(all: &[Decomposed]) -> Table {
+    let header =
+        ["Job ID", "Method", "Part", "ms/step", "ms/sample", "Ratio (ms/step)", "Ratio (ms/sample)", "Figures", "n"];
+    let mut table = Table::new(header);
+    for one in all {
+        let batches = all.iter().any(|other| other.job == one.job && other.batch_size != one.batch_size);
+        for part in &one.parts {
+            let ms = |ms: f64| format::milliseconds(ms * 1e6);
+            let shown = match part.interval {
+                Some(i) => format!("{} [{} to {}]", ms(part.ms_per_step), ms(i.low), ms(i.high)),
+                None => ms(part.ms_per_step),
+            };
+            let ratio = |ratio: Option<f64>| ratio.map_or_else(|| MISSING.to_owned(), format::ratio);
+            // Of other batches a step does other work.
+            let mark = if batches && part.ratio_per_step.is_some() { " ‡" } else { "" };
+            let class = if part.less.is_some() { "derived" } else { one.class.name() };
+            let n: Vec<String> = part.n.iter().map(usize::to_string).collect();
+            let cells = [
+                one.job.clone(),
+                one.method.clone(),
+                part.part.clone(),
+                shown,
+                ms(part.ms_per_sample),
+                format!("{}{mark}", ratio(part.ratio_per_step)),
+                ratio(part.ratio_per_sample),
+                class.to_owned(),
+                n.join(" and "),
+            ];
+            if one.baseline { table.bold_row(cells) } else { table.row(cells) }
+        }
+    }
+    table
+}
+
+/// What must be known of them, a sentence each.
+pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut said = vec![
+        "difference of variants (derived): the mean step of one mode less that of the one with less in it; ratios: the baseline's time over the row's, so above 1 is faster".to_owned(),
+    ];
+    let ms = |ms: f64| format::milliseconds(ms * 1e6);
+    for one in all {
+        let name = format!("{} {}", one.job, one.method);
+        said.push(match &one.overlap {
+            Some(Overlap { mode, alone, waited }) if waited <= alone => format!(
+                "{name}: data alone costs {} ms a step; a step of {mode} waits {} ms for it, so {} ms are hidden behind the rest of the step",
+                ms(*alone),
+                ms(*waited),
+                ms(alone - waited)
+            ),
+            Some(Overlap { mode, alone, waited }) => format!(
+                "{name}: data alone costs {} ms a step; a step of {mode} waits {} ms for it, {} ms more: loading and computing share processors",
+                ms(*alone),
+                ms(*waited),
+                ms(waited - alone)
+            ),
+            None => continue,
+        });
+    }
+    let open: Vec<String> =
+        all.iter().filter(|one| one.overlap.is_none()).map(|one| format!("{} {}", one.job, one.method)).collect();
+    if !open.is_empty() {
+        said.push(format!(
+            "{}: how much of loading is hidden behind computing is not known, so a difference need not be what its part costs",
+            open.join(", ")
+        ));
+    }
+    said
+}

@@ -1,0 +1,136 @@
+use serde::Serialize;
+
+use super::confounds::{Confound, confounds};
+use super::differences::unknown;
+use super::{Row, baselines};
+use crate::stats::{Permutation, Ratio, Verdict, judge, minimum_detectable, paired_ratio, permutation_test, ratio};
+
+/// A row with what may be said of it against the row that its ratios refer to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The row.
+    #[serde(flatten)]
+    pub row: Row,
+    /// True for a row that ratios refer to.
+    pub baseline: bool,
+    /// Name of the row that its ratios refer to; none for the baseline of all, and where there is none at its point of the sweep.
+    pub against: Option<String>,
+    /// That row. A baseline has one where it stands for a class of its own.
+    #[serde(skip)]
+    pub base: Option<Box<Row>>,
+    /// Ratio of it/s.
+    pub ratio_it_per_s: Option<Ratio>,
+    /// Ratio of samples/s; verdicts rest on it.
+    pub ratio_samples_per_s: Option<Ratio>,
+    /// How much more samples/s that is, in percent; below zero for less.
+    pub percent: Option<f64>,
+    /// True if runs were paired by repeat, because both rows are of one interleaved job.
+    pub paired: bool,
+    /// Runs on both sides that the ratio rests on; pairs, where they were paired.
+    pub runs: Option<(usize, usize)>,
+    /// Ratio of the storage.
+    pub ratio_storage: Option<f64>,
+    /// In what the two rows are of different classes; empty where the ratio stays within one.
+    pub crosses: Vec<Confound>,
+    /// What else differs besides the method.
+    pub confounds: Vec<Confound>,
+    /// What is known of one of the two rows only.
+    pub unknown: Vec<String>,
+    /// What may be said; none without a ratio.
+    pub verdict: Option<Verdict>,
+    /// p value of the ratio, corrected by Holm over the table; none without a verdict in words.
+    pub p_holm: Option<f64>,
+    /// True if the ratio would have had a verdict alone, but has none among those of the table.
+    pub lone: bool,
+    /// What a permutation test says; none of pairs, and below two runs on a side.
+    pub permutation: Option<Permutation>,
+    /// The smallest ratio above 1 that so many runs would have shown; where no difference was shown.
+    pub detectable: Option<f64>,
+    /// Of a row with a profiler: lowest and highest rate as a share of the baseline's without one.
+    pub with_profiler: Option<(f64, f64)>,
+}
+
+impl Line {
+    /// A row, its place, and the row that its ratios refer to.
+    pub(super) fn new(row: &Row, baseline: bool, base: Option<&Row>) -> Self {
+        let its = base.map(|base| compared(row, base, |row| &row.it_per_s));
+        let samples = base.map(|base| compared(row, base, |row| &row.samples_per_s));
+        let (ratio, paired, runs) = samples.unwrap_or((None, false, (0, 0)));
+        let (crosses, confounds) = base.map(|base| confounds(row, base)).unwrap_or_default();
+        let permutation = base.filter(|_| !paired).and_then(|b| permutation_test(&row.samples_per_s, &b.samples_per_s));
+        Self {
+            baseline,
+            against: base.map(Row::name),
+            base: base.map(|base| Box::new(base.clone())),
+            ratio_it_per_s: its.and_then(|its| its.0),
+            ratio_samples_per_s: ratio,
+            percent: ratio.map(|ratio| (ratio.value - 1.0) * 100.0),
+            paired,
+            runs: ratio.map(|_| runs),
+            ratio_storage: base.and_then(|base| row.storage_ratio(base)),
+            crosses,
+            confounds,
+            unknown: base.map(|base| unknown(&[row, base])).unwrap_or_default(),
+            verdict: None,
+            p_holm: None,
+            lone: false,
+            permutation,
+            detectable: None,
+            with_profiler: None,
+            row: row.clone(),
+        }
+    }
+
+    /// True if a ratio of it/s says something else than one of samples/s.
+    pub fn mixed_batch(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| base.global_batch() != self.row.global_batch())
+    }
+
+    /// True if the ratio is of rows of different classes.
+    pub fn across(&self) -> bool {
+        !self.crosses.is_empty()
+    }
+}
+
+/// The rows of one job, each against its baseline, judged together.
+pub fn lines_of_job(rows: &[Row]) -> Vec<Line> {
+    let indexed: Vec<(usize, &Row)> = rows.iter().map(|row| (0, row)).collect();
+    let bases = baselines(&indexed, 0);
+    let line = |(i, row): (usize, &Row)| {
+        let own = bases[i] == Some(i);
+        Line::new(row, own, bases[i].filter(|_| !own).map(|base| &rows[base]))
+    };
+    let mut lines: Vec<Line> = rows.iter().enumerate().map(line).collect();
+    judge_together(&mut lines);
+    lines
+}
+
+/// Judge the ratios of a table together.
+pub(super) fn judge_together(lines: &mut [Line]) {
+    let with: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].ratio_samples_per_s.is_some()).collect();
+    let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();
+    for (index, judgement) in with.into_iter().zip(judge(&table)) {
+        let line = &mut lines[index];
+        line.verdict = Some(judgement.verdict);
+        line.p_holm = judgement.p_holm;
+        line.lone = judgement.lone;
+        let base = line.base.as_ref().filter(|_| judgement.verdict == Verdict::NoDifferenceShown && !line.paired);
+        line.detectable = base.and_then(|base| minimum_detectable(&line.row.samples_per_s, &base.samples_per_s));
+    }
+}
+
+/// The ratio of two rows, whether it is of pairs, and the runs behind it.
+fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>, bool, (usize, usize)) {
+    let (side, other) = (of(row), of(base));
+    let together = row.interleaved && base.interleaved && row.job == base.job;
+    let pairs: Vec<(f64, f64)> = if together {
+        let same = |repeat: &u32| base.repeats.iter().position(|other| other == repeat).and_then(|at| other.get(at));
+        row.repeats.iter().zip(side).filter_map(|(repeat, rate)| Some((*rate, *same(repeat)?))).collect()
+    } else {
+        Vec::new()
+    };
+    if pairs.len() >= 2 {
+        return (paired_ratio(&pairs), true, (pairs.len(), pairs.len()));
+    }
+    (ratio(side, other), false, (row.n, base.n))
+}
