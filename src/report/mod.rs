@@ -12,6 +12,7 @@ pub mod format;
 mod frontmatter;
 mod note;
 mod note_file;
+pub mod pictures;
 mod sections;
 mod table;
 mod warnings;

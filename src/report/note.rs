@@ -6,6 +6,7 @@ use minijinja::{Environment, context};
 use super::bottleneck::OTHER;
 use super::frontmatter::Frontmatter;
 use super::note_file::{NoteFile, identity};
+use super::pictures::{self, Picture};
 use super::sections::{self, Titled};
 use super::{format, warnings};
 use crate::console::say;
@@ -43,10 +44,8 @@ pub fn write_note(project: &Project, job: u64) -> Result<(PathBuf, MeasuredJob),
             path.display()
         ));
     }
-    let text = render(&job, &again(&dir, &job)?, &path)?;
-    if let Some(curves) = sections::plot(&job)? {
-        expctl_record::write_atomic(&path.with_file_name(plot_name(&path)), curves.as_bytes())?;
-    }
+    let pictures = pictures::write(&job, &path)?;
+    let text = render(&job, &again(&dir, &job)?, &path, &pictures)?;
     expctl_record::write_atomic(&path, text.as_bytes())?;
     Ok((path, job))
 }
@@ -67,7 +66,7 @@ fn again(dir: &JobDir, job: &MeasuredJob) -> Result<Vec<Attempt>, Failure> {
     Ok(attempts)
 }
 
-fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, Failure> {
+fn render(job: &MeasuredJob, again: &[Attempt], path: &Path, pictures: &[Picture]) -> Result<String, Failure> {
     let record = &job.record;
     let experiment = job.runs.first().map(|r| &r.trial.settings.experiment);
     let title = experiment.map(|e| e.title.as_str()).filter(|t| !t.is_empty()).unwrap_or(record.config.as_str());
@@ -102,6 +101,7 @@ fn render(job: &MeasuredJob, again: &[Attempt], path: &Path) -> Result<String, F
                 verdicts => results.verdicts(),
                 step_times => results.step_times().markdown(),
                 learning => sections::learning(job, &plot_name(path)),
+                pictures => pictures.iter().map(Picture::value).collect::<Vec<_>>(),
                 isolation => sections::isolation(job),
                 estimated => titled(sections::estimated(job)),
                 mixed_modes => sections::mixed_modes(job),
