@@ -47,7 +47,8 @@ fn beside(pen: &mut Pen, placed: &Placed<'_>) {
         Labels::Numbers(ticks) => {
             for tick in ticks {
                 let Some(y) = placed.y.place(tick.value) else { continue };
-                pen.mark("path", &[("class", &"grid"), ("d", &format!("M{} {}H{}", at(left), at(y), at(right)))]);
+                let path = format!("M{} {}H{}", at(left), at(y), at(right));
+                pen.mark("path", &[("class", &grid(&tick.label)), ("d", &path)]);
                 let place = [
                     ("class", &"quiet" as _),
                     ("text-anchor", &"end" as _),
@@ -81,7 +82,8 @@ fn below(pen: &mut Pen, placed: &Placed<'_>) {
         Labels::Numbers(ticks) => {
             for tick in ticks {
                 let Some(x) = placed.x.place(tick.value) else { continue };
-                pen.mark("path", &[("class", &"grid"), ("d", &format!("M{} {}V{}", at(x), at(top), at(bottom)))]);
+                let path = format!("M{} {}V{}", at(x), at(top), at(bottom));
+                pen.mark("path", &[("class", &grid(&tick.label)), ("d", &path)]);
                 if !tick.label.is_empty() {
                     centred(pen, x, bottom + LINE + 1.0, &tick.label);
                 }
@@ -105,6 +107,11 @@ fn below(pen: &mut Pen, placed: &Placed<'_>) {
             }
         }
     }
+}
+
+/// Lines without a number are faint.
+fn grid(label: &str) -> &'static str {
+    if label.is_empty() { "grid faint" } else { "grid" }
 }
 
 fn centred(pen: &mut Pen, x: f64, y: f64, words: &str) {

@@ -7,7 +7,7 @@ use super::pen::{Pen, at};
 use super::theme::{COLOURS, shade};
 use super::ticks::plain;
 
-/// Points of a layer from which dots are small and nothing is drawn twice at one place.
+/// Dots of a panel from which they are small and nothing is drawn twice at one place.
 const MANY: usize = 600;
 /// Cells that still get words of their own.
 const NAMED_CELLS: usize = 400;
@@ -109,7 +109,8 @@ fn flush(path: &mut String, column: &mut Vec<[f64; 2]>, start: &mut bool) {
 /// All dots of a layer as one path of strokes without length, which is a fraction of as many circles.
 fn dots(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, points: &[Point]) {
     let (class, cap) = mark_classes(colour);
-    let many = points.len() > MANY;
+    let dotted = placed.panel.layers.iter().map(|layer| if let Layer::Dots { points, .. } = layer { points.len() } else { 0 });
+    let many = dotted.sum::<usize>() > MANY;
     let mut seen = HashSet::new();
     let mut path = String::new();
     for [x, y] in points {

@@ -70,7 +70,7 @@ fn rules(colours: &Colours, scope: &str) -> String {
 /// What does not depend on the ground.
 const SHAPES: &str = "text{font-family:\"DejaVu Sans\",Verdana,\"Segoe UI\",Helvetica,Arial,sans-serif;font-size:12px}\
 .title{font-size:15px;font-weight:bold}.subtitle{font-size:13px;font-weight:bold}.axis,.grid{fill:none;stroke-width:1}\
-.line{fill:none;stroke-width:1.8;stroke-linejoin:round}.dots{fill:none;stroke-width:5}\
+.faint{stroke-opacity:.45}.line{fill:none;stroke-width:1.8;stroke-linejoin:round}.dots{fill:none;stroke-width:5}\
 .rim{stroke-width:7.5}.many{stroke-width:2.6}.line,.dots,.rule,.whisker{vector-effect:non-scaling-stroke}.bar{fill-opacity:.88}\
 .whisker{fill:none;stroke-width:1.4}.rule{fill:none;stroke-width:1.2;stroke-dasharray:5 4}.edge{stroke-width:.8}";
 
