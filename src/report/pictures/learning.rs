@@ -4,6 +4,9 @@ use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 use crate::report::format;
 
+/// Name of the picture, which has a section of its own in the note.
+pub const LEARNING: &str = "learning";
+
 /// A figure of an epoch, and what its panel is called.
 type Figure = (&'static str, fn(&LearningRecord) -> Option<f64>);
 
@@ -22,7 +25,7 @@ pub(super) fn learning(job: &MeasuredJob) -> Option<Chart> {
     }
     let runs = job.runs.iter().filter(|run| !run.learning.is_empty()).count() as u64;
     Some(Chart {
-        name: "learning".into(),
+        name: LEARNING.into(),
         title: "What training came to".into(),
         alt: "Training loss, validation loss and Pearson's correlation over the epochs, a line for each run.".into(),
         caption: format!("Measured, {}: a line each, a colour for each variant.", format::count(runs, "run")),

@@ -4,12 +4,11 @@
 //! and is left out where it would say nothing.
 
 mod learning;
-mod write;
 
 use crate::ledger::MeasuredJob;
 use crate::plot::Chart;
 
-pub use write::{Picture, write};
+pub use learning::LEARNING;
 
 /// All pictures of a job, in the order in which a reader wants them.
 pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
