@@ -4,6 +4,9 @@ use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
 use crate::report::figures::all_rates;
 use crate::stats::{Estimate, rate_over_runs};
 
+/// Intervals beyond so many times the highest rate are cut off.
+const MOST: f64 = 2.0;
+
 /// Samples per second of each variant: the mean over its runs with its interval, and each run as a dot; none where no variant
 /// has a completed run.
 pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
@@ -30,6 +33,11 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         let left = step * (rates.len() - 1) as f64 / 2.0;
         dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + 0.12 - left + step * j as f64, *rate]));
     }
+    let y = Axis::new("rate (samples/s)");
+    let top = bars.iter().filter_map(|bar| bar.interval).fold(0.0, |top: f64, [_, high]| top.max(high));
+    let most = variants.iter().flat_map(|(_, _, rates, _)| rates.iter().copied()).fold(0.0, f64::max);
+    // The interval of two runs can be so wide that nothing else would be seen.
+    let (y, cut) = if !log && top > MOST * most { (y.between(0.0, MOST * most), true) } else { (y, false) };
     let counts: Vec<usize> = variants.iter().map(|(_, _, rates, _)| rates.len()).collect();
     let mut layers = vec![Layer::Bars { name: "mean over runs".into(), colour: 0, bars }];
     if log {
@@ -45,17 +53,17 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         layers.push(Layer::Rule { name: format!("baseline {label}"), y: mean.value });
     }
     let names = variants.iter().map(|(_, label, ..)| label.clone());
-    let y = Axis::new("rate (samples/s)");
     let panel = Panel { title: String::new(), x: Axis::new("").named(names), y: if log { y.log() } else { y }, layers };
     let whiskers =
         if counts.iter().any(|n| *n > 1) { ", whiskers their 95 % interval over runs (derived)" } else { "" };
+    let cut = if cut { " Whiskers without a bar across go on beyond the picture." } else { "" };
     let alone = if counts.contains(&1) { " A single run has no interval." } else { "" };
     Some(Chart {
         name: "rates".into(),
         title: "How fast each variant is".into(),
         alt: "Samples per second of each variant, with the interval over its runs.".into(),
         caption: format!(
-            "Measured, {}: samples/s over all ranks; the geometric mean over the runs{whiskers}.{alone}",
+            "Measured, {}: samples/s over all ranks; the geometric mean over the runs{whiskers}.{alone}{cut}",
             runs_each(&counts)
         ),
         panels: vec![panel],
