@@ -15,6 +15,7 @@ mod note;
 pub mod pictures;
 mod regions;
 mod sections;
+mod shape;
 mod table;
 mod warnings;
 

@@ -5,6 +5,8 @@ use super::{MIN_STEPS_FOR_SHAPE, mean};
 
 /// Difference of the halves, as a share, below which a drift is not spoken of.
 const HARM: f64 = 0.05;
+/// Of a line in each half: two slopes, and one mean more than a series has.
+const FITTED: usize = 3;
 
 /// How step times change in the course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -27,7 +29,7 @@ pub fn drift(times: &[f64]) -> Option<Drift> {
     let quiet = [about_line(first), about_line(second)].concat();
     let ratio = after / before;
     let harms = before > 0.0 && ratio.ln().abs() >= HARM.ln_1p();
-    (harms && differ(first, second, &quiet)).then_some(Drift { ratio })
+    (harms && differ(first, second, &quiet, FITTED)).then_some(Drift { ratio })
 }
 
 /// What is left of values when the straight line of least squares is taken off.
