@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::ledger::MeasuredJob;
-use crate::report::sections;
+use crate::plot;
+use crate::report::pictures::{LEARNING, pictures};
 
 /// A picture that a note shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,8 +50,17 @@ impl Pictures {
     /// # Errors
     /// One that cannot be drawn.
     pub fn of(job: &MeasuredJob, note: &Path) -> Result<Self, Failure> {
-        let curves = sections::plot(job)?.map(|svg| (folder(note).join(learning(note)), svg.into_bytes()));
-        Ok(Self { shown: Vec::new(), files: curves.into_iter().collect() })
+        let (mut shown, mut files) = (Vec::new(), Vec::new());
+        for chart in pictures(job) {
+            let name = |ending: &str| format!("{}_{}.{ending}", stem(note), chart.name);
+            let file = |ending: &str| folder(note).join(name(ending));
+            files.push((file("svg"), plot::svg(&chart).map_err(Failure::internal)?.into_bytes()));
+            files.push((file("png"), plot::png(&chart).map_err(Failure::internal)?));
+            if chart.name != LEARNING {
+                shown.push(Picture { file: link(&name("svg")), alt: chart.alt, caption: chart.caption });
+            }
+        }
+        Ok(Self { shown, files })
     }
 
     /// Those for the template.
