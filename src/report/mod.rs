@@ -14,6 +14,7 @@ mod frontmatter;
 mod note;
 mod regions;
 mod sections;
+mod shape;
 mod table;
 mod warnings;
 
