@@ -81,7 +81,8 @@ impl Judge<'_> {
             }
             let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
             let (message, help) = if known && graphs {
-                let message = format!("`{input}` is of each sample's edges, and the batch has one list for all samples");
+                let message =
+                    format!("`{input}` is of each sample's edges, and the batch has one list for all samples");
                 (message, "set pipeline.collation to \"pyg\" or \"lazy_collater\"".to_owned())
             } else if known {
                 let message = format!("`{input}` is of the graph of each sample, which the batch does not have");

@@ -6,10 +6,12 @@ mod common;
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, Rank, Role, serve, text};
 use expctl_dist::{ProcessGroup, Store, rendezvous};
 use expctl_record::{Implementation, LocalHead, Model, Stage};
+use expctl_worker::Activity;
 use expctl_worker::metrics::gather;
 use expctl_worker::trainer::Trainer;
 use serde_json::{Value, json};
@@ -29,6 +31,7 @@ fn rank_entry() {
     tch::set_num_threads(1);
     let trainer = match role.scenario.as_str() {
         "gather" => return gather_uneven(&role, &group),
+        "waits" => return waits_for_predictions(&role, &group),
         "accumulated" => steps(&role, &group, json!({"accumulation": ["0:3"]}), 6),
         "clipped" => steps(&role, &group, json!({"clip_norm": 0.1}), 6),
         "mse" => steps(&role, &group, json!({}), 4),
@@ -136,6 +139,36 @@ fn gather_uneven(role: &Role, group: &ProcessGroup) {
     assert!(gather(group, &[], &[]).unwrap().0.is_empty());
 }
 
+/// Rank 0 is at the divergence while the other has not begun: whoever watches sees that it waits, and for what.
+fn waits_for_predictions(role: &Role, group: &ProcessGroup) {
+    let mut trainer = trainer(sinkhorn("joined"), group);
+    trainer.starts_at(0, 0, 1);
+    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
+    let activity = Activity::default();
+    activity.step(0);
+    if role.rank == 1 {
+        store.wait(&["seen".to_owned()], LIMIT).unwrap();
+        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let end = Instant::now() + LIMIT;
+            loop {
+                let look = activity.look().unwrap();
+                if look.place.starts_with("at step 0 (gathering)") {
+                    assert!(look.waits, "{look:?}");
+                    break;
+                }
+                assert!(Instant::now() < end, "{look:?}");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            store.set("seen", b"1").unwrap();
+        });
+        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+    });
+}
+
 /// Parameters and digests after the run, by rank.
 fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
     let store = serve();
@@ -155,6 +188,13 @@ fn predictions_are_gathered_from_uneven_ranks() {
         let ranks: Vec<Rank> = (0..world).map(|r| Rank::start("gather", r, world, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
+}
+
+#[test]
+fn a_rank_that_waits_for_the_others_predictions_says_so() {
+    let store = serve();
+    let ranks: Vec<Rank> = (0..2).map(|r| Rank::start("waits", r, 2, store.port())).collect();
+    ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 
 #[test]

@@ -67,15 +67,19 @@ impl Lazy {
     /// # Errors
     /// The batch does not have what the implementation reads, a gene is out of range, or libtorch has no memory.
     pub fn forward(&self, inputs: &Inputs<'_>) -> Result<Output, ModelError> {
-        let encoded = match &self.encoder {
-            Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs)?,
-            Encoder::Shared(shared) => shared.forward(&self.parameters, inputs)?,
-        };
+        let encoded = self.encode(inputs)?;
         Ok(Output { prediction: self.predict(&encoded, inputs)?, reconstruction: None })
     }
 
+    pub(super) fn encode(&self, inputs: &Inputs<'_>) -> Result<Encoded, ModelError> {
+        match &self.encoder {
+            Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs),
+            Encoder::Shared(shared) => shared.forward(&self.parameters, inputs),
+        }
+    }
+
     /// The heads: float32 `[B]`, float64 where the parameters are.
-    fn predict(&self, encoded: &Encoded, inputs: &Inputs<'_>) -> Result<Tensor, TchError> {
+    pub(super) fn predict(&self, encoded: &Encoded, inputs: &Inputs<'_>) -> Result<Tensor, TchError> {
         let apart = encoded.wild_type.f_sub(&encoded.samples)?;
         let global = wide(&self.parameters.global_head.forward(&apart)?.f_squeeze_dim(1)?)?;
         let Some(head) = &self.parameters.local_head else { return Ok(global) };
