@@ -8,8 +8,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Rank, Role, serve, text};
-use expctl_dist::{ProcessGroup, Store, rendezvous};
+use common::{LIMIT, Rank, Role, leave, meet, serve, trained};
+use expctl_dist::{ProcessGroup, Store};
 use expctl_record::{Implementation, LocalHead, Model, Stage};
 use expctl_worker::Activity;
 use expctl_worker::metrics::gather;
@@ -25,10 +25,7 @@ const BATCH: i64 = 8;
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
-    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
-    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
-    tch::set_num_threads(1);
+    let (store, group) = meet(&role);
     let trainer = match role.scenario.as_str() {
         "gather" => return gather_uneven(&role, &group),
         "waits" => return waits_for_predictions(&role, &group),
@@ -44,11 +41,7 @@ fn rank_entry() {
         "cut" => cut(&role, &group, Some(7)),
         other => panic!("no scenario {other}"),
     };
-    let bytes: Vec<u8> = parameters(&trainer).iter().flat_map(|v| v.to_le_bytes()).collect();
-    let name = format!("{}/{}/{}", role.scenario, role.world, role.rank);
-    store.set(&format!("digest/{name}"), trainer.parameters_digest().unwrap().as_bytes()).unwrap();
-    store.set(&format!("parameters/{name}"), &bytes).unwrap();
-    group.barrier().unwrap();
+    leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
 }
 
 /// The buffer holds one whole step, and in epoch 0 nothing is drawn from it for so few samples.
@@ -169,16 +162,11 @@ fn waits_for_predictions(role: &Role, group: &ProcessGroup) {
     });
 }
 
-/// Parameters and digests after the run, by rank.
+/// Parameters and digest that all ranks ended with.
 fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
-    ranks.into_iter().for_each(|r| r.finish(LIMIT));
-    let digests: Vec<String> = (0..world).map(|r| text(&store, &format!("digest/{scenario}/{world}/{r}"))).collect();
+    let (mut parameters, digests) = trained(scenario, world);
     assert!(digests.iter().all(|d| *d == digests[0]), "{scenario}: ranks differ from each other");
-    let bytes = store.get(&format!("parameters/{scenario}/{world}/0")).unwrap();
-    let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    (values, digests[0].clone())
+    (parameters.swap_remove(0), digests[0].clone())
 }
 
 #[test]
