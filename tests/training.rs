@@ -306,28 +306,61 @@ fn a_torchscript_module_is_trained_like_any_model() {
     refused(&["model.path=\"text.pt\""], &["text.pt", "load a module"]);
 }
 
-/// Epochs after which the small DANGO has found the planted interaction.
-const FOUND_AFTER: u32 = 3;
-
-#[test]
-fn a_small_dango_finds_a_planted_interaction_on_one_and_on_two_ranks() {
+/// Train on planted labels on one and on two ranks; the validation has to find the interaction.
+fn finds_a_planted_interaction(more: &[&str], epochs: [u32; 2]) {
     let project = TestProject::new();
-    for (ranks, batch) in [(1, 32), (2, 16)] {
+    for (ranks, epochs) in [1, 2].into_iter().zip(epochs) {
         let sets = [
-            format!("train.epochs={FOUND_AFTER}"),
+            format!("train.epochs={epochs}"),
             format!("launch.ranks={ranks}"),
-            format!("loader.batch_size={batch}"),
+            format!("loader.batch_size={}", 32 / ranks),
             "data.labels=\"planted\"".to_owned(),
             "data.samples=5000".to_owned(),
             "model.hidden=16".to_owned(),
             "train.monitor=\"pearson\"".to_owned(),
             "train.standardise_labels=true".to_owned(),
         ];
-        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        let sets: Vec<&str> = sets.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let attempt = trained(&project, &sets);
         let records = read_learning(&attempt.learning_path()).unwrap();
         let last = records.last().unwrap().validation.as_ref().unwrap();
         assert_eq!(last.samples, 500);
         assert!(last.pearson.unwrap() >= 0.5, "{ranks} rank(s): {last:?}");
     }
+}
+
+#[test]
+fn a_small_dango_finds_a_planted_interaction_on_one_and_on_two_ranks() {
+    finds_a_planted_interaction(&[], [3, 3]);
+}
+
+#[test]
+fn a_small_lazy_model_finds_a_planted_interaction_on_one_and_on_two_ranks() {
+    let lazy = [
+        "model.kind=\"lazy\"",
+        "model.implementation=\"shared\"",
+        "pipeline.edge_types=[\"string12_0_fusion\"]",
+        "model.layers=1",
+        "model.convolution_layers=2",
+        "model.aggregation=\"sum\"",
+        "model.norm=\"node\"",
+        "model.preprocessor_norm=\"node\"",
+        "train.learning_rate=3e-3",
+        "train.loss=\"mse\"",
+        "train.clip_norm=1.0",
+    ];
+    finds_a_planted_interaction(&lazy, [4, 8]);
+}
+
+/// Whoever goes on may watch another figure than before: the best one so far was of the other, and is no measure.
+#[test]
+fn a_run_that_goes_on_with_another_figure_to_watch_begins_anew_with_it() {
+    let project = TestProject::new();
+    let half = trained(&project, &["train.epochs=2", "train.monitor=\"loss\""]);
+    let from = format!("train.start_from=\"{}\"", weights(&half, "last").display());
+    let rest = trained(&project, &["train.epochs=2", "train.monitor=\"pearson\"", &from]);
+    let records = read_learning(&rest.learning_path()).unwrap();
+    assert_eq!(records.iter().map(|r| r.epoch).collect::<Vec<_>>(), [2, 3]);
+    assert!(records[0].validation.as_ref().unwrap().pearson.is_some());
+    assert!(records[0].best, "{records:?}");
 }

@@ -64,15 +64,16 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Compiles the row functions once for each instruction set; which one runs is decided where it runs. They include nothing
-/// of libtorch or the standard library, so that no code for one set ends up where another is called.
+/// Compiles the row functions once for each instruction set, and once more in double precision; which ones run is decided where
+/// they run. They include nothing of libtorch or the standard library, so that no code for one set ends up where another is
+/// called.
 fn row_kernels() {
     let x86 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
-    let sets: &[(&str, &[&str])] = if x86 {
-        &[("base", &[]), ("v3", &["-march=x86-64-v3"]), ("v4", &["-march=x86-64-v4", "-mprefer-vector-width=512"])]
-    } else {
-        &[("base", &[])]
-    };
+    let mut sets: Vec<(&str, &[&str])> = vec![("base", &[]), ("base_double", &["-DEXPCTL_DOUBLE"])];
+    if x86 {
+        sets.push(("v3", &["-march=x86-64-v3"]));
+        sets.push(("v4", &["-march=x86-64-v4", "-mprefer-vector-width=512"]));
+    }
     for (name, flags) in sets {
         let mut build = cc::Build::new();
         build
@@ -83,11 +84,14 @@ fn row_kernels() {
             .flag("-ffp-contract=fast")
             // Only inlined functions pass wide vectors.
             .flag("-Wno-psabi")
-            .define("EXPCTL_SET", *name);
-        for flag in *flags {
+            .define("EXPCTL_SET", name);
+        for flag in flags {
             build.flag(flag);
         }
-        // The name of the object file comes from that of the source, so each set has a folder of its own.
-        build.file("cpp/row_kernels.cpp").compile(&format!("expctl_row_kernels_{name}"));
+        for file in ["row_kernels", "row_convolutions", "row_joins", "row_pairs", "row_sums"] {
+            build.file(format!("cpp/{file}.cpp"));
+        }
+        // Objects are named after their sources: those of one set are in its archive before the next one's are made.
+        build.compile(&format!("expctl_row_kernels_{name}"));
     }
 }

@@ -70,16 +70,21 @@ impl Judge<'_> {
     fn module_inputs(&self, values: &Values, problems: &mut Vec<Problem>) {
         const KEY: &str = "model.inputs";
         let graphs = values.text("pipeline.processor") == Some("lazy");
+        let one_index = values.text("pipeline.collation") == Some("shared_index");
         let types = values.texts("pipeline.edge_types").unwrap_or_default();
         for (i, input) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
             let edges = input.strip_prefix("edge_index.").or_else(|| input.strip_prefix("edge_mask."));
             let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.contains(&name));
             let of_graphs = edges.is_some() || input == "gene_mask";
-            if known && (graphs || !of_graphs) {
+            if known && (!of_graphs || graphs && !(edges.is_some() && one_index)) {
                 continue;
             }
             let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
-            let (message, help) = if known {
+            let (message, help) = if known && graphs {
+                let message =
+                    format!("`{input}` is of each sample's edges, and the batch has one list for all samples");
+                (message, "set pipeline.collation to \"pyg\" or \"lazy_collater\"".to_owned())
+            } else if known {
                 let message = format!("`{input}` is of the graph of each sample, which the batch does not have");
                 (message, "set pipeline.processor to \"lazy\"".to_owned())
             } else {

@@ -8,7 +8,7 @@ namespace expctl::dist {
 namespace {
 
 struct Choice {
-  const RowKernels* kernels;
+  const RowKernelsOf<float>* kernels;
   const char* name;
 };
 
@@ -35,8 +35,14 @@ const Choice& chosen() {
 
 } // namespace
 
-const RowKernels& row_kernels() {
+template <>
+const RowKernelsOf<float>& row_kernels<float>() {
   return *chosen().kernels;
+}
+
+template <>
+const RowKernelsOf<double>& row_kernels<double>() {
+  return base_double::kernels;
 }
 
 const char* row_kernels_name() {

@@ -3,8 +3,12 @@
 
 namespace expctl::dist {
 
-// The row functions for the best instruction set that this processor has, and its name.
-const RowKernels& row_kernels();
+// The row functions for the best instruction set that this processor has; in double precision there is one set. `Real` is
+// float or double.
+template <typename Real>
+const RowKernelsOf<Real>& row_kernels();
+
+// Name of the instruction set for float32.
 const char* row_kernels_name();
 
 } // namespace expctl::dist

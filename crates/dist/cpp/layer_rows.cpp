@@ -1,4 +1,5 @@
 #include "kernel_choice.h"
+#include "numbers.h"
 #include "shared_layer.h"
 
 #include <ATen/Parallel.h>
@@ -21,8 +22,8 @@ using torch::autograd::variable_list;
 // given number of threads gives the same bits each time.
 struct Ranges {
   int64_t rows, count, step;
-  explicit Ranges(int64_t rows) : rows(rows) {
-    const int64_t block = row_kernels().block, blocks = (rows + block - 1) / block;
+  Ranges(int64_t rows, int64_t block) : rows(rows) {
+    const int64_t blocks = (rows + block - 1) / block;
     count = std::max<int64_t>(1, std::min<int64_t>(at::get_num_threads(), blocks));
     step = (blocks + count - 1) / count * block;
   }
@@ -36,27 +37,25 @@ struct Ranges {
   }
 };
 
-at::Tensor floats(int64_t count) {
-  return at::empty({count}, at::TensorOptions().dtype(at::kFloat));
-}
-
-// Of `ranges` pieces of `count` floats, piece i, which starts at a multiple of 64 bytes.
+// Of `ranges` pieces of `count` numbers, piece i, which starts at a multiple of 64 bytes.
+template <typename Real>
 struct Pieces {
   at::Tensor memory;
   int64_t each;
   Pieces(int64_t ranges, int64_t count) : each((count + 15) / 16 * 16) {
-    memory = floats(ranges * each);
+    memory = at::empty({ranges * each}, at::TensorOptions().dtype(kind_of<Real>));
   }
-  float* of(int64_t range) const {
-    return memory.data_ptr<float>() + range * each;
+  Real* of(int64_t range) const {
+    return memory.data_ptr<Real>() + range * each;
   }
 };
 
+template <typename Real>
 struct Problem {
-  Rows rows{};
-  std::vector<const float*> parameters;
+  RowsOf<Real> rows{};
+  std::vector<const Real*> parameters;
   std::vector<int64_t> offsets;
-  int64_t gradient_floats = 0;
+  int64_t gradient_numbers = 0;
   double elements = 0;
   std::vector<double> mean, scale, deviation, shift, slope;
 
@@ -64,13 +63,13 @@ struct Problem {
       const at::Tensor& sums, const variable_list& tensors, const at::Tensor& weights, at::IntArrayRef shape, double eps) {
     rows.types = (int)sums.size(0), rows.rows = sums.size(1), rows.hidden = (int)sums.size(2);
     rows.linears = (int)shape[0], rows.pair_hidden = (int)shape[1], rows.scorer_hidden = (int)shape[2];
-    rows.join = (Join)shape[3], rows.node_norm = shape[4] != 0, rows.eps = (float)eps;
-    rows.inputs = sums.data_ptr<float>();
-    if (weights.numel() > 0) rows.weights = weights.data_ptr<float>();
+    rows.join = (Join)shape[3], rows.node_norm = shape[4] != 0, rows.eps = (Real)eps;
+    rows.inputs = sums.data_ptr<Real>();
+    if (weights.numel() > 0) rows.weights = weights.data_ptr<Real>();
     for (const auto& tensor : tensors) {
-      parameters.push_back(tensor.data_ptr<float>());
-      offsets.push_back(gradient_floats);
-      gradient_floats += tensor.numel();
+      parameters.push_back(tensor.data_ptr<Real>());
+      offsets.push_back(gradient_numbers);
+      gradient_numbers += tensor.numel();
     }
     rows.parameters = parameters.data(), rows.offsets = offsets.data();
     if (weights.numel() > 0) {
@@ -85,9 +84,9 @@ struct Problem {
   }
 };
 
-void check(const at::Tensor& sums, const variable_list& parameters, const at::Tensor& weights, at::IntArrayRef shape) {
-  TORCH_CHECK(sums.dim() == 3 && sums.scalar_type() == at::kFloat && sums.is_contiguous() && sums.is_cpu(),
-      "sums have to be float32 [types, rows, channels], contiguous, on the host");
+void check(const at::Tensor& sums, const variable_list& parameters, const at::Tensor& weights, at::IntArrayRef shape, at::ScalarType kind) {
+  TORCH_CHECK(sums.dim() == 3 && sums.scalar_type() == kind && sums.is_contiguous() && sums.is_cpu(),
+      "sums have to be float32 or float64 [types, rows, channels], contiguous, on the host");
   TORCH_CHECK(shape.size() == 5 && shape[0] >= 1, "five numbers describe a layer");
   const int64_t types = sums.size(0), h = sums.size(2), pair = shape[1], scorer = shape[2];
   const bool joins = shape[3] == (int64_t)Join::pairwise;
@@ -104,28 +103,29 @@ void check(const at::Tensor& sums, const variable_list& parameters, const at::Te
   TORCH_CHECK(counts.size() == parameters.size(), "the layer has ", parameters.size(), " parameters, not ", counts.size());
   for (size_t i = 0; i < counts.size(); i++) {
     const auto& p = parameters[i];
-    TORCH_CHECK(p.numel() == counts[i] && p.scalar_type() == at::kFloat && p.is_contiguous() && p.is_cpu(),
-        "parameter ", i, " of the layer has to have ", counts[i], " float32 elements");
+    TORCH_CHECK(p.numel() == counts[i] && p.scalar_type() == sums.scalar_type() && p.is_contiguous() && p.is_cpu(),
+        "parameter ", i, " of the layer has to have ", counts[i], " elements, of the same kind as the sums");
   }
   if (weights.numel() > 0)
-    TORCH_CHECK(weights.scalar_type() == at::kFloat && weights.is_contiguous() && weights.numel() == sums.size(1),
-        "a float32 weight for each row");
+    TORCH_CHECK(weights.scalar_type() == sums.scalar_type() && weights.is_contiguous() && weights.numel() == sums.size(1),
+        "a weight for each row, of the same kind as the sums");
 }
 
-struct LayerRows : public torch::autograd::Function<LayerRows> {
+template <typename Real>
+struct LayerRows : public torch::autograd::Function<LayerRows<Real>> {
   static at::Tensor forward(
       AutogradContext* ctx, at::TensorList tensors, const at::Tensor& weights, std::vector<int64_t> shape, double eps) {
     const at::Tensor& sums = tensors[0];
     const variable_list parameters(tensors.begin() + 1, tensors.end());
-    check(sums, parameters, weights, shape);
-    Problem p(sums, parameters, weights, shape, eps);
-    Rows& r = p.rows;
-    const auto yields = at::empty_like(sums);
-    r.yields = yields.data_ptr<float>();
-    const auto joined = at::empty({r.rows, r.hidden}, sums.options());
-    const RowKernels& kernels = row_kernels();
-    const Ranges ranges(r.rows);
-    const Pieces scratch(ranges.count, (int64_t)kernels.scratch(r));
+    check(sums, parameters, weights, shape, kind_of<Real>);
+    Problem<Real> p(sums, parameters, weights, shape, eps);
+    RowsOf<Real>& r = p.rows;
+    const at::Tensor yields = at::empty_like(sums);
+    r.yields = yields.data_ptr<Real>();
+    const at::Tensor joined = at::empty({r.rows, r.hidden}, sums.options());
+    const RowKernelsOf<Real>& kernels = row_kernels<Real>();
+    const Ranges ranges(r.rows, kernels.block);
+    const Pieces<Real> scratch(ranges.count, (int64_t)kernels.scratch(r));
     std::vector<double> parts(ranges.count * r.types * 2);
     ranges.each([&](int64_t i, int64_t first, int64_t last) {
       kernels.convolve(r, first, last, scratch.of(i), parts.data() + i * r.types * 2);
@@ -139,7 +139,7 @@ struct LayerRows : public torch::autograd::Function<LayerRows> {
       p.scale[t] = 1 / (p.deviation[t] + eps);
     }
     ranges.each([&](int64_t i, int64_t first, int64_t last) {
-      kernels.combine(r, first, last, scratch.of(i), joined.data_ptr<float>());
+      kernels.combine(r, first, last, scratch.of(i), joined.data_ptr<Real>());
     });
     variable_list saved{sums, yields, weights};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
@@ -156,25 +156,25 @@ struct LayerRows : public torch::autograd::Function<LayerRows> {
     const at::Tensor &sums = saved[0], &yields = saved[1], &weights = saved[2];
     const variable_list parameters(saved.begin() + 3, saved.end());
     const double eps = ctx->saved_data["eps"].toDouble();
-    Problem p(sums, parameters, weights, ctx->saved_data["shape"].toIntVector(), eps);
-    Rows& r = p.rows;
-    r.yields = yields.data_ptr<float>();
+    Problem<Real> p(sums, parameters, weights, ctx->saved_data["shape"].toIntVector(), eps);
+    RowsOf<Real>& r = p.rows;
+    r.yields = yields.data_ptr<Real>();
     const auto mean = ctx->saved_data["mean"].toDoubleVector(), deviation = ctx->saved_data["deviation"].toDoubleVector();
     for (int t = 0; t < r.types; t++) {
       p.mean[t] = mean[t], p.deviation[t] = deviation[t];
       p.scale[t] = 1 / (deviation[t] + eps);
     }
-    const auto d_joined = gradients[0].to(at::kFloat).contiguous();
-    const auto d_sums = at::empty_like(sums);
-    float* d = d_sums.data_ptr<float>();
-    const RowKernels& kernels = row_kernels();
-    const Ranges ranges(r.rows);
-    const Pieces scratch(ranges.count, (int64_t)kernels.scratch(r));
-    const Pieces by_parameters(ranges.count, p.gradient_floats);
+    const at::Tensor d_joined = gradients[0].to(kind_of<Real>).contiguous();
+    const at::Tensor d_sums = at::empty_like(sums);
+    Real* d = d_sums.data_ptr<Real>();
+    const RowKernelsOf<Real>& kernels = row_kernels<Real>();
+    const Ranges ranges(r.rows, kernels.block);
+    const Pieces<Real> scratch(ranges.count, (int64_t)kernels.scratch(r));
+    const Pieces<double> by_parameters(ranges.count, p.gradient_numbers);
     by_parameters.memory.zero_();
     std::vector<double> parts(ranges.count * r.types * 2);
     ranges.each([&](int64_t i, int64_t first, int64_t last) {
-      kernels.combine_backward(r, first, last, scratch.of(i), d_joined.data_ptr<float>(), d, by_parameters.of(i),
+      kernels.combine_backward(r, first, last, scratch.of(i), d_joined.data_ptr<Real>(), d, by_parameters.of(i),
           parts.data() + i * r.types * 2);
     });
     // y = (x − mean) s with s = 1 / (deviation + eps): dx = s (dy − mean of dy) − s (Σ dy y) (x − mean) / (n deviation).
@@ -190,11 +190,12 @@ struct LayerRows : public torch::autograd::Function<LayerRows> {
     });
     variable_list out{d_sums};
     for (size_t i = 0; i < parameters.size(); i++) {
-      auto gradient = at::empty_like(parameters[i]);
-      float* to = gradient.data_ptr<float>();
-      for (int64_t range = 0; range < ranges.count; range++) {
-        const float* from = by_parameters.of(range) + p.offsets[i];
-        for (int64_t k = 0; k < gradient.numel(); k++) to[k] = range == 0 ? from[k] : to[k] + from[k];
+      const at::Tensor gradient = at::empty_like(parameters[i]);
+      Real* to = gradient.data_ptr<Real>();
+      for (int64_t k = 0; k < gradient.numel(); k++) {
+        double sum = 0;
+        for (int64_t range = 0; range < ranges.count; range++) sum += by_parameters.of(range)[p.offsets[i] + k];
+        to[k] = (Real)sum;
       }
       out.push_back(gradient);
     }
@@ -213,9 +214,11 @@ size_t layer_rows(
     size_t sums, rust::Slice<const size_t> parameters, size_t weights, rust::Slice<const int64_t> shape, double eps) {
   variable_list tensors{borrowed(sums)};
   for (const size_t parameter : parameters) tensors.push_back(borrowed(parameter));
-  auto joined = LayerRows::apply(
-      at::TensorList(tensors), weights == 0 ? floats(0) : borrowed(weights),
-      std::vector<int64_t>(shape.begin(), shape.end()), eps);
+  const at::Tensor by_row = weights == 0 ? at::empty({0}) : borrowed(weights);
+  const std::vector<int64_t> numbers(shape.begin(), shape.end());
+  auto joined = in_double(tensors[0])
+      ? LayerRows<double>::apply(at::TensorList(tensors), by_row, numbers, eps)
+      : LayerRows<float>::apply(at::TensorList(tensors), by_row, numbers, eps);
   return reinterpret_cast<size_t>(new at::Tensor(std::move(joined)));
 }
 

@@ -1,125 +1,68 @@
 #pragma once
-// Arithmetic on blocks of rows whose channels are apart: channel c of a block is `lanes` floats, one per row. Only for files
-// that are compiled once for each instruction set: everything here is static, and nothing of the standard library is
-// included, so that no function of one set can end up in another's code.
+// Arithmetic on blocks of rows whose channels are apart: channel c of a block is `lanes` numbers, one per row. Only for files
+// that are compiled once for each instruction set and kind of number: everything here is static, and nothing of the standard
+// library is included, so that no function of one set can end up in another's code.
 #include <cstdint>
-
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 namespace {
 
-constexpr int width = 16; // floats of a vector
+#if defined(EXPCTL_DOUBLE)
+using real = double;
+using whole = int64_t; // as wide as `real`
+#else
+using real = float;
+using whole = int32_t;
+#endif
+
+constexpr int width = 16; // numbers of a vector
 constexpr int group = 4;  // vectors that a tile of a product holds per channel
 constexpr int vectors = 8;
 constexpr int lanes = width * vectors; // rows of a block
 
-using vec = float __attribute__((vector_size(width * 4), aligned(64)));
-using ints = int32_t __attribute__((vector_size(width * 4), aligned(64)));
+using vec = real __attribute__((vector_size(width * sizeof(real)), aligned(64)));
+using ints = whole __attribute__((vector_size(width * sizeof(real)), aligned(64)));
 using doubles = double __attribute__((vector_size(width * 8), aligned(64)));
 
 #define EXPCTL_INLINE static inline __attribute__((always_inline))
 
-EXPCTL_INLINE vec* vecs(float* x) {
+EXPCTL_INLINE vec* vecs(real* x) {
   return reinterpret_cast<vec*>(x);
 }
 
-EXPCTL_INLINE const vec* vecs(const float* x) {
+EXPCTL_INLINE const vec* vecs(const real* x) {
   return reinterpret_cast<const vec*>(x);
 }
 
-EXPCTL_INLINE vec splat(float x) {
+EXPCTL_INLINE vec splat(real x) {
   return x - vec{};
 }
 
-EXPCTL_INLINE float total(vec x) {
+EXPCTL_INLINE real total(vec x) {
   const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #pragma GCC unroll 4
   for (int n = width / 2; n >= 1; n /= 2) x += __builtin_shuffle(x, places ^ n);
   return x[0];
 }
 
-EXPCTL_INLINE double total(doubles x) {
+EXPCTL_INLINE double total_of_doubles(doubles x) {
   double sum = 0;
   for (int i = 0; i < width; i++) sum += x[i];
   return sum;
-}
-
-EXPCTL_INLINE vec reciprocal(vec x) {
-#if defined(__AVX512F__)
-  const vec guess = (vec)_mm512_rcp14_ps((__m512)x);
-  return guess * (2.0f - x * guess);
-#else
-  return 1.0f / x;
-#endif
 }
 
 EXPCTL_INLINE vec larger(vec a, vec b) {
   return a > b ? a : b;
 }
 
-// e^x to 2 units in the last place, for x up to 88; 0 below −60, because products with smaller numbers would be
-// denormal, which the processor is a hundred times slower with.
-EXPCTL_INLINE vec exponential(vec exponent) {
-  const vec x = larger(exponent, splat(-60.0f));
-  const float rounding = 12582912.0f; // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
-  const vec shifted = x * 1.44269504f + rounding;
-  const vec n = shifted - rounding;
-  const vec r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  vec p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const ints power = ((ints)shifted << 23) + (127 << 23);
-  return exponent < -60.0f ? vec{} : p * (vec)power;
-}
-
-// GELU(x) = x Φ(x), Φ(x) = (1 + erf(x / √2)) / 2 with a rational function for erf, right to 1e-7; `slope` is its
-// derivative, Φ(x) + x φ(x). An error function that is only right to 1.5e-7 absolute would show: it errs to one side for
-// all rows, and gradients are sums over all of them.
-EXPCTL_INLINE vec gelu(vec x, vec& slope) {
-  const vec z = larger(-larger(x * -0.70710678f, splat(-4.0f)), splat(-4.0f));
-  const vec y = z * z;
-  vec p = -2.72614225801306e-10f * y + 2.77068142495902e-08f;
-  p = p * y - 2.10102402082508e-06f;
-  p = p * y - 5.69250639462346e-05f;
-  p = p * y - 7.34990630326855e-04f;
-  p = p * y - 2.95459980854025e-03f;
-  p = p * y - 1.60960333262415e-02f;
-  vec q = -1.45660718464996e-05f * y - 2.13374055278905e-04f;
-  q = q * y - 1.68282697438203e-03f;
-  q = q * y - 7.37332916720468e-03f;
-  q = q * y - 1.42647390514189e-02f;
-  const vec below = 0.5f + 0.5f * (z * p * reciprocal(q));
-  slope = below + x * exponential(x * x * -0.5f) * 0.39894228f;
-  return x * below;
-}
-
-EXPCTL_INLINE void gelu_block(float* x, int channels) {
-  vec* v = vecs(x);
-  for (int i = 0; i < channels * vectors; i++) {
-    vec slope;
-    v[i] = gelu(v[i], slope);
-  }
-}
-
-EXPCTL_INLINE void gelu_block(float* x, float* slopes, int channels) {
-  vec *v = vecs(x), *s = vecs(slopes);
-  for (int i = 0; i < channels * vectors; i++) v[i] = gelu(v[i], s[i]);
-}
-
 // a[o, v] = Σ_k w[o·by_out + k·by_in] x[k, v] for `outs` outputs and one group of vectors, plus bias or what y holds.
 template <int outs>
 EXPCTL_INLINE void tile(
-    const float* w, long by_out, long by_in, const float* bias, const vec* x, vec* y, int ins, bool add) {
+    const real* w, long by_out, long by_in, const real* bias, const vec* x, vec* y, int ins, bool add) {
   vec a[outs][group];
 #pragma GCC unroll 8
   for (int o = 0; o < outs; o++)
 #pragma GCC unroll 8
-    for (int v = 0; v < group; v++) a[o][v] = add ? y[o * vectors + v] : splat(bias ? bias[o] : 0.0f);
+    for (int v = 0; v < group; v++) a[o][v] = add ? y[o * vectors + v] : splat(bias ? bias[o] : 0);
   for (int k = 0; k < ins; k++)
 #pragma GCC unroll 8
     for (int o = 0; o < outs; o++)
@@ -132,7 +75,7 @@ EXPCTL_INLINE void tile(
 }
 
 static void product(
-    const float* w, long by_out, long by_in, const float* bias, const float* x, float* y, int ins, int outs, bool add) {
+    const real* w, long by_out, long by_in, const real* bias, const real* x, real* y, int ins, int outs, bool add) {
 #if defined(__AVX512F__)
   constexpr int step = 4;
 #else
@@ -147,14 +90,14 @@ static void product(
   }
 }
 
-// y = W x + b: W [outs, ·] with rows `ld` floats apart, x [ins, lanes], y [outs, lanes]; `add` adds to y instead of b.
+// y = W x + b: W [outs, ·] with rows `ld` numbers apart, x [ins, lanes], y [outs, lanes]; `add` adds to y instead of b.
 static void linear(
-    const float* w, long ld, const float* bias, const float* x, float* y, int ins, int outs, bool add = false) {
+    const real* w, long ld, const real* bias, const real* x, real* y, int ins, int outs, bool add = false) {
   product(w, ld, 1, bias, x, y, ins, outs, add);
 }
 
 // dx (+)= Wᵀ dy.
-static void linear_input(const float* w, long ld, const float* dy, float* dx, int ins, int outs, bool add) {
+static void linear_input(const real* w, long ld, const real* dy, real* dx, int ins, int outs, bool add) {
   product(w, 1, ld, nullptr, dy, dx, outs, ins, add);
 }
 
@@ -170,8 +113,8 @@ EXPCTL_INLINE vec totals(vec* a) {
   return a[0];
 }
 
-// dW [outs, ·] += Σ over lanes of dy xᵀ, rows `ld` floats apart; db [outs] += Σ dy unless it is null.
-static void linear_weights(const float* dy, const float* x, float* dw, long ld, float* db, int ins, int outs) {
+// dW [outs, ·] += Σ over lanes of dy xᵀ, rows `ld` numbers apart; db [outs] += Σ dy unless it is null.
+static void linear_weights(const real* dy, const real* x, double* dw, long ld, double* db, int ins, int outs) {
   const vec *d = vecs(dy), *s = vecs(x);
   for (int o = 0; o < outs; o += 4) {
     for (int k = 0; k < ins; k += 4) {
@@ -206,7 +149,7 @@ static void linear_weights(const float* dy, const float* x, float* dw, long ld, 
   }
 }
 
-using loose = float __attribute__((vector_size(width * 4), aligned(4), may_alias));
+using loose = real __attribute__((vector_size(width * sizeof(real)), aligned(sizeof(real)), may_alias));
 
 // Rows and columns of 16 vectors change places.
 EXPCTL_INLINE void transpose(vec* a) {
@@ -226,8 +169,8 @@ EXPCTL_INLINE void transpose(vec* a) {
   }
 }
 
-// `count` rows of `channels` floats to a block, and back. Lanes without a row are 0.
-static void load_rows(const float* rows, int count, int channels, float* block) {
+// `count` rows of `channels` numbers to a block, and back. Lanes without a row are 0.
+static void load_rows(const real* rows, int count, int channels, real* block) {
   if (count < lanes || channels % width != 0) {
     for (int i = 0; i < channels * vectors; i++) vecs(block)[i] = vec{};
     for (int r = 0; r < count; r++)
@@ -247,7 +190,7 @@ static void load_rows(const float* rows, int count, int channels, float* block) 
   }
 }
 
-static void store_rows(const float* block, int count, int channels, float* rows) {
+static void store_rows(const real* block, int count, int channels, real* rows) {
   if (count < lanes || channels % width != 0) {
     for (int r = 0; r < count; r++)
       for (int c = 0; c < channels; c++) rows[(long)r * channels + c] = block[c * lanes + r];

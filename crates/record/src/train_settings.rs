@@ -123,6 +123,19 @@ pub enum Monitored {
     Pearson,
 }
 
+impl Monitored {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Loss, Self::Pearson];
+
+    /// As a config spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Pearson => "pearson",
+        }
+    }
+}
+
 /// `[train]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Train {

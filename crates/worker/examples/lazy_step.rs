@@ -7,7 +7,9 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use expctl_pipeline::collate::{Assembler, Batch};
@@ -32,9 +34,12 @@ struct Arguments {
     /// Threads of libtorch.
     #[arg(long, default_value_t = 1)]
     threads: i32,
-    /// Steps that are timed; two more come first.
+    /// Steps that are timed.
     #[arg(long, default_value_t = 20)]
     steps: usize,
+    /// Steps that come first and are not timed.
+    #[arg(long, default_value_t = 2)]
+    warmup: usize,
     /// Only the forward pass, without gradients.
     #[arg(long)]
     forward: bool,
@@ -94,10 +99,10 @@ fn main() {
     // What is written to first is the batch; it belongs to the data side.
     let mut batch = assembler.empty();
     collate(&mut assembler, 0, &mut batch);
-    let before = memory_kib("VmRSS");
-    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let before = memory_kib("VmRSS") + memory_kib("VmSwap");
+    let watch = Watch::start();
     let mut times = Vec::new();
-    for step in 0..arguments.steps + 2 {
+    for step in 0..arguments.steps + arguments.warmup {
         collate(&mut assembler, step % 16, &mut batch);
         let start = Instant::now();
         let inputs = Inputs::of(&batch, &[], true, Device::Cpu).unwrap();
@@ -114,11 +119,12 @@ fn main() {
         for mut parameter in vs.trainable_variables() {
             parameter.zero_grad();
         }
-        if step >= 2 {
+        if step >= arguments.warmup {
             times.push((forward, backward));
         }
     }
-    let peak = memory_kib("VmHWM").saturating_sub(before);
+    let (peak, swapped) = watch.end();
+    let peak = peak.saturating_sub(before);
     let show = |what: &str, of: &dyn Fn(&(f64, f64)) -> f64, unit: &str| {
         let mut values: Vec<f64> = times.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
@@ -128,7 +134,38 @@ fn main() {
     show("forward", &|t| t.0, "s");
     show("backward", &|t| t.1, "s");
     show("rate", &|t| arguments.batch as f64 / (t.0 + t.1), "samples/s");
-    println!("memory of the steps: {:.1} MB at the peak", peak as f64 / 1000.0 * 1.024);
+    let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
+    println!("memory of the steps: {:.1} MB at the peak, up to {:.1} MB of it swapped out", mb(peak), mb(swapped));
+}
+
+/// Looks at the memory of this process a hundred times a second: the kernel keeps no peak of what is swapped out.
+struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<(u64, u64)>,
+}
+
+impl Watch {
+    fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let (mut peak, mut swapped) = (0, 0);
+            while !told.load(Ordering::Relaxed) {
+                let swap = memory_kib("VmSwap");
+                peak = peak.max(memory_kib("VmRSS") + swap);
+                swapped = swapped.max(swap);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            (peak, swapped)
+        });
+        Self { over, thread }
+    }
+
+    /// Peaks of all memory and of what was swapped out, in KiB.
+    fn end(self) -> (u64, u64) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
 }
 
 /// A line of /proc/self/status, in KiB.

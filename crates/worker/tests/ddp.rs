@@ -6,8 +6,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{LIMIT, Rank, Role, serve, text};
-use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store, rendezvous};
+use common::{Role, leave, meet, trained};
+use expctl_dist::{Reducer, ReducerOptions};
 use expctl_pipeline::collate::{Assembler, Common};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
@@ -27,11 +27,7 @@ const CONFIG: DangoConfig = DangoConfig { num_genes: 50, hidden: 16, heads: 4, l
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
-    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
-    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
-    tch::set_num_threads(1);
-
+    let (store, group) = meet(&role);
     tch::manual_seed(17);
     let vs = nn::VarStore::new(Device::Cpu);
     let edges: Vec<(Vec<i64>, Vec<i64>)> = (0..3)
@@ -69,11 +65,7 @@ fn rank_entry() {
     }
     let flat: Vec<Tensor> = parameters.iter().map(|(_, p)| p.detach().flatten(0, -1)).collect();
     let values = Vec::<f32>::try_from(Tensor::cat(&flat, 0)).unwrap();
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let name = format!("{}/{}/{}", role.scenario, role.world, role.rank);
-    store.set(&format!("digest/{name}"), parameters_digest(&parameters).unwrap().as_bytes()).unwrap();
-    store.set(&format!("parameters/{name}"), &bytes).unwrap();
-    group.barrier().unwrap();
+    leave(&role, &store, &group, &values, &parameters_digest(&parameters).unwrap());
 }
 
 /// This rank's samples of a step: every `world`-th, as a distributed sampler deals them. Samples have 1 to 4 genes.
@@ -134,19 +126,6 @@ fn cell_graph(edges: &[(Vec<i64>, Vec<i64>)]) -> Arc<CellGraph> {
     Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None })
 }
 
-/// Parameters after the run, by rank; and their digests.
-fn run(scenario: &str, world: u32) -> (Vec<Vec<f32>>, Vec<String>) {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
-    ranks.into_iter().for_each(|r| r.finish(LIMIT));
-    let name = |r: u32| format!("{scenario}/{world}/{r}");
-    let values = |r| {
-        let bytes = store.get(&format!("parameters/{}", name(r))).unwrap();
-        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
-    ((0..world).map(values).collect(), (0..world).map(|r| text(&store, &format!("digest/{}", name(r)))).collect())
-}
-
 fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
@@ -154,15 +133,15 @@ fn max_difference(a: &[f32], b: &[f32]) -> f32 {
 
 #[test]
 fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
-    let (one, _) = run("sgd", 1);
-    let (two, digests) = run("sgd", 2);
+    let (one, _) = trained("sgd", 1);
+    let (two, digests) = trained("sgd", 2);
     let difference = max_difference(&one[0], &two[0]);
     eprintln!("SGD: {} parameters, max difference 1 rank to 2 ranks {difference:e}", one[0].len());
     assert!(difference <= 1e-6, "{difference:e}");
     assert_eq!(digests[0], digests[1], "ranks differ from each other");
     assert_eq!(two[0], two[1]);
     // The samples matter: half of them lead elsewhere.
-    let (half, _) = run("half", 1);
+    let (half, _) = trained("half", 1);
     let off = max_difference(&one[0], &half[0]);
     eprintln!("SGD: max difference to half of the samples {off:e}");
     assert!(off > 1e-3, "{off:e}");
@@ -170,27 +149,27 @@ fn sgd_on_two_ranks_equals_one_rank_with_the_whole_batch() {
 
 #[test]
 fn the_model_is_the_same_with_every_processor() {
-    let (_, by_hand) = run("sgd", 2);
-    let (_, assembled) = run("processors", 2);
+    let (_, by_hand) = trained("sgd", 2);
+    let (_, assembled) = trained("processors", 2);
     assert_eq!(assembled, by_hand);
 }
 
 #[test]
 fn parameters_that_the_loss_leaves_out_are_found() {
-    let (one, _) = run("interaction", 1);
-    let (two, digests) = run("interaction", 2);
+    let (one, _) = trained("interaction", 1);
+    let (two, digests) = trained("interaction", 2);
     let difference = max_difference(&one[0], &two[0]);
     eprintln!("SGD, interaction only: max difference 1 rank to 2 ranks {difference:e}");
     assert!(difference <= 1e-6, "{difference:e}");
     assert_eq!(digests[0], digests[1], "ranks differ from each other");
-    let (with, _) = run("sgd", 1);
+    let (with, _) = trained("sgd", 1);
     assert!(max_difference(&one[0], &with[0]) > 1e-3, "the reconstruction made no difference");
 }
 
 #[test]
 fn adamw_on_two_ranks_stays_near_one_rank_and_bit_identical_between_ranks() {
-    let (one, _) = run("adamw", 1);
-    let (two, digests) = run("adamw", 2);
+    let (one, _) = trained("adamw", 1);
+    let (two, digests) = trained("adamw", 2);
     let difference = max_difference(&one[0], &two[0]);
     eprintln!("AdamW: max difference 1 rank to 2 ranks {difference:e}");
     assert_eq!(digests[0], digests[1], "ranks differ from each other");

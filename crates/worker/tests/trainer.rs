@@ -6,13 +6,16 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use expctl_dist::{ProcessGroup, Store};
-use expctl_record::{Implementation, Model, Norm};
+use expctl_dist::{ProcessGroup, ScriptModule, Store};
+use expctl_record::{Implementation, Model, ModelKind, Norm};
 use expctl_worker::checkpoint::{read_state, write_state};
 use expctl_worker::metrics::pearson;
 use expctl_worker::trainer::{TrainError, Trainer, all_finite};
 use serde_json::{Value, json};
-use support::{batch, farthest, lazy_trainer, lazy_trainer_of, parameters, step, trainer, with_graphs};
+use support::{
+    GENES, LABELS, batch, farthest, graph, lazy_trainer, lazy_trainer_of, parameters, settings, step, trainer,
+    with_graphs,
+};
 use tch::{Kind, Tensor};
 
 /// libtorch has one generator for the process, and a model draws from it while it is made.
@@ -282,6 +285,44 @@ fn the_lazy_model_trains_in_bfloat16_as_in_float32() {
     }
     assert!(narrow.state().iter().all(|(_, tensor)| tensor.kind() == Kind::Float));
     all_finite(&narrow.state()).unwrap();
+}
+
+/// A product, which bfloat16 computes, over a weight for each gene.
+const SCRIPT: &str = "
+def forward(self, genes, gene_sample, batch_size: int):
+    x = torch.tanh(torch.matmul(self.embedding[genes], self.matrix))
+    return torch.zeros([batch_size, 1]).index_add(0, gene_sample, torch.matmul(x, self.head).float())
+";
+
+#[test]
+fn a_torchscript_module_trains_in_bfloat16_as_in_float32() {
+    let group = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("module.pt");
+    let shapes = [("embedding", [GENES, 16]), ("matrix", [16, 16]), ("head", [16, 1])];
+    let values = shapes.map(|(name, shape)| {
+        let entries: Vec<f32> = (0..shape[0] * shape[1]).map(|i| (i as f32 * 0.37).sin() * 0.5).collect();
+        (name.to_owned(), Tensor::from_slice(&entries).view(shape))
+    });
+    ScriptModule::define(&values, SCRIPT).unwrap().save(&path).unwrap();
+    let made = |precision: &str| {
+        let mut settings = settings(json!({"precision": precision, "learning_rate": 0.01}));
+        settings.model.kind = ModelKind::Torchscript;
+        settings.model.path = path.to_str().unwrap().to_owned();
+        settings.model.inputs = ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec();
+        Trainer::new(&settings, &graph(), LABELS, &group).unwrap()
+    };
+    let (mut wide, mut narrow) = (made("float32"), made("bf16_mixed"));
+    let samples = batch(0..32);
+    let before = parameters(&narrow);
+    let first = loss(&narrow);
+    for epoch in 0..20 {
+        let a = step(&mut wide, &samples, epoch, &group).unwrap().loss.unwrap();
+        let b = step(&mut narrow, &samples, epoch, &group).unwrap().loss.unwrap();
+        assert!((a - b).abs() < 0.05 * a && a != b, "epoch {epoch}: {a} and {b}");
+    }
+    assert!(loss(&narrow) < first && farthest(&before, &parameters(&narrow)) > 0.0);
+    assert!(narrow.state().iter().all(|(_, tensor)| tensor.kind() == Kind::Float));
 }
 
 #[test]

@@ -6,10 +6,12 @@ mod common;
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use common::{LIMIT, Rank, Role, serve, text};
-use expctl_dist::{ProcessGroup, Store, rendezvous};
+use common::{LIMIT, Rank, Role, leave, meet, serve, trained};
+use expctl_dist::{ProcessGroup, Store};
 use expctl_record::{Implementation, LocalHead, Model, Stage};
+use expctl_worker::Activity;
 use expctl_worker::metrics::gather;
 use expctl_worker::trainer::Trainer;
 use serde_json::{Value, json};
@@ -23,12 +25,10 @@ const BATCH: i64 = 8;
 #[ignore = "entry of the ranks that the tests start"]
 fn rank_entry() {
     let role = Role::from_env();
-    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
-    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
-    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
-    tch::set_num_threads(1);
+    let (store, group) = meet(&role);
     let trainer = match role.scenario.as_str() {
         "gather" => return gather_uneven(&role, &group),
+        "waits" => return waits_for_predictions(&role, &group),
         "accumulated" => steps(&role, &group, json!({"accumulation": ["0:3"]}), 6),
         "clipped" => steps(&role, &group, json!({"clip_norm": 0.1}), 6),
         "mse" => steps(&role, &group, json!({}), 4),
@@ -41,11 +41,7 @@ fn rank_entry() {
         "cut" => cut(&role, &group, Some(7)),
         other => panic!("no scenario {other}"),
     };
-    let bytes: Vec<u8> = parameters(&trainer).iter().flat_map(|v| v.to_le_bytes()).collect();
-    let name = format!("{}/{}/{}", role.scenario, role.world, role.rank);
-    store.set(&format!("digest/{name}"), trainer.parameters_digest().unwrap().as_bytes()).unwrap();
-    store.set(&format!("parameters/{name}"), &bytes).unwrap();
-    group.barrier().unwrap();
+    leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
 }
 
 /// The buffer holds one whole step, and in epoch 0 nothing is drawn from it for so few samples.
@@ -136,16 +132,41 @@ fn gather_uneven(role: &Role, group: &ProcessGroup) {
     assert!(gather(group, &[], &[]).unwrap().0.is_empty());
 }
 
-/// Parameters and digests after the run, by rank.
+/// Rank 0 is at the divergence while the other has not begun: whoever watches sees that it waits, and for what.
+fn waits_for_predictions(role: &Role, group: &ProcessGroup) {
+    let mut trainer = trainer(sinkhorn("joined"), group);
+    trainer.starts_at(0, 0, 1);
+    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
+    let activity = Activity::default();
+    activity.step(0);
+    if role.rank == 1 {
+        store.wait(&["seen".to_owned()], LIMIT).unwrap();
+        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let end = Instant::now() + LIMIT;
+            loop {
+                let look = activity.look().unwrap();
+                if look.place.starts_with("at step 0 (gathering)") {
+                    assert!(look.waits, "{look:?}");
+                    break;
+                }
+                assert!(Instant::now() < end, "{look:?}");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            store.set("seen", b"1").unwrap();
+        });
+        trainer.step(&share(role, 0), &[], 0, group, &activity).unwrap();
+    });
+}
+
+/// Parameters and digest that all ranks ended with.
 fn run(scenario: &str, world: u32) -> (Vec<f32>, String) {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
-    ranks.into_iter().for_each(|r| r.finish(LIMIT));
-    let digests: Vec<String> = (0..world).map(|r| text(&store, &format!("digest/{scenario}/{world}/{r}"))).collect();
+    let (mut parameters, digests) = trained(scenario, world);
     assert!(digests.iter().all(|d| *d == digests[0]), "{scenario}: ranks differ from each other");
-    let bytes = store.get(&format!("parameters/{scenario}/{world}/0")).unwrap();
-    let values = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    (values, digests[0].clone())
+    (parameters.swap_remove(0), digests[0].clone())
 }
 
 #[test]
@@ -155,6 +176,13 @@ fn predictions_are_gathered_from_uneven_ranks() {
         let ranks: Vec<Rank> = (0..world).map(|r| Rank::start("gather", r, world, store.port())).collect();
         ranks.into_iter().for_each(|r| r.finish(LIMIT));
     }
+}
+
+#[test]
+fn a_rank_that_waits_for_the_others_predictions_says_so() {
+    let store = serve();
+    let ranks: Vec<Rank> = (0..2).map(|r| Rank::start("waits", r, 2, store.port())).collect();
+    ranks.into_iter().for_each(|r| r.finish(LIMIT));
 }
 
 #[test]

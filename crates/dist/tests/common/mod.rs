@@ -4,7 +4,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_dist::Store;
+use expctl_dist::{ProcessGroup, Store, rendezvous};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -28,6 +28,35 @@ impl Role {
             port: parts[3].parse().unwrap(),
         }
     }
+}
+
+/// The store of the test, and a group with the other ranks; one thread each.
+pub fn meet(role: &Role) -> (Store, ProcessGroup) {
+    let store = Store::connect("127.0.0.1", role.port, LIMIT).unwrap();
+    rendezvous(&store, role.rank, role.world, LIMIT).unwrap();
+    let group = ProcessGroup::gloo(&store, role.rank, role.world, LIMIT).unwrap();
+    tch::set_num_threads(1);
+    (store, group)
+}
+
+/// Leave a model's parameters and their digest for [`trained`].
+pub fn leave(role: &Role, store: &Store, group: &ProcessGroup, parameters: &[f32], digest: &str) {
+    let bytes: Vec<u8> = parameters.iter().flat_map(|v| v.to_le_bytes()).collect();
+    store.set(&format!("digest/{}", role.rank), digest.as_bytes()).unwrap();
+    store.set(&format!("parameters/{}", role.rank), &bytes).unwrap();
+    group.barrier().unwrap();
+}
+
+/// What ranks that ran a scenario left: parameters and digests, by rank.
+pub fn trained(scenario: &str, world: u32) -> (Vec<Vec<f32>>, Vec<String>) {
+    let store = serve();
+    let ranks: Vec<Rank> = (0..world).map(|r| Rank::start(scenario, r, world, store.port())).collect();
+    ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    let values = |r| {
+        let bytes = store.get(&format!("parameters/{r}")).unwrap();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    ((0..world).map(values).collect(), (0..world).map(|r| text(&store, &format!("digest/{r}"))).collect())
 }
 
 /// A child that does not outlive its test.

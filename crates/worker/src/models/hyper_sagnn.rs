@@ -1,6 +1,7 @@
 use tch::{Kind, TchError, Tensor, nn, nn::Init};
 
 use super::linear::{Activation, apply};
+use super::wide::wide;
 
 /// In what the models that use it differ.
 #[derive(Clone, Copy)]
@@ -91,9 +92,8 @@ impl HyperSagnn {
         for layer in &self.layers {
             moved = layer.forward(&moved, &barred)?;
         }
-        // float32 also where the layers above compute with less
-        let scores = apply(&self.score, &moved.f_sub(&fixed)?.f_square()?)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float)?;
-        let zeros = Tensor::f_zeros([batch], (Kind::Float, genes.device()))?;
+        let scores = wide(&apply(&self.score, &moved.f_sub(&fixed)?.f_square()?)?.f_squeeze_dim(1)?)?;
+        let zeros = Tensor::f_zeros([batch], (scores.kind(), genes.device()))?;
         let counts = zeros.f_index_add(0, sample, &scores.f_ones_like()?)?.f_clamp_min(1.0)?;
         zeros.f_index_add(0, sample, &scores)?.f_div(&counts)
     }

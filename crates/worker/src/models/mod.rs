@@ -12,6 +12,7 @@ mod linear;
 mod network;
 mod parameters;
 pub mod torchscript;
+mod wide;
 
 pub use edge_list::EdgeList;
 pub use error::ModelError;

@@ -7,7 +7,6 @@ use tch::Tensor;
 const THRESHOLD: f64 = 1e-4;
 /// A fall of less than this is left out.
 const SMALLEST_FALL: f64 = 1e-8;
-const STATE: &str = "schedule/plateau";
 
 /// Lower the rate when a figure has not become better for a while.
 ///
@@ -27,10 +26,7 @@ pub struct Plateau {
 impl Plateau {
     /// From `rate` on by `factor` each time, down to `min`, after more than `patience` figures without a better one.
     pub fn new(monitor: Monitored, rate: f64, factor: f64, patience: u64, min: f64) -> Self {
-        let best = match monitor {
-            Monitored::Loss => f64::INFINITY,
-            Monitored::Pearson => f64::NEG_INFINITY,
-        };
+        let best = worst(monitor);
         Self { monitor, factor, patience, min, rate, best, waited: 0 }
     }
 
@@ -61,20 +57,35 @@ impl Plateau {
 
     /// The state by name: float64 `[3]`, the rate, the best figure and how many came since.
     pub fn state(&self) -> Vec<(String, Tensor)> {
-        vec![(STATE.to_owned(), Tensor::from_slice(&[self.rate, self.best, self.waited as f64]))]
+        vec![(key(self.monitor), Tensor::from_slice(&[self.rate, self.best, self.waited as f64]))]
     }
 
-    /// Take over a state, if there is one.
+    /// Take over a state, if there is one. Of a run that watched another figure the rate stays, and waiting begins anew.
     ///
     /// # Errors
     /// It has another shape.
     pub fn restore(&mut self, state: &BTreeMap<String, Tensor>) -> Result<(), String> {
-        let Some(kept) = state.get(STATE) else { return Ok(()) };
-        let kept = Vec::<f64>::try_from(kept).map_err(|e| format!("{STATE}: {e}"))?;
-        let &[rate, best, waited] = kept.as_slice() else { return Err(format!("{STATE} has another shape")) };
-        (self.rate, self.best, self.waited) = (rate, best, waited as u64);
+        let found = Monitored::ALL.into_iter().find_map(|figure| Some((figure, state.get(&key(figure))?)));
+        let Some((figure, kept)) = found else { return Ok(()) };
+        let kept = Vec::<f64>::try_from(kept).map_err(|e| format!("{}: {e}", key(figure)))?;
+        let &[rate, best, waited] = kept.as_slice() else { return Err(format!("{} has another shape", key(figure))) };
+        self.rate = rate;
+        (self.best, self.waited) =
+            if figure == self.monitor { (best, waited as u64) } else { (worst(self.monitor), 0) };
         Ok(())
     }
+}
+
+/// Anything is better.
+const fn worst(monitor: Monitored) -> f64 {
+    match monitor {
+        Monitored::Loss => f64::INFINITY,
+        Monitored::Pearson => f64::NEG_INFINITY,
+    }
+}
+
+fn key(monitor: Monitored) -> String {
+    format!("schedule/plateau/{}", monitor.name())
 }
 
 #[cfg(test)]
@@ -126,7 +137,28 @@ mod tests {
         second.restore(&first.state().into_iter().collect()).unwrap();
         assert_eq!(rates(&mut second, &figures[4..]), all[4..]);
         assert!(all.iter().any(|rate| *rate < 0.1));
-        let wrong = BTreeMap::from([(STATE.to_owned(), Tensor::from_slice(&[1.0f64]))]);
+        let wrong = BTreeMap::from([(key(Monitored::Loss), Tensor::from_slice(&[1.0f64]))]);
         assert!(second.restore(&wrong).unwrap_err().contains("another shape"));
+    }
+
+    /// Where labels or predictions do not vary there is no correlation: that is no better figure.
+    #[test]
+    fn a_correlation_that_does_not_exist_is_waited_through() {
+        let mut plateau = Plateau::new(Monitored::Pearson, 0.1, 0.5, 1, 0.0);
+        let none = f64::NAN;
+        assert_eq!(
+            rates(&mut plateau, &[none, none, 0.1, none, none, none, 0.2]),
+            [0.1, 0.05, 0.05, 0.05, 0.025, 0.025, 0.025]
+        );
+    }
+
+    #[test]
+    fn the_state_of_a_run_that_watched_another_figure_leaves_the_rate_alone() {
+        let mut before = Plateau::new(Monitored::Loss, 0.1, 0.5, 1, 0.0);
+        rates(&mut before, &[0.9, 1.0, 1.0, 1.0]);
+        let mut after = Plateau::new(Monitored::Pearson, 0.1, 0.5, 1, 0.0);
+        after.restore(&before.state().into_iter().collect()).unwrap();
+        // The loss's 0.9 is no correlation to beat, and its waiting is over.
+        assert_eq!(rates(&mut after, &[0.1, 0.1, 0.1]), [0.05, 0.05, 0.025]);
     }
 }

@@ -28,7 +28,7 @@ mod tests {
     fn the_tensor_is_named() {
         let named = |name: &str, values: &[f32]| (name.to_owned(), Tensor::from_slice(values));
         let steps = ("adamw/steps/a".to_owned(), Tensor::from_slice(&[3i64]));
-        let best = named("schedule/plateau", &[f32::INFINITY]);
+        let best = named("schedule/plateau/loss", &[f32::INFINITY]);
         let empty = named("sinkhorn/0/labels", &[]);
         let fine = [named("model/a", &[1.0, -3e38]), steps, best, empty];
         all_finite(&fine).unwrap();

@@ -14,22 +14,26 @@ pub(crate) struct Progress {
     pub(crate) steps_before: u64,
     /// Epoch that comes next.
     pub(crate) next_epoch: u64,
-    /// Best figure so far.
-    best: Option<f64>,
+    /// Best figure so far, and which one it is.
+    best: Option<(Monitored, f64)>,
     /// Validations since.
     since_best: u64,
 }
 
 impl Progress {
-    /// A validation found `figure`; whether it is the best one so far. What is not a number is never better.
+    /// A validation found `figure`; whether it is the best one so far. What is not a number is never better. Where another
+    /// figure was watched before, the search begins anew.
     pub(crate) fn validated(&mut self, figure: Option<f64>, monitored: Monitored) -> bool {
+        if self.best.is_some_and(|(before, _)| before != monitored) {
+            (self.best, self.since_best) = (None, 0);
+        }
         let better = figure.is_some_and(|figure| match (self.best, monitored) {
             (None, _) => !figure.is_nan(),
-            (Some(best), Monitored::Loss) => figure < best,
-            (Some(best), Monitored::Pearson) => figure > best,
+            (Some((_, best)), Monitored::Loss) => figure < best,
+            (Some((_, best)), Monitored::Pearson) => figure > best,
         });
         if better {
-            (self.best, self.since_best) = (figure, 0);
+            (self.best, self.since_best) = (figure.map(|figure| (monitored, figure)), 0);
         } else {
             self.since_best += 1;
         }
@@ -46,7 +50,7 @@ impl Progress {
         let Self { first_epoch, steps_before, next_epoch, best, since_best } = *self;
         let counts = [first_epoch, steps_before, next_epoch, since_best].map(u64::cast_signed);
         let counts = (format!("{KEY}/counts"), Tensor::from_slice(&counts));
-        let best = best.map(|best| (format!("{KEY}/best"), Tensor::from_slice(&[best])));
+        let best = best.map(|(figure, best)| (best_key(figure), Tensor::from_slice(&[best])));
         std::iter::once(counts).chain(best).collect()
     }
 
@@ -70,9 +74,16 @@ impl Progress {
         let [first_epoch, steps_before, next_epoch, since_best] = counts.try_into().ok()?;
         let [first_epoch, steps_before, next_epoch, since_best] =
             [first_epoch, steps_before, next_epoch, since_best].map(i64::cast_unsigned);
-        let best = state.get(&format!("{KEY}/best")).and_then(|best| best.f_double_value(&[0]).ok());
+        let best = Monitored::ALL.into_iter().find_map(|figure| {
+            let best = state.get(&best_key(figure))?;
+            Some((figure, best.f_double_value(&[0]).ok()?))
+        });
         Some(Self { first_epoch, steps_before, next_epoch, best, since_best })
     }
+}
+
+fn best_key(figure: Monitored) -> String {
+    format!("{KEY}/best/{}", figure.name())
 }
 
 #[cfg(test)]
@@ -91,6 +102,18 @@ mod tests {
         assert!(!run(Monitored::Loss, 3, &falling).1 && !run(Monitored::Loss, 0, &falling).1);
         let pearson = [None, Some(f64::NAN), Some(-0.5), Some(0.1), None];
         assert_eq!(run(Monitored::Pearson, 2, &pearson), (vec![false, false, true, true, false], false));
+    }
+
+    #[test]
+    fn another_figure_begins_anew() {
+        let mut progress = Progress::default();
+        assert!(progress.validated(Some(0.5), Monitored::Loss));
+        assert!(!progress.validated(Some(0.6), Monitored::Loss));
+        let mut progress = Progress::of(&progress.state().into_iter().collect()).unwrap();
+        assert!(!progress.validated(None, Monitored::Pearson));
+        assert!(!progress.is_over(2), "what was waited for was the loss");
+        assert!(progress.validated(Some(0.1), Monitored::Pearson));
+        assert!(!progress.validated(Some(0.05), Monitored::Pearson));
     }
 
     #[test]

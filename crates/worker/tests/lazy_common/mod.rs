@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "each test binary uses its own part")]
 //! A small lazy model, and batches for it.
 
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub const SMALL: LazyConfig =
     LazyConfig { hidden: 8, layers: 2, convolution_layers: 3, heads: 2, ..LazyConfig::published(30) };
 
 /// A graph of 30 genes with self-loops, some edges listed twice, and genes without others.
-fn graph() -> Arc<CellGraph> {
+pub fn graph() -> Arc<CellGraph> {
     let genes = SMALL.num_genes;
     let edge_types = (0..FEW as i64).map(|t| {
         let sources = (0..90).map(|i| (i * i + t) % (genes - 2)).chain(0..genes);
@@ -45,8 +46,13 @@ fn graph() -> Arc<CellGraph> {
 /// libtorch has one generator for the process, and tests run side by side.
 pub static GENERATOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// The model of `config` over the small graph.
+/// The model of `config` over the small graph, as published.
 pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
+    build_as(Implementation::Replicated, config, seed)
+}
+
+/// The same in either implementation.
+pub fn build_as(implementation: Implementation, config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     let _alone = GENERATOR.lock();
     tch::manual_seed(seed);
     let vs = nn::VarStore::new(Device::Cpu);
@@ -54,7 +60,7 @@ pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     let lists = graph.edge_types.iter();
     let lists: Vec<EdgeList> =
         lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
-    let model = Lazy::new(&vs.root(), config, Implementation::Replicated, &lists, &[0, 1, 2]).unwrap();
+    let model = Lazy::new(&vs.root(), config, implementation, &lists, &[0, 1, 2]).unwrap();
     (vs, model)
 }
 
@@ -65,13 +71,18 @@ pub struct Case {
 }
 
 impl Case {
-    /// Samples with these perturbed genes.
+    /// Samples with these perturbed genes, with a graph each.
     pub fn new(samples: &[&[i64]]) -> Self {
+        Self::of(Processor::Lazy, samples)
+    }
+
+    /// The same from any processor.
+    pub fn of(processor: Processor, samples: &[&[i64]]) -> Self {
         let samples: Vec<Sample> =
             samples.iter().map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() }).collect();
         let graph = graph();
         let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
-        let mut assembler = Assembler::new(&Pipeline::new(Processor::Lazy, names), graph).unwrap();
+        let mut assembler = Assembler::new(&Pipeline::new(processor, names), graph).unwrap();
         let mut batch = assembler.empty();
         assembler.mask(&samples, &[], &mut batch);
         assembler.collate(&samples, &mut batch);

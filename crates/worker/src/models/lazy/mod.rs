@@ -5,10 +5,10 @@
 //! same parameters in the same order.
 
 mod aggregation;
+#[cfg(test)]
+mod agreement;
 mod config;
 mod convolution;
-#[cfg(test)]
-mod encoder_cases;
 mod mlp;
 mod model;
 mod norm;

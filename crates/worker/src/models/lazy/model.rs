@@ -1,10 +1,11 @@
 use expctl_record::{Implementation, LocalHead};
-use tch::{Kind, TchError, Tensor, nn};
+use tch::{TchError, Tensor, nn};
 
 use super::config::LazyConfig;
 use super::parameters::Parameters;
 use super::replicated::Replicated;
 use super::shared::Shared;
+use crate::models::wide::wide;
 use crate::models::{EdgeList, Inputs, ModelError, Output};
 
 /// The lazy model.
@@ -66,17 +67,21 @@ impl Lazy {
     /// # Errors
     /// The batch does not have what the implementation reads, a gene is out of range, or libtorch has no memory.
     pub fn forward(&self, inputs: &Inputs<'_>) -> Result<Output, ModelError> {
-        let encoded = match &self.encoder {
-            Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs)?,
-            Encoder::Shared(shared) => shared.forward(&self.parameters, inputs)?,
-        };
+        let encoded = self.encode(inputs)?;
         Ok(Output { prediction: self.predict(&encoded, inputs)?, reconstruction: None })
     }
 
-    /// The heads: float32 `[B]`.
-    fn predict(&self, encoded: &Encoded, inputs: &Inputs<'_>) -> Result<Tensor, TchError> {
+    pub(super) fn encode(&self, inputs: &Inputs<'_>) -> Result<Encoded, ModelError> {
+        match &self.encoder {
+            Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs),
+            Encoder::Shared(shared) => shared.forward(&self.parameters, inputs),
+        }
+    }
+
+    /// The heads: float32 `[B]`, float64 where the parameters are.
+    pub(super) fn predict(&self, encoded: &Encoded, inputs: &Inputs<'_>) -> Result<Tensor, TchError> {
         let apart = encoded.wild_type.f_sub(&encoded.samples)?;
-        let global = self.parameters.global_head.forward(&apart)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float)?;
+        let global = wide(&self.parameters.global_head.forward(&apart)?.f_squeeze_dim(1)?)?;
         let Some(head) = &self.parameters.local_head else { return Ok(global) };
         let batch = inputs.batch_size;
         let rows = || encoded.genes.f_index_select(0, &inputs.genes);

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Assembler, Batch};
+use expctl_pipeline::collate::Batch;
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm as Over, Pipeline, Processor};
+use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm as Over, Processor};
 use tch::{Device, Kind, Tensor};
 
 use super::aggregation::Aggregation;
+use super::agreement::collate;
 use super::convolution::Convolution;
 use super::mlp::Mlp;
 use super::norm::Norm;
@@ -143,10 +144,6 @@ fn batch() -> (Batch, Arc<CellGraph>) {
     let genes = (0..12).map(|gene| format!("G{gene:02}")).collect();
     let graph = Arc::new(CellGraph { genes, edge_types: edge_types.collect(), metabolism: None });
     let samples = SAMPLES.map(|genes| Sample { genes: genes.to_vec(), ..Sample::default() });
-    let names = TYPES.map(str::to_owned).to_vec();
-    let mut assembler = Assembler::new(&Pipeline::new(Processor::Lazy, names), Arc::clone(&graph)).unwrap();
-    let mut batch = assembler.empty();
-    assembler.mask(&samples, &[], &mut batch);
-    assembler.collate(&samples, &mut batch);
+    let batch = collate(Processor::Lazy, &graph, &samples);
     (batch, graph)
 }

@@ -5,6 +5,7 @@ use super::super::model::Encoded;
 use super::super::parameters::{Parameters, Readout};
 use super::first_layer::FirstLayer;
 use super::removed::{BatchRemoved, Edges};
+use crate::models::wide::wide;
 use crate::models::{EdgeList, Inputs, ModelError};
 
 /// The encoder on one graph for all samples: `[N, B, h]`, so that a gene's rows of all samples lie together.
@@ -43,7 +44,7 @@ impl Shared {
         let first = FirstLayer::of(&removed, self.device)?;
         let everywhere = removed.of_all_rows(self.device)?;
 
-        let start = float(&parameters.preprocessor.forward(&parameters.embedding)?)?;
+        let start = contiguous(&parameters.preprocessor.forward(&parameters.embedding)?)?;
         let mut wild_type = start.shallow_clone();
         let mut samples = None;
         for layer in &parameters.layers {
@@ -52,17 +53,17 @@ impl Shared {
             samples = Some(match samples {
                 None => {
                     let sums = sums_of_differing(&sums, &start, &first.copied, &first.removed)?;
-                    let rows = float(&layer.rows(&sums, Some(&first.weights))?)?;
-                    rows.f_index_select(0, &first.row_of)?.f_view([genes, batch, h])?
+                    let made = contiguous(&layer.rows(&sums, Some(&first.weights.f_to_kind(start.kind())?))?)?;
+                    made.f_index_select(0, &first.row_of)?.f_view([genes, batch, h])?
                 }
                 Some(x) => {
                     let sums = self.neighbours.sums(&x, &eps, Some(&everywhere))?;
                     drop(x);
-                    let rows = layer.rows(&sums.f_view([-1, genes * batch, h])?, None)?;
-                    float(&rows)?.f_view([genes, batch, h])?
+                    let made = layer.rows(&sums.f_view([-1, genes * batch, h])?, None)?;
+                    contiguous(&made)?.f_view([genes, batch, h])?
                 }
             });
-            wild_type = float(&layer.rows(&sums, None)?)?;
+            wild_type = contiguous(&layer.rows(&sums, None)?)?;
         }
         let samples = samples.ok_or_else(|| ModelError::Size("0 message passing layers".to_owned()))?;
         let all = Tensor::f_ones([genes, 1], (Kind::Bool, self.device))?;
@@ -75,18 +76,18 @@ impl Shared {
 }
 
 /// Sums and norms are float32 under autocast, too.
-fn float(x: &Tensor) -> Result<Tensor, tch::TchError> {
-    x.f_to_kind(Kind::Float)?.f_contiguous()
+fn contiguous(x: &Tensor) -> Result<Tensor, tch::TchError> {
+    wide(x)?.f_contiguous()
 }
 
 impl Readout {
     /// Σ softmax(gate) · GELU(W x + b) over the kept genes of each sample: `x` float32 `[N, B, h]`, `kept` bool `[N, B]`, to
     /// `[B, h]`. Without any kept gene the sum is 0.
     fn of_samples(&self, x: &Tensor, kept: &Tensor) -> Result<Tensor, tch::TchError> {
-        let gates = float(&self.gate.forward(x)?)?.f_squeeze_dim(-1)?;
+        let gates = contiguous(&self.gate.forward(x)?)?.f_squeeze_dim(-1)?;
         let gates = gates.f_masked_fill(&kept.f_logical_not()?, -1e30)?;
-        let weights = gates.f_softmax(0, Kind::Float)?.f_mul(kept)?;
-        let weighed = float(&self.values(x)?)?.f_mul(&weights.f_unsqueeze(-1)?)?;
-        weighed.f_sum_dim_intlist([0i64].as_slice(), false, Kind::Float)
+        let weights = gates.f_softmax(0, None)?.f_mul(kept)?;
+        let weighed = contiguous(&self.values(x)?)?.f_mul(&weights.f_unsqueeze(-1)?)?;
+        weighed.f_sum_dim_intlist([0i64].as_slice(), false, None)
     }
 }

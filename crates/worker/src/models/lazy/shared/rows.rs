@@ -71,8 +71,8 @@ fn push<'a>(parameters: &mut Vec<&'a Tensor>, linear: &'a nn::Linear) -> Result<
 fn weighted(norm: &Norm, x: &Tensor, weights: Option<&Tensor>) -> Result<Tensor, TchError> {
     let Some(weights) = weights.filter(|_| norm.over == Over::Graph) else { return norm.forward(x) };
     let weights = weights.f_unsqueeze(1)?;
-    let count = weights.f_sum(tch::Kind::Float)?.f_mul_scalar(x.size()[1])?;
-    let mean = |values: &Tensor| values.f_mul(&weights)?.f_sum(tch::Kind::Float)?.f_div(&count);
+    let count = weights.f_sum(None)?.f_mul_scalar(x.size()[1])?;
+    let mean = |values: &Tensor| values.f_mul(&weights)?.f_sum(None)?.f_div(&count);
     let centred = x.f_sub(&mean(x)?)?;
     let deviation = mean(&centred.f_square()?)?.f_sqrt()?.f_add_scalar(EPS)?;
     centred.f_div(&deviation)?.f_mul(&norm.weight)?.f_add(&norm.bias)

@@ -1,0 +1,111 @@
+use expctl_pipeline::collate::Batch;
+use expctl_record::{Implementation, Processor};
+use tch::{Device, Kind, Tensor, nn};
+
+use super::super::Lazy;
+use super::cases::{Case, collate};
+use crate::models::{EdgeList, Inputs, named_parameters};
+
+/// Where the parameters of a case come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// As training starts.
+    Initial,
+    /// After some steps of training.
+    Trained,
+    /// Biases, norms and ε away from 0 and 1: a term left out would not be seen there.
+    Shifted,
+}
+
+/// What one implementation gives, in double precision whatever it was computed with.
+pub(super) struct Outcome {
+    /// Wild type's genes, its readout, the samples' readouts.
+    pub encodings: [Tensor; 3],
+    pub prediction: Tensor,
+    /// Of Σ prediction · weight, by parameter.
+    pub gradients: Vec<(String, Tensor)>,
+}
+
+/// The case's model in one implementation and one precision.
+pub(super) struct Built {
+    vs: nn::VarStore,
+    model: Lazy,
+    batch: Batch,
+}
+
+impl Built {
+    pub fn new(case: &Case, implementation: Implementation, processor: Processor) -> Self {
+        let vs = nn::VarStore::new(Device::Cpu);
+        let lists = case.graph.edge_types.iter();
+        let lists: Vec<EdgeList<'_>> =
+            lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
+        let places: Vec<usize> = (0..lists.len()).collect();
+        let model = Lazy::new(&vs.root(), &case.config, implementation, &lists, &places).unwrap();
+        Self { vs, model, batch: collate(processor, &case.graph, &case.samples) }
+    }
+
+    pub fn replicated(case: &Case) -> Self {
+        Self::new(case, Implementation::Replicated, Processor::Lazy)
+    }
+
+    /// With these parameters, which are float32 numbers.
+    pub fn with(mut self, parameters: &[Tensor], kind: Kind) -> Self {
+        self.vs.set_kind(kind);
+        tch::no_grad(|| {
+            for ((_, mut own), given) in named_parameters(&self.vs).into_iter().zip(parameters) {
+                own.copy_(given);
+            }
+        });
+        self
+    }
+
+    pub fn shared(case: &Case) -> Self {
+        Self::new(case, Implementation::Shared, Processor::Ids)
+    }
+
+    /// Parameters as a run would have them.
+    pub fn parameters(&self, start: Start) -> Vec<Tensor> {
+        if start == Start::Trained {
+            let mut optimizer = nn::OptimizerConfig::build(nn::AdamW::default(), &self.vs, 1e-3).unwrap();
+            let inputs = Inputs::of(&self.batch, &[], true, Device::Cpu).unwrap();
+            let labels = Tensor::randn([inputs.batch_size], (Kind::Float, Device::Cpu));
+            for _ in 0..40 {
+                let prediction = self.model.forward(&inputs).unwrap().prediction;
+                optimizer.backward_step(&(prediction - &labels).square().mean(None));
+            }
+        }
+        let one = |(_, parameter): (String, Tensor)| {
+            let shifted = start == Start::Shifted && parameter.dim() == 1;
+            tch::no_grad(|| if shifted { &parameter + parameter.randn_like() * 0.2 } else { parameter.copy() })
+        };
+        named_parameters(&self.vs).into_iter().map(one).collect()
+    }
+
+    pub fn run(&self, weight: &Tensor) -> Outcome {
+        let inputs = Inputs::of(&self.batch, &[], true, Device::Cpu).unwrap();
+        let encoded = self.model.encode(&inputs).unwrap();
+        let prediction = self.model.predict(&encoded, &inputs).unwrap();
+        (&prediction * weight.to_kind(prediction.kind())).sum(None).backward();
+        let double = |t: &Tensor| t.detach().to_kind(Kind::Double);
+        let gradients = named_parameters(&self.vs).into_iter().map(|(name, mut parameter)| {
+            let gradient = parameter.grad();
+            // A local head whose term is 0 has none.
+            let gradient = if gradient.defined() { double(&gradient).copy() } else { double(&parameter.zeros_like()) };
+            parameter.zero_grad();
+            (name, gradient)
+        });
+        Outcome {
+            encodings: [double(&encoded.genes), double(&encoded.wild_type), double(&encoded.samples)],
+            prediction: double(&prediction),
+            gradients: gradients.collect(),
+        }
+    }
+}
+
+impl Case {
+    /// Of one sign, so that the samples' gradients do not cancel; 0 for samples without genes, which are the wild type.
+    pub fn weight(&self) -> Tensor {
+        let some: Vec<f32> = self.samples.iter().map(|s| f32::from(!s.genes.is_empty())).collect();
+        (Tensor::rand([some.len() as i64], (Kind::Float, Device::Cpu)) + 0.5) * Tensor::from_slice(&some)
+    }
+}
