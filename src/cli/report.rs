@@ -1,30 +1,79 @@
+use std::path::PathBuf;
+
 use super::out;
+use crate::conf::{LinkStyle, NotesSettings};
 use crate::console::say;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
-use crate::report;
+use crate::report::{self, NoteOptions};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The job
-    #[arg(value_name = "JOB")]
-    job: u64,
+    #[arg(value_name = "JOB", required_unless_present = "print_template")]
+    job: Option<u64>,
+    #[command(flatten)]
+    note: NoteArgs,
+    /// Print the template that is compiled in, to start one's own from
+    #[arg(long, conflicts_with = "job")]
+    print_template: bool,
+}
+
+/// How the note is written.
+#[derive(Debug, clap::Args)]
+struct NoteArgs {
+    /// Folder of the notes [default: results/]
+    #[arg(long, value_name = "DIR")]
+    notes: Option<PathBuf>,
+    /// Name of the note in it, for example experiments.{study}.{config}.{date}.results [default: {config}_{job}]
+    #[arg(long, value_name = "PATTERN")]
+    name: Option<String>,
+    /// Template of the note [default: templates/note.md.j2, then the one compiled in]
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// How notes link each other [default: markdown]
+    #[arg(long, value_enum)]
+    links: Option<LinkStyle>,
+    /// Put a section back that was removed from the note (all: every one)
+    #[arg(long, value_name = "SECTION")]
+    restore: Vec<String>,
+    /// Replace what was edited between markers, or a note without markers; the old file is kept beside
+    #[arg(long)]
+    force: bool,
+}
+
+impl NoteArgs {
+    fn options(&self) -> NoteOptions {
+        let settings = NotesSettings {
+            folder: self.notes.clone(),
+            name: self.name.clone(),
+            template: self.template.clone(),
+            links: self.links,
+            vault: None,
+        };
+        NoteOptions { settings, force: self.force, restore: self.restore.clone() }
+    }
 }
 
 /// Write the note of a job and print its path.
 ///
 /// The note is written for what there is; the exit code then says what is missing.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let folder = project.job(args.job);
+    if args.print_template {
+        out(report::BUILT_IN.trim_end());
+        return Ok(());
+    }
+    let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
+    let folder = project.job(job);
     if folder.record_path().exists()
         && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
     {
         // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
-    let (path, job) = report::write_note(project, args.job)?;
+    let (path, job) = report::write_note(project, job, &args.note.options())?;
     out(path.display());
     job.verdict()
 }

@@ -11,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
 use crate::launch::{local, slurm, worker_binary};
+use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
@@ -293,10 +294,19 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
 
 /// Write the note of what there is; then what became of the trials decides the exit code.
 pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = report::write_note(project, job);
-    if let Ok((path, _)) = &note {
-        say(format!("note: {}", path.display()));
-    }
+    let note = report::write_note(project, job, &report::NoteOptions::default());
+    let note = match note {
+        Ok((path, job)) => {
+            say(format!("note: {}", path.display()));
+            Ok(job)
+        }
+        // A note that its writer has to look at says nothing of the job.
+        Err(failure) if matches!(failure.exit, Exit::Config | Exit::Usage) => {
+            say(format!("the note was not written\n{failure}"));
+            MeasuredJob::load(&project.job(job)).map_err(Failure::from)
+        }
+        Err(failure) => Err(failure),
+    };
     launched?;
-    note?.1.verdict()
+    note?.verdict()
 }

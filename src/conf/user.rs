@@ -8,11 +8,12 @@ use super::files::Reader;
 use super::kind::Kind;
 use super::layer::{Layer, Scope, read_settings, table_of, text_of};
 use super::node::{Key, Node};
+use super::notes::NotesSettings;
 use super::problem::{ConfErrors, Problem};
 use super::suggest::closest;
 use crate::project::Project;
 
-const TOP: [&str; 5] = ["backend", "data", "runs", "slurm", "profile"];
+const TOP: [&str; 6] = ["backend", "data", "runs", "slurm", "profile", "notes"];
 const BACKEND: Kind = Kind::Choice { words: &["auto", "slurm", "slurmrest", "local"], aliases: &[] };
 
 /// A user's defaults. Without a file, all are empty.
@@ -28,6 +29,8 @@ pub struct UserDefaults {
     pub settings: Layer,
     /// `[profile.NAME]`: above the profile of that name.
     pub profiles: BTreeMap<String, Layer>,
+    /// `[notes]`: where notes go, and how they look.
+    pub notes: NotesSettings,
 }
 
 impl UserDefaults {
@@ -74,6 +77,7 @@ impl UserDefaults {
             },
             "data" => self.data = folder("`data`", node, problems),
             "runs" => self.runs = folder("`runs`", node, problems),
+            "notes" => self.notes = NotesSettings::read(node, None, problems),
             "slurm" => {
                 if let Some(table) = table_of("`slurm`", node, problems) {
                     self.settings = read_settings("slurm", table, Scope::Config, problems);
@@ -108,7 +112,7 @@ pub(super) fn unknown_key(name: &str, key: &Key, known: &[&str]) -> Problem {
 }
 
 /// An absolute folder; `~/` is the user's home.
-fn folder(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<PathBuf> {
+pub(super) fn folder(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<PathBuf> {
     let text = text_of(what, node, problems)?;
     let path = match (text.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),

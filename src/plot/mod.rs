@@ -2,6 +2,24 @@
 //!
 //! Invariant: a chart holds data and words only; colours and sizes are chosen where it is drawn.
 
+mod axes;
 mod chart;
+mod error;
+mod layout;
+mod legend;
+mod marks;
+mod pen;
+mod raster;
+mod save;
+mod span;
+mod svg;
+mod text;
+mod theme;
+mod ticks;
 
 pub use chart::{Axis, Bar, Cell, Chart, Layer, Panel, Point, Scale};
+pub use error::PlotError;
+pub use raster::png;
+pub use save::{Saved, save};
+pub use svg::{svg, svg_in_page};
+pub use theme::page_style;

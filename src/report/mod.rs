@@ -11,14 +11,15 @@ pub mod figures;
 pub mod format;
 mod frontmatter;
 mod note;
-mod note_file;
+pub mod pictures;
+mod regions;
 mod sections;
 mod table;
 mod warnings;
 
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
-pub use note::write_note;
+pub use note::{BUILT_IN, NoteOptions, Picture, generated, write_note};
 pub use sections::{Learned, attempts, learned};
 pub use table::Table;
 pub use warnings::warnings;

@@ -1,8 +1,8 @@
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
-use super::Interval;
-use super::ratio::half_width;
+use super::student::Student;
+use super::{ALPHA, Interval};
 
 /// How much larger one side is than the other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -19,7 +19,8 @@ pub fn difference(side: &[f64], base: &[f64]) -> Option<Difference> {
         return None;
     }
     let value = side.mean() - base.mean();
-    let interval = half_width(side, base).map(|half| Interval { low: value - half, high: value + half });
+    let half = Student::of_difference(side, base).map(|welch| welch.half_width(ALPHA));
+    let interval = half.map(|half| Interval { low: value - half, high: value + half });
     Some(Difference { value, interval })
 }
 

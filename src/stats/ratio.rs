@@ -1,11 +1,7 @@
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
-use statrs::statistics::Statistics;
 
-/// Runs that both sides need before a word like "faster" is said.
-///
-/// With two runs a side the interval exists, but it rests on one degree of freedom each.
-pub const MIN_RUNS_FOR_VERDICT: usize = 3;
+use super::ALPHA;
+use super::student::Student;
 
 /// A 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -23,42 +19,9 @@ pub struct Ratio {
     pub value: f64,
     /// Welch's t interval of the difference of the log rates, taken back; none below two runs on a side.
     pub interval: Option<Interval>,
-}
-
-/// What may be said of a ratio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The interval lies above 1.
-    Faster,
-    /// The interval lies below 1.
-    Slower,
-    /// The interval holds 1.
-    NoDifferenceShown,
-    /// Fewer than [`MIN_RUNS_FOR_VERDICT`] runs on a side.
-    TooFewRuns,
-}
-
-impl Verdict {
-    /// In words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::NoDifferenceShown => "no difference shown",
-            Self::TooFewRuns => "too few runs",
-        }
-    }
-
-    /// In words that the name of the baseline follows.
-    pub const fn against(self) -> &'static str {
-        match self {
-            Self::Faster => "faster than",
-            Self::Slower => "slower than",
-            Self::NoDifferenceShown => "no difference shown to",
-            Self::TooFewRuns => "too few runs against",
-        }
-    }
+    /// Two-sided p value of the ratio being 1, by the same t; none below two runs on a side. Below 0.05 exactly where the interval
+    /// excludes 1. A verdict needs it corrected for the table ([`judge`](super::judge)).
+    pub p: Option<f64>,
 }
 
 /// Ratio of the rates of `side` to those of `base`, one value per run; none if a side has no run or a rate is not positive.
@@ -68,54 +31,24 @@ pub fn ratio(side: &[f64], base: &[f64]) -> Option<Ratio> {
     }
     let logs = |rates: &[f64]| rates.iter().map(|r| r.ln()).collect::<Vec<_>>();
     let (a, b) = (logs(side), logs(base));
-    let difference = (&a).mean() - (&b).mean();
     // A single value needs no detour over its logarithm, which would cost its last digits.
-    let value = if side.len() == 1 && base.len() == 1 { side[0] / base[0] } else { difference.exp() };
-    Some(Ratio { value, interval: welch(&a, &b, difference) })
-}
-
-/// Welch's interval of a difference of means, taken back from logarithms.
-fn welch(a: &[f64], b: &[f64], difference: f64) -> Option<Interval> {
-    let half = half_width(a, b)?;
-    Some(Interval { low: (difference - half).exp(), high: (difference + half).exp() })
-}
-
-/// Half the width of Welch's 95 % interval of a difference of means, with Satterthwaite's degrees of freedom; none below two
-/// values on a side.
-pub(super) fn half_width(a: &[f64], b: &[f64]) -> Option<f64> {
-    if a.len() < 2 || b.len() < 2 {
-        return None;
+    if let ([side], [base]) = (side, base) {
+        return Some(Ratio { value: side / base, interval: None, p: None });
     }
-    let (na, nb) = (a.len() as f64, b.len() as f64);
-    let (va, vb) = (a.variance() / na, b.variance() / nb);
-    let error = (va + vb).sqrt();
-    if error == 0.0 {
-        return Some(0.0);
-    }
-    let freedom = (va + vb).powi(2) / (va.powi(2) / (na - 1.0) + vb.powi(2) / (nb - 1.0));
-    let t = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.975);
-    Some(t * error)
-}
-
-/// What may be said of the ratio of two sides with `runs` runs each.
-pub fn verdict(ratio: &Ratio, runs: (usize, usize)) -> Verdict {
-    match ratio.interval {
-        Some(interval) if runs.0 >= MIN_RUNS_FOR_VERDICT && runs.1 >= MIN_RUNS_FOR_VERDICT => {
-            if interval.low > 1.0 {
-                Verdict::Faster
-            } else if interval.high < 1.0 {
-                Verdict::Slower
-            } else {
-                Verdict::NoDifferenceShown
-            }
-        }
-        _ => Verdict::TooFewRuns,
-    }
+    let mean = |logs: &[f64]| logs.iter().sum::<f64>() / logs.len() as f64;
+    let difference = mean(&a) - mean(&b);
+    let welch = Student::of_difference(&a, &b);
+    let interval = |welch: Student| {
+        let half = welch.half_width(ALPHA);
+        Interval { low: (difference - half).exp(), high: (difference + half).exp() }
+    };
+    Some(Ratio { value: difference.exp(), interval: welch.map(interval), p: welch.map(|welch| welch.p()) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::{Verdict, verdict};
 
     /// Sides, base, and what scipy.stats.ttest_ind(log(side), log(base), equal_var=False) says: ratio, low, high.
     #[test]
@@ -147,7 +80,7 @@ mod tests {
     #[test]
     fn one_run_gives_a_ratio_without_interval() {
         let found = ratio(&[0.24], &[0.42]).unwrap();
-        assert_eq!(found, Ratio { value: 0.24 / 0.42, interval: None });
+        assert_eq!(found, Ratio { value: 0.24 / 0.42, interval: None, p: None });
         assert_eq!(verdict(&found, (1, 1)), Verdict::TooFewRuns);
         assert_eq!(ratio(&[], &[1.0]), None);
         assert_eq!(ratio(&[0.0], &[1.0]), None);

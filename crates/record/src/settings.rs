@@ -63,6 +63,12 @@ pub struct Experiment {
     pub measures: Vec<String>,
     /// What they do not contain.
     pub does_not_measure: Vec<String>,
+    /// Name of the note that this one continues; empty for none.
+    #[serde(default)]
+    pub continues: String,
+    /// Names of other notes that this one links.
+    #[serde(default)]
+    pub links: Vec<String>,
 }
 
 /// `[loader]`

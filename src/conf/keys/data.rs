@@ -10,6 +10,13 @@ pub(super) const KEYS: &[KeySpec] = &[
     key("experiment.description", Kind::Text, Value("\"\""), "What the experiment asks"),
     key("experiment.measures", Kind::TextList, Value("[]"), "What the figures contain"),
     key("experiment.does_not_measure", Kind::TextList, Value("[]"), "What they do not contain"),
+    key(
+        "experiment.continues",
+        Kind::Text,
+        Value("\"\""),
+        "Note that the job's note continues, without `.md`: a plan, say",
+    ),
+    key("experiment.links", Kind::TextList, Value("[]"), "Further notes that the job's note links, without `.md`"),
     key_also(
         "data.set",
         Kind::Text,

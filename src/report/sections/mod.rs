@@ -18,7 +18,7 @@ pub use configuration::{common, variant_differences};
 pub use data_read::data_read;
 pub use estimated::estimated;
 pub use isolation::isolation;
-pub use learning::{Learned, learned, learning, plot};
+pub use learning::{Learned, learned, learning};
 pub use provenance::{provenance, trials};
 pub use ranks::ranks;
 pub use results::{Results, mixed_modes};

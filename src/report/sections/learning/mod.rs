@@ -1,15 +1,12 @@
 //! What training came to, epoch by epoch.
 
-mod curve;
 mod figures;
 mod table;
 
 use minijinja::{Value, context};
 
-use crate::exit::Failure;
 use crate::ledger::{MeasuredJob, Run};
 
-pub use curve::curves;
 pub use figures::{Learned, learned};
 
 /// What the template shows; none where no run has epochs. `plot` is the file name of the curves, beside the note.
@@ -37,16 +34,4 @@ fn with_epochs(job: &MeasuredJob) -> Vec<(String, Vec<&Run>)> {
     }
     groups.retain(|(_, runs)| !runs.is_empty());
     groups
-}
-
-/// The curves of a job as SVG; none where no run has epochs.
-///
-/// # Errors
-/// They cannot be drawn.
-pub fn plot(job: &MeasuredJob) -> Result<Option<String>, Failure> {
-    let groups = with_epochs(job);
-    if groups.is_empty() {
-        return Ok(None);
-    }
-    curves(&groups).map(Some)
 }

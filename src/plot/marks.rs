@@ -1,0 +1,187 @@
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::chart::{Bar, Cell, Layer, Point};
+use super::layout::Placed;
+use super::pen::{Pen, at};
+use super::theme::{COLOURS, shade};
+use super::ticks::plain;
+
+/// Dots of a panel from which they are small and nothing is drawn twice at one place.
+const MANY: usize = 600;
+/// Cells that still get words of their own.
+const NAMED_CELLS: usize = 400;
+
+/// Dashes of a line by its place in the palette; none for the first five.
+pub(super) fn dash(colour: usize) -> &'static str {
+    ["none", "7 3", "2 3", "9 3 2 3"][(colour / 5) % 4]
+}
+
+/// Class of dots, and how a dot ends: round for the first five colours, square for the next.
+pub(super) fn mark_classes(colour: usize) -> (String, &'static str) {
+    (format!("dots s{}", colour % COLOURS), if (colour / 5).is_multiple_of(2) { "round" } else { "square" })
+}
+
+/// Draw a layer; `values` are the lowest and highest value of all cells of the picture.
+pub(super) fn draw(pen: &mut Pen, placed: &Placed<'_>, layer: &Layer, values: [f64; 2]) {
+    match layer {
+        Layer::Line { name, colour, points } => {
+            let path = joined(placed, points);
+            if path.is_empty() {
+                return;
+            }
+            let class = format!("line s{}", colour % COLOURS);
+            pen.open("g", &[("data-name", name)]);
+            pen.words("title", &[], name);
+            pen.mark("path", &[("class", &class), ("stroke-dasharray", &dash(*colour)), ("d", &path)]);
+            pen.close("g");
+        }
+        Layer::Dots { name, colour, points } => dots(pen, placed, name, *colour, points),
+        Layer::Bars { name, colour, bars } => {
+            pen.open("g", &[("data-name", name)]);
+            for one in bars {
+                bar(pen, placed, name, *colour, one);
+            }
+            // On top, lest the next bar hides them.
+            for one in bars {
+                whisker(pen, placed, one);
+            }
+            pen.close("g");
+        }
+        Layer::Cells { name, cells } => {
+            for one in cells {
+                cell(pen, placed, name, one, values, cells.len() <= NAMED_CELLS);
+            }
+        }
+        Layer::Rule { name, y } => {
+            if let Some(y) = placed.y.place(*y) {
+                let [left, right] = placed.x.places.map(at);
+                pen.open("g", &[("data-name", name)]);
+                pen.words("title", &[], name);
+                pen.mark("path", &[("class", &"rule"), ("d", &format!("M{left} {}H{right}", at(y)))]);
+                pen.close("g");
+            }
+        }
+    }
+}
+
+/// A path through the points. Where the axes have no place for one, the line is interrupted; of the many points within half
+/// a point of width, the first, lowest, highest and last are drawn.
+fn joined(placed: &Placed<'_>, points: &[Point]) -> String {
+    let mut path = String::new();
+    let mut column: Vec<[f64; 2]> = Vec::new();
+    let mut start = true;
+    for [x, y] in points {
+        let Some((x, y)) = placed.x.place(*x).zip(placed.y.place(*y)) else {
+            flush(&mut path, &mut column, &mut start);
+            start = true;
+            continue;
+        };
+        if column.first().is_some_and(|first| (first[0] - x).abs() > 0.5) {
+            flush(&mut path, &mut column, &mut start);
+        }
+        column.push([x, y]);
+    }
+    flush(&mut path, &mut column, &mut start);
+    path
+}
+
+fn flush(path: &mut String, column: &mut Vec<[f64; 2]>, start: &mut bool) {
+    let mut keep: Vec<usize> = (0..column.len()).collect();
+    if column.len() > 4 {
+        let by_height = |a: &usize, b: &usize| column[*a][1].total_cmp(&column[*b][1]);
+        let ends = [keep.iter().copied().min_by(by_height), keep.iter().copied().max_by(by_height)];
+        keep = [Some(0), Some(column.len() - 1)].into_iter().chain(ends).flatten().collect();
+        keep.sort_unstable();
+        keep.dedup();
+    }
+    let mut last = String::new();
+    for i in keep {
+        let place = format!("{} {}", at(column[i][0]), at(column[i][1]));
+        if place != last {
+            let _ = write!(path, "{}{place}", if std::mem::take(start) { 'M' } else { 'L' });
+            last = place;
+        }
+    }
+    column.clear();
+}
+
+/// All dots of a layer as one path of strokes without length, which is a fraction of as many circles.
+fn dots(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, points: &[Point]) {
+    let (class, cap) = mark_classes(colour);
+    let dotted = placed.panel.layers.iter().map(|layer| if let Layer::Dots { points, .. } = layer { points.len() } else { 0 });
+    let many = dotted.sum::<usize>() > MANY;
+    let mut seen = HashSet::new();
+    let mut path = String::new();
+    for [x, y] in points {
+        let Some((x, y)) = placed.x.place(*x).zip(placed.y.place(*y)) else { continue };
+        if many && !seen.insert(((x * 2.0) as i64, (y * 2.0) as i64)) {
+            continue;
+        }
+        let _ = write!(path, "M{} {}h0", at(x), at(y));
+    }
+    if path.is_empty() {
+        return;
+    }
+    pen.open("g", &[("data-name", &name)]);
+    pen.words("title", &[], name);
+    if !many {
+        // A rim in the colour of the ground, so that a dot is seen on a bar of its own colour.
+        pen.mark("path", &[("class", &"dots rim"), ("stroke-linecap", &cap), ("d", &path)]);
+    }
+    let class = if many { format!("{class} many") } else { class };
+    pen.mark("path", &[("class", &class), ("stroke-linecap", &cap), ("d", &path)]);
+    pen.close("g");
+}
+
+/// From upper left to lower right, in points; none for what the axes have no place for.
+fn corners(placed: &Placed<'_>, x: [f64; 2], y: [f64; 2]) -> Option<[f64; 4]> {
+    let (a, b) = (placed.x.within(x[0])?, placed.x.within(x[1])?);
+    let (c, d) = (placed.y.within(y[0])?, placed.y.within(y[1])?);
+    Some([a.min(b), c.min(d), (a - b).abs(), (c - d).abs()])
+}
+
+fn bar(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, bar: &Bar) {
+    let half = bar.width / 2.0;
+    let Some([x, y, w, h]) = corners(placed, [bar.x - half, bar.x + half], [bar.from, bar.to]) else { return };
+    if h <= 0.0 {
+        return;
+    }
+    let place = usize::try_from(bar.x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
+    let place = place.map(|name| format!("{name}, ")).unwrap_or_default();
+    let interval = bar.interval.map(|[low, high]| format!(" [{}–{}]", plain(low), plain(high))).unwrap_or_default();
+    let words = format!("{place}{name}: {}{interval}", plain(bar.to - bar.from));
+    let class = format!("bar edge f{}", colour % COLOURS);
+    let (x, y, w, h) = (at(x), at(y), at(w), at(h));
+    pen.open("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
+    pen.words("title", &[], words.trim_start_matches(": "));
+    pen.close("rect");
+}
+
+fn whisker(pen: &mut Pen, placed: &Placed<'_>, bar: &Bar) {
+    let Some([low, high]) = bar.interval else { return };
+    let (Some(x), Some(low), Some(high)) = (placed.x.place(bar.x), placed.y.within(low), placed.y.within(high)) else {
+        return;
+    };
+    let (left, right) = (at(x - 5.0), at(x + 5.0));
+    let (x, low, high) = (at(x), at(low), at(high));
+    let path = format!("M{left} {low}H{right}M{left} {high}H{right}M{x} {low}V{high}");
+    pen.mark("path", &[("class", &"whisker"), ("d", &path)]);
+}
+
+fn cell(pen: &mut Pen, placed: &Placed<'_>, name: &str, cell: &Cell, [low, high]: [f64; 2], named: bool) {
+    let Some([x, y, w, h]) = corners(placed, cell.x, cell.y) else { return };
+    if !cell.value.is_finite() || w <= 0.0 || h <= 0.0 {
+        return;
+    }
+    let fill = shade(if high > low { (cell.value - low) / (high - low) } else { 0.5 });
+    // A hair wider than its place, or the ground shines through between neighbours.
+    let (x, y, w, h) = (at(x), at(y), at(w + 0.3), at(h));
+    if !named {
+        pen.mark("rect", &[("fill", &fill), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
+        return;
+    }
+    pen.open("rect", &[("fill", &fill), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
+    pen.words("title", &[], &format!("{name}: {}", plain(cell.value)));
+    pen.close("rect");
+}

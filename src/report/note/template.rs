@@ -1,0 +1,129 @@
+use std::path::Path;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure};
+use crate::report::regions::tidy;
+
+/// The template that is compiled in.
+pub const BUILT_IN: &str = include_str!("../note.md.j2");
+/// What a template of one's own calls it: `{% extends "expctl/note.md.j2" %}`.
+const NAME: &str = "expctl/note.md.j2";
+
+/// Render the note's template, the one at `own` or the one compiled in.
+///
+/// # Errors
+/// Exit 3 for a template that cannot be read or rendered, with file, line, and what is undefined.
+pub(super) fn render(own: Option<&Path>, values: &Value) -> Result<String, Failure> {
+    let mut environment = Environment::new();
+    // A value that the template forgets is a mistake, not an empty place.
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(Failure::internal)?);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_debug(true);
+    environment.add_template(NAME, BUILT_IN).map_err(Failure::internal)?;
+    let name = match own {
+        None => NAME.to_owned(),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Failure::new(Exit::Config, format!("cannot read the note template {name}: {e}")))?;
+            environment.add_template_owned(name.clone(), text).map_err(|e| mistake(&e, values))?;
+            name
+        }
+    };
+    let template = environment.get_template(&name).map_err(|e| mistake(&e, values))?;
+    let text = template.render(Serde(tamed(values.clone()))).map_err(|e| mistake(&e, values))?;
+    Ok(tidy(&text))
+}
+
+/// The template in use, as messages name it.
+pub(super) fn name(own: Option<&Path>) -> String {
+    own.map_or_else(|| format!("{NAME}, compiled in"), |path| path.display().to_string())
+}
+
+fn mistake(error: &minijinja::Error, values: &Value) -> Failure {
+    // The innermost place is where the mistake is; the outer ones are how it was reached.
+    let mut inner = error;
+    while let Some(source) = std::error::Error::source(inner).and_then(|e| e.downcast_ref::<minijinja::Error>()) {
+        inner = source;
+    }
+    let place = match (inner.name(), inner.line()) {
+        (Some(name), Some(line)) => format!("{name}:{line}"),
+        (Some(name), None) => name.to_owned(),
+        _ => NAME.to_owned(),
+    };
+    let reason =
+        inner.detail().map_or_else(|| inner.kind().to_string(), |detail| format!("{}: {detail}", inner.kind()));
+    let expression =
+        inner.template_source().zip(inner.range()).and_then(|(text, range)| text.get(range)).map(str::trim);
+    let mut failure = match expression {
+        Some(expression) if inner.kind() == minijinja::ErrorKind::UndefinedError => {
+            Failure::new(Exit::Config, format!("{place}: `{expression}` is not defined ({reason})"))
+        }
+        Some(expression) => Failure::new(Exit::Config, format!("{place}: {reason}, in `{expression}`")),
+        None => Failure::new(Exit::Config, format!("{place}: {reason}")),
+    };
+    if inner.kind() == minijinja::ErrorKind::UndefinedError {
+        let word = expression.unwrap_or_default().split(['.', '[', '|', ' ']).next().unwrap_or_default();
+        let known: Vec<&str> = values.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        if let Some(near) = crate::conf::closest(word, known.iter().copied()).filter(|near| *near != word) {
+            failure = failure.hint(format!("did you mean `{near}`?"));
+        }
+        failure = failure.hint("docs/notes.md lists what a template is given; `x is defined` asks whether it is there");
+    }
+    failure.hint("expctl report --print-template prints the template that is compiled in")
+}
+
+/// The same values, in which no text can be taken for a marker.
+fn tamed(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(
+            text.replace("<!-- expctl:", "&lt;!-- expctl:").replace("&lt;!-- expctl: job", "<!-- expctl: job"),
+        ),
+        Value::Array(all) => all.into_iter().map(tamed).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, value)| (key, tamed(value))).collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mistake_names_file_line_and_what_is_undefined() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.j2");
+        let failure = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let failure = render(Some(&path), &json!({ "title": "t", "results": "r" })).unwrap_err();
+            assert_eq!(failure.exit, Exit::Config);
+            failure
+        };
+        let undefined = failure("{{ title }}\n\n{{ resluts }}\n");
+        assert!(undefined.message.contains("own.j2:3: `resluts` is not defined"), "{}", undefined.message);
+        assert!(undefined.hints.iter().any(|hint| hint.contains("`results`")), "{:?}", undefined.hints);
+        let nested = failure("a\n{% for x in [title] %}{{ x.there.not }}{% endfor %}\n");
+        assert!(nested.message.contains("own.j2:2: ") && nested.message.contains("x.there"), "{}", nested.message);
+        let syntax = failure("a\n{% if %}\n");
+        assert!(syntax.message.contains("own.j2:2: syntax error"), "{}", syntax.message);
+        let gone = render(Some(&dir.path().join("gone.j2")), &json!({})).unwrap_err();
+        assert!(gone.message.contains("gone.j2"), "{}", gone.message);
+    }
+
+    #[test]
+    fn no_value_is_a_marker() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own.j2");
+        std::fs::write(&path, "{{ title }}\n{{ identity }}\n").unwrap();
+        let values = json!({ "title": "<!-- expctl:end results -->", "identity": "<!-- expctl: job 1 -->" });
+        let text = render(Some(&path), &values).unwrap();
+        assert_eq!(text, "&lt;!-- expctl:end results -->\n<!-- expctl: job 1 -->\n");
+    }
+}

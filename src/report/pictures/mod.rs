@@ -1,0 +1,16 @@
+//! Pictures of a measured job: what stands in its ledger, as charts.
+//!
+//! Invariant: every picture says in its caption of what class its figures are and over how many runs and steps they were taken,
+//! and is left out where it would say nothing.
+
+mod learning;
+
+use crate::ledger::MeasuredJob;
+use crate::plot::Chart;
+
+pub use learning::LEARNING;
+
+/// All pictures of a job, in the order in which a reader wants them.
+pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
+    [learning::learning(job)].into_iter().flatten().collect()
+}

@@ -1,0 +1,54 @@
+use super::student::{Student, critical};
+use super::{ALPHA, noncentral_t};
+
+/// Power that a ratio must reach to be called detectable.
+pub const POWER: f64 = 0.8;
+
+/// Halvings of the bracket of the noncentrality: more than a double resolves.
+const HALVINGS: u32 = 60;
+
+/// The smallest ratio above 1 that the runs in hand would show at level [`ALPHA`] with probability [`POWER`], were the spread
+/// of both sides what it is here; none below two runs on a side, or if a rate is not positive.
+///
+/// Its inverse is the largest ratio below 1 that they would show. It is of Welch's t on the log rates, by the noncentral t with
+/// Satterthwaite's degrees of freedom, for one comparison: in a table that is corrected for its length it takes somewhat more. The
+/// spread is itself an estimate, so with three runs a side this is the right size rather than an exact figure.
+pub fn minimum_detectable(side: &[f64], base: &[f64]) -> Option<f64> {
+    if side.iter().chain(base).any(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return None;
+    }
+    let logs = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).collect::<Vec<_>>();
+    let welch = Student::of_difference(&logs(side), &logs(base))?;
+    Some((noncentrality(welch.freedom) * welch.error).exp())
+}
+
+/// How many standard errors a difference must be for |t| to exceed its critical value with probability [`POWER`].
+fn noncentrality(freedom: f64) -> f64 {
+    let t = critical(freedom, ALPHA);
+    let power = |delta: f64| 1.0 - noncentral_t(t, freedom, delta) + noncentral_t(-t, freedom, delta);
+    let (mut low, mut high) = (0.0, t + 1.0);
+    while power(high) < POWER {
+        (low, high) = (high, 2.0 * high);
+    }
+    for _ in 0..HALVINGS {
+        let middle = 0.5 * (low + high);
+        if power(middle) < POWER { low = middle } else { high = middle }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_runs_and_less_spread_show_less() {
+        let three = minimum_detectable(&[10.0, 10.2, 10.4], &[10.0, 10.2, 10.4]).unwrap();
+        let wide = minimum_detectable(&[10.0, 11.0, 12.0], &[10.0, 11.0, 12.0]).unwrap();
+        let six = [10.0, 10.2, 10.4, 10.0, 10.2, 10.4];
+        let six = minimum_detectable(&six, &six).unwrap();
+        assert!(1.0 < six && six < three && three < wide, "{six} {three} {wide}");
+        assert_eq!(minimum_detectable(&[10.0], &[10.0, 10.2]), None);
+        assert_eq!(minimum_detectable(&[10.0, 10.0], &[10.0, 10.0]), Some(1.0));
+    }
+}

@@ -1,0 +1,74 @@
+use serde::Serialize;
+
+use super::parts::{differ, means_of_steps};
+use super::{MIN_STEPS_FOR_SHAPE, mean};
+
+/// Difference of the halves, as a share, below which a drift is not spoken of.
+const HARM: f64 = 0.05;
+
+/// How step times change in the course of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Drift {
+    /// Mean time of a step in the second half over that in the first.
+    pub ratio: f64,
+}
+
+/// A series whose halves differ; none if they do not, or if it has fewer than [`MIN_STEPS_FOR_SHAPE`] values.
+///
+/// The means of the halves are compared by Student's t with the long-run variance about a straight line in each (level 10⁻⁴): a
+/// steady trend shows so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
+pub fn drift(times: &[f64]) -> Option<Drift> {
+    if times.len() < MIN_STEPS_FOR_SHAPE {
+        return None;
+    }
+    let (means, _) = means_of_steps(times);
+    let (first, second) = means.split_at(means.len() / 2);
+    let (before, after) = (mean(first)?, mean(second)?);
+    let quiet = [about_line(first), about_line(second)].concat();
+    let ratio = after / before;
+    let harms = before > 0.0 && ratio.ln().abs() >= HARM.ln_1p();
+    (harms && differ(first, second, &quiet)).then_some(Drift { ratio })
+}
+
+/// What is left of values when the straight line of least squares is taken off.
+fn about_line(values: &[f64]) -> Vec<f64> {
+    let centre = (values.len() as f64 - 1.0) / 2.0;
+    let middle = mean(values).unwrap_or_default();
+    let places = || values.iter().enumerate().map(|(i, value)| (i as f64 - centre, value - middle));
+    let squares: f64 = places().map(|(x, _)| x * x).sum();
+    let slope = if squares > 0.0 { places().map(|(x, y)| x * y).sum::<f64>() / squares } else { 0.0 };
+    places().map(|(x, y)| y - slope * x).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(i: usize) -> f64 {
+        1.0 + ((i * i * 7919 % 1009) as f64 - 504.0) / 5000.0
+    }
+
+    #[test]
+    fn a_trend_is_found_and_measured() {
+        let rising: Vec<f64> = (0..500).map(|i| noise(i) + 0.4 * i as f64 / 500.0).collect();
+        let found = drift(&rising).unwrap();
+        // 1.3 on average in the second half, 1.1 in the first.
+        assert!((found.ratio - 1.3 / 1.1).abs() < 0.02, "{found:?}");
+        let falling: Vec<f64> = rising.iter().rev().copied().collect();
+        assert!((drift(&falling).unwrap().ratio * 1.3 / 1.1 - 1.0).abs() < 0.02);
+        let step: Vec<f64> = (0..500).map(|i| noise(i) * if i < 250 { 1.0 } else { 1.4 }).collect();
+        assert!((drift(&step).unwrap().ratio - 1.4).abs() < 0.02);
+    }
+
+    #[test]
+    fn what_only_swings_does_not_drift() {
+        let steady: Vec<f64> = (0..500).map(noise).collect();
+        let small: Vec<f64> = (0..500).map(|i| noise(i) + 0.05 * i as f64 / 500.0).collect();
+        let waves: Vec<f64> = (0..500).map(|i| noise(i) + 0.3 * (i as f64 / 20.0).sin()).collect();
+        let periodic: Vec<f64> = (0..500).map(|i| if i % 10 == 0 { 100.0 } else { 1.0 } * noise(i)).collect();
+        let spike: Vec<f64> = (0..500).map(|i| if i == 400 { 100.0 } else { noise(i) }).collect();
+        for series in [steady, small, waves, periodic, spike, vec![1.0; 100], vec![1.0; 5]] {
+            assert_eq!(drift(&series), None);
+        }
+    }
+}

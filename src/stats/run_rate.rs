@@ -1,0 +1,116 @@
+use serde::Serialize;
+
+use super::blocks::{Blocks, blocks};
+use super::{Interval, quantile};
+
+/// Steps below which a run has no interval of its own: the dependence of so few cannot be seen.
+pub const MIN_STEPS_FOR_INTERVAL: usize = 50;
+
+/// A figure with its interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The figure.
+    pub value: f64,
+    /// 95 % interval; none where there are too few values for one.
+    pub interval: Option<Interval>,
+}
+
+impl Estimate {
+    /// The same figure and interval in another unit.
+    fn times(self, factor: f64) -> Self {
+        let interval = self.interval.map(|i| Interval { low: i.low * factor, high: i.high * factor });
+        Self { value: self.value * factor, interval }
+    }
+}
+
+/// Rates of one run, with intervals from the steps of that run alone: what another stretch of the same run would have
+/// given. They say nothing of what another run would give.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RunRate {
+    /// Number of steps.
+    pub steps: usize,
+    /// Steps over their summed time, per second.
+    pub it_per_s: Estimate,
+    /// Samples over the summed time, per second.
+    pub samples_per_s: Estimate,
+    /// One over the median step time, per second.
+    pub median_it_per_s: Estimate,
+    /// Steps in a block of the bootstrap of the mean; 0 where there is no interval.
+    pub block: usize,
+    /// Steps after which the times repeat themselves; none where they do not.
+    pub period: Option<usize>,
+}
+
+/// Rates of the steps of one run: `times_s` in seconds, in order, and the number of `samples` of all of them.
+///
+/// Intervals rest on blocks of steps, because a step is slow where the one before it was. That of the mean rate is symmetric on the
+/// log scale; that of the median rate holds the step times whose ranks are as far from the middle as the share of steps below
+/// the median may be (Woodruff 1952). None below [`MIN_STEPS_FOR_INTERVAL`] steps.
+///
+/// None if there is no step, a time is not finite or negative, or all are 0.
+pub fn run_rate(times_s: &[f64], samples: u64) -> Option<RunRate> {
+    let total: f64 = times_s.iter().sum();
+    if times_s.iter().any(|t| !t.is_finite() || *t < 0.0) || !total.is_finite() || total <= 0.0 {
+        return None;
+    }
+    let steps = times_s.len();
+    let enough = steps >= MIN_STEPS_FOR_INTERVAL;
+    let (period, found) = if enough { blocks(times_s) } else { (None, None) };
+    let rate = steps as f64 / total;
+    let interval = found.map(|blocks| {
+        // Of the mean time as a share of it, which is that of the logarithm of the rate.
+        let reach = (blocks.half_width() * rate).exp();
+        Interval { low: rate / reach, high: rate * reach }
+    });
+    let it_per_s = Estimate { value: rate, interval };
+    Some(RunRate {
+        steps,
+        it_per_s,
+        samples_per_s: it_per_s.times(samples as f64 / steps as f64),
+        median_it_per_s: median_rate(times_s, period, enough)?,
+        block: found.map_or(0, |blocks| blocks.length),
+        period,
+    })
+}
+
+fn median_rate(times: &[f64], period: Option<usize>, enough: bool) -> Option<Estimate> {
+    let middle = quantile(times, 0.5)?;
+    let below: Vec<f64> = times.iter().map(|t| f64::from(u8::from(*t <= middle))).collect();
+    let found = if enough { Blocks::of(&below, period) } else { None };
+    let ends = found.and_then(|blocks| {
+        let half = blocks.half_width();
+        let ends = [0.5 + half, 0.5 - half].map(|p| quantile(times, p));
+        // The rate of a step that took no time is none.
+        Some(Interval { low: 1.0 / ends[0]?, high: 1.0 / ends[1].filter(|time| *time > 0.0)? })
+    });
+    (middle > 0.0).then(|| Estimate { value: 1.0 / middle, interval: ends })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_a_periodic_run_know_their_period() {
+        // Nine steps of 10 ms and one of 1 s, with a little noise: 10 steps in 1.09 s.
+        let noise = |i: usize| 1.0 + ((i * 7919 % 101) as f64 - 50.0) / 1000.0;
+        let times: Vec<f64> = (0..1000).map(|i| if i % 10 == 9 { 1.0 } else { 0.01 } * noise(i)).collect();
+        let found = run_rate(&times, 28_000).unwrap();
+        assert_eq!((found.steps, found.period, found.block % 10), (1000, Some(10), 0));
+        let interval = found.it_per_s.interval.unwrap();
+        assert!((found.it_per_s.value - 9.174).abs() < 0.05, "{found:?}");
+        // The slow steps are no chance, so the interval is that of the noise alone.
+        assert!(interval.high / interval.low < 1.02, "{found:?}");
+        assert!((found.samples_per_s.value / found.it_per_s.value - 28.0).abs() < 1e-9);
+        assert!((found.median_it_per_s.value - 100.0).abs() < 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn few_steps_have_rates_without_interval() {
+        let found = run_rate(&[0.5; 10], 100).unwrap();
+        assert_eq!(found.it_per_s, Estimate { value: 2.0, interval: None });
+        assert_eq!(found.samples_per_s.value, 20.0);
+        assert_eq!(found.median_it_per_s, Estimate { value: 2.0, interval: None });
+        assert_eq!((run_rate(&[], 0), run_rate(&[0.0; 9], 1), run_rate(&[f64::NAN], 1)), (None, None, None));
+    }
+}

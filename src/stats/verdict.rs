@@ -1,0 +1,125 @@
+use serde::Serialize;
+
+use super::{Ratio, holm};
+
+/// Runs that both sides need before a word like "faster" is said.
+///
+/// With two runs a side the interval exists, but it rests on one degree of freedom each.
+pub const MIN_RUNS_FOR_VERDICT: usize = 3;
+
+/// Level of all tests, two-sided.
+pub const ALPHA: f64 = 0.05;
+
+/// What may be said of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Above 1, and the p value, corrected for the table, is below [`ALPHA`].
+    Faster,
+    /// Below 1, and the p value, corrected for the table, is below [`ALPHA`].
+    Slower,
+    /// The corrected p value is not below [`ALPHA`].
+    NoDifferenceShown,
+    /// Fewer than [`MIN_RUNS_FOR_VERDICT`] runs on a side.
+    TooFewRuns,
+}
+
+impl Verdict {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::NoDifferenceShown => "no difference shown",
+            Self::TooFewRuns => "too few runs",
+        }
+    }
+
+    /// In words that the name of the baseline follows.
+    pub const fn against(self) -> &'static str {
+        match self {
+            Self::Faster => "faster than",
+            Self::Slower => "slower than",
+            Self::NoDifferenceShown => "no difference shown to",
+            Self::TooFewRuns => "too few runs against",
+        }
+    }
+}
+
+/// A verdict with what it rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// What may be said.
+    pub verdict: Verdict,
+    /// p value of the ratio, corrected by Holm for the ratios of the table that may have a verdict; none below
+    /// [`MIN_RUNS_FOR_VERDICT`] runs on a side.
+    pub p_holm: Option<f64>,
+    /// True if the ratio's own interval excludes 1, but the corrected p value does not pass: alone it would have had a
+    /// verdict, among so many it has none. A remark should say so.
+    pub lone: bool,
+}
+
+/// What may be said of each ratio of a table, each with the runs of its two sides.
+///
+/// The p values are corrected together ([`holm`]), so that in a table without any difference a "faster" or "slower" stands
+/// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs have no verdict and do not count.
+pub fn judge(table: &[(Ratio, (usize, usize))]) -> Vec<Judgement> {
+    let enough =
+        |(ratio, runs): &(Ratio, (usize, usize))| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
+    let tested: Vec<f64> = table.iter().filter_map(enough).collect();
+    let mut corrected = holm(&tested).into_iter();
+    let one = |entry: &(Ratio, (usize, usize))| {
+        // One corrected value for each that was tested, in the same order.
+        let Some((p, p_holm)) = enough(entry).and_then(|p| Some((p, corrected.next()?))) else {
+            return Judgement { verdict: Verdict::TooFewRuns, p_holm: None, lone: false };
+        };
+        let verdict = match p_holm < ALPHA {
+            true if entry.0.value > 1.0 => Verdict::Faster,
+            true => Verdict::Slower,
+            false => Verdict::NoDifferenceShown,
+        };
+        Judgement { verdict, p_holm: Some(p_holm), lone: p < ALPHA && p_holm >= ALPHA }
+    };
+    table.iter().map(one).collect()
+}
+
+/// What may be said of a ratio that stands alone, of two sides with `runs` runs each. In a table use [`judge`].
+pub fn verdict(ratio: &Ratio, runs: (usize, usize)) -> Verdict {
+    judge(&[(*ratio, runs)]).first().map_or(Verdict::TooFewRuns, |judgement| judgement.verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::ratio;
+
+    #[test]
+    fn a_table_is_judged_together() {
+        // p = 0.044 and 0.000007: alone both are faster.
+        let base = [10.0, 10.2, 10.1, 9.9];
+        let weak = ratio(&[10.4, 10.2, 10.2, 10.6], &base).unwrap();
+        let strong = ratio(&[12.0, 12.2, 12.1, 11.9], &base).unwrap();
+        let p = weak.p.unwrap();
+        assert!(p > 0.025 && p < 0.05, "{p}");
+        assert_eq!(verdict(&weak, (4, 4)), Verdict::Faster);
+        // Of two it is the larger p, which Holm leaves as it is; of three with another weak one it is doubled.
+        let words = |table: &[Ratio]| {
+            let table: Vec<_> = table.iter().map(|r| (*r, (4, 4))).collect();
+            judge(&table).iter().map(|j| (j.verdict, j.lone)).collect::<Vec<_>>()
+        };
+        assert_eq!(words(&[weak, strong]), [(Verdict::Faster, false), (Verdict::Faster, false)]);
+        let lone = (Verdict::NoDifferenceShown, true);
+        assert_eq!(words(&[weak, strong, weak]), [lone, (Verdict::Faster, false), lone]);
+    }
+
+    #[test]
+    fn ratios_with_too_few_runs_do_not_count() {
+        let sure = ratio(&[12.0, 12.2, 12.1], &[10.0, 10.2, 10.1]).unwrap();
+        let two = ratio(&[12.0, 12.2], &[10.0, 10.2]).unwrap();
+        let one = ratio(&[12.0], &[10.0]).unwrap();
+        let found = judge(&[(one, (1, 1)), (sure, (3, 3)), (two, (2, 2))]);
+        let none = Judgement { verdict: Verdict::TooFewRuns, p_holm: None, lone: false };
+        assert_eq!(found, [none, Judgement { verdict: Verdict::Faster, p_holm: sure.p, lone: false }, none]);
+        assert!(judge(&[]).is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+use serde::Serialize;
+
+use super::mean;
+use super::parts::{differ, means_of_steps};
+
+/// Steps below which no shape is judged.
+pub const MIN_STEPS_FOR_SHAPE: usize = 20;
+/// Change of the mean step time, as a share, below which a warm-up does no harm.
+const HARM: f64 = 0.02;
+/// The first steps of a run that are not like the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WarmUp {
+    /// How many there are.
+    pub steps: usize,
+    /// Their mean time over that of the rest; below 1 where they are faster, as batches that lay ready are.
+    pub ratio: f64,
+    /// Mean time with them over the one without, less 1: what they do to the figure.
+    pub harm: f64,
+    /// False if the series still settles in its middle, so that nobody can say for how long.
+    pub settles: bool,
+}
+
+/// Steps at the start of a series that should not be measured; none if it starts as it goes on, or has fewer than
+/// [`MIN_STEPS_FOR_SHAPE`] values.
+///
+/// Where to cut is MSER-5's choice: means of 5 steps, cut where the standard error of what is left is smallest. That
+/// always cuts somewhere, so the part is only called a warm-up if it differs from the rest (t test with the rest's long-run
+/// variance, level 10⁻⁴), changes the mean by 2 % or more, and differs in the median, too. Means are over whole periods where the
+/// rest of the series has one.
+///
+/// Source: K. P. White, *An effective truncation heuristic for bias reduction in simulation output*, Simulation 69 (1997) 323–334;
+/// K. P. White, M. J. Cobb, S. C. Spratt, *A comparison of five steady-state truncation heuristics*, WSC 2000, 755–760.
+pub fn warm_up(times: &[f64]) -> Option<WarmUp> {
+    if times.len() < MIN_STEPS_FOR_SHAPE {
+        return None;
+    }
+    let (means, group) = means_of_steps(times);
+    let cut = cut(&means)?;
+    let (first, rest) = (times.get(..cut * group)?, times.get(cut * group..)?);
+    let (slow, usual) = (mean(first)?, mean(rest)?);
+    let (first_means, rest_means) = means.split_at(cut);
+    let harm = mean(times)? / usual - 1.0;
+    let found = WarmUp { steps: first.len(), ratio: slow / usual, harm, settles: 2 * (cut + 1) < means.len() };
+    let harms = usual > 0.0 && harm.abs() >= HARM;
+    (harms && differ(first_means, rest_means, rest_means)).then_some(found)
+}
+
+/// How many means to cut, at most half of them; none if it is best to cut none.
+fn cut(means: &[f64]) -> Option<usize> {
+    let n = means.len();
+    let (mut sum, mut squares) = (0.0, 0.0);
+    let mut best = (f64::INFINITY, 0);
+    let origin = mean(means)?;
+    for start in (0..n).rev() {
+        let value = means[start] - origin;
+        (sum, squares) = (sum + value, squares + value * value);
+        let left = (n - start) as f64;
+        let error = (squares - sum * sum / left).max(0.0) / (left * left);
+        // Of equal ones the one that cuts less.
+        if 2 * start <= n && error <= best.0 {
+            best = (error, start);
+        }
+    }
+    (best.1 > 0).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reproducible noise of a few percent.
+    fn noise(i: usize) -> f64 {
+        1.0 + ((i * i * 7919 % 1009) as f64 - 504.0) / 10_000.0
+    }
+
+    #[test]
+    fn a_warm_up_is_found_and_measured() {
+        let times: Vec<f64> = (0..400).map(|i| noise(i) * if i < 40 { 3.0 } else { 1.0 }).collect();
+        let found = warm_up(&times).unwrap();
+        assert_eq!((found.steps, found.settles), (40, true));
+        assert!((found.ratio - 3.0).abs() < 0.05 && (found.harm - 0.2).abs() < 0.01, "{found:?}");
+        // One that fades.
+        let times: Vec<f64> = (0..400).map(|i| noise(i) + 2.0 * (-(i as f64) / 15.0).exp()).collect();
+        let found = warm_up(&times).unwrap();
+        assert!((30..=80).contains(&found.steps), "{found:?}");
+        // Batches that lay ready.
+        let times: Vec<f64> = (0..200).map(|i| noise(i) * if i < 16 { 0.1 } else { 1.0 }).collect();
+        let found = warm_up(&times).unwrap();
+        assert!(found.ratio < 0.5 && (15..=20).contains(&found.steps), "{found:?}");
+    }
+
+    #[test]
+    fn a_steady_run_has_none() {
+        let steady: Vec<f64> = (0..400).map(noise).collect();
+        assert_eq!(warm_up(&steady), None);
+        // A slow step early on is an outlier; every tenth slow is a period.
+        let spike: Vec<f64> = (0..400).map(|i| if i == 31 { 20.0 } else { noise(i) }).collect();
+        assert_eq!(warm_up(&spike), None);
+        let periodic: Vec<f64> = (0..400).map(|i| if i % 10 == 0 { 100.0 } else { 1.0 } * noise(i)).collect();
+        assert_eq!(warm_up(&periodic), None);
+        assert_eq!((warm_up(&[1.0; 100]), warm_up(&[2.0; 19])), (None, None));
+    }
+}

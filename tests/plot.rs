@@ -1,0 +1,171 @@
+//! Every kind of picture, drawn. `EXPCTL_PICTURES=FOLDER` keeps the files, to be looked at.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::path::PathBuf;
+
+use expctl::plot::{Axis, Bar, Cell, Chart, Layer, Panel, png, save, svg};
+
+/// Even draws from 0 to 1 that are the same every time.
+fn noise(n: usize) -> Vec<f64> {
+    let mut state = 7u64;
+    let next = move |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / (1u64 << 31) as f64
+    };
+    (0..n).map(next).collect()
+}
+
+fn panel(title: &str, x: Axis, y: Axis, layers: Vec<Layer>) -> Panel {
+    Panel { title: title.into(), x, y, layers }
+}
+
+fn chart(name: &str, title: &str, panels: Vec<Panel>, columns: usize) -> Chart {
+    let alt = format!("{title}, drawn for a test.");
+    let caption = "Derived from nothing, n = 1.".into();
+    Chart { name: name.into(), title: title.into(), alt, caption, panels, columns }
+}
+
+fn bars() -> Chart {
+    let names =
+        ["lazy launch.ranks=2", "eager", "<b>bold</b> & \"quoted\"", "a_very_long_name_that_does_not_fit_anywhere"];
+    let bar = |i: usize| {
+        let x = i as f64;
+        let to = 1200.0 + 900.0 * x;
+        Bar { x, width: 0.7, from: 0.0, to, interval: Some([to - 130.0, to + 130.0]) }
+    };
+    let dots =
+        (0..4).flat_map(|i| [[i as f64 - 0.1, 1150.0 + 900.0 * i as f64], [i as f64 + 0.1, 1260.0 + 900.0 * i as f64]]);
+    let layers = vec![
+        Layer::Bars { name: "mean, 95 % interval".into(), colour: 0, bars: (0..4).map(bar).collect() },
+        Layer::Dots { name: "each run".into(), colour: 1, points: dots.collect() },
+        Layer::Rule { name: "baseline".into(), y: 1200.0 },
+    ];
+    let x = Axis::new("variant").named(names.map(String::from));
+    chart("bars", "Rate of each variant", vec![panel("", x, Axis::new("rate (samples/s)"), layers)], 1)
+}
+
+fn stacked() -> Chart {
+    let stages =
+        ["sample", "read", "decode", "mask", "collate", "transfer", "forward", "backward", "optimizer", "unattributed"];
+    let layer = |(colour, stage): (usize, &&str)| {
+        let bars = (0..3).map(|i| Bar {
+            x: i as f64,
+            width: 0.7,
+            from: colour as f64,
+            to: colour as f64 + 1.0,
+            interval: None,
+        });
+        Layer::Bars { name: (*stage).into(), colour, bars: bars.collect() }
+    };
+    let x = Axis::new("").named(["ours", "merlin", "census"].map(String::from));
+    let layers = stages.iter().enumerate().map(layer).collect();
+    chart("stacked", "Where a step goes", vec![panel("", x, Axis::new("exposed time (ms/step)"), layers)], 1)
+}
+
+fn lines() -> Chart {
+    let of = |colour: usize| {
+        let mut times: Vec<f64> =
+            noise(5000).iter().map(|v| 0.002 * (1.0 + colour as f64) * 10f64.powf(*v * 3.0)).collect();
+        times.sort_by(f64::total_cmp);
+        let n = times.len() as f64;
+        let points = times.iter().enumerate().map(|(i, t)| [*t, (i + 1) as f64 / n]).collect();
+        Layer::Line { name: format!("method {colour}"), colour, points }
+    };
+    let panels = vec![
+        panel(
+            "first epoch",
+            Axis::new("batch time (s)").log(),
+            Axis::new("share of batches").between(0.0, 1.0),
+            (0..7).map(of).collect(),
+        ),
+        panel(
+            "second epoch",
+            Axis::new("batch time (s)").log(),
+            Axis::new("share of batches").between(0.0, 1.0),
+            (0..7).map(of).collect(),
+        ),
+    ];
+    chart("lines", "Batch times", panels, 2)
+}
+
+fn residues() -> Chart {
+    let all = noise(4000);
+    let layer = |residue: usize| {
+        let points = all.iter().enumerate().filter(|(i, _)| i % 10 == residue).map(|(i, v)| {
+            let slow = if (i + i / 450) % 10 == 3 { 100.0 } else { 1.0 };
+            [i as f64, 0.003 * slow * (0.8 + 0.4 * v)]
+        });
+        Layer::Dots { name: format!("{residue} mod 10"), colour: residue, points: points.collect() }
+    };
+    let layers = (0..10).map(layer).collect();
+    chart(
+        "residues",
+        "Batches by residue",
+        vec![panel("", Axis::new("batch"), Axis::new("batch time (s)").log(), layers)],
+        1,
+    )
+}
+
+fn heat() -> Chart {
+    let all = noise(8 * 100);
+    let cell = |(i, v): (usize, &f64)| {
+        let (rank, bin) = ((i / 100) as f64, (i % 100) as f64);
+        Cell {
+            x: [bin * 5.0, bin * 5.0 + 5.0],
+            y: [rank - 0.5, rank + 0.5],
+            value: 20.0 + 8.0 * v + if rank == 5.0 { 9.0 } else { 0.0 },
+        }
+    };
+    let cells = all.iter().enumerate().map(cell).collect();
+    let y = Axis::new("rank").named((0..8).map(|rank| rank.to_string()));
+    let layers = vec![Layer::Cells { name: "own work (ms/step)".into(), cells }];
+    chart("heat", "Own work of each rank", vec![panel("", Axis::new("step"), y, layers)], 1)
+}
+
+fn all() -> Vec<Chart> {
+    vec![bars(), stacked(), lines(), residues(), heat()]
+}
+
+#[test]
+fn every_kind_becomes_an_svg_that_holds_its_words_and_a_png_that_is_not_blank() {
+    let kept = std::env::var_os("EXPCTL_PICTURES").map(PathBuf::from);
+    let folder = tempfile::tempdir().unwrap();
+    for chart in all() {
+        let saved = save(&chart, kept.as_deref().unwrap_or(folder.path()), "test").unwrap();
+        let text = std::fs::read_to_string(&saved.svg).unwrap();
+        assert!(text.len() < 500_000, "{} has {} bytes", chart.name, text.len());
+        assert!(text.contains(&chart.title) && text.contains("prefers-color-scheme:dark"));
+        for axis in chart.panels.iter().flat_map(|panel| [&panel.x, &panel.y]).filter(|axis| !axis.label.is_empty()) {
+            assert!(
+                text.contains(&format!(">{}</text>", axis.label.replace('/', "&#x2f;"))),
+                "{} of {}",
+                axis.label,
+                chart.name
+            );
+        }
+        let pixels = std::fs::read(&saved.png).unwrap();
+        assert!(pixels.starts_with(b"\x89PNG") && pixels.len() > 10_000, "{}: {} bytes", chart.name, pixels.len());
+    }
+}
+
+#[test]
+fn names_from_outside_are_words_and_never_markup() {
+    let text = svg(&bars()).unwrap();
+    assert!(text.contains("&lt;b&gt;bold&lt;") && !text.contains("<b>"), "{text}");
+    assert!(!text.contains("\"quoted\""));
+}
+
+#[test]
+fn what_cannot_be_drawn_is_left_out_or_said() {
+    let none = chart("none", "Nothing", Vec::new(), 1);
+    assert!(svg(&none).unwrap_err().to_string().contains("no panel") && png(&none).is_err());
+    let points = vec![[f64::NAN, 1.0], [1.0, f64::INFINITY], [0.0, -1.0], [2.0, 0.0]];
+    let layers = vec![
+        Layer::Line { name: "odd".into(), colour: 0, points: points.clone() },
+        Layer::Dots { name: "odd".into(), colour: 12, points },
+    ];
+    let odd = chart("odd", "Odd", vec![panel("", Axis::new("x").log(), Axis::new("y").log(), layers)], 3);
+    let text = svg(&odd).unwrap();
+    assert!(!text.contains("NaN") && !text.contains("inf") && !text.contains("class=\"line"), "{text}");
+    png(&odd).unwrap();
+}
