@@ -12,7 +12,7 @@ pub mod format;
 mod frontmatter;
 mod note;
 pub mod pictures;
-mod regions;
+pub(crate) mod regions;
 mod sections;
 mod table;
 mod warnings;
