@@ -116,7 +116,10 @@ fn of_job(project: &Project, id: u64, args: &Args) -> Result<(Source, Store, Str
         return Err(Failure::new(Exit::Incomplete, format!("no trial of job {id} completed: there are no times")));
     }
     let incomplete = (missing > 0).then(|| {
-        Failure::new(Exit::Incomplete, format!("{missing} of {} trials did not complete and are left out", job.runs.len()))
+        Failure::new(
+            Exit::Incomplete,
+            format!("{missing} of {} trials did not complete and are left out", job.runs.len()),
+        )
     });
     let stem = format!("{}_{id}", job.record.config);
     let (source, store) = read_job(&job, args.rank)?;

@@ -109,7 +109,8 @@ fn flush(path: &mut String, column: &mut Vec<[f64; 2]>, start: &mut bool) {
 /// All dots of a layer as one path of strokes without length, which is a fraction of as many circles.
 fn dots(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, points: &[Point]) {
     let (class, cap) = mark_classes(colour);
-    let dotted = placed.panel.layers.iter().map(|layer| if let Layer::Dots { points, .. } = layer { points.len() } else { 0 });
+    let dotted =
+        placed.panel.layers.iter().map(|layer| if let Layer::Dots { points, .. } = layer { points.len() } else { 0 });
     let many = dotted.sum::<usize>() > MANY;
     let mut seen = HashSet::new();
     let mut path = String::new();

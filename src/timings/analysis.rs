@@ -96,8 +96,7 @@ fn of_method(
     let (mut lags, mut epochs) = (Lags::default(), Vec::new());
     for place in places.iter().copied() {
         let mut own = Lags::default();
-        let mut chooser =
-            settings.pictures.then(|| Chooser::new(store.series()[place].rows(), settings.range.clone()));
+        let mut chooser = settings.pictures.then(|| Chooser::new(store.series()[place].rows(), settings.range.clone()));
         store.each_window(place, WINDOW, |window| {
             correlator.add(window, &mut own);
             if let Some(chooser) = &mut chooser {

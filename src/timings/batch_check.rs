@@ -130,7 +130,10 @@ mod tests {
         let late = check((0..200_000).filter(|b| *b != 131_071));
         assert_eq!((late.missing, late.first_missing), (1, Some(131_071)));
         let twice = check((0..10).chain([12, 12, 3]));
-        assert_eq!((twice.doubled, twice.first_doubled, twice.missing, twice.first_missing), (2, Some(12), 2, Some(10)));
+        assert_eq!(
+            (twice.doubled, twice.first_doubled, twice.missing, twice.first_missing),
+            (2, Some(12), 2, Some(10))
+        );
         let from_five = check(5..10);
         assert_eq!((from_five.missing, from_five.first_missing, from_five.in_order), (5, Some(0), true));
     }

@@ -103,7 +103,8 @@ impl Distribution {
 
     fn made(n: u64, (min_s, max_s): (f64, f64), quantiles_s: [f64; 7], sums: &[(u64, f64)], exact: bool) -> Self {
         let total_s = sums.last().map_or(0.0, |(_, sum)| *sum);
-        let curve: Vec<CurvePoint> = sums.iter().map(|(count, sum)| CurvePoint::new(*count, n, *sum, total_s)).collect();
+        let curve: Vec<CurvePoint> =
+            sums.iter().map(|(count, sum)| CurvePoint::new(*count, n, *sum, total_s)).collect();
         let slowest = |share: f64| {
             let cut = n - (n as f64 * share).round() as u64;
             // Between points of the curve the sum grows evenly, as the times there are about equal.
@@ -142,7 +143,8 @@ impl CurvePoint {
         let batch_share = count as f64 / n as f64;
         let time_share = if total_s > 0.0 { time_s / total_s } else { 0.0 };
         // As the notebook of the array-loader benchmarks has it: mean of the rest over mean of these.
-        let ratio = (count < n && time_s > 0.0).then(|| (total_s - time_s) / (n - count) as f64 / (time_s / count as f64));
+        let ratio =
+            (count < n && time_s > 0.0).then(|| (total_s - time_s) / (n - count) as f64 / (time_s / count as f64));
         Self { batches: count, batch_share, time_s, time_share, ratio }
     }
 }

@@ -93,7 +93,9 @@ impl From<TimingsError> for Failure {
             TimingsError::Cell { hint, .. } if !hint.is_empty() => failure.hint(hint),
             TimingsError::ManySeries { .. } => failure.hint("is --epoch or --method the column that was meant?"),
             TimingsError::Sparse { .. } => failure.hint("sort the file by batch, or name another column with --batch"),
-            TimingsError::Spool { .. } => failure.hint("8 bytes a row are needed (16 out of order); TMPDIR names another folder"),
+            TimingsError::Spool { .. } => {
+                failure.hint("8 bytes a row are needed (16 out of order); TMPDIR names another folder")
+            }
             _ => failure,
         }
     }

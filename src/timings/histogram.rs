@@ -25,8 +25,7 @@ impl Histogram {
     pub fn add(&mut self, values: &[f64]) {
         for value in values {
             let bin = (value.to_bits() >> SHIFT) as usize;
-            let octave =
-                self.octaves.entry((bin / BINS) as u64).or_insert_with(|| Box::new([Bin::default(); BINS]));
+            let octave = self.octaves.entry((bin / BINS) as u64).or_insert_with(|| Box::new([Bin::default(); BINS]));
             let bin = &mut octave[bin % BINS];
             bin.count += 1;
             bin.sum += value;

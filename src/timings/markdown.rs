@@ -2,7 +2,7 @@ use super::period::Found;
 use super::words::{ALL, chance, ordinal};
 use super::{Analysis, BatchCheck, Class, Distribution, MethodTimings, Rhythm, SeriesTimings};
 use crate::report::Table;
-use crate::report::format::{MISSING, count, figure, percent, range, ratio, rate, thousands};
+use crate::report::format::{MISSING, count, figure, percent, range, rate, ratio, thousands};
 
 /// Epochs of a method that tables show; all are in the JSON.
 const SHOWN: usize = 20;
@@ -88,7 +88,7 @@ fn times(analysis: &Analysis) -> String {
         table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
     });
     for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
-        table.bold_row([name(method), "all".into()].into_iter().chain(cells(&method.all)));
+        table.bold_row([name(&method.method), "all".into()].into_iter().chain(cells(&method.all)));
     }
     let exact = analysis.methods.iter().all(|m| m.all.exact && m.epochs.iter().all(|e| e.times.exact));
     let bound = if exact {
@@ -120,7 +120,7 @@ fn slow(analysis: &Analysis) -> String {
         table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
     });
     for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
-        table.bold_row([name(method), "all".into()].into_iter().chain(cells(&method.all)));
+        table.bold_row([name(&method.method), "all".into()].into_iter().chain(cells(&method.all)));
     }
     format!(
         "### Slow batches\n\nShare of the time that the slowest batches have; and, cutting the batches sorted by time at a share, \
@@ -132,8 +132,17 @@ fn slow(analysis: &Analysis) -> String {
 
 fn period(analysis: &Analysis) -> String {
     let header = [
-        "Method", "Epoch", "Period alone", "Followed", "Beats", "of batches", "of time", "Slower", "On the beat",
-        "Slips / 100", "Drift / 100",
+        "Method",
+        "Epoch",
+        "Period alone",
+        "Followed",
+        "Beats",
+        "of batches",
+        "of time",
+        "Slower",
+        "On the beat",
+        "Slips / 100",
+        "Drift / 100",
     ];
     let mut table = Table::new(header).right(2..11);
     each(analysis, |method, epoch| {
@@ -190,7 +199,12 @@ fn sentence(timings: &MethodTimings) -> String {
     let second = match timings.second {
         Some(found) => {
             let lines: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.second.as_ref()).collect();
-            format!(" What is left has a second line: every {} batch ({}), {}.", ordinal(found.period), chance(found.p), drawn(&lines))
+            format!(
+                " What is left has a second line: every {} batch ({}), {}.",
+                ordinal(found.period),
+                chance(found.p),
+                drawn(&lines)
+            )
         }
         None => String::new(),
     };
@@ -223,7 +237,11 @@ fn drawn(rhythms: &[&Rhythm]) -> String {
         "these are {} of the batches and {} of the time, {} slower, and their phase moves by {} batches in 100",
         shown(ends(&|r| Some(r.batch_share * 100.0)), tenth, " %"),
         shown(ends(&|r| Some(r.time_share * 100.0)), tenth, " %"),
-        shown(ends(&|r| r.slower), |value| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() }, "×"),
+        shown(
+            ends(&|r| r.slower),
+            |value| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() },
+            "×"
+        ),
         shown(ends(&|r| Some(r.drift_per_100)), |value| (value * 100.0).round() / 100.0, ""),
     )
 }

@@ -32,7 +32,8 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str) -> Result<Path
         save(chart, &images, &stem).map_err(Failure::internal)?;
     }
     if old.as_ref() != Some(&update) {
-        let update = if old.is_some() { with_updated(&update, jiff::Timestamp::now().as_millisecond()) } else { update };
+        let update =
+            if old.is_some() { with_updated(&update, jiff::Timestamp::now().as_millisecond()) } else { update };
         expctl_record::write_atomic(&path, &update)?;
     }
     Ok(path)
@@ -43,7 +44,9 @@ fn updated(old: &[u8], new: &Fresh<'_>, path: &Path) -> Result<Vec<u8>, Failure>
     let damaged = |d: Damage| wrong(format!("{}:{}: {}", path.display(), d.line, d.what)).hint(d.remedy);
     let layout = Layout::of(old).map_err(damaged)?;
     if layout.note.is_none() {
-        return Err(wrong(format!("{} is no note that expctl wrote", path.display())).hint("name another folder with --out"));
+        return Err(
+            wrong(format!("{} is no note that expctl wrote", path.display())).hint("name another folder with --out")
+        );
     }
     let merged = merge(old, &layout, new, &[]);
     match merged.edited.first() {
@@ -59,7 +62,8 @@ fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> Strin
     let title = format!("Batch timings: {}", analysis.source.name);
     let mut text = format!("{}\n\n<!-- expctl:note 1 -->\n", Frontmatter::for_note(path).render(&title, ""));
     let pictures: Vec<String> = charts.iter().map(|chart| picture(chart, stem)).collect();
-    let all = markdown(analysis).into_iter().chain([("pictures", format!("### Pictures\n\n{}", pictures.join("\n\n")))]);
+    let all =
+        markdown(analysis).into_iter().chain([("pictures", format!("### Pictures\n\n{}", pictures.join("\n\n")))]);
     for (name, body) in all {
         text.push_str(&format!("\n<!-- expctl:begin {name} -->\n\n{body}\n\n<!-- expctl:end {name} -->\n"));
     }

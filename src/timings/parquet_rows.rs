@@ -92,7 +92,11 @@ impl Rows<'_> {
                 let batch = match batches.as_ref().and_then(|b| b.get(row)) {
                     None => None,
                     Some(cell) => Some(batch_number(cell).map_err(|problem| {
-                        self.wrong(places.batch.unwrap_or_default(), problem, "--batch NAME says which column counts the batches")
+                        self.wrong(
+                            places.batch.unwrap_or_default(),
+                            problem,
+                            "--batch NAME says which column counts the batches",
+                        )
                     })?),
                 };
                 let value = match times.get(row) {

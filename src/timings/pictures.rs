@@ -79,12 +79,18 @@ fn curves(
         }
     }
     let epochs = analysis.methods.iter().map(|m| m.epochs.len()).max().unwrap_or_default();
-    let lines = if epochs > SHOWN { format!("one line per epoch, the first {SHOWN}") } else { "one line per epoch".into() };
+    let lines =
+        if epochs > SHOWN { format!("one line per epoch, the first {SHOWN}") } else { "one line per epoch".into() };
     Chart {
         name: name.to_owned(),
         title: title.to_owned(),
         alt: alt.to_owned(),
-        caption: format!("{} ({}); {lines}. Derived from {} batch times.", title, analysis.source.name, class(analysis)),
+        caption: format!(
+            "{} ({}); {lines}. Derived from {} batch times.",
+            title,
+            analysis.source.name,
+            class(analysis)
+        ),
         panels: vec![Panel { title: String::new(), x, y, layers }],
         columns: 1,
     }
@@ -99,7 +105,11 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, detail: bool) -> Chart 
         let layers = match period {
             Some(period) => (0..period.min(MOST_COLOURS))
                 .map(|residue| Layer::Dots {
-                    name: if period > MOST_COLOURS { format!("{residue}, {}… mod {period}", residue + MOST_COLOURS) } else { format!("{residue} mod {period}") },
+                    name: if period > MOST_COLOURS {
+                        format!("{residue}, {}… mod {period}", residue + MOST_COLOURS)
+                    } else {
+                        format!("{residue} mod {period}")
+                    },
                     colour: residue,
                     points: all
                         .iter()
@@ -141,10 +151,17 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, detail: bool) -> Chart 
         name: format!("{}_batches{period_name}{place}", stem(&timings.method)),
         title: format!("{}: {what}, {folded}", timings.method),
         alt: match period {
-            Some(p) => format!("Time of single batches by their number; the slow ones come about every {} batch.", ordinal(p)),
+            Some(p) => {
+                format!("Time of single batches by their number; the slow ones come about every {} batch.", ordinal(p))
+            }
             None => "Time of single batches by their number.".to_owned(),
         },
-        caption: format!("{} ({}), {what}, {folded}. {shown} Times: {}.", timings.method, analysis.source.name, class(analysis)),
+        caption: format!(
+            "{} ({}), {what}, {folded}. {shown} Times: {}.",
+            timings.method,
+            analysis.source.name,
+            class(analysis)
+        ),
         panels: panels.collect(),
         columns: 1,
     }

@@ -224,12 +224,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::each_part`].
-    pub fn each_window(
-        &mut self,
-        place: usize,
-        size: usize,
-        mut take: impl FnMut(&[f64]),
-    ) -> Result<(), TimingsError> {
+    pub fn each_window(&mut self, place: usize, size: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
         let mut held: Vec<f64> = Vec::new();
         self.each_part(place, |part| {
             held.extend(part);
@@ -289,11 +284,13 @@ mod tests {
         }
         for place in 0..2 {
             let (mut all, mut windows) = (Vec::new(), 0);
-            store.each_window(place, 4096, |window| {
-                all.extend(window);
-                windows += 1;
-                assert!(window.len() >= 4096);
-            }).unwrap();
+            store
+                .each_window(place, 4096, |window| {
+                    all.extend(window);
+                    windows += 1;
+                    assert!(window.len() >= 4096);
+                })
+                .unwrap();
             assert!(windows == 48 && all.iter().enumerate().all(|(i, time): (usize, &f64)| *time == i as f64));
             assert!(store.series()[place].check().passed());
             assert_eq!(store.series()[place].check().in_order, place == 0);

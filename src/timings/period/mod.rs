@@ -11,4 +11,3 @@ mod track;
 pub use lags::{Correlator, Lags, WINDOW};
 pub use search::{ALPHA, Found, LONGEST, search};
 pub use track::Track;
-
