@@ -19,4 +19,5 @@ pub mod project;
 pub mod provenance;
 pub mod report;
 pub mod stats;
+pub mod timings;
 mod watch;

@@ -25,6 +25,7 @@ mod status;
 mod step;
 mod submit;
 mod tail;
+mod timings;
 mod verbs;
 mod watch;
 

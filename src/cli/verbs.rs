@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry, run_local,
-    say, stage_attempt, status, step, submit, watch,
+    say, stage_attempt, status, step, submit, timings, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -51,6 +51,8 @@ enum Verb {
     Report(report::Args),
     /// Put jobs side by side
     Compare(compare::Args),
+    /// Say where the time of single batches goes: distribution, slow batches and their period
+    Timings(timings::Args),
     /// Take published results into the project
     Import(import::Args),
     /// Build, show and verify data sets
@@ -142,6 +144,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Isolate(args) => isolate::run(project, &args),
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
+        Verb::Timings(args) => timings::run(project, &args),
         Verb::Import(args) => import::run(project, &args),
         Verb::Data(args) => data::run(project, &args),
         Verb::Doctor(args) => doctor::run(project, &args),

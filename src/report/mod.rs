@@ -14,7 +14,7 @@ mod frontmatter;
 mod html;
 mod note;
 pub mod pictures;
-mod regions;
+pub(crate) mod regions;
 mod sections;
 mod shape;
 mod table;

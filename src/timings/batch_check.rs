@@ -1,0 +1,140 @@
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Batch numbers that share a page of the bitmap.
+const PAGE: u64 = 1 << 16;
+/// Most pages of one series: 2³¹ batches, 256 MiB.
+const MOST_PAGES: usize = 1 << 15;
+
+/// Whether the batches of a series are numbered 0, 1, 2… without gap or repetition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BatchCheck {
+    /// Numbers between 0 and the largest that do not occur.
+    pub missing: u64,
+    /// The smallest of them.
+    pub first_missing: Option<u64>,
+    /// Rows whose number occurred before.
+    pub doubled: u64,
+    /// Number of the first such row in the file.
+    pub first_doubled: Option<u64>,
+    /// False where a row has a smaller number than one before.
+    pub in_order: bool,
+    /// Rows that could not be checked, because their numbers lie too far apart.
+    pub unchecked: u64,
+}
+
+impl BatchCheck {
+    /// Whether nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.missing == 0 && self.doubled == 0 && self.unchecked == 0
+    }
+}
+
+/// Sees the batch numbers of a series go by. Costs nothing while they count up from 0, and a bit a batch from then on.
+#[derive(Debug, Default)]
+pub(super) struct Checker {
+    /// All of 0..leading came, in order, before anything else.
+    leading: u64,
+    pages: BTreeMap<u64, Box<[u64]>>,
+    rows: u64,
+    largest: u64,
+    doubled: u64,
+    first_doubled: Option<u64>,
+    unchecked: u64,
+    disordered: bool,
+}
+
+impl Checker {
+    /// The next row's batch number. True if it follows on those before: no smaller than any of them.
+    pub fn see(&mut self, batch: u64) -> bool {
+        let follows = self.rows == 0 || batch >= self.largest;
+        self.disordered |= !follows;
+        self.rows += 1;
+        self.largest = self.largest.max(batch);
+        if batch == self.leading && self.pages.is_empty() {
+            self.leading += 1;
+        } else if batch < self.leading || !self.mark(batch) {
+            self.doubled += 1;
+            self.first_doubled.get_or_insert(batch);
+        }
+        follows
+    }
+
+    /// Largest number so far.
+    pub const fn largest(&self) -> u64 {
+        self.largest
+    }
+
+    /// Mark a number; false if it was marked.
+    fn mark(&mut self, batch: u64) -> bool {
+        let full = self.pages.len() >= MOST_PAGES;
+        if full && !self.pages.contains_key(&(batch / PAGE)) {
+            self.unchecked += 1;
+            return true;
+        }
+        let page = self.pages.entry(batch / PAGE).or_insert_with(|| vec![0; (PAGE / 64) as usize].into());
+        let (word, bit) = ((batch % PAGE / 64) as usize, 1 << (batch % 64));
+        let fresh = page[word] & bit == 0;
+        page[word] |= bit;
+        fresh
+    }
+
+    /// What was found.
+    pub fn result(&self) -> BatchCheck {
+        let distinct = self.rows - self.doubled;
+        let missing = if self.rows == 0 || self.unchecked > 0 { 0 } else { self.largest + 1 - distinct };
+        BatchCheck {
+            missing,
+            first_missing: (missing > 0).then(|| self.first_missing()),
+            doubled: self.doubled,
+            first_doubled: self.first_doubled,
+            in_order: !self.disordered,
+            unchecked: self.unchecked,
+        }
+    }
+
+    fn first_missing(&self) -> u64 {
+        let mut batch = self.leading;
+        while let Some(page) = self.pages.get(&(batch / PAGE)) {
+            let word = page[(batch % PAGE / 64) as usize] >> (batch % 64);
+            let free = u64::from((!word).trailing_zeros());
+            if free < 64 - batch % 64 {
+                return batch + free;
+            }
+            batch += 64 - batch % 64;
+        }
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(batches: impl IntoIterator<Item = u64>) -> BatchCheck {
+        let mut checker = Checker::default();
+        batches.into_iter().for_each(|batch| {
+            checker.see(batch);
+        });
+        checker.result()
+    }
+
+    #[test]
+    fn what_is_missing_or_doubled_is_found_wherever_it_is() {
+        assert!(check(0..200_000).passed());
+        assert!(check((0..200_000).rev()).passed());
+        assert!(!check((0..200_000).rev()).in_order);
+        let gap = check((0..100).chain(70_000..70_010));
+        assert_eq!((gap.missing, gap.first_missing, gap.doubled), (69_900, Some(100), 0));
+        let late = check((0..200_000).filter(|b| *b != 131_071));
+        assert_eq!((late.missing, late.first_missing), (1, Some(131_071)));
+        let twice = check((0..10).chain([12, 12, 3]));
+        assert_eq!(
+            (twice.doubled, twice.first_doubled, twice.missing, twice.first_missing),
+            (2, Some(12), 2, Some(10))
+        );
+        let from_five = check(5..10);
+        assert_eq!((from_five.missing, from_five.first_missing, from_five.in_order), (5, Some(0), true));
+    }
+}

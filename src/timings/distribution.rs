@@ -1,0 +1,193 @@
+use serde::Serialize;
+
+use super::histogram::Histogram;
+
+/// Quantiles that are reported.
+pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
+
+/// Points of a curve, about.
+const POINTS: usize = 200;
+
+/// How the times of some batches are distributed, and what share of the total the slow ones have.
+#[derive(Clone, Debug, Serialize)]
+pub struct Distribution {
+    /// Number of batches.
+    pub batches: u64,
+    /// All their times together, s.
+    pub total_s: f64,
+    /// Mean, s.
+    pub mean_s: f64,
+    /// Shortest, s.
+    pub min_s: f64,
+    /// The [`QUANTILES`], s; linear between order statistics.
+    pub quantiles_s: [f64; 7],
+    /// Longest, s.
+    pub max_s: f64,
+    /// Share of the time that the slowest 1 % of batches have.
+    pub slowest_1_percent: f64,
+    /// Share of the time that the slowest 10 % of batches have.
+    pub slowest_10_percent: f64,
+    /// Mean of the slower half over that of the faster half.
+    pub halves_ratio: Option<f64>,
+    /// Where the mean of the slower over that of the faster batches is smallest.
+    pub lowest_ratio: Option<CurvePoint>,
+    /// Where it is largest, among cuts with at least 1 % of the batches on each side.
+    pub highest_ratio: Option<CurvePoint>,
+    /// True if the times were sorted; else quantiles are off by less than 0.1 %, and curves are exact where they have a point.
+    pub exact: bool,
+    /// Batches sorted by time and added up.
+    pub curve: Vec<CurvePoint>,
+}
+
+/// Where a number of the fastest batches stand among all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Number of batches so far.
+    pub batches: u64,
+    /// Share of all batches.
+    pub batch_share: f64,
+    /// Their times together, s.
+    pub time_s: f64,
+    /// Share of the time.
+    pub time_share: f64,
+    /// Mean time of the slower batches over that of these; none at the end.
+    pub ratio: Option<f64>,
+}
+
+impl Distribution {
+    /// Of times that fit into memory, which are sorted. None of no times.
+    pub fn of_times(times: &mut [f64]) -> Option<Self> {
+        times.sort_unstable_by(f64::total_cmp);
+        let (last, n) = (times.len().checked_sub(1)?, times.len());
+        let quantile = |p: f64| {
+            let position = p * last as f64;
+            let below = position.floor() as usize;
+            times[below] + (position - below as f64) * (times[(below + 1).min(last)] - times[below])
+        };
+        let wanted = ranks(n as u64);
+        let mut sums = Vec::with_capacity(wanted.len());
+        let (mut sum, mut next) = (0.0, wanted.iter().peekable());
+        for (i, time) in times.iter().enumerate() {
+            sum += time;
+            if next.next_if(|rank| **rank == i as u64 + 1).is_some() {
+                sums.push((i as u64 + 1, sum));
+            }
+        }
+        Some(Self::made(n as u64, (times[0], times[last]), QUANTILES.map(quantile), &sums, true))
+    }
+
+    /// Of a histogram. None of an empty one.
+    pub(super) fn of_histogram(histogram: &Histogram) -> Option<Self> {
+        let n = histogram.count;
+        let smallest = histogram.smallest?;
+        let wanted = ranks(n);
+        let (mut sums, mut quantiles) = (Vec::new(), [histogram.largest; 7]);
+        let (mut count, mut sum, mut next, mut found) = (0, 0.0, 0, 0);
+        for bin in histogram.bins() {
+            count += bin.count;
+            sum += bin.sum;
+            while found < 7 && QUANTILES[found] * ((n - 1) as f64) < count as f64 {
+                quantiles[found] = bin.sum / bin.count as f64;
+                found += 1;
+            }
+            // The end of a bin stands for the ranks in it.
+            if next < wanted.len() && wanted[next] <= count {
+                sums.push((count, sum));
+                while next < wanted.len() && wanted[next] <= count {
+                    next += 1;
+                }
+            }
+        }
+        Some(Self::made(n, (smallest, histogram.largest), quantiles, &sums, false))
+    }
+
+    fn made(n: u64, (min_s, max_s): (f64, f64), quantiles_s: [f64; 7], sums: &[(u64, f64)], exact: bool) -> Self {
+        let total_s = sums.last().map_or(0.0, |(_, sum)| *sum);
+        let curve: Vec<CurvePoint> =
+            sums.iter().map(|(count, sum)| CurvePoint::new(*count, n, *sum, total_s)).collect();
+        let slowest = |share: f64| {
+            let cut = n - (n as f64 * share).round() as u64;
+            // Between points of the curve the sum grows evenly, as the times there are about equal.
+            let above = curve.partition_point(|point| point.batches < cut).min(curve.len().saturating_sub(1));
+            let (a, b) = (above.checked_sub(1).map(|i| curve[i]), curve.get(above));
+            let (a_batches, a_time) = a.map_or((0, 0.0), |a| (a.batches, a.time_s));
+            let time = b.map_or(0.0, |b| {
+                let part = (cut - a_batches) as f64 / (b.batches - a_batches).max(1) as f64;
+                a_time + part * (b.time_s - a_time)
+            });
+            if total_s > 0.0 { 1.0 - time / total_s } else { 0.0 }
+        };
+        let inner = || curve.iter().filter(|p| (0.01..=0.99).contains(&p.batch_share) && p.ratio.is_some()).copied();
+        let by_ratio = |a: &CurvePoint, b: &CurvePoint| a.ratio.unwrap_or(0.0).total_cmp(&b.ratio.unwrap_or(0.0));
+        let half = inner().min_by(|a, b| (a.batch_share - 0.5).abs().total_cmp(&(b.batch_share - 0.5).abs()));
+        Self {
+            batches: n,
+            total_s,
+            mean_s: total_s / n as f64,
+            min_s,
+            quantiles_s,
+            max_s,
+            slowest_1_percent: slowest(0.01),
+            slowest_10_percent: slowest(0.1),
+            halves_ratio: half.and_then(|point| point.ratio),
+            lowest_ratio: inner().min_by(by_ratio),
+            highest_ratio: inner().max_by(by_ratio),
+            exact,
+            curve,
+        }
+    }
+}
+
+impl CurvePoint {
+    fn new(count: u64, n: u64, time_s: f64, total_s: f64) -> Self {
+        let batch_share = count as f64 / n as f64;
+        let time_share = if total_s > 0.0 { time_s / total_s } else { 0.0 };
+        // As the notebook of the array-loader benchmarks has it: mean of the rest over mean of these.
+        let ratio =
+            (count < n && time_s > 0.0).then(|| (total_s - time_s) / (n - count) as f64 / (time_s / count as f64));
+        Self { batches: count, batch_share, time_s, time_share, ratio }
+    }
+}
+
+/// Ranks, from 1, at which a curve of `n` batches gets a point: evenly over all, and closer and closer towards both ends.
+fn ranks(n: u64) -> Vec<u64> {
+    let even = (1..=POINTS as u64).map(|i| n * i / POINTS as u64);
+    let near = (0..40).map(|i| (n as f64 * 0.01 * 0.8f64.powi(i)).ceil() as u64);
+    // What the summary asks for.
+    let exact = [0.01, 0.1].map(|share| n - (n as f64 * share).round() as u64);
+    let mut ranks: Vec<u64> = even.chain(near.clone()).chain(near.map(|k| n - k.min(n))).chain(exact).collect();
+    ranks.retain(|rank| *rank > 0);
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_says_what_sorting_says_within_its_bound() {
+        let times: Vec<f64> = (1..50_000).map(|i| 0.01 * (1.0 + f64::from(i * 7919 % 50_000)).powf(1.7)).collect();
+        let mut histogram = Histogram::default();
+        times.chunks(1000).for_each(|part| histogram.add(part));
+        let exact = Distribution::of_times(&mut times.clone()).unwrap();
+        let binned = Distribution::of_histogram(&histogram).unwrap();
+        assert!((exact.total_s - binned.total_s).abs() < 1e-9 * exact.total_s && exact.max_s == binned.max_s);
+        for (a, b) in exact.quantiles_s.iter().zip(&binned.quantiles_s) {
+            assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+        }
+        assert!((exact.slowest_1_percent - binned.slowest_1_percent).abs() < 1e-3);
+        assert!(binned.curve.len() > 100 && exact.exact && !binned.exact);
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_notebook() {
+        let found = Distribution::of_times(&mut [4.0, 1.0, 2.0, 3.0]).unwrap();
+        // batch_frac / time_frac * (1 - time_frac) / (1 - batch_frac) in pandas
+        let ratios: Vec<f64> = found.curve.iter().filter_map(|p| p.ratio).collect();
+        let expected = [3.0, 7.0 / 3.0, 2.0];
+        assert!(ratios.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{ratios:?}");
+        assert_eq!((found.total_s, found.quantiles_s[3]), (10.0, 2.5));
+    }
+}

@@ -1,0 +1,264 @@
+use super::period::Found;
+use super::words::{ALL, chance, ordinal};
+use super::{Analysis, BatchCheck, Class, Distribution, MethodTimings, Rhythm, SeriesTimings};
+use crate::report::Table;
+use crate::report::format::{MISSING, count, figure, percent, range, rate, ratio, thousands};
+
+/// Epochs of a method that tables show; all are in the JSON.
+const SHOWN: usize = 20;
+
+/// The whole as markdown, in sections: name of the section for markers, and its text.
+pub fn markdown(analysis: &Analysis) -> Vec<(&'static str, String)> {
+    let sections = [
+        ("head", head(analysis)),
+        ("index", index(analysis)),
+        ("times", times(analysis)),
+        ("slow", slow(analysis)),
+        ("period", period(analysis)),
+    ];
+    sections.into_iter().collect()
+}
+
+fn head(analysis: &Analysis) -> String {
+    let source = &analysis.source;
+    let rows: u64 = analysis.methods.iter().map(|m| m.all.batches).sum();
+    let class = match source.class {
+        Class::Measured => "measured",
+        Class::Imported => "imported: as the file has them",
+        Class::Generated => "**generated** from random numbers: nobody measured them",
+    };
+    format!(
+        "## Batch timings: {}\n\n{} batches of {}. Times: {class}. Everything else is derived from them.\n\nRead: {}.",
+        source.name,
+        thousands(rows),
+        count(analysis.methods.len() as u64, "method"),
+        source.columns,
+    )
+}
+
+fn index(analysis: &Analysis) -> String {
+    let mut table = Table::new(["Method", "Epoch", "Batches", "Batch index"]).right([2]);
+    let mut wrong = 0;
+    each(analysis, |method, epoch| {
+        table.row([name(method), epoch.epoch.clone(), thousands(epoch.times.batches), checked(&epoch.check, epoch)]);
+    });
+    for epoch in analysis.methods.iter().flat_map(|m| &m.epochs) {
+        wrong += usize::from(!epoch.check.passed());
+    }
+    let verdict = match wrong {
+        0 => "Batches are numbered from 0 without gap or repetition in each method and epoch.".to_owned(),
+        n => format!("**{} not numbered from 0 without gap and repetition**: see the table.", count_are(n)),
+    };
+    format!("### Batch index\n\n{verdict}\n\n{}{}", table.markdown(), more(analysis))
+}
+
+fn count_are(n: usize) -> String {
+    if n == 1 { "1 series is".into() } else { format!("{n} series are") }
+}
+
+fn checked(check: &BatchCheck, epoch: &SeriesTimings) -> String {
+    let mut parts = Vec::new();
+    if check.passed() {
+        parts.push(format!("0–{}", epoch.times.batches - 1));
+    }
+    if let Some(first) = check.first_missing {
+        parts.push(format!("{} missing, first {first}", thousands(check.missing)));
+    }
+    if let Some(first) = check.first_doubled {
+        parts.push(format!("{} doubled, first {first}", thousands(check.doubled)));
+    }
+    if check.unchecked > 0 {
+        parts.push(format!("{} rows not checked: numbers too far apart", thousands(check.unchecked)));
+    }
+    if !check.in_order {
+        parts.push("rows out of order".into());
+    }
+    parts.join("; ")
+}
+
+fn times(analysis: &Analysis) -> String {
+    let header = ["Method", "Epoch", "Total (s)", "Mean", "Min", "p1", "p5", "p25", "p50", "p75", "p95", "p99", "Max"];
+    let mut table = Table::new(header).right(2..13);
+    let cells = |times: &Distribution| {
+        let quantiles = times.quantiles_s.iter().map(|q| figure(*q));
+        let (front, max) = ([rate(times.total_s), figure(times.mean_s), figure(times.min_s)], figure(times.max_s));
+        front.into_iter().chain(quantiles).chain([max]).collect::<Vec<_>>()
+    };
+    each(analysis, |method, epoch| {
+        table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
+    });
+    for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
+        table.bold_row([name(&method.method), "all".into()].into_iter().chain(cells(&method.all)));
+    }
+    let exact = analysis.methods.iter().all(|m| m.all.exact && m.epochs.iter().all(|e| e.times.exact));
+    let bound = if exact {
+        "Exact; quantiles are linear between order statistics."
+    } else {
+        "Of more than 16,777,216 rows together, quantiles come from bins and are off by less than 0.1 %; sums, minima and \
+         maxima are exact."
+    };
+    format!("### Batch times\n\nSeconds. {bound}\n\n{}{}", table.markdown(), more(analysis))
+}
+
+fn slow(analysis: &Analysis) -> String {
+    let header =
+        ["Method", "Epoch", "Slowest 1 %", "Slowest 10 %", "Slower / faster half", "Lowest ratio", "Highest ratio"];
+    let mut table = Table::new(header).right(2..7);
+    let at = |point: Option<super::CurvePoint>| {
+        point.and_then(|p| Some(format!("{} at {}", ratio(p.ratio?), percent(p.batch_share)))).unwrap_or(MISSING.into())
+    };
+    let cells = |times: &Distribution| {
+        [
+            percent(times.slowest_1_percent),
+            percent(times.slowest_10_percent),
+            times.halves_ratio.map_or(MISSING.into(), ratio),
+            at(times.lowest_ratio),
+            at(times.highest_ratio),
+        ]
+    };
+    each(analysis, |method, epoch| {
+        table.row([name(method), epoch.epoch.clone()].into_iter().chain(cells(&epoch.times)));
+    });
+    for method in analysis.methods.iter().filter(|m| m.epochs.len() > 1) {
+        table.bold_row([name(&method.method), "all".into()].into_iter().chain(cells(&method.all)));
+    }
+    format!(
+        "### Slow batches\n\nShare of the time that the slowest batches have; and, cutting the batches sorted by time at a share, \
+         the mean of the slower over the mean of the faster ones: at one half, and where it is lowest and highest (1 % to 99 %).\n\n{}{}",
+        table.markdown(),
+        more(analysis)
+    )
+}
+
+fn period(analysis: &Analysis) -> String {
+    let header = [
+        "Method",
+        "Epoch",
+        "Period alone",
+        "Followed",
+        "Beats",
+        "of batches",
+        "of time",
+        "Slower",
+        "On the beat",
+        "Slips / 100",
+        "Drift / 100",
+    ];
+    let mut table = Table::new(header).right(2..11);
+    each(analysis, |method, epoch| {
+        let found = epoch.found.map_or("none".into(), |f| f.period.to_string());
+        for rhythm in [&epoch.rhythm, &epoch.second] {
+            let Some(rhythm) = rhythm else { continue };
+            table.row([name(method), epoch.epoch.clone(), found.clone()].into_iter().chain(beats(rhythm)));
+        }
+        if epoch.rhythm.is_none() {
+            table.row([name(method), epoch.epoch.clone(), found].into_iter().chain(vec![MISSING.to_owned(); 8]));
+        }
+    });
+    let lines: Vec<String> = analysis.methods.iter().map(|method| format!("- {}", sentence(method))).collect();
+    format!(
+        "### Period\n\n{}\n\nPeriod alone: found in that epoch by itself. Followed: the period of all epochs together; a second line is of \
+         what is left without the first. Slower: median on the beat over median off it. On the beat: beats that are slower than \
+         three quarters of the others. Slips: beats that do not come after exactly one period; drift: by how many batches they \
+         come late, less early. Where the beat is weak, following it picks slow batches: read shares against the test.\n\n{}{}",
+        lines.join("\n"),
+        table.markdown(),
+        more(analysis)
+    )
+}
+
+fn beats(rhythm: &Rhythm) -> Vec<String> {
+    let per_100 = |n: f64| figure(n);
+    let batches = if rhythm.batch_share > 0.0 { rhythm.beats as f64 / rhythm.batch_share } else { 1.0 };
+    vec![
+        rhythm.period.to_string(),
+        thousands(rhythm.beats),
+        percent(rhythm.batch_share),
+        percent(rhythm.time_share),
+        rhythm.slower.map_or(MISSING.into(), ratio),
+        percent(rhythm.hit_share),
+        per_100(rhythm.slips as f64 * 100.0 / batches),
+        per_100(rhythm.drift_per_100),
+    ]
+}
+
+/// What the table says of a method, in words.
+fn sentence(timings: &MethodTimings) -> String {
+    let who = format!("**{}**", name(&timings.method));
+    let first = match (timings.found, timings.period) {
+        (Some(found), Some(period)) if found.period == period => {
+            format!("every {} batch is slow ({}{})", ordinal(period), chance(found.p), agreeing(timings, found))
+        }
+        (found, Some(period)) => {
+            let other = found.map_or("none was found".into(), |f| format!("{} was found, {}", f.period, chance(f.p)));
+            format!("followed with the period asked for, {period} ({other})")
+        }
+        (_, None) => return format!("{who}: no period shown (p ≥ 0.001 for each of 2 to 1024 batches)."),
+    };
+    let rhythms: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.rhythm.as_ref()).collect();
+    let second = match timings.second {
+        Some(found) => {
+            let lines: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.second.as_ref()).collect();
+            format!(
+                " What is left has a second line: every {} batch ({}), {}.",
+                ordinal(found.period),
+                chance(found.p),
+                drawn(&lines)
+            )
+        }
+        None => String::new(),
+    };
+    format!("{who}: {first}; {}.{second}", drawn(&rhythms))
+}
+
+fn agreeing(timings: &MethodTimings, found: Found) -> String {
+    match timings.epochs.len() {
+        1 => String::new(),
+        n => {
+            let same = timings.epochs.iter().filter(|e| e.found.is_some_and(|f| f.period == found.period)).count();
+            format!("; alone in {same} of {n} epochs")
+        }
+    }
+}
+
+/// Ranges over the epochs.
+fn drawn(rhythms: &[&Rhythm]) -> String {
+    let ends = |of: &dyn Fn(&Rhythm) -> Option<f64>| {
+        let values: Vec<f64> = rhythms.iter().filter_map(|r| of(r)).collect();
+        let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+        (!values.is_empty()).then_some((low, high))
+    };
+    let shown = |ends: Option<(f64, f64)>, round: fn(f64) -> f64, unit: &str| match ends {
+        Some((low, high)) => format!("{}{unit}", range(round(low), round(high))),
+        None => MISSING.to_owned(),
+    };
+    let tenth = |value: f64| (value * 10.0).round() / 10.0;
+    format!(
+        "these are {} of the batches and {} of the time, {} slower, and their phase moves by {} batches in 100",
+        shown(ends(&|r| Some(r.batch_share * 100.0)), tenth, " %"),
+        shown(ends(&|r| Some(r.time_share * 100.0)), tenth, " %"),
+        shown(
+            ends(&|r| r.slower),
+            |value| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() },
+            "×"
+        ),
+        shown(ends(&|r| Some(r.drift_per_100)), |value| (value * 100.0).round() / 100.0, ""),
+    )
+}
+
+fn name(method: &str) -> String {
+    if method == ALL { "all rows".to_owned() } else { method.to_owned() }
+}
+
+/// The epochs that tables show.
+fn each(analysis: &Analysis, mut row: impl FnMut(&str, &SeriesTimings)) {
+    for method in &analysis.methods {
+        method.epochs.iter().take(SHOWN).for_each(|epoch| row(&method.method, epoch));
+    }
+}
+
+/// What tables leave out.
+fn more(analysis: &Analysis) -> String {
+    let hidden: usize = analysis.methods.iter().map(|m| m.epochs.len().saturating_sub(SHOWN)).sum();
+    if hidden == 0 { String::new() } else { format!("\n\n{} more: `--json` has them.", count(hidden as u64, "epoch")) }
+}

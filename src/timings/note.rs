@@ -1,0 +1,76 @@
+use std::path::{Path, PathBuf};
+
+use super::{Analysis, charts, markdown};
+use crate::exit::{Exit, Failure};
+use crate::plot::{Chart, save};
+use crate::report::Frontmatter;
+use crate::report::regions::{Damage, Fresh, Layout, fresh, merge, with_updated};
+
+/// Write the note `<stem>_timings.md` and its pictures, `assets/images/<stem>_timings_<name>.svg` and `.png` beside it, into a
+/// folder. What was written by hand around the generated sections of a note that is there stays, byte for byte.
+///
+/// # Errors
+/// Exit 3 for a note that cannot be brought up to date, which then stays as it is; 70 for what cannot be written.
+pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
+    let stem = format!("{stem}_timings");
+    let path = folder.join(format!("{stem}.md"));
+    let charts = charts(analysis);
+    let text = text(analysis, &charts, &path, &stem);
+    let new = Fresh::of(&text).map_err(|damage| Failure::internal(format!("line {}: {}", damage.line, damage.what)))?;
+    let old = match std::fs::read(&path) {
+        Ok(old) => Some(old),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
+    };
+    // Before anything is written, it is known that everything can be.
+    let update = match &old {
+        None => fresh(&new).into_bytes(),
+        Some(old) => updated(old, &new, &path)?,
+    };
+    let images = folder.join("assets").join("images");
+    for chart in &charts {
+        save(chart, &images, &stem).map_err(Failure::internal)?;
+    }
+    if old.as_ref() != Some(&update) {
+        let update =
+            if old.is_some() { with_updated(&update, jiff::Timestamp::now().as_millisecond()) } else { update };
+        expctl_record::write_atomic(&path, &update)?;
+    }
+    Ok(path)
+}
+
+fn updated(old: &[u8], new: &Fresh<'_>, path: &Path) -> Result<Vec<u8>, Failure> {
+    let wrong = |message: String| Failure::new(Exit::Config, message).hint("the note was left as it is");
+    let damaged = |d: Damage| wrong(format!("{}:{}: {}", path.display(), d.line, d.what)).hint(d.remedy);
+    let layout = Layout::of(old).map_err(damaged)?;
+    if layout.note.is_none() {
+        return Err(
+            wrong(format!("{} is no note that expctl wrote", path.display())).hint("name another folder with --out")
+        );
+    }
+    let merged = merge(old, &layout, new, &[]);
+    match merged.edited.first() {
+        None => Ok(merged.text),
+        Some((name, line)) => {
+            let message = format!("{}:{line}: the section `{name}` was edited since it was generated", path.display());
+            Err(wrong(message).hint("move your text out of the markers and remove what is left of the section"))
+        }
+    }
+}
+
+fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> String {
+    let title = format!("Batch timings: {}", analysis.source.name);
+    let mut text = format!("{}\n\n<!-- expctl:note 1 -->\n", Frontmatter::for_note(path).render(&title, ""));
+    let pictures: Vec<String> = charts.iter().map(|chart| picture(chart, stem)).collect();
+    let all =
+        markdown(analysis).into_iter().chain([("pictures", format!("### Pictures\n\n{}", pictures.join("\n\n")))]);
+    for (name, body) in all {
+        text.push_str(&format!("\n<!-- expctl:begin {name} -->\n\n{body}\n\n<!-- expctl:end {name} -->\n"));
+    }
+    text
+}
+
+fn picture(chart: &Chart, stem: &str) -> String {
+    let alt = chart.alt.replace(['[', ']'], "");
+    format!("![{alt}](assets/images/{stem}_{}.svg)\n\n{}", chart.name, chart.caption)
+}
