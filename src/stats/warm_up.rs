@@ -47,7 +47,7 @@ pub fn warm_up(times: &[f64]) -> Option<WarmUp> {
 }
 
 /// How many means to cut; none if it is best to cut none, or half of them or more: then the series never settles, and its halves
-/// differ ([`drift`](super::drift)).
+/// differ ([`drift`](super::drift())).
 fn cut(means: &[f64]) -> Option<usize> {
     let n = means.len();
     let (mut sum, mut squares) = (0.0, 0.0);
