@@ -27,10 +27,19 @@ fn main() {
     let source = Tensor::randn([64 << 20], FLOAT);
     let mut target = source.zeros_like();
     let copy = 2.0 * 256.0 * f64::from(1 << 20) / best(|| target.copy_(&source)) / 1e9;
+    // What a thread gathers from: 64 numbers of each gene.
+    let table = Tensor::randn([GENES, 64], FLOAT);
+    let reads = 200;
+    let cache = best(|| (0..reads).for_each(|_| drop(table.sum(Kind::Float))));
+    let cache = f64::from(reads) * (GENES * 256) as f64 / cache / 1e9;
     println!("rows with {}, one thread, best of {RUNS}", row_instructions());
-    println!("matrix product of libtorch: {peak:.1} GFLOP/s; copy: {copy:.1} GB/s read and written");
+    println!(
+        "matrix product of libtorch: {peak:.1} GFLOP/s; copy: {copy:.1} GB/s read and written; sum of {} kB that stay in the \
+         cache: {cache:.1} GB/s",
+        GENES * 256 / 1000
+    );
     rows(h, batch, peak);
-    sums(h, batch, copy);
+    sums(h, batch, copy, cache);
 }
 
 /// Seconds of the best run.
@@ -98,8 +107,8 @@ fn rows(h: i64, batch: i64, peak: f64) {
     }
 }
 
-/// `copy` in GB/s.
-fn sums(h: i64, batch: i64, copy: f64) {
+/// `copy` and `cache` in GB/s.
+fn sums(h: i64, batch: i64, copy: f64, cache: f64) {
     let gene = |i: i64, step: i64| (i * step + i / GENES) % GENES;
     let sources: Vec<i64> = (0..EDGES).map(|i| gene(i, 7919)).collect();
     let targets: Vec<i64> = (0..EDGES).map(|i| gene(i, 6271)).collect();
@@ -112,9 +121,10 @@ fn sums(h: i64, batch: i64, copy: f64) {
     let added = (TYPES * EDGES) as f64 * row;
     let floor = ((TYPES + 1) * GENES) as f64 * row / copy / 1e9;
     println!(
-        "sums over neighbours: {seconds:.4} s, {:.1} GB/s added up; reading x and writing the sums once takes {floor:.4} s at \
-         the copy's speed, {:.2} of it",
+        "sums over neighbours: {seconds:.4} s, {:.1} GB/s added up, {:.2} of the cache's speed; reading x and writing the sums \
+         once takes {floor:.4} s at the copy's speed, {:.2} of it",
         added / seconds / 1e9,
+        added / seconds / 1e9 / cache,
         floor / seconds
     );
 }
