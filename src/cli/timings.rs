@@ -45,6 +45,18 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// The job that is meant; none for a file.
+    fn job(&self) -> Option<u64> {
+        self.source.parse().ok().filter(|_| !Path::new(&self.source).exists())
+    }
+
+    /// Whether it needs no project.
+    pub fn is_of_file(&self) -> bool {
+        self.job().is_none()
+    }
+}
+
 fn range(text: &str) -> Result<Range<u64>, String> {
     let (from, to) = text.split_once(':').ok_or("two numbers with a colon between them are expected: 1200:1800")?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("'{text}' is no batch number"));
@@ -55,8 +67,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 /// Say where the time of the batches goes.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let path = Path::new(&args.source);
-    let job = args.source.parse::<u64>().ok().filter(|_| !path.exists());
-    let (source, mut store, stem, incomplete) = match job {
+    let (source, mut store, stem, incomplete) = match args.job() {
         Some(job) => of_job(project, job, args)?,
         None => {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

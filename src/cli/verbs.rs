@@ -121,9 +121,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
     } else {
         project
     };
-    let has_studies = project.has_studies();
+    // A file of batch times is read wherever it is.
+    let says_all = project.has_studies() || matches!(&cli.verb, Verb::Timings(args) if args.is_of_file());
     dispatch(cli, &project).map_err(|failure| {
-        if has_studies || failure.exit == Exit::Usage {
+        if says_all || failure.exit == Exit::Usage {
             return failure;
         }
         let place = project.root().display();

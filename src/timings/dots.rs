@@ -10,7 +10,7 @@ pub struct Dots {
 }
 
 /// Dots of a series that are among its slowest, at most.
-const SLOWEST: usize = 1000;
+const SLOWEST: usize = 2000;
 /// Dots of a series that are not, about.
 const OTHERS: u64 = 700;
 /// Most dots of a range.

@@ -139,12 +139,13 @@ fn period(analysis: &Analysis) -> String {
         "Beats",
         "of batches",
         "of time",
-        "Slower",
+        "Slower (median)",
+        "Slower (mean)",
         "On the beat",
         "Slips / 100",
         "Drift / 100",
     ];
-    let mut table = Table::new(header).right(2..11);
+    let mut table = Table::new(header).right(2..12);
     each(analysis, |method, epoch| {
         let found = epoch.found.map_or("none".into(), |f| f.period.to_string());
         for rhythm in [&epoch.rhythm, &epoch.second] {
@@ -152,13 +153,13 @@ fn period(analysis: &Analysis) -> String {
             table.row([name(method), epoch.epoch.clone(), found.clone()].into_iter().chain(beats(rhythm)));
         }
         if epoch.rhythm.is_none() {
-            table.row([name(method), epoch.epoch.clone(), found].into_iter().chain(vec![MISSING.to_owned(); 8]));
+            table.row([name(method), epoch.epoch.clone(), found].into_iter().chain(vec![MISSING.to_owned(); 9]));
         }
     });
     let lines: Vec<String> = analysis.methods.iter().map(|method| format!("- {}", sentence(method))).collect();
     format!(
         "### Period\n\n{}\n\nPeriod alone: found in that epoch by itself. Followed: the period of all epochs together; a second line is of \
-         what is left without the first. Slower: median on the beat over median off it. On the beat: beats that are slower than \
+         what is left without the first, and so are its shares. Slower: on the beat against off it. On the beat: beats that are slower than \
          three quarters of the others. Slips: beats that do not come after exactly one period; drift: by how many batches they \
          come late, less early. Where the beat is weak, following it picks slow batches: read shares against the test.\n\n{}{}",
         lines.join("\n"),
@@ -176,6 +177,7 @@ fn beats(rhythm: &Rhythm) -> Vec<String> {
         percent(rhythm.batch_share),
         percent(rhythm.time_share),
         rhythm.slower.map_or(MISSING.into(), ratio),
+        rhythm.slower_mean.map_or(MISSING.into(), ratio),
         percent(rhythm.hit_share),
         per_100(rhythm.slips as f64 * 100.0 / batches),
         per_100(rhythm.drift_per_100),
@@ -203,12 +205,12 @@ fn sentence(timings: &MethodTimings) -> String {
                 " What is left has a second line: every {} batch ({}), {}.",
                 ordinal(found.period),
                 chance(found.p),
-                drawn(&lines)
+                drawn(&lines, " of what is left")
             )
         }
         None => String::new(),
     };
-    format!("{who}: {first}; {}.{second}", drawn(&rhythms))
+    format!("{who}: {first}; {}.{second}", drawn(&rhythms, ""))
 }
 
 fn agreeing(timings: &MethodTimings, found: Found) -> String {
@@ -222,7 +224,7 @@ fn agreeing(timings: &MethodTimings, found: Found) -> String {
 }
 
 /// Ranges over the epochs.
-fn drawn(rhythms: &[&Rhythm]) -> String {
+fn drawn(rhythms: &[&Rhythm], left: &str) -> String {
     let ends = |of: &dyn Fn(&Rhythm) -> Option<f64>| {
         let values: Vec<f64> = rhythms.iter().filter_map(|r| of(r)).collect();
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
@@ -233,16 +235,23 @@ fn drawn(rhythms: &[&Rhythm]) -> String {
         None => MISSING.to_owned(),
     };
     let tenth = |value: f64| (value * 10.0).round() / 10.0;
+    let times = |value: f64| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() };
+    let drift = match ends(&|r| Some(r.drift_per_100)) {
+        Some((low, high)) if low.abs().max(high.abs()) < 0.1 => "their phase stays".to_owned(),
+        Some((low, high)) if high < 0.0 => {
+            format!("they come {} batches early in 100", shown(Some((-high, -low)), tenth, ""))
+        }
+        Some((low, high)) if low > 0.0 => {
+            format!("they come {} batches late in 100", shown(Some((low, high)), tenth, ""))
+        }
+        _ => "their phase wanders".to_owned(),
+    };
     format!(
-        "these are {} of the batches and {} of the time, {} slower, and their phase moves by {} batches in 100",
+        "these are {} of the batches and {} of the time{left}, {} slower by the median and {} by the mean; {drift}",
         shown(ends(&|r| Some(r.batch_share * 100.0)), tenth, " %"),
         shown(ends(&|r| Some(r.time_share * 100.0)), tenth, " %"),
-        shown(
-            ends(&|r| r.slower),
-            |value| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() },
-            "×"
-        ),
-        shown(ends(&|r| Some(r.drift_per_100)), |value| (value * 100.0).round() / 100.0, ""),
+        shown(ends(&|r| r.slower), times, "×"),
+        shown(ends(&|r| r.slower_mean), times, "×"),
     )
 }
 

@@ -14,10 +14,12 @@ pub struct Rhythm {
     pub beats: u64,
     /// Share of all batches.
     pub batch_share: f64,
-    /// Share of the time.
+    /// Share of the time; of a second line, of what is left without the first.
     pub time_share: f64,
     /// Their median over that of the other batches.
     pub slower: Option<f64>,
+    /// Their mean over that of the other batches.
+    pub slower_mean: Option<f64>,
     /// Median of them, s.
     pub median_s: f64,
     /// Share of them that are slower than three quarters of the other batches.
@@ -117,6 +119,10 @@ impl Follower {
             batch_share: share(self.beats as f64, self.seen as f64),
             time_share: share(self.on_time, self.time),
             slower: on.zip(off).filter(|(_, off)| *off > 0.0).map(|(on, off)| on / off),
+            slower_mean: mean(self.on_time, self.beats)
+                .zip(mean(self.time - self.on_time, self.seen - self.beats))
+                .filter(|(_, off)| *off > 0.0)
+                .map(|(on, off)| on / off),
             median_s: on.unwrap_or_default(),
             hit_share: share(hits as f64, self.on.len() as f64),
             slips: self.slips,

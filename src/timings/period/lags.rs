@@ -45,14 +45,6 @@ impl Lags {
 }
 
 impl Sums {
-    /// Correlation at a lag.
-    pub fn correlation(&self, lag: usize) -> f64 {
-        match self.variances.get(lag) {
-            Some(variance) if *variance > 0.0 => self.sums[lag] / variance,
-            _ => 0.0,
-        }
-    }
-
     fn add(&mut self, other: &Self) {
         grow(&mut self.sums, other.sums.len());
         grow(&mut self.variances, other.variances.len());
