@@ -29,9 +29,8 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         bars.push(Bar { x, width: 0.7, from, to: mean.value, interval });
         middles.push([x, mean.value]);
         // Beside the whisker and beside each other.
-        let step = 0.4 / rates.len().max(4) as f64;
-        let left = step * (rates.len() - 1) as f64 / 2.0;
-        dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + 0.12 - left + step * j as f64, *rate]));
+        let place = |j: usize| 0.07 + if rates.len() > 1 { 0.26 * j as f64 / (rates.len() - 1) as f64 } else { 0.13 };
+        dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + place(j), *rate]));
     }
     let y = Axis::new("rate (samples/s)");
     let top = bars.iter().filter_map(|bar| bar.interval).fold(0.0, |top: f64, [_, high]| top.max(high));
