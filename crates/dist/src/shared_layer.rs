@@ -79,8 +79,8 @@ impl Neighbours {
         self.types
     }
 
-    /// For each type, the sum of each row's sources and (1 + ε) times the row itself, less what is `removed`: `x` float32
-    /// `[N, …, h]`, `eps` float32 `[T]`, to `[T, N, …, h]`. Rows of h floats are counted over all dimensions before the
+    /// For each type, the sum of each row's sources and (1 + ε) times the row itself, less what is `removed`: `x`
+    /// `[N, …, h]` and `eps` `[T]`, both float32 or both float64, to `[T, N, …, h]`. Rows of h floats are counted over all dimensions before the
     /// last one, in the sums as well as in `x`. Gradients flow into `x` and `eps`.
     ///
     /// # Errors
@@ -94,8 +94,8 @@ impl Neighbours {
     }
 }
 
-/// `sums` float32 `[T, N, h]` with D rows more: copies of the rows `copied`, int64 `[D]`. Then rows lose what is `removed`,
-/// which are rows of `x`, float32 `[N, h]`: to `[T, N + D, h]`. Gradients flow into `sums` and `x`.
+/// `sums` `[T, N, h]` (float32, or all float64) with D rows more: copies of the rows `copied`, int64 `[D]`. Then rows lose what is `removed`,
+/// which are rows of `x`, `[N, h]`: to `[T, N + D, h]`. Gradients flow into `sums` and `x`.
 ///
 /// # Errors
 /// Shapes or dtypes do not fit, or a row does not exist.
@@ -107,10 +107,10 @@ pub fn sums_of_differing(sums: &Tensor, x: &Tensor, copied: &Tensor, removed: &R
     )
 }
 
-/// What a layer of the lazy model does to each row by itself: MLP, norm, GELU of each type, and their join. `sums` float32
-/// `[T, R, h]` to `[R, h]`. `parameters`: of each type W `[h, h]` and b `[h]` of each linear, γ and β `[h]` of the norm; with
+/// What a layer of the lazy model does to each row by itself: MLP, norm, GELU of each type, and their join. `sums`
+/// `[T, R, h]` to `[R, h]`, all in float32 or all in float64 (for which there is one set of instructions, the base ones). `parameters`: of each type W `[h, h]` and b `[h]` of each linear, γ and β `[h]` of the norm; with
 /// [`Join::Pairwise`] of each pair i ≤ j W `[p, 2h]`, b `[p]`, W `[h, p]`, b `[h]`, and of the scorer W `[q, h]`, b `[q]`, W
-/// `[1, q]`, b `[1]`. `weights`, float32 `[R]`, says of how many equal rows each row is one; norms over all rows count
+/// `[1, q]`, b `[1]`. `weights`, `[R]`, says of how many equal rows each row is one; norms over all rows count
 /// them. The gradient of the result is that of all equal rows together.
 ///
 /// Of the intermediate values only the MLPs' results are kept, `[T, R, h]`; the rest is computed again in the backward pass,
