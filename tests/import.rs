@@ -154,7 +154,7 @@ fn a_log_that_says_nothing_is_refused() {
 
 #[test]
 fn a_long_log_is_streamed() {
-    // A quarter of a gigabyte in one line would not fit into 64 KiB; what is read of it does.
+    // One line of 8 MiB, of which no more is held than a bar can be long.
     let project = TestProject::new();
     let mut log = vec![b'['; 8 << 20];
     log.extend(b"\nEpoch 0: 10%|#| 20/200 [00:10<01:30, 2.00it/s]\n");

@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 /// a `?`, and one without a bar at all no `<`.
 static PRINT: LazyLock<Regex> = LazyLock::new(|| {
     let number = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?";
-    let time = r"(?:[0-9]+:)?[0-9]{1,2}:[0-9]{2}";
+    let time = r"(?:[0-9]+:)?[0-9]+:[0-9]{2}";
     let with_bar =
         format!(r"(?:[0-9]{{1,3}}%)?\|[^|]*\|\s*(?P<n>{number})(?P<si>[kMGTPEZY]?)/(?:\?|{number}[kMGTPEZY]?)[^\[\]]*");
     let without = format!(r"(?P<m>{number})(?P<sj>[kMGTPEZY]?)[^\s\[\]|0-9]+\s");
@@ -123,6 +123,8 @@ mod tests {
                 "Epoch [1/5]:  50%|█████     | 2/4 [00:05<00:05, 2.50s/batch]",
                 named("Epoch [1/5]", 2.0, 5, Some(0.4), true),
             ),
+            // Not tqdm's way to write more than an hour, but others'.
+            ("Epoch 3:  10%|#| 9/20 [100:01<?, 2.00it/s]", named("Epoch 3", 9.0, 6001, Some(2.0), false)),
             // Cut off.
             ("Epoch 3:  10%|█         | 29/286 [00:25<03:41,  1.1", named("Epoch 3", 29.0, 25, None, false)),
             ("Epoch 3:  10%|█         | 29/286 [00:25<03", named("Epoch 3", 29.0, 25, None, false)),
