@@ -5,6 +5,9 @@ use super::parts::{differ, means_of_steps};
 
 /// Steps below which no shape is judged.
 pub const MIN_STEPS_FOR_SHAPE: usize = 20;
+/// Level at which the first steps differ from the rest. Far below 0.05, because every rank of every run is looked at, and where to
+/// cut was chosen so that they differ most.
+const LEVEL: f64 = 1e-4;
 /// Change of the mean step time, as a share, below which a warm-up does no harm.
 const HARM: f64 = 0.02;
 /// The first steps of a run that are not like the rest.
@@ -40,11 +43,11 @@ pub fn warm_up(times: &[f64]) -> Option<WarmUp> {
     let harm = mean(times)? / usual - 1.0;
     let found = WarmUp { steps: first.len(), ratio: slow / usual, harm };
     let harms = usual > 0.0 && harm.abs() >= HARM;
-    (harms && differ(first_means, rest_means, rest_means, 0)).then_some(found)
+    (harms && differ(first_means, rest_means, rest_means, 0, LEVEL)).then_some(found)
 }
 
 /// How many means to cut; none if it is best to cut none, or half of them or more: then the series never settles, and its halves
-/// differ ([`drift`](super::drift)).
+/// differ ([`drift`](super::drift())).
 fn cut(means: &[f64]) -> Option<usize> {
     let n = means.len();
     let (mut sum, mut squares) = (0.0, 0.0);
