@@ -141,7 +141,7 @@ pub(super) fn shades(pen: &mut Pen, placed: &Placed<'_>, values: [f64; 2]) {
         pen.mark("rect", &place);
     }
     let span = Span { values, places: [bottom, top], scale: Scale::Linear };
-    for tick in ticks(Scale::Linear, values, ((bottom - top) / 42.0).clamp(2.0, 8.0) as usize) {
+    for tick in ticks(Scale::Linear, values, ((bottom - top) / 42.0).clamp(3.0, 8.0) as usize) {
         let Some(y) = span.place(tick.value) else { continue };
         pen.words("text", &[("class", &"quiet"), ("x", &at(left + 16.0)), ("y", &at(y + 4.0))], &tick.label);
     }

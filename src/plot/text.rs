@@ -61,10 +61,10 @@ mod tests {
     fn long_names_are_broken_or_shortened() {
         let name = "lazy launch.ranks=2";
         assert_eq!(wrap(name, 12.0, 400.0).unwrap(), [name]);
-        assert_eq!(wrap(name, 12.0, 130.0).unwrap(), ["lazy", "launch.ranks=2"]);
-        assert_eq!(wrap(name, 12.0, 100.0).unwrap(), ["lazy", "launch.ranks=", "2"]);
+        assert_eq!(wrap(name, 12.0, 120.0).unwrap(), ["lazy", "launch.ranks=2"]);
+        assert_eq!(wrap(name, 12.0, 95.0).unwrap(), ["lazy", "launch.ranks=", "2"]);
         assert_eq!(wrap(name, 12.0, 40.0), None);
         assert_eq!(shorten(name, 12.0, 400.0), name);
-        assert_eq!(shorten(name, 12.0, 60.0), "lazy la…");
+        assert_eq!(shorten(name, 12.0, 60.0), "lazy lau…");
     }
 }

@@ -1,10 +1,9 @@
 use expctl_record::{Stage, StepRecord};
 
-use super::words::completed;
+use super::words::{completed, runs_each};
 use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Cell, Chart, Layer, Panel};
 use crate::report::figures::measured;
-use crate::report::format;
 use crate::stats::median;
 
 /// Most columns of a map; steps beyond that share one.
@@ -38,7 +37,8 @@ pub(super) fn ranks(job: &MeasuredJob) -> Option<Chart> {
         maps.truncate(MOST);
     }
     let several = maps.len() > 1;
-    let n: usize = maps.iter().map(|map| map.runs).max()?;
+    let counts: Vec<usize> = maps.iter().map(|map| map.runs).collect();
+    maps.first()?;
     let chosen =
         if all > MOST { format!(" The {MOST} of {all} variants whose ranks differ most.") } else { String::new() };
     let unit = if several { " Against the median of the variant, so that one scale does for all." } else { "" };
@@ -47,9 +47,9 @@ pub(super) fn ranks(job: &MeasuredJob) -> Option<Chart> {
         title: "What each rank works by itself".into(),
         alt: "Wall time less exposed allreduce of each rank over the steps, as colours.".into(),
         caption: format!(
-            "Derived from measured times, means over {}: wall time of a rank less its exposed allreduce, by step. A bright row is \
+            "Derived from measured times, {}, means over runs: wall time of a rank less its exposed allreduce, by step. A bright row is \
              a rank that the others wait for.{unit}{chosen}",
-            if n == 1 { "1 run".to_owned() } else { format!("up to {}", format::count(n as u64, "run")) }
+            runs_each(&counts)
         ),
         panels: maps.into_iter().map(|map| map.panel(several)).collect(),
         columns: 1,

@@ -62,7 +62,7 @@ impl Series {
         let (ranks, rate, _) = self.points.first()?;
         let one = rate.value / f64::from(*ranks);
         let end = |ranks: u32| [f64::from(ranks), one * f64::from(ranks)];
-        Some(Layer::Line { name: "as ranks".into(), colour, points: vec![end(*ranks), end(most)] })
+        Some(Layer::Line { name: "perfect scaling".into(), colour, points: vec![end(*ranks), end(most)] })
     }
 
     fn layers(&self, colour: usize) -> Vec<Layer> {
