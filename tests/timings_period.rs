@@ -76,7 +76,6 @@ fn every(
 fn where_there_is_no_period_hardly_one_is_found() {
     let series = 1000;
     for batches in [200, 1000, 9870] {
-        // A thousand long ones each would take minutes on a debug build; of the long ones, fewer kinds.
         let alarms = |name: &str, make: &dyn Fn(&mut Pcg64, usize) -> Vec<f64>| {
             let (_, alarms) = tally(series, batches, None, make);
             println!("{name}, {batches} batches: {alarms} false alarms in {series} series");
@@ -134,7 +133,7 @@ fn harder_ones_are_found_as_often_as_the_documentation_says() {
         ("10, 2x in noise of 1.0", (10, 2.0), 1.0, 0.0, 0, [0, 30, 99]),
         ("10, 30x, one early or late", (10, 30.0), 0.3, 0.0, 1, [50, 97, 99]),
         ("10, 30x, half missing", (10, 30.0), 0.3, 0.5, 0, [65, 97, 100]),
-        ("7, 10x, nine of ten missing", (7, 10.0), 0.3, 0.9, 0, [0, 0, 80]),
+        ("7, 10x, nine of ten missing", (7, 10.0), 0.3, 0.9, 0, [0, 0, 70]),
         ("2, 2x", (2, 2.0), 0.5, 0.0, 0, [99, 100, 100]),
         ("3, 2x", (3, 2.0), 0.5, 0.0, 0, [99, 100, 100]),
         ("64, 10x", (64, 10.0), 0.3, 0.0, 0, [0, 97, 100]),

@@ -110,6 +110,7 @@ impl Follower {
         let (on, off) = (middle(&mut self.on, 0.5), middle(&mut self.off, 0.5));
         let usual = middle(&mut self.off, 0.75);
         let hits = usual.map_or(0, |usual| self.on.iter().filter(|time| f64::from(**time) > usual).count());
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let most =
             |counts: &Vec<u32>| (0..counts.len()).max_by_key(|r| (counts[*r], usize::MAX - r)).unwrap_or_default();

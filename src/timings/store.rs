@@ -125,7 +125,8 @@ impl Store {
         let series = &mut self.series[place];
         let batch = batch.unwrap_or(series.rows);
         let plain = batch == series.rows;
-        if !(series.checker.see(batch) && plain) && !series.numbered {
+        let follows = series.checker.see(batch);
+        if !series.numbered && !(follows && plain) {
             self.flush(place)?;
             self.series[place].numbered = true;
         }

@@ -64,7 +64,14 @@ fn grow(values: &mut Vec<f64>, length: usize) {
 pub struct Correlator {
     scores: Scores,
     planner: RealFftPlanner<f32>,
-    plan: Option<(usize, Arc<dyn RealToComplex<f32>>, Arc<dyn ComplexToReal<f32>>)>,
+    plan: Option<Plan>,
+}
+
+/// Transforms of one length.
+struct Plan {
+    length: usize,
+    forward: Arc<dyn RealToComplex<f32>>,
+    back: Arc<dyn ComplexToReal<f32>>,
 }
 
 impl Default for Correlator {
@@ -106,13 +113,13 @@ impl Correlator {
     /// Sum of the products of scores 0, 1, 2… apart, by the Wiener–Khinchin theorem.
     fn products(&mut self, scores: &[f32], count: usize) -> Vec<f64> {
         let length = (scores.len() + count).next_power_of_two();
-        let (forward, back) = match &self.plan {
-            Some((planned, forward, back)) if *planned == length => (forward.clone(), back.clone()),
-            _ => {
-                let plans = (self.planner.plan_fft_forward(length), self.planner.plan_fft_inverse(length));
-                self.plan = Some((length, plans.0.clone(), plans.1.clone()));
-                plans
-            }
+        let Plan { forward, back, .. } = match self.plan.take() {
+            Some(plan) if plan.length == length => plan,
+            _ => Plan {
+                length,
+                forward: self.planner.plan_fft_forward(length),
+                back: self.planner.plan_fft_inverse(length),
+            },
         };
         let mut padded = forward.make_input_vec();
         padded[..scores.len()].copy_from_slice(scores);
@@ -125,6 +132,7 @@ impl Correlator {
         }
         let transformed = back.process(&mut spectrum, &mut padded);
         debug_assert!(transformed.is_ok());
+        self.plan = Some(Plan { length, forward, back });
         padded[..count].iter().map(|sum| f64::from(*sum) / length as f64).collect()
     }
 }
