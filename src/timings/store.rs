@@ -126,7 +126,7 @@ impl Store {
         let batch = batch.unwrap_or(series.rows);
         let plain = batch == series.rows;
         let follows = series.checker.see(batch);
-        if !series.numbered && !(follows && plain) {
+        if !(series.numbered || follows && plain) {
             self.flush(place)?;
             self.series[place].numbered = true;
         }
