@@ -1,5 +1,4 @@
 //! Every kind of picture, drawn. `EXPCTL_PICTURES=FOLDER` keeps the files, to be looked at.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
 

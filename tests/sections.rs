@@ -222,7 +222,7 @@ fn what_training_came_to_is_a_table_and_a_picture() {
     trained(&project);
     insta::assert_snapshot!(section(&project, "Learning"));
     let svg = std::fs::read_to_string(project.file("results/assets/images/train_12_learning.svg")).unwrap();
-    for part in ["<svg", "training loss", "validation loss", "validation, Pearson", "lazy", "ids", "polyline"] {
+    for part in ["<svg", "training loss", "validation loss", "validation, Pearson", "lazy", "ids", "class=\"line"] {
         assert!(svg.contains(part), "{part}\n{svg}");
     }
 }

@@ -1,33 +1,152 @@
 use std::path::PathBuf;
 
+use expctl_record::Mode;
+
 use super::{out, say};
-use crate::exit::Failure;
-use crate::ledger;
+use crate::exit::{Exit, Failure};
+use crate::ledger::{self, LogRow, PublishedRow};
 use crate::project::Project;
 use crate::report::format::range;
 
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// TOML file of published results (docs/ledger.md describes the form)
+    /// TOML file of published results (docs/ledger.md describes the form), or a log with progress bars of tqdm or Lightning
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace a file of the same name with other content
+    /// Replace what has the same name with other content
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
-/// Take published results into the project; prints the path of the copy.
+/// What a log does not say of itself.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What a log does not say of itself")]
+struct LogArgs {
+    /// Study: a folder in experiments/
+    #[arg(long)]
+    study: Option<String>,
+    /// Name of the config
+    #[arg(long, value_name = "NAME")]
+    config: Option<String>,
+    /// Number of the job
+    #[arg(long, value_name = "N")]
+    job: Option<u64>,
+    /// Samples per rank and step
+    #[arg(long, value_name = "N")]
+    batch_size: Option<u64>,
+    /// Processes
+    #[arg(long, value_name = "N")]
+    ranks: Option<u64>,
+    /// What a step did: data, zero_loss, forward, forward_backward, train
+    #[arg(long, default_value = "train", value_parser = mode)]
+    mode: Mode,
+    /// Name of this log within its job, where it has several
+    #[arg(long, default_value = "")]
+    variant: String,
+    /// What tables call it [default: the variant, else the config]
+    #[arg(long, value_name = "TEXT")]
+    method: Option<String>,
+    /// What the name of the training bar begins with [default: Epoch or Train]
+    #[arg(long, value_name = "NAME")]
+    bar: Option<String>,
+    /// Loader workers per rank
+    #[arg(long, value_name = "N")]
+    workers: Option<u64>,
+    /// Whether batches were copied into page-locked memory
+    #[arg(long, value_name = "true|false")]
+    pin_memory: Option<bool>,
+    /// Samples of the data set
+    #[arg(long, value_name = "N")]
+    samples: Option<u64>,
+    /// CPUs of the whole job
+    #[arg(long, value_name = "N")]
+    cpus: Option<u64>,
+    /// What it ran on
+    #[arg(long, value_name = "TEXT")]
+    device: Option<String>,
+    /// A profiler ran along
+    #[arg(long)]
+    profiler: bool,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    serde_json::from_value(text.into())
+        .map_err(|_| "one of data, zero_loss, forward, forward_backward, train".to_owned())
+}
+
+/// Take published results or what a log says into the project; prints the path of the file.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let imported = ledger::import(project, &args.file, args.force)?;
-    let verb = if imported.changed { "took" } else { "unchanged:" };
-    for row in &imported.file.rows {
-        let (low, high) = row.it_per_s;
-        let batch = row.global_batch() as f64;
-        let (speed, samples) = (range(low, high), range(low * batch, high * batch));
-        let name = format!("job {} {} {}", row.job_name(), row.config, row.method);
-        say(format!("{verb} {name}: {speed} it/s, {samples} samples/s, imported"));
+    if args.file.extension().is_some_and(|e| e == "toml") {
+        let imported = ledger::import(project, &args.file, args.force)?;
+        imported.file.rows.iter().for_each(|row| tell(row, imported.changed));
+        out(imported.path.display());
+        return Ok(());
+    }
+    let (study, row) = args.log.row(args)?;
+    if !project.study(&study).is_dir() {
+        return Err(Failure::new(Exit::Usage, format!("there is no study {study} in {}", project.studies().display())));
+    }
+    let bar = args.log.bar.as_deref();
+    let imported = ledger::import_log(project, &study, &args.file, &row, bar, args.force)?;
+    let of_log = |other: &&PublishedRow| other.config == row.config && other.variant == row.variant;
+    for other in imported.file.rows.iter().filter(of_log) {
+        tell(other, imported.changed);
+        other.notes.iter().for_each(|note| say(format!("  {note}")));
     }
     out(imported.path.display());
     Ok(())
+}
+
+fn tell(row: &PublishedRow, changed: bool) {
+    let verb = if changed { "took" } else { "unchanged:" };
+    let (low, high) = row.it_per_s;
+    let batch = row.global_batch() as f64;
+    let (speed, samples) = (range(low, high), range(low * batch, high * batch));
+    let reading = row.reading.map(|reading| format!(" ({})", reading.words())).unwrap_or_default();
+    let name = format!("job {} {} {}{reading}", row.job_name(), row.config, row.method);
+    say(format!("{verb} {name}: {speed} it/s, {samples} samples/s, imported"));
+}
+
+impl LogArgs {
+    fn row(&self, args: &Args) -> Result<(String, LogRow), Failure> {
+        let (Some(study), Some(config), Some(job), Some(batch_size), Some(ranks)) =
+            (&self.study, &self.config, self.job, self.batch_size, self.ranks)
+        else {
+            let missing = [
+                ("--study", self.study.is_none()),
+                ("--config", self.config.is_none()),
+                ("--job", self.job.is_none()),
+                ("--batch-size", self.batch_size.is_none()),
+                ("--ranks", self.ranks.is_none()),
+            ];
+            let missing: Vec<&str> = missing.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+            let message = format!("{} is taken for a log, which needs {}", args.file.display(), missing.join(", "));
+            return Err(Failure::new(Exit::Usage, message)
+                .hint("a file of published results is a .toml file")
+                .hint("samples/s, which is what compares, is the rate × batch size × ranks"));
+        };
+        if job == 0 || batch_size == 0 || ranks == 0 {
+            return Err(Failure::new(Exit::Usage, "--job, --batch-size and --ranks start at 1"));
+        }
+        let named = if self.variant.is_empty() { config } else { &self.variant };
+        let row = LogRow {
+            job,
+            config: config.clone(),
+            variant: self.variant.clone(),
+            method: self.method.clone().unwrap_or_else(|| named.clone()),
+            mode: self.mode,
+            ranks,
+            batch_size,
+            workers: self.workers,
+            pin_memory: self.pin_memory,
+            samples: self.samples,
+            cpus: self.cpus,
+            device: self.device.clone(),
+            profiler: self.profiler,
+        };
+        Ok((study.clone(), row))
+    }
 }

@@ -16,6 +16,9 @@ pub struct Args {
     job: Option<u64>,
     #[command(flatten)]
     note: NoteArgs,
+    /// Write the note as one page for a browser, too: tables that sort, pictures that zoom, nothing from outside
+    #[arg(long)]
+    html: bool,
     /// Print the template that is compiled in, to start one's own from
     #[arg(long, conflicts_with = "job")]
     print_template: bool,
@@ -75,5 +78,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     }
     let (path, job) = report::write_note(project, job, &args.note.options())?;
     out(path.display());
+    if args.html {
+        out(report::write_page(project, &job, &path)?.display());
+    }
     job.verdict()
 }

@@ -5,6 +5,7 @@
 mod import;
 mod measured;
 mod open;
+mod progress;
 mod published;
 mod published_row;
 mod settings;
@@ -13,7 +14,8 @@ mod verdict;
 pub use import::{Imported, import};
 pub use measured::{MeasuredJob, Run, RunState};
 pub use open::{Found, Job, Ledger};
+pub use progress::{BarKind, ImportedLog, LogReading, LogRow, import_log};
 pub use published::PublishedFile;
-pub use published_row::{PublishedRow, Source};
+pub use published_row::{Progress, PublishedRow, Reading, Source};
 pub use settings::{flatten, flatten_all, run_settings, setting_text};
 pub use verdict::verdict;

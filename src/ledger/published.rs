@@ -8,7 +8,7 @@ use expctl_record::Mode;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{PublishedRow, Source};
+use super::{Progress, PublishedRow, Reading, Source};
 use crate::exit::{Exit, Failure};
 
 /// Version of the form.
@@ -27,6 +27,7 @@ struct RawFile {
     schema: Spanned<u32>,
     study: String,
     source: Source,
+    #[serde(default)]
     result: Vec<RawRow>,
 }
 
@@ -77,6 +78,8 @@ struct RawRow {
     other: BTreeMap<String, toml::Value>,
     #[serde(default)]
     notes: Vec<String>,
+    reading: Option<Reading>,
+    progress: Option<Progress>,
 }
 
 impl PublishedFile {
@@ -87,10 +90,18 @@ impl PublishedFile {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::new(Exit::Config, format!("cannot read {}: {e}", path.display())))?;
-        Self::parse(&text, path)
+        let file = Self::parse(&text, path)?;
+        if file.rows.is_empty() {
+            return Err(Failure::new(Exit::Config, format!("{}: there is no [[result]] in it", path.display())));
+        }
+        Ok(file)
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
+    /// The same of a text that was read from `path`.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
         let place = Place { text, path: path.to_owned() };
         let raw: RawFile = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or_else(|| path.display().to_string(), |span| place.at(span));
@@ -101,11 +112,12 @@ impl PublishedFile {
             let found = raw.schema.get_ref();
             mistakes.push(format!("{}: schema {found}; this expctl reads {SCHEMA}", place.at(raw.schema.span())));
         }
+        let key = |row: &PublishedRow| (row.jobs.clone(), row.config.clone(), row.variant.clone(), row.reading);
         let mut rows: Vec<PublishedRow> = Vec::new();
         for row in raw.result {
             let line = row.job.span();
             let row = row.check(&place, &raw.study, &raw.source, &mut mistakes);
-            if rows.iter().any(|r| r.jobs == row.jobs && r.config == row.config && r.variant == row.variant) {
+            if rows.iter().any(|r| key(r) == key(&row)) {
                 let reason = "this job, config and variant stand in the file already";
                 mistakes.push(format!("{}: {reason}", place.at(line)));
             }
@@ -188,6 +200,8 @@ impl RawRow {
         set("allocator", self.allocator);
         set("device", self.device);
         set("model", self.model);
+        // Two ways to read one text make two numbers, and that is no effect of the method.
+        set("reading", self.reading.map(|v| v.name().to_owned()));
         set("epochs", self.epochs.map(|v| v.to_string()));
         for (key, value) in &self.other {
             set(key, Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
@@ -210,6 +224,8 @@ impl RawRow {
             profiler: self.profiler,
             settings,
             notes: self.notes,
+            reading: self.reading,
+            progress: self.progress,
             source: source.clone(),
         }
     }

@@ -51,6 +51,10 @@ pub struct PublishedRow {
     pub settings: BTreeMap<String, String>,
     /// What is known to be wrong or open.
     pub notes: Vec<String>,
+    /// How the rate was read from progress text; none of what was published as a number.
+    pub reading: Option<Reading>,
+    /// What else that text says.
+    pub progress: Option<Progress>,
     /// Where it comes from.
     pub source: Source,
 }
@@ -65,4 +69,69 @@ impl PublishedRow {
     pub fn global_batch(&self) -> u64 {
         self.ranks * self.batch_size
     }
+}
+
+/// How a rate was read from progress text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reading {
+    /// The mean of the last 20 matches of `<number>it/s`, as the published script took it.
+    #[serde(rename = "last_20")]
+    LastTwenty,
+    /// The last rate that the training bar printed.
+    #[serde(rename = "last")]
+    Last,
+    /// Steps over time of the training bars.
+    #[serde(rename = "training")]
+    Training,
+}
+
+impl Reading {
+    /// The word used in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LastTwenty => "last_20",
+            Self::Last => "last",
+            Self::Training => "training",
+        }
+    }
+
+    /// What a table adds to the method.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::LastTwenty => "mean of the last 20 printed",
+            Self::Last => "last printed",
+            Self::Training => "steps over time",
+        }
+    }
+}
+
+/// What a log's progress text says besides the rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Name of the log.
+    pub log: String,
+    /// First 16 hex digits of its BLAKE3.
+    pub blake3: String,
+    /// Steps of the training bars that count.
+    pub steps: f64,
+    /// Whole seconds printed with them, summed.
+    pub elapsed_s: u64,
+    /// Lowest rate that these allow, it/s.
+    pub it_per_s_low: f64,
+    /// Highest rate that these allow, it/s.
+    pub it_per_s_high: f64,
+    /// Bars of training.
+    pub training_bars: u64,
+    /// Printed rates in s/it, which the published pattern misses.
+    pub missed_s_per_it: u64,
+    /// Printed rates in other units, which it misses too.
+    pub missed_other_units: u64,
+    /// States without a rate.
+    pub without_rate: u64,
+    /// States printed, by kind of bar.
+    pub prints: BTreeMap<String, u64>,
+    /// Values of each kind of bar in the published mean.
+    #[serde(default)]
+    pub last_20_of: BTreeMap<String, u64>,
 }

@@ -2,7 +2,6 @@ use super::chart::{Layer, Scale};
 use super::layout::{LEAN, LINE, Labels, Placed, SIZE};
 use super::pen::{Pen, at};
 use super::span::Span;
-use super::text::width;
 use super::theme::shade;
 use super::ticks::ticks;
 
@@ -142,13 +141,11 @@ pub(super) fn shades(pen: &mut Pen, placed: &Placed<'_>, values: [f64; 2]) {
         pen.mark("rect", &place);
     }
     let span = Span { values, places: [bottom, top], scale: Scale::Linear };
-    let mut wide: f64 = 0.0;
-    for tick in ticks(Scale::Linear, values, ((bottom - top) / 42.0).clamp(2.0, 8.0) as usize) {
+    for tick in ticks(Scale::Linear, values, ((bottom - top) / 42.0).clamp(3.0, 8.0) as usize) {
         let Some(y) = span.place(tick.value) else { continue };
         pen.words("text", &[("class", &"quiet"), ("x", &at(left + 16.0)), ("y", &at(y + 4.0))], &tick.label);
-        wide = wide.max(width(&tick.label, SIZE));
     }
-    let turn =
-        format!("translate({} {}) rotate(-90)", at(left + 16.0 + wide + SIZE + 3.0), at(f64::midpoint(top, bottom)));
-    pen.words("text", &[("class", &"ink"), ("text-anchor", &"middle"), ("transform", &turn)], name);
+    // Above the bar, because a low panel has no room beside it.
+    let right = at(placed.right);
+    pen.words("text", &[("class", &"ink"), ("text-anchor", &"end"), ("x", &right), ("y", &at(top - 7.0))], name);
 }

@@ -17,7 +17,7 @@ pub(super) const LINE: f64 = 15.0;
 /// Room for the heading of a picture.
 const TITLE: f64 = 26.0;
 /// Room beside a panel for the bar that explains its colours.
-const SHADES: f64 = 92.0;
+const SHADES: f64 = 78.0;
 /// Names below an axis that do not fit even in lines lean by this angle, in degrees.
 pub(super) const LEAN: f64 = 32.0;
 /// The longest that a leaning name or a name at the left gets.
@@ -50,6 +50,8 @@ pub(super) struct Placed<'a> {
     pub label_at: f64,
     /// Left edge of everything that belongs to it.
     pub left: f64,
+    /// Right edge of it.
+    pub right: f64,
 }
 
 /// All panels of a chart with their places.
@@ -71,7 +73,7 @@ impl<'a> Layout<'a> {
         let mut top = legend_at + legend::height(chart);
         let mut placed = Vec::new();
         for row in chart.panels.chunks(columns) {
-            let heading = if row.iter().any(|panel| !panel.title.is_empty()) { 22.0 } else { 6.0 };
+            let heading = if row.iter().any(|panel| !panel.title.is_empty() || has_cells(panel)) { 22.0 } else { 6.0 };
             let height = row.iter().map(|panel| inner_height(chart, panel, outer)).fold(0.0, f64::max);
             let (from, to) = (top + heading, top + heading + height);
             for (column, panel) in row.iter().enumerate() {
@@ -83,6 +85,10 @@ impl<'a> Layout<'a> {
         }
         Self { height: (top - GAP / 2.0 + EDGE / 2.0).ceil(), legend_at, panels: placed }
     }
+}
+
+fn has_cells(panel: &Panel) -> bool {
+    panel.layers.iter().any(|layer| matches!(layer, Layer::Cells { .. }))
 }
 
 fn inner_height(chart: &Chart, panel: &Panel, outer: f64) -> f64 {
@@ -104,7 +110,7 @@ fn place<'a>(panel: &'a Panel, [left, right]: [f64; 2], [from, to]: [f64; 2]) ->
         Labels::Leaning(_) => 0.0,
     };
     let label = if panel.y.label.is_empty() { 0.0 } else { LINE + 5.0 };
-    let shades = if panel.layers.iter().any(|layer| matches!(layer, Layer::Cells { .. })) { SHADES } else { 6.0 };
+    let shades = if has_cells(panel) { SHADES } else { 6.0 };
     let mut x = Span {
         values: values(panel, Side::X),
         places: [(left + label + numbers + 8.0).ceil(), (right - shades).floor()],
@@ -126,7 +132,7 @@ fn place<'a>(panel: &'a Panel, [left, right]: [f64; 2], [from, to]: [f64; 2]) ->
     };
     let label_at = to + 5.0 + depth + if panel.x.label.is_empty() { -4.0 } else { LINE };
     y.places = [to, from];
-    Placed { panel, x, y, below, beside, label_at, left }
+    Placed { panel, x, y, below, beside, label_at, left, right }
 }
 
 /// Numbers or names at the left.

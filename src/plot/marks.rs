@@ -160,13 +160,19 @@ fn bar(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, bar: &Bar)
 }
 
 fn whisker(pen: &mut Pen, placed: &Placed<'_>, bar: &Bar) {
-    let Some([low, high]) = bar.interval else { return };
+    let Some(ends) = bar.interval else { return };
+    let [low, high] = ends;
     let (Some(x), Some(low), Some(high)) = (placed.x.place(bar.x), placed.y.within(low), placed.y.within(high)) else {
         return;
     };
     let (left, right) = (at(x - 5.0), at(x + 5.0));
-    let (x, low, high) = (at(x), at(low), at(high));
-    let path = format!("M{left} {low}H{right}M{left} {high}H{right}M{x} {low}V{high}");
+    let mut path = format!("M{} {}V{}", at(x), at(low), at(high));
+    // An end outside of the picture has no bar across: it goes on.
+    for (value, y) in [(ends[0], low), (ends[1], high)] {
+        if placed.y.values[0] <= value && value <= placed.y.values[1] {
+            let _ = write!(path, "M{left} {y}H{right}", y = at(y));
+        }
+    }
     pen.mark("path", &[("class", &"whisker"), ("d", &path)]);
 }
 

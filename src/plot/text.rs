@@ -17,10 +17,15 @@ fn advance(c: char) -> f64 {
     }
 }
 
-/// Words in lines no wider than `most` points, broken at spaces, `_`, `/`, `,` and `=`; none where a piece alone is wider.
+/// Words in lines no wider than `most` points, broken at spaces, `_`, `/` and `,`, and at `=` where that does not do; none
+/// where a piece alone is wider.
 pub(super) fn wrap(words: &str, size: f64, most: f64) -> Option<Vec<String>> {
+    broken(words, &[' ', '_', '/', ','], size, most).or_else(|| broken(words, &[' ', '_', '/', ',', '='], size, most))
+}
+
+fn broken(words: &str, at: &[char], size: f64, most: f64) -> Option<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
-    for piece in words.split_inclusive([' ', '_', '/', ',', '=']) {
+    for piece in words.split_inclusive(at) {
         if width(piece.trim(), size) > most {
             return None;
         }
@@ -56,9 +61,10 @@ mod tests {
     fn long_names_are_broken_or_shortened() {
         let name = "lazy launch.ranks=2";
         assert_eq!(wrap(name, 12.0, 400.0).unwrap(), [name]);
-        assert_eq!(wrap(name, 12.0, 100.0).unwrap(), ["lazy", "launch.ranks=", "2"]);
+        assert_eq!(wrap(name, 12.0, 120.0).unwrap(), ["lazy", "launch.ranks=2"]);
+        assert_eq!(wrap(name, 12.0, 95.0).unwrap(), ["lazy", "launch.ranks=", "2"]);
         assert_eq!(wrap(name, 12.0, 40.0), None);
         assert_eq!(shorten(name, 12.0, 400.0), name);
-        assert_eq!(shorten(name, 12.0, 60.0), "lazy la…");
+        assert_eq!(shorten(name, 12.0, 60.0), "lazy lau…");
     }
 }

@@ -103,7 +103,8 @@ fn logarithmic(low: f64, high: f64, wanted: usize) -> Vec<Tick> {
         // Within a few times the same, even steps are what one can read.
         return linear(low, high, wanted);
     }
-    let every = ((to - from) as f64 / wanted.clamp(2, 10) as f64).ceil().max(1.0) as i32;
+    let powers = high.log10().floor() - low.log10().ceil() + 1.0;
+    let every = (powers / wanted.clamp(2, 10) as f64).ceil().max(1.0) as i32;
     let digits: &[u8] = match decades {
         d if d * 3.0 <= wanted as f64 => &[1, 2, 5],
         d if d * 2.0 <= wanted as f64 => &[1, 3],
@@ -160,8 +161,8 @@ mod tests {
     fn logarithmic_ticks_are_decades() {
         assert_eq!(labels(Scale::Log, 0.8, 1200.0, 5), "1 10 100 1,000");
         assert_eq!(labels(Scale::Log, 0.8, 30.0, 6), "1 2 5 10 20");
-        assert_eq!(labels(Scale::Log, 0.000_02, 2.0, 5), "10⁻⁵ 0.0001 0.001 0.01 0.1 1");
-        assert_eq!(labels(Scale::Log, 1e-9, 1e9, 5), "10⁻⁸ 10⁻⁴ 1 10,000 10⁸");
+        assert_eq!(labels(Scale::Log, 0.000_009, 2.0, 6), "10⁻⁵ 0.0001 0.001 0.01 0.1 1");
+        assert_eq!(labels(Scale::Log, 1e-9, 1e9, 5), "10⁻⁸ 0.0001 1 10,000 10⁸");
         assert_eq!(labels(Scale::Log, 2.0, 6.0, 4), "2 3 4 5 6");
     }
 }

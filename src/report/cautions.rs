@@ -1,8 +1,9 @@
-//! What the loader of a variant did other than its settings say, and what makes its rates doubtful for that.
+//! What makes the rates of a variant doubtful: what its loader did other than its settings say, and signs in its step times.
 
 use expctl_record::StepRecord;
 
 use super::format;
+use super::shape::shape;
 use crate::ledger::Run;
 
 /// What to say of the completed runs of one variant, a sentence each, without its name.
@@ -14,6 +15,7 @@ pub fn cautions(runs: &[&Run]) -> Vec<String> {
     all.extend(least.and_then(|(batches, run)| less_memory(batches, run)));
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
+    all.extend(shape(&completed));
     all
 }
 

@@ -2,13 +2,50 @@ use expctl_record::{DeviceMasks, Estimator, Stage, StepRecord};
 
 use super::figures::{Rates, run_rates_over};
 use crate::ledger::Run;
+use crate::stats::mean;
+
+/// How many printed rates the published mean was taken over.
+const LAST: usize = 20;
 
 /// Rates as `estimator` would have given them, of all runs that have any and of which it can be told.
 pub fn estimated_rates(estimator: Estimator, runs: &[&Run]) -> Vec<Rates> {
-    let time = match estimator {
-        Estimator::TimerAfterArrival => after_arrival,
-    };
-    runs.iter().filter(|run| can_tell(run)).filter_map(|run| run_rates_over(run, time)).collect()
+    match estimator {
+        Estimator::TimerAfterArrival => {
+            runs.iter().filter(|run| can_tell(run)).filter_map(|run| run_rates_over(run, after_arrival)).collect()
+        }
+        Estimator::Last20 => runs.iter().filter(|run| run.completed()).filter_map(|run| last_printed(run)).collect(),
+    }
+}
+
+/// The mean of the last [`LAST`] rates that a bar of rank 0 would have printed, one after each step. Its rate is the steps
+/// since the bar began over the time since then; a new epoch, or attempt, begins a new bar. Samples/s: that rate times the
+/// samples of a step, over all ranks.
+fn last_printed(run: &Run) -> Option<Rates> {
+    let printed = printed_rates(run.ranks.first()?);
+    let last = &printed[printed.len().saturating_sub(LAST)..];
+    let it_per_s = mean(last)?;
+    let per_step = |steps: &Vec<StepRecord>| mean(&steps.iter().map(|s| s.samples as f64).collect::<Vec<_>>());
+    let samples: f64 = run.ranks.iter().map(per_step).sum::<Option<f64>>()?;
+    Some(Rates { it_per_s, samples_per_s: it_per_s * samples })
+}
+
+/// What a bar would have printed after each step, steps per second, warm-up included.
+fn printed_rates(steps: &[StepRecord]) -> Vec<f64> {
+    let mut bar: Option<(u64, u64, u64)> = None;
+    let mut printed = Vec::new();
+    for step in steps {
+        // An attempt that went on from a checkpoint counts its time from 0 again.
+        let (began, done) = match bar {
+            Some((epoch, began, done)) if epoch == step.epoch && step.start_ns >= began => (began, done + 1),
+            _ => (step.start_ns, 1),
+        };
+        bar = Some((step.epoch, began, done));
+        let elapsed = step.start_ns + step.wall_ns - began;
+        if elapsed > 0 {
+            printed.push(done as f64 / (elapsed as f64 / 1e9));
+        }
+    }
+    printed
 }
 
 /// Masks that are made where the batch is used belong to the same stage as the loader's, and the timer saw them.
@@ -46,6 +83,23 @@ mod tests {
         // 2 steps in 15 s; of these the timer saw 2 + 2.
         assert_eq!((right.it_per_s, published.it_per_s), (2.0 / 15.0, 0.5));
         assert_eq!(published.samples_per_s, 14.0);
+    }
+
+    #[test]
+    fn a_bar_counts_from_the_start_of_the_epoch() {
+        let mut steps = Vec::new();
+        let mut start_ns = 0;
+        // Two epochs of three steps: 3 s, 1 s, 1 s each, with 10 s of validation between them.
+        for (index, seconds) in [3u64, 1, 1, 3, 1, 1].into_iter().enumerate() {
+            let wall_ns = seconds * 1_000_000_000;
+            steps.push(StepRecord { epoch: index as u64 / 3, start_ns, wall_ns, ..StepRecord::default() });
+            start_ns += wall_ns + if index == 2 { 10_000_000_000 } else { 0 };
+        }
+        assert_eq!(printed_rates(&steps), [1.0 / 3.0, 0.5, 0.6, 1.0 / 3.0, 0.5, 0.6]);
+        // The clock of a second attempt starts at 0 again.
+        (steps[4].start_ns, steps[5].start_ns) = (0, 1_000_000_000);
+        steps[3].start_ns = 15_000_000_000;
+        assert_eq!(printed_rates(&steps)[3..], [1.0 / 3.0, 1.0, 1.0]);
     }
 
     #[test]

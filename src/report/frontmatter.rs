@@ -17,8 +17,10 @@ impl Frontmatter {
     /// The head for the note at `path`: that of the note that is there, updated, or a new one.
     pub fn for_note(path: &Path) -> Self {
         let now = jiff::Timestamp::now().as_millisecond();
-        let (id, created) =
-            std::fs::read_to_string(path).ok().and_then(|text| parse(&text)).unwrap_or_else(|| (fresh_id(path), now));
+        let (id, created) = std::fs::read(path)
+            .ok()
+            .and_then(|text| parse(&String::from_utf8_lossy(&text)))
+            .unwrap_or_else(|| (fresh_id(path), now));
         Self { id, created, updated: now }
     }
 
@@ -38,8 +40,11 @@ impl Frontmatter {
 
 /// Id and creation time of a note's text.
 fn parse(text: &str) -> Option<(String, i64)> {
-    let head = text.strip_prefix("---\n")?.split("\n---").next()?;
-    let field = |name: &str| head.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim);
+    // An editor may have changed line ends, or put a byte order mark in front.
+    let mut lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
+    lines.next().filter(|line| *line == "---")?;
+    let head: Vec<&str> = lines.take_while(|line| *line != "---").collect();
+    let field = |name: &str| head.iter().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim);
     let id = field("id").filter(|id| is_id(id))?;
     Some((id.to_owned(), field("created")?.parse().ok()?))
 }
@@ -69,6 +74,9 @@ mod tests {
         std::fs::write(&path, first.render("a 'b'", "") + "\n\n## x\nid: no\n").unwrap();
         let second = Frontmatter::for_note(&path);
         assert_eq!((&second.id, second.created), (&first.id, first.created));
+        let windows = std::fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
+        std::fs::write(&path, [windows.as_bytes(), b"\xff"].concat()).unwrap();
+        assert_eq!(Frontmatter::for_note(&path).id, first.id);
         std::fs::write(&path, "no head").unwrap();
         assert_ne!(Frontmatter::for_note(&path).id, first.id);
     }

@@ -10,15 +10,18 @@ mod estimators;
 pub mod figures;
 pub mod format;
 mod frontmatter;
+mod html;
 mod note;
 pub mod pictures;
 pub(crate) mod regions;
 mod sections;
+mod shape;
 mod table;
 mod warnings;
 
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
+pub use html::write_page;
 pub use note::{BUILT_IN, NoteOptions, Picture, generated, write_note};
 pub use sections::{Learned, attempts, learned};
 pub use table::Table;

@@ -1,6 +1,11 @@
 //! The circular block bootstrap of a mean, without drawing: its variance has a closed form.
 
+use super::ALPHA;
 use super::correlogram::{block_length, centred, period};
+use super::student::critical;
+
+/// Halvings of the bracket of the degrees of freedom.
+const HALVINGS: u32 = 30;
 
 /// How well the mean of a series of dependent values is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +22,17 @@ impl Blocks {
     /// Half the width of the 95 % interval of the mean.
     pub fn half_width(&self) -> f64 {
         self.reach * self.error
+    }
+
+    /// Degrees of freedom at which Student's t reaches as far: for levels that Kiefer & Vogelsang have no value for.
+    pub fn freedom(&self) -> f64 {
+        // From a block in each third of the series, which are 3, to so many that it no longer matters.
+        let (mut low, mut high) = (1.0_f64, 1000.0_f64);
+        for _ in 0..HALVINGS {
+            let middle = (low * high).sqrt();
+            if critical(middle, ALPHA) > self.reach { low = middle } else { high = middle }
+        }
+        high
     }
 
     /// Of a series with a known period; none below two values, or two periods.

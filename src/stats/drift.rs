@@ -5,6 +5,10 @@ use super::{MIN_STEPS_FOR_SHAPE, mean};
 
 /// Difference of the halves, as a share, below which a drift is not spoken of.
 const HARM: f64 = 0.05;
+/// Level at which the halves differ. Below 0.05, because every rank of every run is looked at.
+const LEVEL: f64 = 5e-4;
+/// Of a line in each half: two slopes, and one mean more than a series has.
+const FITTED: usize = 3;
 
 /// How step times change in the course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -15,7 +19,7 @@ pub struct Drift {
 
 /// A series whose halves differ; none if they do not, or if it has fewer than [`MIN_STEPS_FOR_SHAPE`] values.
 ///
-/// The means of the halves are compared by Student's t with the long-run variance about a straight line in each (level 10⁻⁴): a
+/// The means of the halves are compared by Student's t with the long-run variance about a straight line in each (level 0.0005): a
 /// steady trend shows so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
 pub fn drift(times: &[f64]) -> Option<Drift> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
@@ -27,7 +31,7 @@ pub fn drift(times: &[f64]) -> Option<Drift> {
     let quiet = [about_line(first), about_line(second)].concat();
     let ratio = after / before;
     let harms = before > 0.0 && ratio.ln().abs() >= HARM.ln_1p();
-    (harms && differ(first, second, &quiet)).then_some(Drift { ratio })
+    (harms && differ(first, second, &quiet, FITTED, LEVEL)).then_some(Drift { ratio })
 }
 
 /// What is left of values when the straight line of least squares is taken off.

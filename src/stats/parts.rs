@@ -9,9 +9,6 @@ use super::{mean, median};
 const STEPS_IN_A_MEAN: usize = 5;
 /// Means that a series is to have, even if each is then of fewer steps.
 const MIN_MEANS: usize = 20;
-/// Level at which two parts differ. Far below 0.05, because every rank of every run is looked at, and where to cut may have been
-/// chosen so that they differ most.
-const LEVEL: f64 = 1e-4;
 /// Share of the difference of the means that that of the medians must be: a few slow steps are outliers, not another pace.
 const STEADY: f64 = 0.3;
 
@@ -26,14 +23,14 @@ pub(super) fn means_of_steps(times: &[f64]) -> (Vec<f64>, usize) {
 
 /// True if the mean of one part of a series is another than that of the other, and its median, too.
 ///
-/// Student's t with the long-run variance of `quiet`, which is the series without what may be different in it, and as many
-/// degrees of freedom as there are blocks to tell that variance from.
-pub(super) fn differ(one: &[f64], other: &[f64], quiet: &[f64]) -> bool {
+/// Student's t with the long-run variance of `quiet`, which is the series without what may be different in it; `fitted` figures were
+/// taken off it besides its mean.
+pub(super) fn differ(one: &[f64], other: &[f64], quiet: &[f64], fitted: usize, level: f64) -> bool {
     let (Some(a), Some(b), Some(blocks)) = (mean(one), mean(other), Blocks::of(quiet, None)) else { return false };
     let (Some(middle_a), Some(middle_b)) = (median(one), median(other)) else { return false };
-    let spread = blocks.error * (quiet.len() as f64).sqrt();
+    let n = quiet.len() as f64;
+    let spread = blocks.error * n / (n - fitted as f64).max(1.0).sqrt();
     let error = spread * (1.0 / one.len() as f64 + 1.0 / other.len() as f64).sqrt();
-    let freedom = (quiet.len() as f64 / blocks.length as f64 - 1.0).max(1.0);
-    let apart = if error > 0.0 { two_sided((a - b) / error, freedom) < LEVEL } else { a != b };
+    let apart = if error > 0.0 { two_sided((a - b) / error, blocks.freedom()) < level } else { a != b };
     apart && (middle_a - middle_b) / (a - b) >= STEADY
 }

@@ -61,7 +61,7 @@ pub struct Judgement {
 
 /// What may be said of each ratio of a table, each with the runs of its two sides.
 ///
-/// The p values are corrected together ([`holm`]), so that in a table without any difference a "faster" or "slower" stands
+/// The p values are corrected together ([`holm()`]), so that in a table without any difference a "faster" or "slower" stands
 /// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs have no verdict and do not count.
 pub fn judge(table: &[(Ratio, (usize, usize))]) -> Vec<Judgement> {
     let enough =

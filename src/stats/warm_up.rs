@@ -5,6 +5,9 @@ use super::parts::{differ, means_of_steps};
 
 /// Steps below which no shape is judged.
 pub const MIN_STEPS_FOR_SHAPE: usize = 20;
+/// Level at which the first steps differ from the rest. Far below 0.05, because every rank of every run is looked at, and where to
+/// cut was chosen so that they differ most.
+const LEVEL: f64 = 1e-4;
 /// Change of the mean step time, as a share, below which a warm-up does no harm.
 const HARM: f64 = 0.02;
 /// The first steps of a run that are not like the rest.
@@ -16,8 +19,6 @@ pub struct WarmUp {
     pub ratio: f64,
     /// Mean time with them over the one without, less 1: what they do to the figure.
     pub harm: f64,
-    /// False if the series still settles in its middle, so that nobody can say for how long.
-    pub settles: bool,
 }
 
 /// Steps at the start of a series that should not be measured; none if it starts as it goes on, or has fewer than
@@ -40,12 +41,13 @@ pub fn warm_up(times: &[f64]) -> Option<WarmUp> {
     let (slow, usual) = (mean(first)?, mean(rest)?);
     let (first_means, rest_means) = means.split_at(cut);
     let harm = mean(times)? / usual - 1.0;
-    let found = WarmUp { steps: first.len(), ratio: slow / usual, harm, settles: 2 * (cut + 1) < means.len() };
+    let found = WarmUp { steps: first.len(), ratio: slow / usual, harm };
     let harms = usual > 0.0 && harm.abs() >= HARM;
-    (harms && differ(first_means, rest_means, rest_means)).then_some(found)
+    (harms && differ(first_means, rest_means, rest_means, 0, LEVEL)).then_some(found)
 }
 
-/// How many means to cut, at most half of them; none if it is best to cut none.
+/// How many means to cut; none if it is best to cut none, or half of them or more: then the series never settles, and its halves
+/// differ ([`drift`](super::drift())).
 fn cut(means: &[f64]) -> Option<usize> {
     let n = means.len();
     let (mut sum, mut squares) = (0.0, 0.0);
@@ -61,7 +63,7 @@ fn cut(means: &[f64]) -> Option<usize> {
             best = (error, start);
         }
     }
-    (best.1 > 0).then_some(best.1)
+    (best.1 > 0 && 2 * best.1 + 1 < n).then_some(best.1)
 }
 
 #[cfg(test)]
@@ -77,7 +79,7 @@ mod tests {
     fn a_warm_up_is_found_and_measured() {
         let times: Vec<f64> = (0..400).map(|i| noise(i) * if i < 40 { 3.0 } else { 1.0 }).collect();
         let found = warm_up(&times).unwrap();
-        assert_eq!((found.steps, found.settles), (40, true));
+        assert_eq!(found.steps, 40);
         assert!((found.ratio - 3.0).abs() < 0.05 && (found.harm - 0.2).abs() < 0.01, "{found:?}");
         // One that fades.
         let times: Vec<f64> = (0..400).map(|i| noise(i) + 2.0 * (-(i as f64) / 15.0).exp()).collect();

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::learning::Learning;
-use crate::ledger::{Job, MeasuredJob, PublishedRow, Run, Source, run_settings, setting_text};
+use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
 use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps};
 use crate::report::{Bottleneck, MasksBy};
@@ -135,6 +135,10 @@ pub fn measured_rows(job: &MeasuredJob) -> Vec<Row> {
     job.by_label().into_iter().map(|(label, runs)| measured(job, label, &runs)).collect()
 }
 
+fn reading_point(reading: &Reading) -> (String, String) {
+    ("reading".to_owned(), reading.name().to_owned())
+}
+
 fn published(row: &PublishedRow) -> Row {
     let (low, high) = row.it_per_s;
     // A range has no middle that anyone published: it is shown, and enters no ratio.
@@ -145,12 +149,13 @@ fn published(row: &PublishedRow) -> Row {
         job: row.job_name(),
         config: row.config.clone(),
         label: row.variant.clone(),
-        method: row.method.clone(),
+        method: row.reading.map_or_else(|| row.method.clone(), |r| format!("{}, {}", row.method, r.words())),
         class: Class::Imported,
         mode: row.mode.clone(),
         profiler: row.profiler,
         variant: row.variant.clone(),
-        point: BTreeMap::new(),
+        // Rates that were read from a log in one way are compared with those read in the same way. The right one stands for all.
+        point: row.reading.filter(|r| *r != Reading::Training).iter().map(reading_point).collect(),
         job_baseline: None,
         job_baseline_ran: true,
         // A range over jobs is one run of each; any other figure is what the source says of one run.

@@ -30,11 +30,12 @@ pub(super) fn values(
         all.into_iter().map(|t| json!({ "label": t.label, "table": t.table, "sentence": t.sentence })).collect()
     };
     let results = sections::Results::of(job);
+    let verdicts = results.verdicts();
     let folder = path.parent().unwrap_or(project.root());
     let to_name = |name: &String| links::to_name(folder, name, options);
     let plot = pictures::link(&pictures::learning(path));
-    let learning = sections::learning(job, &plot).map(|value| serde_json::to_value(value)).transpose();
-    let isolation = sections::isolation(job).map(|value| serde_json::to_value(value)).transpose();
+    let learning = sections::learning(job, &plot).map(serde_json::to_value).transpose();
+    let isolation = sections::isolation(job).map(serde_json::to_value).transpose();
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -57,7 +58,9 @@ pub(super) fn values(
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
-        ("verdicts", json!(results.verdicts())),
+        ("verdicts", json!(verdicts)),
+        ("findings", json!(prose::findings(&verdicts))),
+        ("causes", json!(prose::causes(job))),
         ("step_times", json!(results.step_times().markdown())),
         ("comparison", json!(earlier::comparison(project, job))),
         ("earlier", json!(earlier::links(project, folder, job, options))),

@@ -3,9 +3,9 @@ use std::path::Path;
 use super::file::{Known, known_notes};
 use super::links::to_note;
 use super::options::NoteOptions;
-use crate::ledger::{Job, Ledger, MeasuredJob};
+use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
-use crate::report::compare::{Comparison, Format, rows_of};
+use crate::report::compare::{Comparison, Format, measured_rows};
 
 /// How many earlier jobs a note stands beside: each one is read with all its steps.
 const COMPARED: usize = 3;
@@ -49,11 +49,11 @@ pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String>
         }
     }
     earlier.sort_unstable_by(|a, b| b.cmp(a));
-    let own = rows_of(&Job::Measured(Box::new(job.clone())));
+    let own = measured_rows(job);
     let mut jobs = vec![own.clone()];
     for (_, id) in earlier.into_iter().take(COMPARED) {
         if let Ok(other) = MeasuredJob::load(&project.job(id)) {
-            jobs.push(rows_of(&Job::Measured(Box::new(other))));
+            jobs.push(measured_rows(&other));
         }
     }
     let comparison = Comparison::new(&jobs, 0).or_else(|_| Comparison::new(&[own], 0)).ok()?;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use expctl_record::Mode;
 use serde_json::{Value, json};
 
-use crate::ledger::{MeasuredJob, flatten};
+use crate::ledger::{MeasuredJob, Run, flatten};
 use crate::project::Project;
-use crate::report::compare::measured_rows;
+use crate::report::compare::{Row, measured_rows};
 use crate::report::format::{self, MISSING};
 
 use super::options::shown;
@@ -42,6 +42,21 @@ fn contains(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
     (yes, PARTS.into_iter().skip(done).collect())
 }
 
+/// What bounds those variants of which one stage has more than half of a step, a sentence each.
+pub(super) fn causes(job: &MeasuredJob) -> Vec<String> {
+    let rows = measured_rows(job);
+    let cause = |row: &Row| {
+        let bottleneck = row.bottleneck?;
+        bottleneck.waits_for.filter(|most| most.share > 0.5).map(|_| bottleneck.sentence(&row.label))
+    };
+    rows.iter().filter_map(cause).collect()
+}
+
+/// What the verdicts find of the variants; which settings differ is no finding.
+pub(super) fn findings(verdicts: &[String]) -> Vec<&String> {
+    verdicts.iter().filter(|line| !line.starts_with("not the same in all rows")).collect()
+}
+
 /// Each variant with the settings that set it apart and what came of it.
 pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
     let groups = job.by_label();
@@ -50,8 +65,8 @@ pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
     let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
     let rows = measured_rows(job);
     let method = |((label, runs), (own, row)): (&(String, Vec<_>), (&BTreeMap<String, String>, _))| {
-        let runs: &Vec<&crate::ledger::Run> = runs;
-        let row: &crate::report::compare::Row = row;
+        let runs: &Vec<&Run> = runs;
+        let row: &Row = row;
         let apart: Vec<String> = own
             .iter()
             .filter(|(key, _)| differs(key))

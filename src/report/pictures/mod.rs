@@ -4,6 +4,12 @@
 //! and is left out where it would say nothing.
 
 mod learning;
+mod ranks;
+mod rates;
+mod scaling;
+mod stages;
+mod times;
+mod words;
 
 use crate::ledger::MeasuredJob;
 use crate::plot::Chart;
@@ -12,5 +18,15 @@ pub use learning::LEARNING;
 
 /// All pictures of a job, in the order in which a reader wants them.
 pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
-    [learning::learning(job)].into_iter().flatten().collect()
+    [
+        rates::rates(job),
+        stages::stages(job),
+        times::times(job),
+        ranks::ranks(job),
+        scaling::scaling(job),
+        learning::learning(job),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,3 +1,5 @@
+use expctl_record::Estimator;
+
 use super::Titled;
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
@@ -13,7 +15,8 @@ const NO_COPY: &str = " No copy to a device was made here; the published figure 
 pub fn estimated(job: &MeasuredJob) -> Vec<Titled> {
     let copied: Vec<u64> = job.runs.iter().filter(|run| run.completed()).map(to_device).collect();
     let no_copy = if !copied.is_empty() && copied.iter().all(|bytes| *bytes == 0) { NO_COPY } else { "" };
-    let titled = |estimator: &expctl_record::Estimator| {
+    let copy_note = |estimator: Estimator| if estimator == Estimator::TimerAfterArrival { no_copy } else { "" };
+    let titled = |estimator: &Estimator| {
         let mut table = Table::new([
             "Variant",
             "it/s (measured)",
@@ -42,7 +45,7 @@ pub fn estimated(job: &MeasuredJob) -> Vec<Titled> {
         Titled {
             label: format!("`{}`", estimator.name()),
             table: table.markdown(),
-            sentence: format!("Estimated, as published: {}.{no_copy}", estimator.label()),
+            sentence: format!("Estimated, as published: {}.{}", estimator.label(), copy_note(*estimator)),
         }
     };
     job.record.estimators.iter().map(titled).collect()

@@ -1,0 +1,111 @@
+use minijinja::HtmlEscape;
+use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+
+use super::plot::Plot;
+
+/// The note's markdown as HTML, with the list of its headings.
+pub(super) struct Body {
+    /// The HTML.
+    pub html: String,
+    /// Headings of the second level: the anchor and the words.
+    pub contents: Vec<(String, String)>,
+    /// The first heading.
+    pub title: String,
+}
+
+/// Markdown to HTML: raw HTML becomes words, tables get a box of their own to scroll in, and the links to pictures the
+/// pictures.
+pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
+    let mut events = Vec::new();
+    let (mut contents, mut title) = (Vec::new(), String::new());
+    // The heading that is being read, and the picture whose alternative words are being left out.
+    let mut heading: Option<(usize, HeadingLevel, String)> = None;
+    let mut image: Option<Option<&Plot>> = None;
+    for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::Image { dest_url, .. }) => {
+                image = Some(plots.iter().find(|plot| plot.is(&dest_url)));
+            }
+            Event::End(TagEnd::Image) => {
+                // A picture from elsewhere is not in the page; its words stand for it.
+                if let Some(Some(plot)) = image.take() {
+                    events.push(Event::InlineHtml(plot.html().into()));
+                }
+            }
+            _ if matches!(image, Some(Some(_))) => {}
+            Event::Html(text) | Event::InlineHtml(text) => {
+                if !text.trim_start().starts_with("<!--") {
+                    events.push(Event::Text(text));
+                }
+            }
+            Event::Start(Tag::Heading { level, .. }) => heading = Some((events.len(), level, String::new())),
+            Event::End(TagEnd::Heading(_)) => {
+                let Some((at, level, words)) = heading.take() else { continue };
+                // The note's own heading is of the second level, because its title stands in the frontmatter.
+                let number = (level as usize).saturating_sub(1).max(1);
+                let anchor = format!("s{}", events.len());
+                events.insert(at, Event::Html(format!("<h{number} id=\"{anchor}\">").into()));
+                events.push(Event::Html(format!("</h{number}>\n").into()));
+                match number {
+                    1 if title.is_empty() => title = words,
+                    2 => contents.push((anchor, words)),
+                    _ => {}
+                }
+            }
+            Event::Start(Tag::Table(alignment)) => {
+                let open = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table\">";
+                events.push(Event::Html(open.into()));
+                events.push(Event::Start(Tag::Table(alignment)));
+            }
+            Event::End(TagEnd::Table) => {
+                events.push(Event::End(TagEnd::Table));
+                events.push(Event::Html("</div>\n".into()));
+            }
+            Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+                let dest_url = if harmless(&dest_url) { dest_url } else { CowStr::from("#") };
+                events.push(Event::Start(Tag::Link { link_type, dest_url, title, id }));
+            }
+            event => {
+                if let (Some((_, _, words)), Event::Text(text) | Event::Code(text)) = (&mut heading, &event) {
+                    words.push_str(text);
+                }
+                events.push(event);
+            }
+        }
+    }
+    let mut text = String::new();
+    html::push_html(&mut text, events.into_iter());
+    // A picture is no part of a sentence.
+    let text = text.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>");
+    Body { html: text, contents, title }
+}
+
+/// No link of a note runs a program.
+fn harmless(link: &str) -> bool {
+    let scheme = link.split(['/', '?', '#']).next().unwrap_or_default().split_once(':').map(|(scheme, _)| scheme);
+    scheme.is_none_or(|scheme| ["http", "https", "mailto"].iter().any(|known| scheme.eq_ignore_ascii_case(known)))
+}
+
+/// Headings as a list of links.
+pub(super) fn contents(body: &Body) -> String {
+    let item = |(anchor, words): &(String, String)| format!("<li><a href=\"#{anchor}\">{}</a></li>", HtmlEscape(words));
+    body.contents.iter().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_from_outside_is_words() {
+        let text = "## Title\n\n### A <b>part</b>\n\n<script>alert(1)</script>\n\n| a |\n|---|\n| <img src=x onerror=y> |\n\n\
+                    <!-- expctl: job 1 -->\n\n[a](javascript:alert(1)) [b](other.md) [c](https://example.org/x:y)\n";
+        let found = body(text, &[]);
+        assert!(!found.html.contains("<script") && !found.html.contains("<img") && !found.html.contains("<b>"));
+        assert!(!found.html.contains("expctl: job") && !found.html.contains("javascript:"), "{}", found.html);
+        assert!(found.html.contains("href=\"other.md\"") && found.html.contains("href=\"https://example.org/x:y\""));
+        assert_eq!(found.title, "Title");
+        assert_eq!(found.contents[0].1, "A part");
+        assert!(found.html.contains("<h1 id=") && found.html.contains("<h2 id=") && found.html.contains("<table>"));
+    }
+}

@@ -1,0 +1,81 @@
+use super::words::runs_each;
+use crate::ledger::{MeasuredJob, Run};
+use crate::plot::{Axis, Bar, Chart, Layer, Panel};
+use crate::report::figures::all_rates;
+use crate::stats::{Estimate, RateOverRuns, rate_over_runs};
+
+/// Ranks up to which each number has its place named.
+const NAMED: u32 = 16;
+
+/// One variant, at one point of everything else that is swept, over the ranks.
+struct Series {
+    label: String,
+    /// Ranks, rate and number of runs.
+    points: Vec<(u32, RateOverRuns, usize)>,
+}
+
+/// Samples per second against ranks, with the line of perfect scaling; none where no variant ran on several numbers of ranks.
+pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
+    let mut all: Vec<Series> = Vec::new();
+    for (_, runs) in job.by_label() {
+        let each: Vec<Estimate> =
+            all_rates(&runs).iter().map(|rates| Estimate { value: rates.samples_per_s, interval: None }).collect();
+        let Some(rate) = rate_over_runs(&each) else { continue };
+        let (label, point) = (label(runs[0]), (runs[0].trial.settings.launch.ranks, rate, each.len()));
+        match all.iter_mut().find(|series| series.label == label) {
+            Some(series) => series.points.push(point),
+            None => all.push(Series { label, points: vec![point] }),
+        }
+    }
+    all.iter_mut().for_each(|series| series.points.sort_by_key(|(ranks, ..)| *ranks));
+    all.retain(|series| series.points.len() > 1);
+    let most = all.iter().flat_map(|series| &series.points).map(|(ranks, ..)| *ranks).max()?;
+    let counts: Vec<usize> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
+    let mut layers: Vec<Layer> = all.iter().enumerate().filter_map(|(i, series)| series.ideal(i + 10, most)).collect();
+    layers.extend(all.iter().enumerate().flat_map(|(i, series)| series.layers(i)));
+    let x = Axis::new("ranks");
+    let x =
+        if most <= NAMED { x.named((0..=most).map(|n| n.to_string())) } else { x.between(0.0, f64::from(most) * 1.03) };
+    Some(Chart {
+        name: "scaling".into(),
+        title: "What more ranks bring".into(),
+        alt: "Samples per second against the number of ranks, with the line of perfect scaling.".into(),
+        caption: format!(
+            "Measured, {}: samples/s over all ranks, geometric mean over the runs, with the 95 % interval over runs where there are \
+             several (derived). Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
+            runs_each(&counts)
+        ),
+        panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
+        columns: 1,
+    })
+}
+
+/// A variant with what is swept besides the ranks.
+fn label(run: &Run) -> String {
+    let mut trial = run.trial.clone();
+    trial.point.remove("launch.ranks");
+    trial.label()
+}
+
+impl Series {
+    fn ideal(&self, colour: usize, most: u32) -> Option<Layer> {
+        let (ranks, rate, _) = self.points.first()?;
+        let one = rate.value / f64::from(*ranks);
+        let end = |ranks: u32| [f64::from(ranks), one * f64::from(ranks)];
+        Some(Layer::Line { name: "perfect scaling".into(), colour, points: vec![end(*ranks), end(most)] })
+    }
+
+    fn layers(&self, colour: usize) -> Vec<Layer> {
+        let points: Vec<_> = self.points.iter().map(|(ranks, rate, _)| [f64::from(*ranks), rate.value]).collect();
+        let whisker = |(ranks, rate, _): &(u32, RateOverRuns, usize)| {
+            let interval = rate.interval.map(|interval| [interval.low, interval.high]);
+            Bar { x: f64::from(*ranks), width: 0.0, from: rate.value, to: rate.value, interval }
+        };
+        let name = || self.label.clone();
+        vec![
+            Layer::Line { name: name(), colour, points: points.clone() },
+            Layer::Bars { name: name(), colour, bars: self.points.iter().map(whisker).collect() },
+            Layer::Dots { name: name(), colour, points },
+        ]
+    }
+}

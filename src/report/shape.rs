@@ -1,0 +1,153 @@
+//! Signs in the step times of a variant's runs that a mean does not describe them, and what to do.
+
+use expctl_record::StepRecord;
+
+use super::figures::{measured, run_rates};
+use super::format;
+use crate::ledger::Run;
+use crate::stats::{Drift, Outliers, WarmUp, drift, mean, outlying, slow_outliers, warm_up};
+
+/// Share of the outliers that must be the first steps of epochs for these to be named as the reason.
+const MOSTLY: f64 = 0.8;
+
+/// What the steps of one rank of a run look like.
+struct Shape<'a> {
+    run: &'a Run,
+    rank: usize,
+    warm_up: Option<WarmUp>,
+    /// Of the steps behind the warm-up.
+    drift: Option<Drift>,
+    outliers: Option<Outliers>,
+    /// The steps behind the warm-up.
+    steps: Vec<&'a StepRecord>,
+}
+
+impl<'a> Shape<'a> {
+    fn of(run: &'a Run, rank: usize) -> Self {
+        let steps: Vec<&StepRecord> = measured(&run.ranks[rank]).collect();
+        let times = |steps: &[&StepRecord]| steps.iter().map(|step| step.wall_ns as f64).collect::<Vec<f64>>();
+        let warm_up = warm_up(&times(&steps));
+        let steps = steps[warm_up.map_or(0, |found| found.steps)..].to_vec();
+        let rest = times(&steps);
+        Self { run, rank, warm_up, drift: drift(&rest), outliers: slow_outliers(&rest), steps }
+    }
+
+    fn name(&self) -> String {
+        format!("repeat {}, rank {}", self.run.trial.repeat, self.rank)
+    }
+}
+
+/// What to say of the completed runs of one variant, a sentence for each sign, of the rank that has it most.
+pub fn shape(runs: &[&Run]) -> Vec<String> {
+    let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
+    let ranks = completed.iter().flat_map(|run| (0..run.ranks.len()).map(move |rank| (*run, rank)));
+    let shapes: Vec<Shape<'_>> = ranks.map(|(run, rank)| Shape::of(run, rank)).collect();
+    let mut all = Vec::new();
+    all.extend(on_warm_up(&shapes, completed.len()));
+    all.extend(on_drift(&shapes, completed.len()));
+    all.extend(on_outliers(&shapes, completed.len()));
+    all.extend(on_runs(&completed));
+    all
+}
+
+/// The shape that has a sign most, and in how many of the runs it is.
+fn worst<'a, 'b>(
+    shapes: &'b [Shape<'a>],
+    runs: usize,
+    how_much: impl Fn(&Shape<'a>) -> Option<f64>,
+) -> Option<(&'b Shape<'a>, String)> {
+    let with = || shapes.iter().filter_map(|shape| Some((how_much(shape)?, shape)));
+    let (_, worst) = with().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    let mut repeats: Vec<u32> = with().map(|(_, shape)| shape.run.trial.repeat).collect();
+    repeats.dedup();
+    let of = if runs > 1 { format!(" in {} of {runs} runs", repeats.len()) } else { String::new() };
+    Some((worst, of))
+}
+
+fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+    let (shape, of) = worst(shapes, runs, |shape| shape.warm_up.map(|found| found.harm.abs()))?;
+    let found = shape.warm_up?;
+    let measure = &shape.run.trial.settings.measure;
+    let longest = shapes.iter().filter_map(|shape| shape.warm_up).map(|found| found.steps).max()?;
+    let lead = format!(
+        "the warm-up is too short{of}: the first {} measured steps of {} took {} the rest{}, which makes the mean step {} {}",
+        found.steps,
+        shape.name(),
+        format::ratio(found.ratio),
+        if found.ratio < 1.0 { " (batches that lay ready?)" } else { "" },
+        format::percent(found.harm.abs()),
+        if found.harm > 0.0 { "longer" } else { "shorter" },
+    );
+    let warmup = measure.warmup + longest as u64;
+    Some(format!("{lead}; set measure.warmup to {warmup} or more (now {})", measure.warmup))
+}
+
+fn on_drift(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+    let (shape, of) = worst(shapes, runs, |shape| shape.drift.map(|found| found.ratio.ln().abs()))?;
+    let found = shape.drift?;
+    let why = match found.ratio > 1.0 {
+        true => "a clock that falls, memory that fills, or others on the node",
+        false => "a long warm-up, a cache that fills, or others that left the node",
+    };
+    Some(format!(
+        "step times drift{of}: in {} the second half took {} the first ({why}); measure more steps, and set measure.interleave \
+         so that all variants share it",
+        shape.name(),
+        format::ratio(found.ratio),
+    ))
+}
+
+fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+    let (shape, of) = worst(shapes, runs, |shape| shape.outliers.as_ref().map(|found| found.harm))?;
+    let found = shape.outliers.as_ref()?;
+    let first_of_epoch = |place: &&usize| **place > 0 && shape.steps[**place].epoch != shape.steps[**place - 1].epoch;
+    let (n, firsts) = (found.places.len(), found.places.iter().filter(first_of_epoch).count());
+    let largest = found.places.iter().max_by_key(|place| shape.steps[**place].wall_ns)?;
+    let what = if firsts as f64 >= MOSTLY * n as f64 {
+        format!(
+            "{firsts} of them the first of an epoch, where the loader starts again; more measured epochs show what that costs"
+        )
+    } else {
+        let node = shape.run.environment.as_ref().and_then(|found| found.ranks.get(shape.rank));
+        let node = node.map_or_else(|| "the node".to_owned(), |hardware| hardware.host.clone());
+        format!(
+            "they count in the mean; look at what else {node} did at that time, and at the median step beside the mean"
+        )
+    };
+    Some(format!(
+        "a few slow steps weigh much{of}: {} of {} in {} take {} of its time beyond the median (the longest, step {}, {} the \
+         median), {what}",
+        format::thousands(n as u64),
+        format::thousands(shape.steps.len() as u64),
+        shape.name(),
+        format::percent(found.harm),
+        shape.steps[*largest].step,
+        format::ratio(found.largest),
+    ))
+}
+
+/// Runs whose rate lies apart from that of the others.
+fn on_runs(completed: &[&Run]) -> Option<String> {
+    let rated: Vec<(&Run, f64)> =
+        completed.iter().filter_map(|run| Some((*run, run_rates(run)?.samples_per_s))).collect();
+    let rates: Vec<f64> = rated.iter().map(|(_, rate)| *rate).collect();
+    let apart = outlying(&rates);
+    let others: Vec<f64> = (0..rates.len()).filter(|i| !apart.contains(i)).map(|i| rates[i]).collect();
+    let usual = mean(&others)?;
+    let one = |i: &usize| {
+        let (run, rate) = rated[*i];
+        let hosts = run.environment.iter().flat_map(|found| &found.ranks).map(|rank| rank.host.as_str());
+        let mut hosts: Vec<&str> = hosts.collect();
+        hosts.dedup();
+        let on = if hosts.is_empty() { String::new() } else { format!(" on {}", hosts.join(", ")) };
+        format!("repeat {}{on} ({})", run.trial.repeat, format::ratio(rate / usual))
+    };
+    (!apart.is_empty()).then(|| {
+        let which: Vec<String> = apart.iter().map(one).collect();
+        let runs = format::count(others.len() as u64, "other run");
+        format!(
+            "far from the {runs} in samples/s: {}; it counts, so look for the reason before you run again",
+            which.join(", ")
+        )
+    })
+}

@@ -1,0 +1,261 @@
+"""Open a page in a headless Chromium and use it as a reader would; ends with an error at the first thing that is wrong.
+
+    browse_page.py CHROMIUM PAGE [FOLDER]
+
+Speaks the DevTools protocol through pipes; the standard library does. Screenshots go into FOLDER.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMIT = 60
+
+
+class Browser:
+    def __init__(self, program, profile):
+        to_browser, ours_out = os.pipe()
+        ours_in, from_browser = os.pipe()
+        flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --hide-scrollbars --remote-debugging-pipe"
+        command = f'exec "$0" {flags} --user-data-dir="$1" 3<&{to_browser} 4>&{from_browser}'
+        self.process = subprocess.Popen(
+            ["bash", "-c", command, program, profile],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self.out, self.into = ours_out, os.fdopen(ours_in, "rb", buffering=0)
+        self.number, self.events, self.rest, self.session = 0, [], b"", None
+
+    def read(self):
+        while b"\0" not in self.rest:
+            part = self.into.read(65536)
+            if not part:
+                raise SystemExit("the browser is gone")
+            self.rest += part
+        message, self.rest = self.rest.split(b"\0", 1)
+        return json.loads(message)
+
+    def __call__(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.read()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise SystemExit(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def js(self, expression):
+        result = self("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise SystemExit(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+
+def main(program, page, folder):
+    address = Path(page).resolve().as_uri()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(program, profile)
+        try:
+            use(browser, address, folder)
+        finally:
+            browser.process.kill()
+            browser.process.wait()
+
+
+def check(true, what, seen=""):
+    if not true:
+        raise SystemExit(f"FAILED: {what}: {seen!r}")
+    print(f"ok: {what}")
+
+
+def use(browser, address, folder):
+    target = browser("Target.createTarget", url="about:blank")["targetId"]
+    browser.session = browser("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+    for domain in ("Page", "Runtime", "Network", "Log"):
+        browser(f"{domain}.enable")
+
+    def size(width, height, mobile=False):
+        browser("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+
+    def scheme(name, media=""):
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        browser("Emulation.setEmulatedMedia", media=media, features=features)
+
+    def mouse(kind, x, y, **more):
+        browser("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(x, y, count=1):
+        mouse("mousePressed", x, y, button="left", buttons=1, clickCount=count)
+        mouse("mouseReleased", x, y, button="left", clickCount=count)
+
+    def key(name, text=None):
+        more = {"text": text} if text else {}
+        browser("Input.dispatchKeyEvent", type="keyDown", key=name, **more)
+        browser("Input.dispatchKeyEvent", type="keyUp", key=name)
+
+    def middle(selector):
+        """Scroll to the middle of an element and give back where that is."""
+        return browser.js(
+            f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
+            e.scrollIntoView({{block: "center"}}); const b = e.getBoundingClientRect();
+            return [b.x + b.width / 2, b.y + b.height / 2]; }})()"""
+        )
+
+    def shot(name, whole=True):
+        if folder:
+            if whole:
+                browser.js("scrollTo(0, 0)")
+                box = browser("Page.getLayoutMetrics")["cssContentSize"]
+                clip = {"x": 0, "y": 0, "width": box["width"], "height": box["height"], "scale": 1}
+                picture = browser("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
+            else:
+                picture = browser("Page.captureScreenshot")["data"]
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{name}.png").write_bytes(base64.b64decode(picture))
+
+    size(1200, 900)
+    scheme("light")
+    browser("Page.navigate", url=address)
+    end = time.monotonic() + LIMIT
+    while not browser.js('document.readyState === "complete" && location.protocol === "file:"'):
+        if time.monotonic() > end:
+            raise SystemExit("FAILED: the page does not load")
+        time.sleep(0.1)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    marks = "getComputedStyle(document.querySelector('.chart .f0')).fill"
+    light = browser.js(ground), browser.js(marks)
+    check(light == ("rgb(255, 255, 255)", "rgb(0, 114, 178)"), "light colours", light)
+    shot("light")
+
+    # What came from a config is words.
+    check(browser.js("window.stolen === undefined && !document.querySelector('img, iframe, main b')"), "no markup from outside")
+    check(browser.js("document.body.textContent.includes('<img src=x onerror=')"), "names from outside are shown")
+
+    # Tables.
+    table = "[...document.querySelectorAll('main table')].find(t => t.textContent.includes('samples/s') && t.tBodies[0].rows.length > 3)"
+    column = f"[...{table}.tHead.rows[0].cells].findIndex(c => c.textContent.trim() === 'samples/s')"
+    browser.js(f"{table}.tHead.rows[0].cells[{column}].id = 'by-rate'")
+    rates = f"[...{table}.tBodies[0].rows].map(r => parseFloat(r.cells[{column}].textContent.replace(/,/g, '')))"
+    before = browser.js(rates)
+    click(*middle("#by-rate button"))
+    check(browser.js(rates) == sorted(before) != before, "a click sorts by value", browser.js(rates))
+    check(browser.js("document.querySelector('#by-rate').getAttribute('aria-sort')") == "ascending", "the order is announced")
+    browser.js("document.querySelector('#by-rate button').focus()")
+    key("Enter", "\r")
+    check(browser.js(rates) == sorted(before, reverse=True), "the keyboard sorts, the other way round", browser.js(rates))
+    click(*middle("#by-rate button"))
+    check(browser.js(rates) == before, "a third click brings the order of the note back", browser.js(rates))
+
+    # Pictures: a dot of the scaling picture, and the wheel over it.
+    zoomed = "document.querySelector('#plot-times .panel').dataset.zoomed"
+    x, y = middle("#plot-times .marks path")
+    bend = browser.js(
+        """(() => { const path = document.querySelector('#plot-times .marks path.line');
+        const p = path.getPointAtLength(path.getTotalLength() / 2).matrixTransform(path.getScreenCTM()); return [p.x, p.y]; })()"""
+    )
+    mouse("mouseMoved", *bend)
+    tip = browser.js("(() => { const t = document.querySelector('#plot-times .tip'); return t.hidden ? '' : t.textContent; })()")
+    check("lazy" in tip and "step time (s): " in tip and "share of steps: " in tip, "hovering tells what is there", tip)
+    shot("hover", whole=False)
+    frame = browser.js(
+        """(() => { const p = document.querySelector('#plot-times .panel'); p.scrollIntoView({block: "center"});
+        const [x, y, w, h] = p.dataset.frame.split(" ").map(Number);
+        const at = (a, b) => { const q = new DOMPoint(a, b).matrixTransform(p.getScreenCTM()); return [q.x, q.y]; };
+        return [at(x + w * 0.3, y + h * 0.3), at(x + w * 0.7, y + h * 0.7)]; })()"""
+    )
+    (ax, ay), (bx, by) = frame
+    place = browser.js("scrollY")
+    mouse("mouseWheel", ax, ay, deltaX=0, deltaY=60)
+    time.sleep(0.4)
+    check(browser.js("scrollY") > place and browser.js(zoomed) == "no", "the wheel over an untouched picture moves the page")
+    browser.js(f"scrollTo(0, {place})")
+    time.sleep(0.2)
+    click(ax, ay)
+    numbers = "[...document.querySelectorAll('#plot-times .panel .below text')].map(t => t.textContent).join(' ')"
+    whole = browser.js(numbers)
+    mouse("mouseWheel", ax, ay, deltaX=0, deltaY=-400)
+    time.sleep(0.4)
+    check(browser.js(zoomed) == "yes" and browser.js(numbers) not in ("", whole), "the wheel zooms, numbers follow", browser.js(numbers))
+    key("0", "0")
+    check(browser.js(zoomed) == "no" and browser.js(numbers) == whole, "0 shows all of it again")
+    mouse("mousePressed", ax, ay, button="left", buttons=1, clickCount=1)
+    mouse("mouseMoved", (ax + bx) / 2, (ay + by) / 2, button="left", buttons=1)
+    mouse("mouseMoved", bx, by, button="left", buttons=1)
+    mouse("mouseReleased", bx, by, button="left", clickCount=1)
+    scale = browser.js("Number(document.querySelector('#plot-times .marks').getAttribute('transform').match(/matrix\\(([\\d.]+)/)[1])")
+    check(2.3 < scale < 2.7, "dragging shows what was framed", scale)
+    click(ax, ay, 1)
+    click(ax, ay, 2)
+    check(browser.js(zoomed) == "no", "a double click shows all of it again")
+    browser.js("document.querySelector('#plot-times').focus()")
+    key("+", "+")
+    check(browser.js(zoomed) == "yes", "the keyboard zooms")
+    click(*middle("#plot-times [data-do=reset]"))
+    check(browser.js(zoomed) == "no", "the button shows all of it again")
+    entry = "document.querySelector('#plot-times .entry').getAttribute('aria-pressed')"
+    click(*middle("#plot-times .entry text"))
+    check(browser.js(entry) == "false", "the legend hides a series")
+    click(*middle("#plot-times .entry text"))
+    check(browser.js(entry) == "true", "and shows it again")
+
+    # Colours.
+    scheme("dark")
+    dark = browser.js(ground), browser.js(marks)
+    check(dark == ("rgb(13, 17, 23)", "rgb(86, 180, 233)"), "dark colours by the system", dark)
+    shot("dark")
+    click(*middle("#theme"))
+    check((browser.js(ground), browser.js(marks)) == light, "the button chooses light")
+    click(*middle("#theme"))
+    scheme("light")
+    check((browser.js(ground), browser.js(marks)) == dark, "and dark")
+    click(*middle("#theme"))
+    check((browser.js(ground), browser.js(marks)) == light, "and the system's again")
+    scheme("light", media="print")
+    check(browser.js("getComputedStyle(document.querySelector('.tools')).display") == "none", "paper has no buttons")
+
+    # Narrow.
+    scheme("light")
+    size(390, 800, mobile=True)
+    wide = browser.js("[document.documentElement.scrollWidth, innerWidth]")
+    check(wide == [390, 390], "a narrow page does not scroll sideways", wide)
+    inner = "[...document.querySelectorAll('.scroll')].some(b => b.scrollWidth > b.clientWidth)"
+    check(browser.js(inner), "wide tables scroll in their own box")
+    shot("narrow")
+
+    # Nothing went wrong on the way, and nothing was asked for.
+    bad, asked = [], []
+    for event in browser.events:
+        method, params = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown" or method == "Log.entryAdded":
+            bad.append(params)
+        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            bad.append(params)
+        if method == "Network.requestWillBeSent" and params["request"]["url"] != address:
+            asked.append(params["request"]["url"])
+    check(not bad, "the console is silent", bad)
+    check(not asked, "nothing was requested", asked)
+    hurt = browser.js(
+        """(async () => { const seen = []; addEventListener('securitypolicyviolation', e => seen.push(e.effectiveDirective));
+        const add = (tag, set) => { const e = document.createElement(tag); set(e); document.body.append(e); };
+        add('img', e => e.src = 'http://127.0.0.1:9/x.png'); add('script', e => e.textContent = 'window.stolen = 1');
+        try { await fetch('http://127.0.0.1:9/'); } catch { }
+        await new Promise(done => setTimeout(done, 200)); return [seen.map(d => d.split('-')[0]).sort(), window.stolen]; })()"""
+    )
+    check(hurt == [["connect", "img", "script"], None] or hurt == [["connect", "img", "script"]], "the policy stops images, scripts and calls", hurt)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
