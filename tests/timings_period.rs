@@ -1,5 +1,4 @@
 //! The period of slow batches: what is found, and how rarely one is found where there is none.
-#![expect(clippy::unwrap_used, reason = "a test")]
 #![allow(clippy::print_stdout, reason = "the figures of docs/timings.md are read from the output")]
 
 use expctl::timings::generated::{census, mapped_collection, merlin, noise};
@@ -126,7 +125,8 @@ fn the_described_shapes_have_their_periods() {
 fn harder_ones_are_found_as_often_as_the_documentation_says() {
     let series = 100;
     // Period, factor, spread of the noise, share of missing beats, jitter; least share found with 300, 1000 and 9870 batches.
-    let cases: [(&str, (usize, f64), f64, f64, usize, [u64; 3]); 11] = [
+    type Case = (&'static str, (usize, f64), f64, f64, usize, [u64; 3]);
+    let cases: [Case; 11] = [
         ("10, 30x", (10, 30.0), 0.3, 0.0, 0, [99, 100, 100]),
         ("10, 2x", (10, 2.0), 0.3, 0.0, 0, [97, 100, 100]),
         ("10, 2x in noise of 0.5", (10, 2.0), 0.5, 0.0, 0, [65, 97, 100]),

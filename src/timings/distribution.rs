@@ -3,7 +3,7 @@ use serde::Serialize;
 use super::histogram::Histogram;
 
 /// Quantiles that are reported.
-pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
+const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 
 /// Points of a curve, about.
 const POINTS: usize = 200;
@@ -19,7 +19,7 @@ pub struct Distribution {
     pub mean_s: f64,
     /// Shortest, s.
     pub min_s: f64,
-    /// The [`QUANTILES`], s; linear between order statistics.
+    /// At 1, 5, 25, 50, 75, 95 and 99 %, s; linear between order statistics.
     pub quantiles_s: [f64; 7],
     /// Longest, s.
     pub max_s: f64,
@@ -81,14 +81,20 @@ impl Distribution {
         let n = histogram.count;
         let smallest = histogram.smallest?;
         let wanted = ranks(n);
-        let (mut sums, mut quantiles) = (Vec::new(), [histogram.largest; 7]);
-        let (mut count, mut sum, mut next, mut found) = (0, 0.0, 0, 0);
+        let positions = QUANTILES.map(|p| p * (n - 1) as f64);
+        // The order statistics on both sides of each quantile, which are the next two ranks.
+        let mut beside = [[None; 2]; 7];
+        let mut sums = Vec::new();
+        let (mut count, mut sum, mut next) = (0, 0.0, 0);
         for bin in histogram.bins() {
             count += bin.count;
             sum += bin.sum;
-            while found < 7 && QUANTILES[found] * ((n - 1) as f64) < count as f64 {
-                quantiles[found] = bin.sum / bin.count as f64;
-                found += 1;
+            for (position, values) in positions.iter().zip(&mut beside) {
+                for (rank, value) in (*position as u64..).zip(values) {
+                    if rank < count {
+                        value.get_or_insert(bin.sum / bin.count as f64);
+                    }
+                }
             }
             // The end of a bin stands for the ranks in it.
             if next < wanted.len() && wanted[next] <= count {
@@ -97,6 +103,11 @@ impl Distribution {
                     next += 1;
                 }
             }
+        }
+        let mut quantiles = [histogram.largest; 7];
+        for ((quantile, position), [below, above]) in quantiles.iter_mut().zip(positions).zip(beside) {
+            let below = below.unwrap_or(histogram.largest);
+            *quantile = below + position.fract() * (above.unwrap_or(below) - below);
         }
         Some(Self::made(n, (smallest, histogram.largest), quantiles, &sums, false))
     }

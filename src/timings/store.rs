@@ -126,7 +126,8 @@ impl Store {
         let batch = batch.unwrap_or(series.rows);
         let plain = batch == series.rows;
         let follows = series.checker.see(batch);
-        if !(series.numbered || follows && plain) {
+        let counts_up = follows && plain;
+        if !(series.numbered || counts_up) {
             self.flush(place)?;
             self.series[place].numbered = true;
         }
