@@ -30,8 +30,8 @@ import pandas as pd
 
 df = pd.read_parquet(sys.argv[1])
 df.method = df.method.astype(pd.CategoricalDtype(df.method.unique()))
-df.index.name = "batch"
-df = df.reset_index()
+# The file is not pandas' own, so its index is a column.
+df = df.rename(columns={"__index_level_0__": "batch"})
 counts = df[["method", "epoch"]].value_counts()
 
 # The notebook compares with a list of Python integers; this is the same question without it.
