@@ -7,16 +7,22 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
+if [ -n "${EXPCTL_CHROMIUM:-}" ]; then
+  # Another browser than the one that was asked for would not be what was tested.
+  command -v "$EXPCTL_CHROMIUM" || die "EXPCTL_CHROMIUM is $EXPCTL_CHROMIUM, which is no program" "name one, or unset it"
+  exit
+fi
+
 found() {
-  for program in "${EXPCTL_CHROMIUM:-}" chromium-headless-shell chromium chromium-browser google-chrome; do
-    [ -n "$program" ] && command -v "$program" && return 0
+  for program in chromium-headless-shell chromium chromium-browser google-chrome; do
+    command -v "$program" && return 0
   done
   return 1
 }
 
 mkdir -p "$EXPCTL_CACHE"
 exec 9>"$EXPCTL_CACHE/chromium.lock"
-flock 9
+flock -w 900 9 || die "another installation of Chromium does not end" "its lock is $EXPCTL_CACHE/chromium.lock"
 if ! found; then
   command -v apt-get >/dev/null || { say "error: no Chromium, and no apt-get to install one with"; exit 75; }
   # The shell is half the size of the whole browser; older Debians have only that.

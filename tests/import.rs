@@ -127,6 +127,51 @@ fn the_published_number_stands_beside_the_right_one() {
 }
 
 #[test]
+fn a_replaced_log_leaves_all_else_as_it_is() {
+    let project = TestProject::new();
+    write(&project, "a.log", &as_published());
+    write(&project, "b.log", b"Epoch 0: 10%|#| 20/200 [00:10<01:30, 2.00it/s]\n");
+    write(&project, "c.log", b"Epoch 0: 10%|#| 30/200 [00:10<01:30, 3.00it/s]\n");
+    import(&project, "a.log", &["--variant", "a"], 0);
+    import(&project, "b.log", &["--variant", "b"], 0);
+    let path = project.file("results/imported/log_700.toml");
+    let commented = std::fs::read_to_string(&path).unwrap().replacen("it_per_s =", "# by hand\nit_per_s =", 1);
+    std::fs::write(&path, &commented).unwrap();
+    assert!(import(&project, "a.log", &["--variant", "a"], 0).1.contains("unchanged:"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), commented);
+    import(&project, "c.log", &["--variant", "b", "--force"], 0);
+    let after = std::fs::read_to_string(&path).unwrap();
+    let (kept, _) = commented.split_once("\n[[result]]\njob = 700\nconfig = \"086a\"\nvariant = \"b\"").unwrap();
+    assert!(
+        after.starts_with(kept) && kept.contains("# by hand") && kept.contains("# Written by expctl import"),
+        "{after}"
+    );
+    assert!(row(&project, "b", "training")["notes"].to_string().contains("c.log"));
+    // What was not replaced is still the same, and so is what was.
+    assert!(import(&project, "a.log", &["--variant", "a"], 0).1.contains("unchanged:"));
+    assert!(import(&project, "c.log", &["--variant", "b"], 0).1.contains("unchanged:"));
+    import(&project, "b.log", &["--variant", "b"], 2);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+}
+
+#[test]
+fn numbers_beyond_all_bounds_are_refused() {
+    let project = TestProject::new();
+    write(&project, "b.log", b"Epoch 0: 10%|#| 20/200 [00:10<01:30, 2.00it/s]\n");
+    let log = project.file("b.log");
+    for (name, at) in [("--job", 5), ("--batch-size", 7), ("--ranks", 9)] {
+        for value in ["0", "18446744073709551615"] {
+            let mut of_log = OF_LOG;
+            of_log[at] = value;
+            let (_, stderr) = project.expect(&[&["import", log.to_str().unwrap()], &of_log[..]].concat(), 2);
+            assert!(stderr.contains(value) && stderr.contains(name), "{stderr}");
+        }
+    }
+    import(&project, "b.log", &["--samples", "18446744073709551615"], 2);
+    assert!(!project.file("results/imported").join("log_700.toml").exists());
+}
+
+#[test]
 fn a_log_that_says_nothing_is_refused() {
     let project = TestProject::new();
     write(&project, "empty.log", b"[2025-11-07] starting\nloss 0.5, 3.2 it/s\n");
