@@ -53,7 +53,7 @@ fn chromium() -> Result<PathBuf, String> {
     let found = Command::new("timeout").args(["1800", "bash"]).arg(script).stderr(Stdio::inherit()).output().unwrap();
     match found.status.code() {
         Some(0) => Ok(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim())),
-        Some(75) => Err("no Chromium is there, and no package source can be reached".to_owned()),
+        Some(75) => Err("no Chromium is there, and none can be installed here".to_owned()),
         other => Err(format!("scripts/chromium.sh failed ({other:?})")),
     }
 }
