@@ -152,7 +152,7 @@ fn a_page_is_of_the_note_beside_it() {
     ] {
         assert!(note.contains("### My own part") && text.contains(part), "{part}: {text}");
     }
-    assert!(!text.contains("[[") && !text.contains("dendron:"), "{text}");
+    assert!(!text.contains("[[The Other") && !text.contains("dendron:"), "{text}");
     browse(&page, "glance");
 }
 

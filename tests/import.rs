@@ -81,7 +81,13 @@ fn real_bars_are_read_in_both_ways() {
         let line = table.lines().find(|l| l.contains(&format!("{method} |")) || l.contains(&format!("{method}** |")));
         assert!(line.is_some_and(|l| l.contains("imported")), "{method}: {table}");
     }
-    assert!(table.contains("reading last_20"), "{table}");
+    for words in ["mean of the last 20 printed", "last printed", "steps over time"] {
+        let ratio = format!("of 700 086a Fast, {words} in samples/s");
+        let of = |name: &str| format!("- 700 086a {name}, {words}: ");
+        for name in ["Slow", "Plain"] {
+            assert!(table.lines().any(|l| l.starts_with(&of(name)) && l.contains(&ratio)), "{name}, {words}: {table}");
+        }
+    }
 }
 
 fn write(project: &TestProject, log: &str, text: &[u8]) {
