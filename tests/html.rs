@@ -163,7 +163,8 @@ fn browse(page: &Path, how: &str) -> Option<String> {
         Err(why) => {
             assert!(why.starts_with("no Chromium"), "{why}");
             // Past the capture of the test harness: a skipped test must be seen.
-            writeln!(std::io::stderr(), "SKIPPED: the page was not opened in a browser: {why}").unwrap();
+            let skipped = format!("SKIPPED: the page was not opened in a browser: {why}\n");
+            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
             return None;
         }
     };

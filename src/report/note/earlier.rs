@@ -68,7 +68,9 @@ pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String>
         }
     }
     let comparison = Comparison::new(&jobs, 0).or_else(|refused| {
-        missing.push(format!("Earlier jobs are missing: {}", reason(project, &refused.message)));
+        // Its hints say which job has what.
+        let why: Vec<String> = std::iter::once(refused.message).chain(refused.hints).collect();
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
         Comparison::new(&[own], 0)
     });
     let table = comparison.ok().and_then(|comparison| comparison.render(Format::Markdown).ok());
