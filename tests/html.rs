@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::TestProject;
 use common::ledger::{completed, steps};
-use expctl_record::Stage;
+use expctl_record::{LearningRecord, Mode, Stage, Validation, append_learning};
 
 /// What would run, or be fetched, if a name were taken for markup.
 const HOSTILE: &str = "Ids <img src=x onerror=stolen=1> | <b>only</b>";
@@ -50,10 +50,10 @@ fn ledger(project: &TestProject) {
 /// The browser, or why there is none where it could not be installed.
 fn chromium() -> Result<PathBuf, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chromium.sh");
-    let found = Command::new("bash").arg(script).stderr(Stdio::inherit()).output().unwrap();
+    let found = Command::new("timeout").args(["1800", "bash"]).arg(script).stderr(Stdio::inherit()).output().unwrap();
     match found.status.code() {
         Some(0) => Ok(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim())),
-        Some(75) => Err("no Chromium is there, and no package source can be reached".to_owned()),
+        Some(75) => Err("no Chromium is there, and none can be installed here".to_owned()),
         other => Err(format!("scripts/chromium.sh failed ({other:?})")),
     }
 }
@@ -76,20 +76,113 @@ fn a_page_is_used_as_a_reader_would() {
         !text.contains("http://")
             || text.matches("http://").count() == text.matches("http://www.w3.org/2000/svg").count()
     );
+    if let Some(said) = browse(&page, "use") {
+        assert!(said.matches("ok: ").count() >= 27, "{said}");
+    }
+}
+
+/// A job in four modes that trained: tables with columns aligned to the right, parts that the other one has not.
+fn in_four_modes(project: &TestProject) {
+    let modes = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
+    let of = |mode: Mode| {
+        let mut trial = project.trial("lazy", "Lazy", 1, |settings| {
+            settings.train.mode = mode;
+            settings.train.epochs = if mode == Mode::Train { 5 } else { 0 };
+            settings.launch.ranks = 1;
+            settings.experiment.links = vec!["other.note".into()];
+        });
+        trial.id = format!("lazy-{}-r1-0a1b2c", mode.name());
+        trial.point = BTreeMap::from([("train.mode".to_owned(), mode.name().into())]);
+        trial
+    };
+    let trials: Vec<_> = modes.into_iter().map(of).collect();
+    let dir = project.submitted(12, "086_ddp", trials.clone());
+    for (trial, wall) in trials.iter().zip([100, 150, 200, 220]) {
+        completed(&dir, trial, &[steps(wall, 0)]);
+    }
+    let attempt = dir.attempts(&trials[3].id).unwrap().pop().unwrap();
+    for epoch in 0..5 {
+        let (samples, loss, mse, seconds) = (1000, 0.5, 0.004, 1.5);
+        let (pearson, spearman) = (Some(0.3 + 0.01 * epoch as f64), Some(0.2));
+        let record = LearningRecord {
+            epoch,
+            step: 4 * (epoch + 1),
+            learning_rate: 0.001,
+            train_loss: 1.0 / (epoch + 1) as f64,
+            validation: Some(Validation { samples, loss, mse, pearson, spearman, seconds }),
+            best: true,
+            stopped: false,
+        };
+        append_learning(&attempt.learning_path(), &record).unwrap();
+    }
+}
+
+#[test]
+fn a_page_is_of_the_note_beside_it() {
+    let project = TestProject::new();
+    in_four_modes(&project);
+    std::fs::write(project.file("expctl.toml"), "[notes]\nlinks = \"dendron\"\nvault = \"torchcell\"\n").unwrap();
+    let template = "{% extends \"expctl/note.md.j2\" %}\n{% block conclusions %}\n<!-- expctl:begin conclusions -->\n\
+                    ### My own part\n<!-- expctl:end conclusions -->\n{% endblock %}\n";
+    std::fs::write(project.file("own.j2"), template).unwrap();
+    let folder = project.file("vault");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("other.note.md"), "---\nid: x\ntitle: The Other Note\n---\n").unwrap();
+    std::fs::write(folder.join("x.html"), "mine").unwrap();
+    let own = project.file("own.j2");
+    let (own, folder_arg) = (own.to_str().unwrap(), folder.to_str().unwrap());
+    for _ in 0..2 {
+        let args = ["report", "12", "--html", "--notes", folder_arg, "--template", own, "--name", "x"];
+        let (stdout, stderr) = project.expect(&args, 0);
+        assert_eq!(stdout, "ROOT/vault/x.md\nROOT/vault/x-2.html\n");
+        assert!(stderr.contains("ROOT/vault/x.html is not the page of this submission"), "{stderr}");
+    }
+    assert_eq!(std::fs::read(folder.join("x.html")).unwrap(), b"mine");
+    let note = std::fs::read_to_string(folder.join("x.md")).unwrap();
+    assert!(note.contains("[[The Other Note|dendron://torchcell/other.note]]"), "{note}");
+    let page = folder.join("x-2.html");
+    let text = std::fs::read_to_string(&page).unwrap();
+    for part in [
+        ">My own part</h2>",
+        "<a href=\"other.note.md\">The Other Note</a>",
+        ">Isolation</h2>",
+        ">Learning</h2>",
+        "id=\"plot-learning\"",
+        "<td class=\"right\">",
+    ] {
+        assert!(note.contains("### My own part") && text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("[[The Other") && !text.contains("dendron:"), "{text}");
+    browse(&page, "glance");
+}
+
+/// What the browser's script says of a page; none where there is no browser.
+fn browse(page: &Path, how: &str) -> Option<String> {
     let program = match chromium() {
         Ok(program) => program,
         Err(why) => {
             assert!(why.starts_with("no Chromium"), "{why}");
             // Past the capture of the test harness: a skipped test must be seen.
-            writeln!(std::io::stderr(), "SKIPPED: the page was not opened in a browser: {why}").unwrap();
-            return;
+            let skipped = format!("SKIPPED: the page was not opened in a browser: {why}\n");
+            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+            return None;
         }
     };
-    let mut python = Command::new("python3");
-    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/browse_page.py")).arg(program).arg(&page);
-    python.args(std::env::var_os("EXPCTL_SCREENSHOTS"));
+    // Its own limit comes first and ends the browser, too.
+    let mut python = Command::new("timeout");
+    python.args(["--kill-after=10", "400", "python3"]);
+    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/browse_page.py"));
+    python.arg(program).arg(page).arg(how).args(std::env::var_os("EXPCTL_SCREENSHOTS"));
     let output = python.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.matches("ok: ").count() >= 27, "{said}");
+    Some(said)
+}
+
+#[test]
+fn a_browser_that_was_named_and_is_not_there_is_a_mistake() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chromium.sh");
+    let found = Command::new("bash").arg(script).env("EXPCTL_CHROMIUM", "/no/such/browser").output().unwrap();
+    assert_eq!((found.status.code(), found.stdout), (Some(1), Vec::new()));
+    assert!(String::from_utf8_lossy(&found.stderr).contains("EXPCTL_CHROMIUM is /no/such/browser"));
 }

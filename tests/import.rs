@@ -81,7 +81,13 @@ fn real_bars_are_read_in_both_ways() {
         let line = table.lines().find(|l| l.contains(&format!("{method} |")) || l.contains(&format!("{method}** |")));
         assert!(line.is_some_and(|l| l.contains("imported")), "{method}: {table}");
     }
-    assert!(table.contains("reading last_20"), "{table}");
+    for words in ["mean of the last 20 printed", "last printed", "steps over time"] {
+        let ratio = format!("of 700 086a Fast, {words} in samples/s");
+        let of = |name: &str| format!("- 700 086a {name}, {words}: ");
+        for name in ["Slow", "Plain"] {
+            assert!(table.lines().any(|l| l.starts_with(&of(name)) && l.contains(&ratio)), "{name}, {words}: {table}");
+        }
+    }
 }
 
 fn write(project: &TestProject, log: &str, text: &[u8]) {
@@ -124,6 +130,51 @@ fn the_published_number_stands_beside_the_right_one() {
     import(&project, "525.log", &["--mode", "data", "--workers", "8", "--force"], 0);
     assert_eq!(row(&project, "", "training")["workers"].as_integer(), Some(8));
     assert_eq!(rows(&project).len(), before.len());
+}
+
+#[test]
+fn a_replaced_log_leaves_all_else_as_it_is() {
+    let project = TestProject::new();
+    write(&project, "a.log", &as_published());
+    write(&project, "b.log", b"Epoch 0: 10%|#| 20/200 [00:10<01:30, 2.00it/s]\n");
+    write(&project, "c.log", b"Epoch 0: 10%|#| 30/200 [00:10<01:30, 3.00it/s]\n");
+    import(&project, "a.log", &["--variant", "a"], 0);
+    import(&project, "b.log", &["--variant", "b"], 0);
+    let path = project.file("results/imported/log_700.toml");
+    let commented = std::fs::read_to_string(&path).unwrap().replacen("it_per_s =", "# by hand\nit_per_s =", 1);
+    std::fs::write(&path, &commented).unwrap();
+    assert!(import(&project, "a.log", &["--variant", "a"], 0).1.contains("unchanged:"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), commented);
+    import(&project, "c.log", &["--variant", "b", "--force"], 0);
+    let after = std::fs::read_to_string(&path).unwrap();
+    let (kept, _) = commented.split_once("\n[[result]]\njob = 700\nconfig = \"086a\"\nvariant = \"b\"").unwrap();
+    assert!(
+        after.starts_with(kept) && kept.contains("# by hand") && kept.contains("# Written by expctl import"),
+        "{after}"
+    );
+    assert!(row(&project, "b", "training")["notes"].to_string().contains("c.log"));
+    // What was not replaced is still the same, and so is what was.
+    assert!(import(&project, "a.log", &["--variant", "a"], 0).1.contains("unchanged:"));
+    assert!(import(&project, "c.log", &["--variant", "b"], 0).1.contains("unchanged:"));
+    import(&project, "b.log", &["--variant", "b"], 2);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
+}
+
+#[test]
+fn numbers_beyond_all_bounds_are_refused() {
+    let project = TestProject::new();
+    write(&project, "b.log", b"Epoch 0: 10%|#| 20/200 [00:10<01:30, 2.00it/s]\n");
+    let log = project.file("b.log");
+    for (name, at) in [("--job", 5), ("--batch-size", 7), ("--ranks", 9)] {
+        for value in ["0", "18446744073709551615"] {
+            let mut of_log = OF_LOG;
+            of_log[at] = value;
+            let (_, stderr) = project.expect(&[&["import", log.to_str().unwrap()], &of_log[..]].concat(), 2);
+            assert!(stderr.contains(value) && stderr.contains(name), "{stderr}");
+        }
+    }
+    import(&project, "b.log", &["--samples", "18446744073709551615"], 2);
+    assert!(!project.file("results/imported").join("log_700.toml").exists());
 }
 
 #[test]

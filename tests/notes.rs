@@ -64,7 +64,10 @@ fn what_a_writer_adds_survives_every_regeneration() {
         .replace("desc: ''", "desc: 'by hand'\nmine: [1, 2]")
         .replace("title: 'Loading with two ranks (12)'", "title: \"My own title\"")
         .replace("### Next Steps\n", "### Next Steps\n\n1. **Look** at `lazy`  \n2. and\ttabs\n\n\n\n```\n| a |\n```\n")
-        .replace("<!-- expctl:begin results", "Between: ü, \u{1f9ec}, <!-- a comment -->\n<!-- expctl:begin results");
+        .replace(
+            "<!-- expctl:begin results",
+            "Between: ü, \u{1f9ec}, <!-- a comment -->, `<!-- expctl:end x -->`\n<!-- expctl:begin results",
+        );
     let mine = mine.trim_end().to_owned() + "\n\nThe end, without a line end";
     std::fs::write(&path, &mine).unwrap();
     // Nothing changed: not touched at all.
@@ -285,6 +288,14 @@ fn a_note_goes_into_any_folder_under_any_name() {
     assert!(note.contains("Continuation of [plan](experiments.006.plan.md)"), "{note}");
     let (_, stderr) = project.expect(&["report", "12", "--name", "{jobs}"], 2);
     assert!(stderr.contains("unknown place {jobs}"), "{stderr}");
+    std::fs::write(project.file("file"), "").unwrap();
+    let (_, stderr) = project.expect(&["report", "12", "--notes", project.file("file").to_str().unwrap()], 2);
+    assert!(stderr.contains("ROOT/file, is a file"), "{stderr}");
+    std::fs::write(project.file("expctl.toml"), "[notes]\nfolder = \"file\"\n").unwrap();
+    assert!(project.expect(&["report", "12"], 3).1.contains("ROOT/file, is a file"));
+    std::fs::write(project.file("expctl.toml"), "[notes]\nname = \"{jobs}\"\n").unwrap();
+    let (_, stderr) = project.expect(&["report", "12"], 3);
+    assert!(stderr.contains("expctl.toml:2:8") && stderr.contains("unknown place {jobs}"), "{stderr}");
     std::fs::write(project.file("expctl.toml"), "[notes]\nfodler = \"notes\"\n").unwrap();
     let (_, stderr) = project.expect(&["report", "12"], 3);
     assert!(stderr.contains("expctl.toml:2:1") && stderr.contains("did you mean `folder`?"), "{stderr}");
@@ -315,12 +326,51 @@ fn a_template_of_ones_own_is_used() {
         ("a\n{% if %}\n", "own.j2:2: syntax error"),
         ("<!-- expctl:note 1 -->\n<!-- expctl:begin x -->\n", "own.j2 makes a wrong note: line 2 of the note"),
         ("no markers\n", "own.j2 makes a wrong note: line 1"),
+        (
+            "{{ frontmatter }}\n<!-- expctl:note 1 -->\n",
+            "`<!-- expctl: job 12, submitted 1767323045, config 086_ddp -->` is missing",
+        ),
     ] {
         std::fs::write(&own, template).unwrap();
         let (_, stderr) = project.expect(&["report", "12", "--template", own_arg], 3);
         assert!(stderr.contains(said), "{stderr}");
         assert_eq!(text(&path), now);
+        // Nor is there a new one.
+        let new = project.file("new");
+        project.expect(&["report", "12", "--notes", new.to_str().unwrap(), "--template", own_arg], 3);
+        assert!(!new.exists());
     }
+}
+
+#[test]
+fn only_a_note_that_is_there_can_have_lost_a_section() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    for name in ["nonsense", "ranks"] {
+        let (_, stderr) = project.expect(&["report", "12", "--restore", name], 2);
+        assert!(stderr.contains(&format!("no section `{name}` was removed: ROOT/{NOTE} is not there yet")), "{stderr}");
+    }
+    assert!(!project.file("results/086_ddp_12.md").exists() && !project.file("results/assets").exists());
+    project.expect(&["report", "12", "--restore", "all"], 0);
+}
+
+#[test]
+fn a_note_says_why_earlier_jobs_are_missing() {
+    let (project, path) = noted();
+    let earlier = project.trial("lazy", "Lazy", 1, |s| s.train.mode = expctl_record::Mode::Data);
+    let before = |record: &mut expctl_record::JobRecord| record.submitted = SUBMITTED - 100;
+    let dir = project.submitted_as(11, "086_ddp", vec![earlier.clone()], before);
+    completed(&dir, &earlier, &[steps(500, 0), steps(500, 0)]);
+    project.expect(&["report", "12"], 0);
+    let note = text(&path);
+    let comparison = section(&note, "comparison");
+    let line = comparison.lines().find(|line| line.starts_with("Earlier jobs are missing: ")).unwrap();
+    assert!(line.contains("steps of kind train: 12; steps of kind data: 11"), "{line}");
+    assert!(comparison.contains("| 12 | 086_ddp | Ids only |"), "{comparison}");
+    // Of which config a job without a record is, is not known: that is said, and the note stays as it was.
+    std::fs::write(dir.record_path(), "{").unwrap();
+    let (_, stderr) = project.expect(&["report", "12"], 0);
+    assert!(stderr.contains("job 11 is not compared with: "), "{stderr}");
 }
 
 #[test]

@@ -4,9 +4,12 @@ use expctl_record::Mode;
 
 use super::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{self, LogRow, PublishedRow};
+use crate::ledger::{self, LogRow, MOST_BATCH, MOST_JOB, MOST_RANKS, PublishedRow};
 use crate::project::Project;
 use crate::report::format::range;
+
+/// Above what a file can hold, which is signed, nothing is counted.
+const MOST_SAMPLES: u64 = i64::MAX as u64;
 
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
@@ -32,13 +35,13 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
     /// Number of the job
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_JOB))]
     job: Option<u64>,
     /// Samples per rank and step
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_BATCH))]
     batch_size: Option<u64>,
     /// Processes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_RANKS))]
     ranks: Option<u64>,
     /// What a step did: data, zero_loss, forward, forward_backward, train
     #[arg(long, default_value = "train", value_parser = mode)]
@@ -53,16 +56,16 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     bar: Option<String>,
     /// Loader workers per rank
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_RANKS))]
     workers: Option<u64>,
     /// Whether batches were copied into page-locked memory
     #[arg(long, value_name = "true|false")]
     pin_memory: Option<bool>,
     /// Samples of the data set
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
     samples: Option<u64>,
     /// CPUs of the whole job
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
     cpus: Option<u64>,
     /// What it ran on
     #[arg(long, value_name = "TEXT")]
@@ -128,9 +131,6 @@ impl LogArgs {
                 .hint("a file of published results is a .toml file")
                 .hint("samples/s, which is what compares, is the rate × batch size × ranks"));
         };
-        if job == 0 || batch_size == 0 || ranks == 0 {
-            return Err(Failure::new(Exit::Usage, "--job, --batch-size and --ranks start at 1"));
-        }
         let named = if self.variant.is_empty() { config } else { &self.variant };
         let row = LogRow {
             job,

@@ -76,10 +76,11 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
-    let (path, job) = report::write_note(project, job, &args.note.options())?;
+    let options = args.note.options();
+    let (path, job) = report::write_note(project, job, &options)?;
     out(path.display());
     if args.html {
-        out(report::write_page(project, &job, &path)?.display());
+        out(report::write_page(project, &job, &path, &options)?.display());
     }
     job.verdict()
 }

@@ -9,6 +9,7 @@ use super::node::Node;
 use super::problem::{ConfErrors, Problem};
 use super::user::{UserDefaults, folder, unknown_key};
 use crate::project::Project;
+use crate::report::check_name;
 
 const KEYS: [&str; 5] = ["folder", "name", "template", "links", "vault"];
 const LINKS: Kind = Kind::Choice { words: &["markdown", "dendron"], aliases: &[("wiki", "dendron")] };
@@ -94,7 +95,12 @@ impl NotesSettings {
             match key.name.as_str() {
                 "folder" => settings.folder = place("`notes.folder`", node, problems),
                 "template" => settings.template = place("`notes.template`", node, problems),
-                "name" => settings.name = text_of("`notes.name`", node, problems),
+                "name" => {
+                    settings.name = text_of("`notes.name`", node, problems);
+                    if let Some(Err(wrong)) = settings.name.as_deref().map(check_name) {
+                        problems.push(Problem::new(node.at, wrong.message, "no name").help(wrong.hints.join("; ")));
+                    }
+                }
                 "vault" => settings.vault = text_of("`notes.vault`", node, problems),
                 "links" => match LINKS.accept("notes.links", node) {
                     Ok(word) if word == "dendron" => settings.links = Some(LinkStyle::Dendron),

@@ -16,6 +16,6 @@ pub use measured::{MeasuredJob, Run, RunState};
 pub use open::{Found, Job, Ledger};
 pub use progress::{BarKind, ImportedLog, LogReading, LogRow, import_log};
 pub use published::PublishedFile;
-pub use published_row::{Progress, PublishedRow, Reading, Source};
+pub use published_row::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedRow, Reading, Source};
 pub use settings::{flatten, flatten_all, run_settings, setting_text};
 pub use verdict::verdict;

@@ -8,7 +8,7 @@ use expctl_record::Mode;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Progress, PublishedRow, Reading, Source};
+use super::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedRow, Reading, Source};
 use crate::exit::{Exit, Failure};
 
 /// Version of the form.
@@ -152,7 +152,10 @@ impl RawRow {
         let span = self.job.span();
         let jobs = self.job.into_inner().into_vec();
         if jobs.is_empty() || jobs.contains(&0) {
-            wrong(span, "job numbers start at 1");
+            wrong(span.clone(), "job numbers start at 1");
+        }
+        if jobs.iter().any(|job| *job > MOST_JOB) {
+            wrong(span, &format!("job numbers end at {MOST_JOB}"));
         }
         let span = self.it_per_s.span();
         let rates = self.it_per_s.into_inner().into_vec();
@@ -167,9 +170,9 @@ impl RawRow {
                 (0.0, 0.0)
             }
         };
-        for (name, value) in [("ranks", &self.ranks), ("batch_size", &self.batch_size)] {
-            if *value.get_ref() == 0 {
-                wrong(value.span(), &format!("{name} must be at least 1"));
+        for (name, value, most) in [("ranks", &self.ranks, MOST_RANKS), ("batch_size", &self.batch_size, MOST_BATCH)] {
+            if !(1..=most).contains(value.get_ref()) {
+                wrong(value.span(), &format!("{name} must be at least 1 and at most {most}"));
             }
         }
         for (name, value) in [("storage_gb", &self.storage_gb), ("batch_mib", &self.batch_mib)] {
@@ -264,6 +267,9 @@ mod tests {
         assert!(mistake(&row("1", "-1.0", "")).contains("p.toml:9:12: it_per_s must be above 0"));
         assert!(mistake(&row("1", "[2.0, 1.0]", "")).contains("p.toml:9:12: it_per_s is one number, or"));
         assert!(mistake(&row("1", "1.0", "wrokers = 4")).contains("p.toml:13:1: unknown field `wrokers`"));
+        assert!(mistake(&row("4294967296", "1.0", "")).contains("p.toml:5:7: job numbers end at 4294967295"));
+        let many = row("1", "1.0", "").replace("batch_size = 28", "batch_size = 9000000000000000000");
+        assert!(mistake(&many).contains("p.toml:12:14: batch_size must be at least 1 and at most 1000000000"));
         assert!(mistake(&row("0", "1.0", "storage_gb = 0.0\nbatch_mib = -1.0")).matches("p.toml:").count() == 3);
         assert!(mistake(&format!("{}{}", row("1", "1.0", ""), row("1", "2.0", ""))).contains("p.toml:15:7: this job"));
     }

@@ -2,6 +2,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The largest job number: Slurm's are of 32 bits.
+pub const MOST_JOB: u64 = u32::MAX as u64;
+/// Most processes of a row. With [`MOST_BATCH`] their product, which every rate is multiplied by, stays exact.
+pub const MOST_RANKS: u64 = 1_000_000;
+/// Most samples per rank and iteration of a row.
+pub const MOST_BATCH: u64 = 1_000_000_000;
+
 /// Where a published figure comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,10 @@ const ROW: f64 = LINE + 4.0;
 
 /// One name of the legend, and the layer that its sample is of.
 struct Entry<'a> {
-    name: String,
+    /// By which the page finds the marks.
+    name: &'a str,
+    /// As much of it as there is room for.
+    words: String,
     layer: &'a Layer,
     left: f64,
     row: usize,
@@ -29,18 +32,19 @@ fn entries(chart: &Chart) -> Vec<Entry<'_>> {
             Layer::Line { name, .. }
             | Layer::Dots { name, .. }
             | Layer::Bars { name, .. }
-            | Layer::Rule { name, .. } => shorten(name, SIZE, WIDTH - 2.0 * EDGE - SAMPLE),
+            | Layer::Rule { name, .. } => name.as_str(),
             // The bar of its colours has its name.
             Layer::Cells { .. } => continue,
         };
         if name.is_empty() || all.iter().any(|entry| entry.name == name) {
             continue;
         }
-        let wide = SAMPLE + width(&name, SIZE) + AFTER;
+        let words = shorten(name, SIZE, WIDTH - 2.0 * EDGE - SAMPLE);
+        let wide = SAMPLE + width(&words, SIZE) + AFTER;
         if left + wide - AFTER > WIDTH - EDGE && left > EDGE {
             (left, row) = (EDGE, row + 1);
         }
-        all.push(Entry { name, layer, left, row });
+        all.push(Entry { name, words, layer, left, row });
         left += wide;
     }
     if let [only] = &all[..]
@@ -82,7 +86,26 @@ pub(super) fn draw(pen: &mut Pen, chart: &Chart, top: f64) {
             Layer::Rule { .. } => pen.mark("path", &[("class", &"rule"), ("d", &format!("M{from} {y}H{to}"))]),
             Layer::Cells { .. } => {}
         }
-        pen.words("text", &[("class", &"ink"), ("x", &at(left + SAMPLE)), ("y", &at(middle + 4.0))], &entry.name);
+        pen.words("text", &[("class", &"ink"), ("x", &at(left + SAMPLE)), ("y", &at(middle + 4.0))], &entry.words);
         pen.close("g");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plot::{Axis, Chart, Layer, Panel, svg};
+
+    #[test]
+    fn an_entry_has_the_name_of_its_marks_however_long() {
+        let long = "a very long name of a series ".repeat(20);
+        let line =
+            |name: &str, colour| Layer::Line { name: name.to_owned(), colour, points: vec![[0.0, 1.0], [1.0, 2.0]] };
+        let (x, y, layers) = (Axis::new("x"), Axis::new("y"), vec![line(&long, 0), line("b", 1)]);
+        let panels = vec![Panel { title: String::new(), x, y, layers }];
+        let text = String::from;
+        let (name, title, alt, caption) = (text("long"), text("Long"), text("A line."), text("measured"));
+        let chart = Chart { name, title, alt, caption, panels, columns: 1 };
+        let drawn = svg(&chart).unwrap();
+        assert_eq!(drawn.matches(&format!("data-name=\"{long}\"")).count(), 2, "{drawn}");
     }
 }

@@ -23,6 +23,7 @@ mod warnings;
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
 pub use html::write_page;
+pub(crate) use note::check_name;
 pub use note::{BUILT_IN, NoteOptions, Picture, generated, write_note};
 pub use sections::{Learned, attempts, learned};
 pub use table::Table;

@@ -1,20 +1,22 @@
 """Open a page in a headless Chromium and use it as a reader would; ends with an error at the first thing that is wrong.
 
-    browse_page.py CHROMIUM PAGE [FOLDER]
+    browse_page.py CHROMIUM PAGE use|glance [FOLDER]
 
-Speaks the DevTools protocol through pipes; the standard library does. Screenshots go into FOLDER.
+glance only looks at what every page must have. Speaks the DevTools protocol through pipes; the standard library does. Screenshots go into FOLDER.
 """
 
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-LIMIT = 60
+# Seconds for the page to load, and for all of it: a browser that says nothing more would be waited for without end.
+LIMIT, LONGEST = 60, 300
 
 
 class Browser:
@@ -64,12 +66,18 @@ class Browser:
         return result["result"].get("value")
 
 
-def main(program, page, folder):
+def too_long(*_):
+    raise SystemExit(f"FAILED: not done after {LONGEST} s")
+
+
+def main(program, page, how, folder):
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LONGEST)
     address = Path(page).resolve().as_uri()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
-            use(browser, address, folder)
+            {"use": use, "glance": glance}[how](browser, address, folder)
         finally:
             browser.process.kill()
             browser.process.wait()
@@ -81,11 +89,53 @@ def check(true, what, seen=""):
     print(f"ok: {what}")
 
 
-def use(browser, address, folder):
+def attach(browser):
     target = browser("Target.createTarget", url="about:blank")["targetId"]
     browser.session = browser("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Network", "Log"):
         browser(f"{domain}.enable")
+
+
+def load(browser, address):
+    browser("Page.navigate", url=address)
+    end = time.monotonic() + LIMIT
+    while not browser.js('document.readyState === "complete" && location.protocol === "file:"'):
+        if time.monotonic() > end:
+            raise SystemExit("FAILED: the page does not load")
+        time.sleep(0.1)
+
+
+def silent(browser, address):
+    """Nothing went wrong on the way, and nothing was asked for."""
+    bad, asked = [], []
+    for event in browser.events:
+        method, params = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown" or method == "Log.entryAdded":
+            bad.append(params)
+        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            bad.append(params)
+        if method == "Network.requestWillBeSent" and params["request"]["url"] != address:
+            asked.append(params["request"]["url"])
+    check(not bad, "the console is silent", bad)
+    check(not asked, "nothing was requested", asked)
+
+
+def glance(browser, address, folder):
+    attach(browser)
+    for width, mobile in ((1200, False), (390, True)):
+        browser("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=mobile)
+        load(browser, address)
+        wide = browser.js("[document.documentElement.scrollWidth, innerWidth]")
+        check(wide == [width, width], f"a page of {width} points does not scroll sideways", wide)
+    aligned = "[...document.querySelectorAll('td.right')].map(e => getComputedStyle(e).textAlign)"
+    seen = browser.js(aligned)
+    check(seen and set(seen) == {"right"}, "columns of numbers are aligned to the right", seen)
+    check(browser.js("document.querySelectorAll('[style]').length") == 0, "nothing has a style of its own")
+    silent(browser, address)
+
+
+def use(browser, address, folder):
+    attach(browser)
 
     def size(width, height, mobile=False):
         browser("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
@@ -128,12 +178,7 @@ def use(browser, address, folder):
 
     size(1200, 900)
     scheme("light")
-    browser("Page.navigate", url=address)
-    end = time.monotonic() + LIMIT
-    while not browser.js('document.readyState === "complete" && location.protocol === "file:"'):
-        if time.monotonic() > end:
-            raise SystemExit("FAILED: the page does not load")
-        time.sleep(0.1)
+    load(browser, address)
     ground = "getComputedStyle(document.body).backgroundColor"
     marks = "getComputedStyle(document.querySelector('.chart .f0')).fill"
     light = browser.js(ground), browser.js(marks)
@@ -235,18 +280,7 @@ def use(browser, address, folder):
     check(browser.js(inner), "wide tables scroll in their own box")
     shot("narrow")
 
-    # Nothing went wrong on the way, and nothing was asked for.
-    bad, asked = [], []
-    for event in browser.events:
-        method, params = event.get("method"), event.get("params", {})
-        if method == "Runtime.exceptionThrown" or method == "Log.entryAdded":
-            bad.append(params)
-        if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
-            bad.append(params)
-        if method == "Network.requestWillBeSent" and params["request"]["url"] != address:
-            asked.append(params["request"]["url"])
-    check(not bad, "the console is silent", bad)
-    check(not asked, "nothing was requested", asked)
+    silent(browser, address)
     hurt = browser.js(
         """(async () => { const seen = []; addEventListener('securitypolicyviolation', e => seen.push(e.effectiveDirective));
         const add = (tag, set) => { const e = document.createElement(tag); set(e); document.body.append(e); };
@@ -258,4 +292,4 @@ def use(browser, address, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+    main(*sys.argv[1:4], sys.argv[4] if len(sys.argv) > 4 else None)

@@ -244,6 +244,14 @@ mod tests {
     }
 
     #[test]
+    fn the_published_pattern_sees_rates_outside_of_bars() {
+        let reading = read("Epoch 0:  1%|█| 4/9 [00:04<00:05, 1.00it/s]\nthroughput 7.5it/s\n7.5 it/s [3]\n");
+        let naive = reading.naive.unwrap();
+        assert_eq!(naive.of, Kinds::from([(BarKind::Training, 1), (BarKind::Other, 1)]));
+        assert!((naive.it_per_s - 4.25).abs() < 1e-12 && reading.unknown.is_empty());
+    }
+
+    #[test]
     fn rates_below_one_are_seen_and_counted_as_missed() {
         let log = "Epoch 0:  1%|█| 1/9 [00:04<00:32, 4.10s/it]\nEpoch 0:  2%|█| 2/9 [00:08<00:28, 4.05s/it]\n";
         let reading = read(log);

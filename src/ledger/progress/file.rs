@@ -118,7 +118,11 @@ pub fn import_log(
         return Err(Failure::new(Exit::Usage, message).hint("one job belongs to one study"));
     }
     let same = there.iter().any(|other| other.config == row.config && other.variant == row.variant);
-    let changed = !before.contains(&text);
+    // As rows, not as text: the file may have been edited. The source is that of the whole file.
+    let mut now = PublishedFile::parse(&format!("{}{text}", head(study, row.job, &file)), &path)?.rows;
+    now.iter_mut().zip(there.first().iter().cycle()).for_each(|(now, first)| now.source = first.source.clone());
+    let own = there.iter().filter(|other| other.config == row.config && other.variant == row.variant);
+    let changed = !own.eq(&now);
     let whole = match () {
         () if !changed => before,
         () if same && !force => {
@@ -126,7 +130,7 @@ pub fn import_log(
             return Err(Failure::new(Exit::Usage, what)
                 .hint("--variant NAME tells the logs of a job apart; --force replaces what is there"));
         }
-        () if same => format!("{}\n{text}", without(&before, row)?),
+        () if same => format!("{}\n\n{text}", without(&before, row)?.trim_end()),
         () => format!("{}\n\n{text}", before.trim_end()),
     };
     let file = PublishedFile::parse(&whole, &path)?;
@@ -221,19 +225,19 @@ fn head(study: &str, job: u64, log: &std::fs::File) -> String {
     text
 }
 
-/// The file without the rows of one variant. Comments are lost; that is what `--force` is for.
+/// The file without the rows of one variant and the comments right above them; all else stays as it is.
 fn without(text: &str, row: &LogRow) -> Result<String, Failure> {
-    let mut file: toml::Table = toml::from_str(text).map_err(Failure::internal)?;
-    if let Some(rows) = file.get_mut("result").and_then(toml::Value::as_array_mut) {
-        let is = |other: &toml::Value, key: &str, value: &str| {
-            other.get(key).and_then(toml::Value::as_str).unwrap_or("") == value
+    let mut file: toml_edit::DocumentMut = text.parse().map_err(Failure::internal)?;
+    if let Some(rows) = file.get_mut("result").and_then(toml_edit::Item::as_array_of_tables_mut) {
+        let is = |other: &toml_edit::Table, key: &str, value: &str| {
+            other.get(key).and_then(toml_edit::Item::as_str).unwrap_or("") == value
         };
         rows.retain(|other| !(is(other, "config", &row.config) && is(other, "variant", &row.variant)));
         if rows.is_empty() {
             file.remove("result");
         }
     }
-    toml::to_string(&file).map_err(Failure::internal)
+    Ok(file.to_string())
 }
 
 fn no_training(log: &Path, reading: &LogReading, training: Option<&str>) -> Failure {

@@ -1,5 +1,5 @@
 use minijinja::HtmlEscape;
-use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{Alignment, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
 use super::plot::Plot;
 
@@ -21,6 +21,8 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
     // The heading that is being read, and the picture whose alternative words are being left out.
     let mut heading: Option<(usize, HeadingLevel, String)> = None;
     let mut image: Option<Option<&Plot>> = None;
+    // How the columns of the table are aligned, the column of the cell that is read, and whether it is one of the head.
+    let (mut columns, mut column, mut in_head) = (Vec::new(), 0, false);
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
         match event {
             Event::Start(Tag::Image { dest_url, .. }) => {
@@ -55,7 +57,23 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
             Event::Start(Tag::Table(alignment)) => {
                 let open = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table\">";
                 events.push(Event::Html(open.into()));
-                events.push(Event::Start(Tag::Table(alignment)));
+                // The page's policy forbids the style attributes that an alignment would become.
+                events.push(Event::Start(Tag::Table(vec![Alignment::None; alignment.len()])));
+                columns = alignment;
+            }
+            Event::Start(Tag::TableHead | Tag::TableRow) => {
+                column = 0;
+                in_head = matches!(event, Event::Start(Tag::TableHead));
+                events.push(event);
+            }
+            Event::Start(Tag::TableCell) => {
+                let right = columns.get(column) == Some(&Alignment::Right);
+                let class = if right { " class=\"right\"" } else { "" };
+                events.push(Event::InlineHtml(format!("<{}{class}>", cell(in_head)).into()));
+                column += 1;
+            }
+            Event::End(TagEnd::TableCell) => {
+                events.push(Event::InlineHtml(format!("</{}>", cell(in_head)).into()));
             }
             Event::End(TagEnd::Table) => {
                 events.push(Event::End(TagEnd::Table));
@@ -80,6 +98,11 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
     Body { html: text, contents, title }
 }
 
+/// The element of a cell.
+fn cell(in_head: bool) -> &'static str {
+    if in_head { "th" } else { "td" }
+}
+
 /// No link of a note runs a program.
 fn harmless(link: &str) -> bool {
     let scheme = link.split(['/', '?', '#']).next().unwrap_or_default().split_once(':').map(|(scheme, _)| scheme);
@@ -95,6 +118,17 @@ pub(super) fn contents(body: &Body) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_aligned_by_class() {
+        let found = body("| a | b |\n|---|--:|\n| style=\"text-align: right\" | 1 |\n| c | 2 |\n", &[]).html;
+        for part in
+            ["<th>a</th><th class=\"right\">b</th>", "text-align: right", "<td>c</td><td class=\"right\">2</td>"]
+        {
+            assert!(found.contains(part), "{part}: {found}");
+        }
+        assert!(!found.contains("<td style") && !found.contains("<th style"), "{found}");
+    }
 
     #[test]
     fn what_comes_from_outside_is_words() {

@@ -2,6 +2,7 @@ use expctl_record::JobRecord;
 use minijinja::HtmlEscape;
 
 use super::content::{Body, contents};
+use super::write::mark;
 use crate::plot::page_style;
 
 const STYLE: &str = include_str!("page.css");
@@ -26,7 +27,7 @@ pub(super) fn page(body: &Body, record: &JobRecord) -> Result<String, std::fmt::
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta name=\"generator\" content=\"expctl {version}\">\n<title>{title}</title>\n\
+         <meta name=\"generator\" content=\"expctl {version}\">\n{mark}\n<title>{title}</title>\n\
          <style nonce=\"{nonce}\">{STYLE}{plots}</style>\n</head>\n<body>\n\
          <header><nav aria-label=\"Contents\"><details><summary>Contents</summary><ul>{contents}</ul></details></nav>\
          <button type=\"button\" id=\"theme\" hidden>Theme: system</button></header>\n\
@@ -34,6 +35,7 @@ pub(super) fn page(body: &Body, record: &JobRecord) -> Result<String, std::fmt::
          <script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
         title = HtmlEscape(title),
+        mark = mark(record),
         plots = page_style(),
         contents = contents(body),
         html = body.html,

@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::file::{Known, known_notes};
 use super::links::to_note;
 use super::options::NoteOptions;
+use crate::console::say;
 use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 use crate::report::compare::{Comparison, Format, measured_rows};
@@ -35,27 +37,49 @@ pub(super) fn links(project: &Project, folder: &Path, job: &MeasuredJob, options
 }
 
 /// The job beside the last earlier ones of its config, as `expctl compare` shows them; alone where there are none, or none that
-/// compares.
+/// compares. Below it stands which of them are missing, and why.
 pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String> {
     let record = &job.record;
     let mut earlier: Vec<(i64, u64)> = Vec::new();
-    let ids = Ledger::open(project).map(|ledger| ledger.measured_ids()).unwrap_or_default();
+    let mut missing: Vec<String> = Vec::new();
+    let ids = Ledger::open(project).map(|ledger| ledger.measured_ids()).unwrap_or_else(|failure| {
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &failure.message)));
+        BTreeSet::new()
+    });
     for id in ids.into_iter().filter(|id| *id != record.job) {
         match project.job(id).record() {
             Ok(other) if other.config == record.config && other.submitted < record.submitted => {
                 earlier.push((other.submitted, id));
             }
-            _ => {}
+            Ok(_) => {}
+            // Of which config it is, is not known.
+            Err(e) => say(format!("job {id} is not compared with: {e}")),
         }
     }
     earlier.sort_unstable_by(|a, b| b.cmp(a));
     let own = measured_rows(job);
     let mut jobs = vec![own.clone()];
     for (_, id) in earlier.into_iter().take(COMPARED) {
-        if let Ok(other) = MeasuredJob::load(&project.job(id)) {
-            jobs.push(measured_rows(&other));
+        match MeasuredJob::load(&project.job(id)) {
+            Ok(other) => jobs.push(measured_rows(&other)),
+            Err(e) => {
+                missing.push(format!("Job {id} is missing: {}", reason(project, &e.to_string())));
+            }
         }
     }
-    let comparison = Comparison::new(&jobs, 0).or_else(|_| Comparison::new(&[own], 0)).ok()?;
-    comparison.render(Format::Markdown).ok()
+    let comparison = Comparison::new(&jobs, 0).or_else(|refused| {
+        // Its hints say which job has what.
+        let why: Vec<String> = std::iter::once(refused.message).chain(refused.hints).collect();
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
+        Comparison::new(&[own], 0)
+    });
+    let table = comparison.ok().and_then(|comparison| comparison.render(Format::Markdown).ok());
+    let parts: Vec<String> = table.into_iter().chain(missing).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// The reason of a failure as a part of a sentence of the note, which others read elsewhere.
+fn reason(project: &Project, message: &str) -> String {
+    let root = format!("{}/", project.root().display());
+    message.replace(&root, "").split_whitespace().collect::<Vec<_>>().join(" ")
 }

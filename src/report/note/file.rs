@@ -7,14 +7,19 @@ use super::name::{PATTERN, file_name};
 use crate::exit::Failure;
 
 /// How far into a note the line that says what it is of is looked for, bytes.
-const HEAD: u64 = 16 * 1024;
+pub(super) const HEAD: u64 = 16 * 1024;
 const IDENTITY: &str = "<!-- expctl: job ";
 
 /// Which submission a note is of, as a line that no markdown reader shows.
 ///
 /// The job number alone would not do: a fresh clone and another ledger both start again at 1.
 pub(super) fn identity(record: &JobRecord) -> String {
-    format!("{IDENTITY}{}, submitted {}, config {} -->", record.job, record.submitted, record.config)
+    format!("<!-- expctl: {} -->", submission(record))
+}
+
+/// The same in words.
+pub(in crate::report) fn submission(record: &JobRecord) -> String {
+    format!("job {}, submitted {}, config {}", record.job, record.submitted, record.config)
 }
 
 /// A note of this program in a folder of notes.

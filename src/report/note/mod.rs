@@ -11,6 +11,8 @@ mod prose;
 mod template;
 mod write;
 
+pub(super) use file::submission;
+pub(crate) use name::check_name;
 pub use options::NoteOptions;
 pub use pictures::Picture;
 pub use template::BUILT_IN;

@@ -16,17 +16,29 @@ const PLACES: &str = "{study}, {config}, {job}, {date} (2025.11.04), {year}, {mo
 /// # Errors
 /// Exit 2 for a place that does not exist, or a name that is none.
 pub(super) fn file_name(pattern: &str, record: &JobRecord) -> Result<String, Failure> {
+    filled(pattern, &record.study, &record.config, record.job, record.submitted)
+}
+
+/// Whether a pattern makes a name, before there is a job.
+///
+/// # Errors
+/// As [`file_name`].
+pub(crate) fn check_name(pattern: &str) -> Result<(), Failure> {
+    filled(pattern, "study", "config", 1, 0).map(drop)
+}
+
+fn filled(pattern: &str, study: &str, config: &str, job: u64, submitted: i64) -> Result<String, Failure> {
     let wrong = |what: String| Failure::new(Exit::Usage, format!("the note name {pattern:?} {what}"));
-    let day = jiff::Timestamp::from_second(record.submitted).map_err(Failure::internal)?.to_zoned(TimeZone::UTC);
+    let day = jiff::Timestamp::from_second(submitted).map_err(Failure::internal)?.to_zoned(TimeZone::UTC);
     let mut name = String::new();
     let mut rest = pattern.strip_suffix(".md").unwrap_or(pattern);
     while let Some((before, after)) = rest.split_once('{') {
         let (place, behind) = after.split_once('}').ok_or_else(|| wrong("has a `{` without `}`".to_owned()))?;
         name.push_str(before);
         name.push_str(&match place {
-            "study" => record.study.clone(),
-            "config" => record.config.clone(),
-            "job" => record.job.to_string(),
+            "study" => study.to_owned(),
+            "config" => config.to_owned(),
+            "job" => job.to_string(),
             "date" => day.strftime("%Y.%m.%d").to_string(),
             "year" => day.year().to_string(),
             "month" => day.month().to_string(),

@@ -1,11 +1,12 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::JobDir;
+use expctl_record::{JobDir, JobRecord};
 
-use super::file::NoteFile;
+use super::file::{HEAD, NoteFile, identity};
 use super::options::NoteOptions;
 use super::pictures::Pictures;
 use super::{context, template};
+use crate::conf::LinkStyle;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::{Attempt, lineage};
@@ -25,8 +26,15 @@ use crate::report::regions::{Damage, Fresh, Layout, Merged, fresh, merge, plain,
 /// is; 70 for a ledger that cannot be read or a note that cannot be written.
 pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<(PathBuf, MeasuredJob), Failure> {
     let (dir, job) = load(project, job)?;
+    let asked = options;
     let options = options.filled(project)?;
     let folder = options.folder(project);
+    if folder.exists() && !folder.is_dir() {
+        // Whoever typed it made the mistake, else the file of settings has it.
+        let exit = if asked.settings.folder.is_some() { Exit::Usage } else { Exit::Config };
+        return Err(Failure::new(exit, format!("the folder of the notes, {}, is a file", folder.display()))
+            .hint("--notes, and `folder` in [notes] of expctl.toml or the user's config.toml, name a folder"));
+    }
     let NoteFile { path, taken } = NoteFile::of(&folder, options.settings.name.as_deref(), &job.record)?;
     if let Some(taken) = taken {
         say(format!(
@@ -44,12 +52,16 @@ pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<
     let text = text(project, &job, &again(&dir, &job)?, &path, pictures.shown(), &options)?;
     match old {
         None => {
-            let new = Fresh::of(&text).map_err(|damage| wrong_template(&damage, &options))?;
+            let new = sound(&text, &job.record, &options)?;
+            if let Some(name) = options.restore.iter().find(|name| *name != "all") {
+                let what = format!("no section `{name}` was removed: {} is not there yet", path.display());
+                return Err(Failure::new(Exit::Usage, what).hint("a new note has every section; leave --restore out"));
+            }
             pictures.save()?;
             expctl_record::write_atomic(&path, fresh(&new).as_bytes())?;
         }
         Some(old) => {
-            let update = update(&old, &text, &path, &options)?;
+            let update = update(&old, &sound(&text, &job.record, &options)?, &path, &options)?;
             pictures.save()?;
             save(&old, update, &path)?;
         }
@@ -57,17 +69,23 @@ pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<
     Ok((path, job))
 }
 
-/// What the note of a job would say, as markdown without frontmatter and markers.
+/// What the note of a job at `path` would say, as markdown without frontmatter and markers. Links are those of markdown, whatever
+/// the notes have.
 ///
 /// # Errors
 /// As [`write_note`], but for what concerns the file.
-pub fn generated(project: &Project, job: &MeasuredJob, shown: &[Picture]) -> Result<String, Failure> {
-    let options = NoteOptions::default().filled(project)?;
-    let path = options.folder(project).join("note.md");
+pub fn generated(
+    project: &Project,
+    job: &MeasuredJob,
+    path: &Path,
+    shown: &[Picture],
+    options: &NoteOptions,
+) -> Result<String, Failure> {
+    let mut options = options.filled(project)?;
+    options.settings.links = Some(LinkStyle::Markdown);
     let again = again(&project.job(job.record.job), job)?;
-    let text = text(project, job, &again, &path, shown, &options)?;
-    let new = Fresh::of(&text).map_err(|damage| wrong_template(&damage, &options))?;
-    let plain = plain(&new);
+    let text = text(project, job, &again, path, shown, &options)?;
+    let plain = plain(&sound(&text, &job.record, &options)?);
     let body =
         plain.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map(|(_, body)| body.trim_start());
     Ok(body.unwrap_or(&plain).to_owned())
@@ -111,14 +129,29 @@ fn text(
     template::render(options.settings.template.as_deref(), &values)
 }
 
+/// The sections of a generated text, which must say of which submission it is: else the note would not be found again, and each
+/// run would write another one.
+fn sound<'a>(text: &'a str, record: &JobRecord, options: &NoteOptions) -> Result<Fresh<'a>, Failure> {
+    let new = Fresh::of(text).map_err(|damage| wrong_template(&damage, options))?;
+    let (identity, mut at) = (identity(record), 0);
+    for line in text.split_inclusive('\n') {
+        at += line.len() as u64;
+        if at <= HEAD && line.trim_end() == identity {
+            return Ok(new);
+        }
+    }
+    let what = format!("the line `{identity}` is missing from its first {} KiB", HEAD / 1024);
+    let remedy = "put `{{ identity }}` on a line of its own near the top: by it the note is found again".to_owned();
+    Err(wrong_template(&Damage { line: 1, what, remedy }, options))
+}
+
 /// A note, regenerated, with whether its old text has to be kept beside it.
 struct Update {
     text: Vec<u8>,
     keep: bool,
 }
 
-fn update(old: &[u8], text: &str, path: &Path, options: &NoteOptions) -> Result<Update, Failure> {
-    let new = Fresh::of(text).map_err(|damage| wrong_template(&damage, options))?;
+fn update(old: &[u8], new: &Fresh<'_>, path: &Path, options: &NoteOptions) -> Result<Update, Failure> {
     let damaged = |damage: Damage| {
         let message = format!("{}:{}: {}", path.display(), damage.line, damage.what);
         Failure::new(Exit::Config, message).hint(damage.remedy).hint("the note was left as it is")
@@ -126,13 +159,13 @@ fn update(old: &[u8], text: &str, path: &Path, options: &NoteOptions) -> Result<
     let layout = Layout::of(old).map_err(damaged)?;
     if layout.note.is_none() {
         if layout.regions.is_empty() {
-            return unmarked(&new, path, options);
+            return unmarked(new, path, options);
         }
         let (line, what) = (layout.regions[0].line, "the line `<!-- expctl:note 1 … -->` is gone".to_owned());
         let remedy = "put `<!-- expctl:note 1 -->` on a line of its own above the first section".to_owned();
         return Err(damaged(Damage { line, what, remedy }));
     }
-    let Merged { text, edited, stale, not_restored } = merge(old, &layout, &new, &options.restore);
+    let Merged { text, edited, stale, not_restored } = merge(old, &layout, new, &options.restore);
     if let Some(name) = not_restored.first() {
         let mistake = match layout.region(name) {
             Some(region) => format!("{}:{}: the section `{name}` is there", path.display(), region.line),

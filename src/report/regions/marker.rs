@@ -17,13 +17,13 @@ pub enum Marker {
 }
 
 impl Marker {
-    /// The marker that a line is, none for any other line. The line comes without its end.
+    /// The marker that a line is, none for any other line: one in the middle of a line is prose. The line comes without its end.
     ///
     /// # Errors
     /// The line looks like a marker and is none; why.
     pub fn read(line: &[u8]) -> Result<Option<Self>, String> {
-        let Some(at) = line.windows(START.len()).position(|part| part == START) else { return Ok(None) };
-        if line.get(at + START.len()).is_none_or(|next| *next == b' ') {
+        let Some(rest) = line.trim_ascii_start().strip_prefix(START) else { return Ok(None) };
+        if rest.first().is_none_or(|next| *next == b' ') {
             return Ok(None);
         }
         let text = String::from_utf8_lossy(line);
@@ -91,7 +91,14 @@ mod tests {
         ] {
             assert_eq!(Marker::read(marker.line().as_bytes()), Ok(Some(marker)));
         }
-        let others = ["", "text", "<!-- expctl: job 1, submitted 2, config c -->", "<!-- other -->", "<!-- expctl:"];
+        let others = [
+            "",
+            "text",
+            "<!-- expctl: job 1, submitted 2, config c -->",
+            "<!-- other -->",
+            "<!-- expctl:",
+            "the marker `<!-- expctl:end results -->`",
+        ];
         others.iter().for_each(|line| assert_eq!(Marker::read(line.as_bytes()), Ok(None), "{line}"));
     }
 
@@ -99,7 +106,7 @@ mod tests {
     fn what_only_looks_like_a_marker_is_damage() {
         for (line, why) in [
             ("  <!-- expctl:begin results -->", "alone on its line"),
-            ("text <!-- expctl:end results -->", "alone on its line"),
+            ("\t<!-- expctl:end results -->", "alone on its line"),
             ("<!-- expctl:begin results", "alone on its line"),
             ("<!-- expctl:begin a --> <!-- expctl:end a -->", "alone on its line"),
             ("<!-- expctl:note 2 results -->", "are of version 2; this expctl knows version 1"),
