@@ -70,6 +70,17 @@ fn a_node_that_is_late_is_named_rather_than_its_ranks() {
 }
 
 #[test]
+fn a_late_node_does_not_hide_a_late_rank_of_another() {
+    // Of ten steps, ranks 2 and 3 are late in three each, and rank 5 of another node in four.
+    let late = |at: usize| [2, 3, 5, 2, 3, 5, 2, 3, 5, 5][at % 10];
+    let shown = section(&ranks(8, |rank, at| if rank == late(at) { 2 } else { 40 }));
+    let said: Vec<&str> = shown.lines().filter(|line| line.contains("Straggler")).collect();
+    assert_eq!(said.len(), 2, "{shown}");
+    assert!(said[0].contains("rank 5 on n2 is the slowest in 40.0 % of 20 steps"), "{shown}");
+    assert!(said[1].contains("node n1 (ranks 2, 3) is the slowest in 60.0 % of 20 steps"), "{shown}");
+}
+
+#[test]
 fn ranks_that_take_turns_at_being_late_are_no_stragglers() {
     let shown = section(&ranks(4, |rank, at| if rank == (at * 3 + at / 4) % 4 { 2 } else { 40 }));
     assert!(shown.contains("Skew (derived): 38 ms") && !shown.contains("Straggler"), "{shown}");

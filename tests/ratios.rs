@@ -187,6 +187,14 @@ fn interleaved_trials_are_paired_by_repeat() {
     assert!((low - (mean - half).exp()).abs() < 1e-7, "{low}");
     let (text, _) = project.expect(&["compare", "12"], 0);
     assert!(text.contains("(4 pairs, by repeat); p < 0.0001 (paired t)"), "{text}");
+    // Pairs that show nothing say what they would have shown.
+    job(&project, 14, &lazy, &[400, 436, 483, 517], |s| s.measure.interleave = true);
+    let line = &json(&project, &["14"])["groups"][0]["lines"][1];
+    assert_eq!((&line["paired"], &line["verdict"]), (&true.into(), &"no_difference_shown".into()));
+    let detectable = line["detectable"].as_f64().unwrap();
+    assert!(detectable > 1.005 && detectable < 1.05, "{detectable}");
+    let (text, _) = project.expect(&["compare", "14"], 0);
+    assert!(text.contains(&format!("a ratio of {detectable:.2}× or more")), "{text}");
     // The same figures, but not of one allocation.
     let line = &json(&project, &["13"])["groups"][0]["lines"][1];
     assert_eq!((&line["paired"], &line["verdict"]), (&false.into(), &"no_difference_shown".into()));
@@ -262,6 +270,27 @@ fn jobs_are_pooled_into_one_row() {
 }
 
 #[test]
+fn of_pooled_jobs_signs_are_counted_by_run_and_named_by_job() {
+    let project = TestProject::new();
+    for id in [12, 13] {
+        let trial = project.trial("lazy", "lazy", 1, |_| {});
+        let dir = project.submitted(id, "086_ddp", vec![trial.clone()]);
+        let few = steps(400, 0);
+        let mut slow: Vec<StepRecord> = few[..2].iter().chain(few[2..].iter().cycle().take(100)).cloned().collect();
+        for (i, step) in slow.iter_mut().enumerate() {
+            step.step = i as u64;
+            step.wall_ns += (i as u64 * 7919 % 101) * 10_000;
+            // Of job 13 the more.
+            step.wall_ns *= if i < 12 { id - 10 } else { 1 };
+        }
+        completed(&dir, &trial, &[slow.clone(), slow]);
+    }
+    let (text, _) = project.expect(&["compare", "12/13"], 0);
+    let said = "the warm-up is too short in 2 of 2 runs: the first 10 measured steps of job 13, repeat 1, rank";
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
 fn a_gate_decides_the_exit_code() {
     let project = TestProject::new();
     two_variants(&project, 12);
@@ -273,7 +302,7 @@ fn a_gate_decides_the_exit_code() {
         stderr
     };
     let said = gate(&["samples_per_s >= 0.95 * baseline", "storage_bytes <= 5e9"], 1);
-    assert!(said.contains("holds for 12 086_ddp Ids only: 4.00× [3.80×–4.21×]"), "{said}");
+    assert!(said.contains("holds for 12 086_ddp Ids only: 4.00× [3.80×–4.21×] of 12 086_ddp Lazy"), "{said}");
     assert!(said.contains("`storage_bytes <= 5e9` fails for 12 086_ddp Lazy: there is no such figure"), "{said}");
     assert!(said.contains("2 of 3 checks by --gate failed"), "{said}");
     let said = gate(&["samples_per_s >= 4.1 * baseline"], 1);
@@ -283,7 +312,10 @@ fn a_gate_decides_the_exit_code() {
     );
     let said = gate(&["step_ms < 500", "it_per_s > 2"], 0);
     assert_eq!(said.matches(" holds for ").count(), 4, "{said}");
-    assert!(said.contains("`step_ms < 500` holds for 12 086_ddp Lazy: 400 ms ["), "{said}");
+    assert!(
+        said.contains("`step_ms < 500` holds for 12 086_ddp Lazy: 400 ms (median; 95 % of the mean over runs ["),
+        "{said}"
+    );
     assert!(gate(&["samples_per_s => 1"], 2).contains("  samples_per_s => 1\n                ^"));
     // A single row has nothing to stand against.
     let alone = project.trial("lazy", "Lazy", 1, |_| {});
@@ -293,7 +325,53 @@ fn a_gate_decides_the_exit_code() {
     assert!(said.contains("fails: no row besides the baseline"), "{said}");
     // Published rows: one run each.
     let (_, said) = project.expect(&["compare", "392", "447", "--gate", "samples_per_s >= 0.5*baseline"], 0);
-    assert!(said.contains("holds for 447 074 Compressed Indices (LMDB): 0.57×; without an interval"), "{said}");
+    assert!(said.contains("holds for 447 074 Compressed Indices (LMDB): 0.57× of 392 065 Incidence Map (Baseline); without an interval"), "{said}");
+}
+
+#[test]
+fn between_jobs_a_gate_holds_a_variant_against_itself() {
+    let project = TestProject::new();
+    let three = |wall: u64| [wall, wall + 1, wall - 1];
+    job(&project, 12, &three(400), &three(100), |_| {});
+    // Ids is twice as slow as it was, and still twice as fast as lazy.
+    job(&project, 13, &three(400), &three(200), |_| {});
+    // The slow one is the baseline's job's own: nothing changed.
+    job(&project, 14, &three(100), &three(400), |_| {});
+    job(&project, 15, &three(100), &three(400), |_| {});
+    let gate = |jobs: &[&str], code: i32| {
+        let gate = ["--gate", "samples_per_s >= 0.95 * baseline"];
+        project.expect(&[&["compare"], jobs, &gate[..]].concat(), code).1
+    };
+    let said = gate(&["12", "13"], 1);
+    assert!(said.contains("holds for 13 086_ddp lazy: 1.00× [") && said.contains("] of 12 086_ddp lazy"), "{said}");
+    assert!(said.contains("fails for 13 086_ddp ids: 0.50× [") && said.contains("] of 12 086_ddp ids"), "{said}");
+    assert!(said.contains("1 of 2 checks by --gate failed"), "{said}");
+    let said = gate(&["14", "15"], 0);
+    assert_eq!((said.matches(" holds for 15 ").count(), said.matches(" for 14 ").count()), (2, 0), "{said}");
+    // A variant that the baseline's job does not have stands against that job's baseline.
+    let other = project.trial("new", "new", 1, |_| {});
+    let dir = project.submitted(16, "086_ddp", vec![other.clone()]);
+    completed(&dir, &other, &[steps(200, 0), steps(200, 0)]);
+    let said = gate(&["12", "16"], 0);
+    assert!(said.contains("holds for 16 086_ddp new: 2.00× of 12 086_ddp lazy; without an interval"), "{said}");
+}
+
+#[test]
+fn a_gate_does_not_take_the_steps_of_one_run_for_runs() {
+    let project = TestProject::new();
+    let trial = project.trial("lazy", "Lazy", 1, |s| s.launch.ranks = 1);
+    let dir = project.submitted(12, "086_ddp", vec![trial.clone()]);
+    // Enough steps for an interval of the run itself.
+    let few = steps(400, 0);
+    let mut many: Vec<StepRecord> = (0..5).flat_map(|_| few[2..].to_vec()).collect();
+    many.iter_mut().enumerate().for_each(|(i, step)| {
+        step.step = i as u64;
+        step.wall_ns += (i as u64 * 7919 % 101) * 10_000;
+    });
+    completed(&dir, &trial, &[many]);
+    let (_, said) = project.expect(&["compare", "12", "--gate", "step_ms <= 401", "--gate", "it_per_s > 2"], 0);
+    assert_eq!(said.matches("; one run, whose own steps give [").count(), 2, "{said}");
+    assert!(said.contains("what another run would give is not known") && !said.contains(" ms ["), "{said}");
 }
 
 /// Steps that wait for loading and compute, ms.
@@ -337,4 +415,45 @@ fn what_is_hidden_is_read_off_the_exposed_times_of_the_full_step() {
     let (text, _) = project.expect(&["compare", "12"], 0);
     let said = "12 lazy: data alone costs 700 ms a step; a step of forward waits 450 ms for it, so 250 ms are hidden behind the rest of the step";
     assert!(text.contains(said), "{text}");
+}
+
+#[test]
+fn parts_of_another_class_are_marked_and_modes_that_took_turns_are_paired() {
+    let project = TestProject::new();
+    let in_mode = |variant: &str, mode: Mode, repeat: u32| {
+        let mut trial = project.trial(variant, variant, repeat, |s| {
+            s.train.mode = mode;
+            s.launch.ranks = 1;
+            s.measure.interleave = true;
+            s.select.subset = if variant == "lazy" { 0 } else { 100 };
+        });
+        trial.id = format!("{variant}-{}-r{repeat}-0a1b2c", mode.name());
+        trial.point = BTreeMap::from([("train.mode".to_owned(), mode.name().into())]);
+        trial
+    };
+    let mut cases = Vec::new();
+    for repeat in 1..=3 {
+        // Each repeat is slower than the one before, whatever the mode.
+        let drift = 100 * u64::from(repeat);
+        for variant in ["lazy", "ids"] {
+            cases.push((in_mode(variant, Mode::Data, repeat), waiting(drift, 0)));
+            cases.push((in_mode(variant, Mode::Forward, repeat), waiting(drift, 49 + u64::from(repeat % 2))));
+        }
+    }
+    let dir = project.submitted(12, "006_isolation", cases.iter().map(|(trial, _)| trial.clone()).collect());
+    cases.iter().for_each(|(trial, steps)| completed(&dir, trial, std::slice::from_ref(steps)));
+    let all = json(&project, &["12"]);
+    let part = &all["decompositions"][1]["parts"][1];
+    // 50, 49 and 50 ms, by repeat; unpaired, the drift would be all there is to see.
+    let end = |end: &str| part["interval"][end].as_f64().unwrap();
+    assert!(end("low") > 48.0 && end("high") < 52.0, "{part}");
+    assert_eq!(words(&part["crosses"]), ["size of the subset: 0 100"]);
+    let (text, _) = project.expect(&["compare", "12"], 0);
+    let parts: Vec<&str> = text.lines().filter(|line| line.starts_with("| 12 | ids | ")).collect();
+    assert_eq!(parts.iter().filter(|line| line.contains("| 1.00× † | 1.00× † |")).count(), 2, "{text}");
+    let (stdout, _) = project.expect(&["report", "12"], 0);
+    let note = std::fs::read_to_string(stdout.trim().replace("ROOT", project.path().to_str().unwrap())).unwrap();
+    // One note, one verdict: the table of the modes has those of the results.
+    assert!(note.contains("- data, ids: no difference shown to lazy, 1.00×"), "{note}");
+    assert!(note.contains("(3 pairs, by repeat)") && note.contains("| data | ids | 5 |"), "{note}");
 }

@@ -20,6 +20,9 @@ pub struct Args {
     format: Option<Format>,
     /// Exit 1 unless it holds for every row: samples_per_s, it_per_s, step_ms, storage_bytes or batch_bytes;
     /// >=, >, <= or <; a number, or a number * baseline. May be given several times
+    ///
+    /// Of several jobs, each row of the others is held against the same variant at the same point of the baseline's job,
+    /// where that has it; else, as in the table, against the baseline itself.
     #[arg(long, value_name = "CONDITION")]
     gate: Vec<String>,
     /// Same as --format json

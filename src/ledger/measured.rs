@@ -47,6 +47,8 @@ impl RunState {
 /// One trial with what its attempts left, as far as the last one built on them.
 #[derive(Clone, Debug)]
 pub struct Run {
+    /// Number of the job that it is of.
+    pub job: u64,
     /// The trial, as the last attempt was told; as submitted, where there is none.
     pub trial: Trial,
     /// Number of attempts on disk.
@@ -78,8 +80,9 @@ impl Run {
         self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
     }
 
-    fn load(dir: &JobDir, planned: &Trial) -> Self {
+    fn load(dir: &JobDir, job: u64, planned: &Trial) -> Self {
         let mut run = Self {
+            job,
             trial: planned.clone(),
             attempts: 0,
             state: RunState::NotStarted,
@@ -162,7 +165,7 @@ impl MeasuredJob {
     /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, RecordError> {
         let record = dir.record()?;
-        let runs = parallel::map(&record.trials, |trial| Run::load(dir, trial));
+        let runs = parallel::map(&record.trials, |trial| Run::load(dir, record.job, trial));
         Ok(Self { record, runs })
     }
 

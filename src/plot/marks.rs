@@ -44,7 +44,7 @@ pub(super) fn draw(pen: &mut Pen, placed: &Placed<'_>, layer: &Layer, values: [f
             }
             // On top, lest the next bar hides them.
             for one in bars {
-                whisker(pen, placed, one);
+                whisker(pen, placed, name, one);
             }
             pen.close("g");
         }
@@ -148,10 +148,7 @@ fn bar(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, bar: &Bar)
     if h <= 0.0 {
         return;
     }
-    let place = usize::try_from(bar.x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
-    let place = place.map(|name| format!("{name}, ")).unwrap_or_default();
-    let interval = bar.interval.map(|[low, high]| format!(" [{}–{}]", plain(low), plain(high))).unwrap_or_default();
-    let words = format!("{place}{name}: {}{interval}", plain(bar.to - bar.from));
+    let words = words(placed, name, bar);
     let class = format!("bar edge f{}", colour % COLOURS);
     let (x, y, w, h) = (at(x), at(y), at(w), at(h));
     pen.open("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
@@ -159,7 +156,7 @@ fn bar(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, bar: &Bar)
     pen.close("rect");
 }
 
-fn whisker(pen: &mut Pen, placed: &Placed<'_>, bar: &Bar) {
+fn whisker(pen: &mut Pen, placed: &Placed<'_>, name: &str, bar: &Bar) {
     let Some(ends) = bar.interval else { return };
     let [low, high] = ends;
     let (Some(x), Some(low), Some(high)) = (placed.x.place(bar.x), placed.y.within(low), placed.y.within(high)) else {
@@ -173,7 +170,18 @@ fn whisker(pen: &mut Pen, placed: &Placed<'_>, bar: &Bar) {
             let _ = write!(path, "M{left} {y}H{right}", y = at(y));
         }
     }
-    pen.mark("path", &[("class", &"whisker"), ("d", &path)]);
+    pen.open("path", &[("class", &"whisker"), ("d", &path)]);
+    pen.words("title", &[], words(placed, name, bar).trim_start_matches(": "));
+    pen.close("path");
+}
+
+/// What a bar says: its name and length, or its end where it has no length, and its interval.
+fn words(placed: &Placed<'_>, name: &str, bar: &Bar) -> String {
+    let place = usize::try_from(bar.x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
+    let place = place.map(|name| format!("{name}, ")).unwrap_or_default();
+    let interval = bar.interval.map(|[low, high]| format!(" [{}–{}]", plain(low), plain(high))).unwrap_or_default();
+    let value = if bar.from == bar.to { bar.to } else { bar.to - bar.from };
+    format!("{place}{name}: {}{interval}", plain(value))
 }
 
 fn cell(pen: &mut Pen, placed: &Placed<'_>, name: &str, cell: &Cell, [low, high]: [f64; 2], named: bool) {

@@ -13,6 +13,8 @@ const MOSTLY: f64 = 0.8;
 /// What the steps of one rank of a run look like.
 struct Shape<'a> {
     run: &'a Run,
+    /// What the run is called among those that it stands with.
+    of: String,
     rank: usize,
     warm_up: Option<WarmUp>,
     /// Of the steps behind the warm-up.
@@ -23,25 +25,31 @@ struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    fn of(run: &'a Run, rank: usize) -> Self {
+    fn of(run: &'a Run, of: String, rank: usize) -> Self {
         let steps: Vec<&StepRecord> = measured(&run.ranks[rank]).collect();
         let times = |steps: &[&StepRecord]| steps.iter().map(|step| step.wall_ns as f64).collect::<Vec<f64>>();
         let warm_up = warm_up(&times(&steps));
         let steps = steps[warm_up.map_or(0, |found| found.steps)..].to_vec();
         let rest = times(&steps);
-        Self { run, rank, warm_up, drift: drift(&rest), outliers: slow_outliers(&rest), steps }
+        Self { run, of, rank, warm_up, drift: drift(&rest), outliers: slow_outliers(&rest), steps }
     }
 
     fn name(&self) -> String {
-        format!("repeat {}, rank {}", self.run.trial.repeat, self.rank)
+        format!("{}, rank {}", self.of, self.rank)
     }
+}
+
+/// What a run is called: by its job too, where there are runs of several, for each of these counts its repeats from 1.
+fn name(run: &Run, among: &[&Run]) -> String {
+    let repeat = format!("repeat {}", run.trial.repeat);
+    if among.iter().any(|other| other.job != run.job) { format!("job {}, {repeat}", run.job) } else { repeat }
 }
 
 /// What to say of the completed runs of one variant, a sentence for each sign, of the rank that has it most.
 pub fn shape(runs: &[&Run]) -> Vec<String> {
     let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
     let ranks = completed.iter().flat_map(|run| (0..run.ranks.len()).map(move |rank| (*run, rank)));
-    let shapes: Vec<Shape<'_>> = ranks.map(|(run, rank)| Shape::of(run, rank)).collect();
+    let shapes: Vec<Shape<'_>> = ranks.map(|(run, rank)| Shape::of(run, name(run, &completed), rank)).collect();
     let mut all = Vec::new();
     all.extend(on_warm_up(&shapes, completed.len()));
     all.extend(on_drift(&shapes, completed.len()));
@@ -58,9 +66,10 @@ fn worst<'a, 'b>(
 ) -> Option<(&'b Shape<'a>, String)> {
     let with = || shapes.iter().filter_map(|shape| Some((how_much(shape)?, shape)));
     let (_, worst) = with().max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    let mut repeats: Vec<u32> = with().map(|(_, shape)| shape.run.trial.repeat).collect();
-    repeats.dedup();
-    let of = if runs > 1 { format!(" in {} of {runs} runs", repeats.len()) } else { String::new() };
+    // All ranks of a run stand together.
+    let mut which: Vec<&Run> = with().map(|(_, shape)| shape.run).collect();
+    which.dedup_by(|a, b| std::ptr::eq(*a, *b));
+    let of = if runs > 1 { format!(" in {} of {runs} runs", which.len()) } else { String::new() };
     Some((worst, of))
 }
 
@@ -140,7 +149,7 @@ fn on_runs(completed: &[&Run]) -> Option<String> {
         let mut hosts: Vec<&str> = hosts.collect();
         hosts.dedup();
         let on = if hosts.is_empty() { String::new() } else { format!(" on {}", hosts.join(", ")) };
-        format!("repeat {}{on} ({})", run.trial.repeat, format::ratio(rate / usual))
+        format!("{}{on} ({})", name(run, completed), format::ratio(rate / usual))
     };
     (!apart.is_empty()).then(|| {
         let which: Vec<String> = apart.iter().map(one).collect();

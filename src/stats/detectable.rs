@@ -22,6 +22,17 @@ pub fn minimum_detectable(side: &[f64], base: &[f64]) -> Option<f64> {
     Some((noncentrality(welch.freedom) * welch.error).exp())
 }
 
+/// The same of runs that were paired, (side, base) of each: Student's t of the differences of the log rates, with one degree of freedom
+/// less than there are pairs.
+pub fn minimum_detectable_paired(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.iter().flat_map(|(side, base)| [side, base]).any(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return None;
+    }
+    let logs: Vec<f64> = pairs.iter().map(|(side, base)| (side / base).ln()).collect();
+    let student = Student::of_mean(&logs)?;
+    Some((noncentrality(student.freedom) * student.error).exp())
+}
+
 /// How many standard errors a difference must be for |t| to exceed its critical value with probability [`POWER`].
 fn noncentrality(freedom: f64) -> f64 {
     let t = critical(freedom, ALPHA);
@@ -50,5 +61,14 @@ mod tests {
         assert!(1.0 < six && six < three && three < wide, "{six} {three} {wide}");
         assert_eq!(minimum_detectable(&[10.0], &[10.0, 10.2]), None);
         assert_eq!(minimum_detectable(&[10.0, 10.0], &[10.0, 10.0]), Some(1.0));
+    }
+
+    #[test]
+    fn of_pairs_what_hits_both_alike_does_not_count() {
+        let pairs = [(12.0, 10.0), (6.1, 5.0), (2.38, 2.0), (1.21, 1.0)];
+        let (side, base): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+        let (paired, apart) = (minimum_detectable_paired(&pairs).unwrap(), minimum_detectable(&side, &base).unwrap());
+        assert!(1.0 < paired && paired < 1.05 && apart > 3.0, "{paired} {apart}");
+        assert_eq!((minimum_detectable_paired(&pairs[..1]), minimum_detectable_paired(&[])), (None, None));
     }
 }

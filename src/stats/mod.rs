@@ -24,8 +24,8 @@ mod student;
 mod verdict;
 mod warm_up;
 
-pub use detectable::{POWER, minimum_detectable};
-pub use difference::{Difference, difference};
+pub use detectable::{POWER, minimum_detectable, minimum_detectable_paired};
+pub use difference::{Difference, difference, paired_difference};
 pub use drift::{Drift, drift};
 pub use holm::holm;
 pub use noncentral::noncentral_t;

@@ -9,7 +9,7 @@ use super::{ALPHA, Estimate, Interval};
 pub enum Scope {
     /// One run: what another stretch of the same run would have given.
     WithinRun,
-    /// What another run would give.
+    /// The mean over runs: where that of ever more runs would come to lie. A single further run may well lie outside.
     OverRuns,
 }
 
@@ -45,12 +45,10 @@ pub fn rate_over_runs(runs: &[Estimate]) -> Option<RateOverRuns> {
     if runs.is_empty() || runs.iter().any(|run| !run.value.is_finite() || run.value <= 0.0) {
         return None;
     }
-    // Intervals of rates are symmetric on the log scale.
-    let error = |run: &Estimate| run.interval.map(|i| (i.high / i.low).ln() / (2.0 * 1.96));
-    let errors: Option<Vec<f64>> = runs.iter().map(error).collect();
+    let errors: Option<Vec<f64>> = runs.iter().map(|run| run.error).collect();
     let within = errors.map(|all| (all.iter().map(|e| e * e).sum::<f64>() / all.len() as f64).sqrt());
     if let [run] = runs {
-        let Estimate { value, interval } = *run;
+        let Estimate { value, interval, .. } = *run;
         return Some(RateOverRuns { value, interval, scope: Scope::WithinRun, spread: None, within });
     }
     let logs: Vec<f64> = runs.iter().map(|run| run.value.ln()).collect();

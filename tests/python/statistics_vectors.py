@@ -41,7 +41,16 @@ def paired(side, base):
     found = stats.ttest_1samp(logs, 0.0)
     interval = found.confidence_interval(0.95)
     return {"side": side, "base": base, "ratio": np.exp(logs.mean()), "low": np.exp(interval.low),
-            "high": np.exp(interval.high), "p": found.pvalue}
+            "high": np.exp(interval.high), "p": found.pvalue,
+            "detectable": np.exp(noncentrality(len(logs) - 1) * np.std(logs, ddof=1) / np.sqrt(len(logs)))}
+
+
+def noncentrality(freedom):
+    """How many standard errors a difference must be for t to show it with power 0.8."""
+    t = stats.t.ppf(0.975, freedom)
+    # The other tail is too small for scipy to tell where delta is large.
+    power = lambda d: stats.nct.sf(t, freedom, d) + np.nan_to_num(stats.nct.cdf(-t, freedom, d)) - 0.8
+    return optimize.brentq(power, 0.1, 30)
 
 
 def statistic(side, base, axis):
@@ -59,10 +68,7 @@ def detectable(side, base):
     """The ratio that Welch's t shows with power 0.8, by the noncentral t."""
     a, b = (np.var(np.log(v), ddof=1) / len(v) for v in (side, base))
     freedom = (a + b) ** 2 / (a**2 / (len(side) - 1) + b**2 / (len(base) - 1))
-    t = stats.t.ppf(0.975, freedom)
-    # The other tail is too small for scipy to tell where delta is large.
-    power = lambda d: stats.nct.sf(t, freedom, d) + np.nan_to_num(stats.nct.cdf(-t, freedom, d)) - 0.8
-    return {"side": side, "base": base, "ratio": np.exp(optimize.brentq(power, 0.1, 30) * np.sqrt(a + b))}
+    return {"side": side, "base": base, "ratio": np.exp(noncentrality(freedom) * np.sqrt(a + b))}
 
 
 def detectable_by_statsmodels(n, spread):

@@ -123,6 +123,13 @@ impl Kind<'_> {
         !self.profiler && self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
     }
 
+    /// The same variant at the same point in the job at `baseline`; none of rows of that job.
+    fn before(&self, (job, row): (usize, &Row), baseline: usize) -> Option<&Row> {
+        let same = |of: &Row| of.variant == row.variant && same_point(of, row, false) && same_point(row, of, false);
+        let theirs = self.rows.iter().filter(|(of, _)| *of == baseline && job != baseline);
+        theirs.map(|(_, of)| *of).find(|of| same(of))
+    }
+
     /// Its tables, one for each class.
     fn groups(&self, baseline: usize, name_set: bool) -> Vec<Group> {
         let classes = classes(&self.rows, baseline);
@@ -139,7 +146,10 @@ impl Kind<'_> {
                     Some(base) if own => first.iter().copied().find(|of| same_point(of, plain[base], false)),
                     base => base.map(|base| plain[base]),
                 };
-                Line::new(plain[i], own, base)
+                let mut line = Line::new(plain[i], own, base);
+                line.of_baseline_job = rows[i].0 == baseline;
+                line.before = self.before(rows[i], baseline).map(|row| Box::new(row.clone()));
+                line
             };
             let mut lines: Vec<Line> = (0..plain.len()).map(line).collect();
             judge_together(&mut lines);

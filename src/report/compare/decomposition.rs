@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Class, Group, Line, Row};
+use super::line::pairs;
+use super::{Class, Confound, Group, Line, Row};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
-use crate::stats::{Interval, difference, mean};
+use crate::stats::{Interval, difference, mean, paired_difference};
 
 /// The modes that isolate a part each, with what a step does more in each than in the one before.
 const MODES: [(&str, &str); 4] =
@@ -22,7 +23,7 @@ pub struct Part {
     pub more: String,
     /// Mean step of the one mode less that of the other, ms.
     pub ms_per_step: f64,
-    /// Welch's interval of it, 95 %; none below two runs in both.
+    /// Interval of it, 95 %, of pairs where the modes took turns, else Welch's; none below two runs in both.
     pub interval: Option<Interval>,
     /// The same for a sample of a rank's batch, ms.
     pub ms_per_sample: f64,
@@ -32,6 +33,8 @@ pub struct Part {
     pub ratio_per_step: Option<f64>,
     /// The same of ms per sample.
     pub ratio_per_sample: Option<f64>,
+    /// In what the two variants are of different classes, in the modes that the part is of; empty where the ratio stays within one.
+    pub crosses: Vec<Confound>,
 }
 
 /// How much of loading is hidden behind the rest of the step, ms per step.
@@ -135,6 +138,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
         n: vec![data.row.n],
         ratio_per_step: None,
         ratio_per_sample: None,
+        crosses: crosses(&[data]),
     }];
     let (mut before, mut names) = (data, Vec::new());
     for (mode, name) in &MODES[1..] {
@@ -142,7 +146,13 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
         // Another batch is another step: its time less this one's would be the cost of nothing.
         let same = |line: &&Line| line.row.batch_size == data.row.batch_size && line.row.ranks == data.row.ranks;
         let Some(line) = in_mode(mode).filter(same) else { continue };
-        let Some(more) = difference(&times(line), &times(before)) else { continue };
+        let turns: Vec<(f64, f64)> = pairs(&line.row, &before.row, |row| &row.it_per_s);
+        let turns: Vec<(f64, f64)> = turns.into_iter().map(|(more, less)| (1e3 / more, 1e3 / less)).collect();
+        let more = match turns.len() {
+            0 | 1 => difference(&times(line), &times(before)),
+            _ => paired_difference(&turns),
+        };
+        let Some(more) = more else { continue };
         parts.push(Part {
             part: names.join(" and "),
             less: Some(before.row.mode.clone()),
@@ -153,6 +163,7 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
             n: vec![line.row.n, before.row.n],
             ratio_per_step: None,
             ratio_per_sample: None,
+            crosses: crosses(&[before, line]),
         });
         (before, names) = (line, Vec::new());
     }
@@ -180,6 +191,17 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
     })
 }
 
+/// What tears the ratios of some lines across classes, each once.
+fn crosses(lines: &[&Line]) -> Vec<Confound> {
+    let mut all: Vec<Confound> = Vec::new();
+    for confound in lines.iter().flat_map(|line| &line.crosses) {
+        if !all.contains(confound) {
+            all.push(confound.clone());
+        }
+    }
+    all
+}
+
 /// Variants beside each other, a row for each part.
 pub(super) fn table(all: &[Decomposed]) -> Table {
     let header =
@@ -193,7 +215,11 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
                 Some(i) => format!("{} [{} to {}]", ms(part.ms_per_step), ms(i.low), ms(i.high)),
                 None => ms(part.ms_per_step),
             };
-            let ratio = |ratio: Option<f64>| ratio.map_or_else(|| MISSING.to_owned(), format::ratio);
+            let across = if part.crosses.is_empty() { "" } else { " †" };
+            let ratio = |ratio: Option<f64>| match ratio {
+                Some(ratio) => format!("{}{across}", format::ratio(ratio)),
+                None => MISSING.to_owned(),
+            };
             // Of other batches a step does other work.
             let mark = if batches && part.ratio_per_step.is_some() { " ‡" } else { "" };
             let class = if part.less.is_some() { "derived" } else { one.class.name() };

@@ -3,7 +3,10 @@ use serde::Serialize;
 use super::confounds::{Confound, confounds};
 use super::differences::unknown;
 use super::{Row, baselines};
-use crate::stats::{Permutation, Ratio, Verdict, judge, minimum_detectable, paired_ratio, permutation_test, ratio};
+use crate::stats::{
+    Permutation, Ratio, Verdict, judge, minimum_detectable, minimum_detectable_paired, paired_ratio, permutation_test,
+    ratio,
+};
 
 /// A row with what may be said of it against the row that its ratios refer to.
 #[derive(Clone, Debug, Serialize)]
@@ -18,6 +21,12 @@ pub struct Line {
     /// That row. A baseline has one where it stands for a class of its own.
     #[serde(skip)]
     pub base: Option<Box<Row>>,
+    /// True for a row of the job that ratios refer to.
+    #[serde(skip)]
+    pub of_baseline_job: bool,
+    /// Of another job's row: what the same variant came to at the same point in the job that ratios refer to, for gates.
+    #[serde(skip)]
+    pub before: Option<Box<Row>>,
     /// Ratio of it/s.
     pub ratio_it_per_s: Option<Ratio>,
     /// Ratio of samples/s; verdicts rest on it.
@@ -62,6 +71,8 @@ impl Line {
             baseline,
             against: base.map(Row::name),
             base: base.map(|base| Box::new(base.clone())),
+            of_baseline_job: true,
+            before: None,
             ratio_it_per_s: its.and_then(|its| its.0),
             ratio_samples_per_s: ratio,
             percent: ratio.map(|ratio| (ratio.value - 1.0) * 100.0),
@@ -114,23 +125,31 @@ pub(super) fn judge_together(lines: &mut [Line]) {
         line.verdict = Some(judgement.verdict);
         line.p_holm = judgement.p_holm;
         line.lone = judgement.lone;
-        let base = line.base.as_ref().filter(|_| judgement.verdict == Verdict::NoDifferenceShown && !line.paired);
-        line.detectable = base.and_then(|base| minimum_detectable(&line.row.samples_per_s, &base.samples_per_s));
+        let Some(base) = line.base.as_ref().filter(|_| judgement.verdict == Verdict::NoDifferenceShown) else {
+            continue;
+        };
+        line.detectable = match line.paired {
+            true => minimum_detectable_paired(&pairs(&line.row, base, |row| &row.samples_per_s)),
+            false => minimum_detectable(&line.row.samples_per_s, &base.samples_per_s),
+        };
     }
 }
 
 /// The ratio of two rows, whether it is of pairs, and the runs behind it.
 fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>, bool, (usize, usize)) {
-    let (side, other) = (of(row), of(base));
-    let together = row.interleaved && base.interleaved && row.job == base.job;
-    let pairs: Vec<(f64, f64)> = if together {
-        let same = |repeat: &u32| base.repeats.iter().position(|other| other == repeat).and_then(|at| other.get(at));
-        row.repeats.iter().zip(side).filter_map(|(repeat, rate)| Some((*rate, *same(repeat)?))).collect()
-    } else {
-        Vec::new()
-    };
+    let pairs = pairs(row, base, of);
     if pairs.len() >= 2 {
         return (paired_ratio(&pairs), true, (pairs.len(), pairs.len()));
     }
-    (ratio(side, other), false, (row.n, base.n))
+    (ratio(of(row), of(base)), false, (row.n, base.n))
+}
+
+/// Figures of both rows by repeat, where they took turns in one job; else none.
+pub(super) fn pairs(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> Vec<(f64, f64)> {
+    if !row.interleaved || !base.interleaved || row.job != base.job {
+        return Vec::new();
+    }
+    let (side, other) = (of(row), of(base));
+    let same = |repeat: &u32| base.repeats.iter().position(|other| other == repeat).and_then(|at| other.get(at));
+    row.repeats.iter().zip(side).filter_map(|(repeat, rate)| Some((*rate, *same(repeat)?))).collect()
 }

@@ -234,11 +234,17 @@
         for (const bar of layer.bars ?? []) {
           const [a, b] = [this.place(0, bar.x - bar.width / 2), this.place(0, bar.x + bar.width / 2)];
           const ends = [bar.from, bar.to].map((value) => log(this.axes[1].scale) && value <= 0 ? this.top + this.height : this.place(1, value));
-          if (x < a || x > b || y < Math.min(...ends) || y > Math.max(...ends)) continue;
+          const within = (value, places) => value >= Math.min(...places) && value <= Math.max(...places);
+          // An interval may stand for itself, where a dot has the value: it is found by its whisker, and before the dot.
+          const alone = bar.width === 0 || bar.from === bar.to;
+          const onBar = !alone && within(x, [a, b]) && within(y, ends);
+          const whisker = bar.interval?.map((value) => this.place(1, value));
+          const onWhisker = whisker && Math.abs(x - (a + b) / 2) <= 6 && within(y, whisker) && this.contains(x, y);
+          if (!onBar && !onWhisker) continue;
           const label = this.data.y.label || "y";
-          const text = [layer.name, this.name(0, bar.x), `${label}: ${words(bar.to - bar.from)}`];
+          const text = [layer.name, this.name(0, bar.x), `${label}: ${words(alone ? bar.to : bar.to - bar.from)}`];
           if (bar.interval) text.push(`95 % interval: ${bar.interval.map(words).join(" – ")}`);
-          better(17, 18, () => ({ at: [(a + b) / 2, Math.max(this.top, Math.min(...ends))], text }));
+          better(alone ? -1 : 17, 18, () => ({ at: [(a + b) / 2, Math.max(this.top, Math.min(...ends))], text }));
         }
         for (const cell of layer.cells ?? []) {
           const [a, b] = cell.x.map((value) => this.place(0, value));

@@ -35,7 +35,7 @@ pub(super) fn values(
     let to_name = |name: &String| links::to_name(folder, name, options);
     let plot = pictures::link(&pictures::learning(path));
     let learning = sections::learning(job, &plot).map(serde_json::to_value).transpose();
-    let isolation = sections::isolation(job).map(serde_json::to_value).transpose();
+    let isolation = sections::isolation(job, &results).map(serde_json::to_value).transpose();
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),

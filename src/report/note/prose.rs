@@ -77,7 +77,7 @@ pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
             "no completed run".to_owned()
         } else {
             let (it, samples) = (rate(row.median_it_per_s()), rate(row.median_samples_per_s()));
-            format!("{it} it/s, {samples} samples/s (measured, n = {})", row.n)
+            format!("{it} it/s, {samples} samples/s (measured, median, n = {})", row.n)
         };
         json!({ "label": label, "method": runs[0].trial.method, "settings": apart, "result": result })
     };

@@ -1,6 +1,6 @@
 use expctl_record::{Stage, StepRecord};
 
-use super::words::{completed, runs_each};
+use super::words::{basis, completed};
 use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Cell, Chart, Layer, Panel};
 use crate::report::figures::measured;
@@ -37,7 +37,7 @@ pub(super) fn ranks(job: &MeasuredJob) -> Option<Chart> {
         maps.truncate(MOST);
     }
     let several = maps.len() > 1;
-    let counts: Vec<usize> = maps.iter().map(|map| map.runs).collect();
+    let counts: Vec<_> = maps.iter().map(|map| (map.runs, map.runs * map.ranks * map.steps)).collect();
     maps.first()?;
     let chosen =
         if all > MOST { format!(" The {MOST} of {all} variants whose ranks differ most.") } else { String::new() };
@@ -49,7 +49,7 @@ pub(super) fn ranks(job: &MeasuredJob) -> Option<Chart> {
         caption: format!(
             "Derived from measured times, {}, means over runs: wall time of a rank less its exposed allreduce, by step. A bright row is \
              a rank that the others wait for.{unit}{chosen}",
-            runs_each(&counts)
+            basis(&counts)
         ),
         panels: maps.into_iter().map(|map| map.panel(several)).collect(),
         columns: 1,

@@ -1,4 +1,4 @@
-use super::words::{far_apart, runs_each};
+use super::words::{basis, counted, far_apart};
 use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
 use crate::report::figures::all_rates;
@@ -10,10 +10,11 @@ const MOST: f64 = 2.0;
 /// Samples per second of each variant: the mean over its runs with its interval, and each run as a dot; none where no variant
 /// has a completed run.
 pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
-    let mut variants = Vec::new();
+    let (mut variants, mut bases) = (Vec::new(), Vec::new());
     for (label, runs) in job.by_label() {
         let rates: Vec<f64> = all_rates(&runs).iter().map(|rates| rates.samples_per_s).collect();
-        let each: Vec<Estimate> = rates.iter().map(|value| Estimate { value: *value, interval: None }).collect();
+        let each: Vec<Estimate> = rates.iter().map(|value| Estimate::plain(*value)).collect();
+        bases.extend((!rates.is_empty()).then(|| counted(&runs)));
         variants.extend(rate_over_runs(&each).map(|mean| (runs[0].trial.variant.clone(), label, rates, mean)));
     }
     if variants.is_empty() {
@@ -62,8 +63,8 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         title: "How fast each variant is".into(),
         alt: "Samples per second of each variant, with the interval over its runs.".into(),
         caption: format!(
-            "Measured, {}: samples/s over all ranks; the geometric mean over the runs{whiskers}.{alone}{cut}",
-            runs_each(&counts)
+            "Measured, {}: samples/s over all ranks; the geometric mean over the runs (tables have the median){whiskers}.{alone}{cut}",
+            basis(&bases)
         ),
         panels: vec![panel],
         columns: 1,

@@ -1,4 +1,4 @@
-use super::words::runs_each;
+use super::words::{basis, counted};
 use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Bar, Chart, Layer, Panel};
 use crate::report::figures::all_rates;
@@ -10,18 +10,17 @@ const NAMED: u32 = 16;
 /// One variant, at one point of everything else that is swept, over the ranks.
 struct Series {
     label: String,
-    /// Ranks, rate and number of runs.
-    points: Vec<(u32, RateOverRuns, usize)>,
+    /// Ranks, rate and number of runs and steps.
+    points: Vec<(u32, RateOverRuns, (usize, usize))>,
 }
 
 /// Samples per second against ranks, with the line of perfect scaling; none where no variant ran on several numbers of ranks.
 pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
     let mut all: Vec<Series> = Vec::new();
     for (_, runs) in job.by_label() {
-        let each: Vec<Estimate> =
-            all_rates(&runs).iter().map(|rates| Estimate { value: rates.samples_per_s, interval: None }).collect();
+        let each: Vec<Estimate> = all_rates(&runs).iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
         let Some(rate) = rate_over_runs(&each) else { continue };
-        let (label, point) = (label(runs[0]), (runs[0].trial.settings.launch.ranks, rate, each.len()));
+        let (label, point) = (label(runs[0]), (runs[0].trial.settings.launch.ranks, rate, counted(&runs)));
         match all.iter_mut().find(|series| series.label == label) {
             Some(series) => series.points.push(point),
             None => all.push(Series { label, points: vec![point] }),
@@ -30,7 +29,7 @@ pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
     all.iter_mut().for_each(|series| series.points.sort_by_key(|(ranks, ..)| *ranks));
     all.retain(|series| series.points.len() > 1);
     let most = all.iter().flat_map(|series| &series.points).map(|(ranks, ..)| *ranks).max()?;
-    let counts: Vec<usize> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
+    let counts: Vec<_> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
     let mut layers: Vec<Layer> = all.iter().enumerate().filter_map(|(i, series)| series.ideal(i + 10, most)).collect();
     layers.extend(all.iter().enumerate().flat_map(|(i, series)| series.layers(i)));
     let x = Axis::new("ranks");
@@ -41,9 +40,9 @@ pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
         title: "What more ranks bring".into(),
         alt: "Samples per second against the number of ranks, with the line of perfect scaling.".into(),
         caption: format!(
-            "Measured, {}: samples/s over all ranks, geometric mean over the runs, with the 95 % interval over runs where there are \
+            "Measured, {}: samples/s over all ranks, geometric mean over the runs (tables have the median), with the 95 % interval over runs where there are \
              several (derived). Dotted (derived): as many times the rate of the fewest ranks as there are more ranks.",
-            runs_each(&counts)
+            basis(&counts)
         ),
         panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
         columns: 1,
@@ -67,7 +66,7 @@ impl Series {
 
     fn layers(&self, colour: usize) -> Vec<Layer> {
         let points: Vec<_> = self.points.iter().map(|(ranks, rate, _)| [f64::from(*ranks), rate.value]).collect();
-        let whisker = |(ranks, rate, _): &(u32, RateOverRuns, usize)| {
+        let whisker = |(ranks, rate, _): &(u32, RateOverRuns, (usize, usize))| {
             let interval = rate.interval.map(|interval| [interval.low, interval.high]);
             Bar { x: f64::from(*ranks), width: 0.0, from: rate.value, to: rate.value, interval }
         };

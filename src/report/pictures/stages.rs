@@ -1,10 +1,9 @@
 use expctl_record::Stage;
 
-use super::words::ends;
+use super::words::{basis, counted, ends};
 use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel};
 use crate::report::figures::{Breakdown, completed_steps};
-use crate::report::format;
 
 /// Place in the palette of what no stage claims: grey.
 const GREY: usize = 9;
@@ -14,13 +13,17 @@ const LONGER: f64 = 4.0;
 
 /// What the mean step of each variant waits for, stage upon stage; none where no variant has a completed run.
 pub(super) fn stages(job: &MeasuredJob) -> Option<Chart> {
-    let variants: Vec<(String, Breakdown)> = job
-        .by_label()
-        .into_iter()
-        .filter_map(|(label, runs)| Some((label, Breakdown::of(completed_steps(&runs))?)))
-        .filter(|(_, breakdown)| breakdown.wall > 0.0)
-        .collect();
-    let [fewest, most] = ends(variants.iter().map(|(_, breakdown)| breakdown.steps as f64))?;
+    let mut counts = Vec::new();
+    let mut variants: Vec<(String, Breakdown)> = Vec::new();
+    for (label, runs) in job.by_label() {
+        if let Some(breakdown) = Breakdown::of(completed_steps(&runs)).filter(|breakdown| breakdown.wall > 0.0) {
+            counts.push(counted(&runs));
+            variants.push((label, breakdown));
+        }
+    }
+    if variants.is_empty() {
+        return None;
+    }
     let mut panels = vec![panel(&variants, "time", Axis::new("exposed time (ms/step)"), |_| 1e-6)];
     // Where a step of one variant is much longer, nothing is seen of the others' stages.
     if ends(variants.iter().map(|(_, breakdown)| breakdown.wall)).is_some_and(|[low, high]| high > LONGER * low) {
@@ -28,15 +31,13 @@ pub(super) fn stages(job: &MeasuredJob) -> Option<Chart> {
     } else {
         panels[0].title = String::new();
     }
-    let steps = |n: f64| format::thousands(n as u64);
-    let n = if fewest < most { format!("{} to {}", steps(fewest), steps(most)) } else { steps(most) };
     Some(Chart {
         name: "stages".into(),
         title: "Where a step's time goes".into(),
         alt: "Exposed time of each stage in the mean step of each variant, stacked.".into(),
         caption: format!(
-            "Measured, means of {n} steps of all ranks each: what a step waited for each stage. Unattributed (derived): wall \
-             time that no stage claims."
+            "Measured, means over {}: what a step waited for each stage. Unattributed (derived): wall time that no stage claims.",
+            basis(&counts)
         ),
         panels,
         columns: 1,

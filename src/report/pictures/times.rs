@@ -1,8 +1,7 @@
-use super::words::{completed, far_apart, runs_each};
+use super::words::{basis, counted, far_apart};
 use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 use crate::report::figures::completed_steps;
-use crate::report::format;
 
 /// Points that a line is made of: more than a picture can show.
 const POINTS: usize = 200;
@@ -24,7 +23,7 @@ pub(super) fn times(job: &MeasuredJob) -> Option<Chart> {
         sorted.sort_by(f64::total_cmp);
         if sorted.len() > 1 {
             let stretches = runs.iter().filter(|run| run.completed()).map(|run| run.ranks.len()).sum::<usize>() as f64;
-            counts.push(completed(&runs));
+            counts.push(counted(&runs));
             variants.push(Times { label, sorted, stretches });
         }
     }
@@ -46,15 +45,14 @@ pub(super) fn times(job: &MeasuredJob) -> Option<Chart> {
         y: by_log(Axis::new("time of these steps (s)"), far_apart(totals)),
         layers: layers(&variants, sums),
     };
-    let steps = format::thousands(variants.iter().map(|times| times.sorted.len() as u64).sum());
     Some(Chart {
         name: "times".into(),
         title: "Step times".into(),
         alt: "Left, the distribution of step times of each variant; right, their sum from the fastest step on.".into(),
         caption: format!(
-            "Measured, {}, {steps} steps of all ranks. Left: share of steps that took no longer. Right (derived): time of the \
+            "Measured, {}. Left: share of steps that took no longer. Right (derived): time of the \
              fastest steps up to that share, of a mean run and rank; a late bend is a few slow steps.",
-            runs_each(&counts)
+            basis(&counts)
         ),
         panels: vec![spread, together],
         columns: 2,

@@ -1,4 +1,5 @@
 use crate::ledger::Run;
+use crate::report::figures::completed_steps;
 use crate::report::format;
 
 /// Times as far apart as this go on a logarithmic axis: on an even one the shortest would not be seen.
@@ -18,13 +19,22 @@ pub(super) fn far_apart(values: impl IntoIterator<Item = f64>) -> bool {
     ends(values.into_iter().filter(|v| *v > 0.0)).is_some_and(|[low, high]| high / low > FAR_APART)
 }
 
-/// `3 runs each`, `2 to 5 runs each`, by the number of runs of each variant.
-pub(super) fn runs_each(counts: &[usize]) -> String {
-    match ends(counts.iter().map(|n| *n as f64)) {
-        Some([low, high]) if low < high => format!("{low} to {high} runs each"),
-        Some([n, _]) => format!("{} each", format::count(n as u64, "run")),
-        None => "no run".to_owned(),
-    }
+/// `3 runs and 120 steps of all ranks each`, `2 to 5 runs and 80 to 200 steps of all ranks each`, by the number of completed runs of each
+/// variant and of their measured steps, those of all ranks counted.
+pub(super) fn basis(counts: &[(usize, usize)]) -> String {
+    let shown = |of: fn(&(usize, usize)) -> usize, what: &str| match ends(counts.iter().map(|n| of(n) as f64)) {
+        Some([low, high]) if low < high => {
+            format!("{} to {} {what}s", format::thousands(low as u64), format::thousands(high as u64))
+        }
+        Some([n, _]) => format::count(n as u64, what),
+        None => format!("no {what}"),
+    };
+    format!("{} and {} of all ranks each", shown(|(runs, _)| *runs, "run"), shown(|(_, steps)| *steps, "step"))
+}
+
+/// Runs and steps of a variant, as a caption counts them.
+pub(super) fn counted(runs: &[&Run]) -> (usize, usize) {
+    (completed(runs), completed_steps(runs).count())
 }
 
 /// Number of completed runs.

@@ -28,6 +28,11 @@ impl<'a> Results<'a> {
         Self(lines_of_job(&measured_rows(job)).into_iter().zip(job.by_label()).map(entry).collect())
     }
 
+    /// The rows with what may be said of each.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.0.iter().map(|entry| &entry.line)
+    }
+
     /// How fast each variant is, and what bounds it: a row per variant and point of the sweep.
     pub fn table(&self) -> Table {
         let mut table = Table::new([

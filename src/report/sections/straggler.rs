@@ -16,8 +16,17 @@ struct Suspect {
     times: u64,
     /// How often chance alone would make one of them the slowest.
     chance: f64,
+    /// The ranks.
+    ranks: Vec<usize>,
     /// True for all ranks of a node.
     node: bool,
+}
+
+impl Suspect {
+    /// True if this is the node of that rank.
+    fn holds(&self, rank: &Self) -> bool {
+        self.node && !rank.node && rank.ranks.iter().all(|rank| self.ranks.contains(rank))
+    }
 }
 
 /// Who is late, and what that costs; what the skew is, where nobody in particular is late.
@@ -35,12 +44,17 @@ pub(super) fn stragglers(runs: &[&Run], arrival: &Arrival) -> Vec<String> {
     let suspects = suspects(runs, arrival);
     let p: Vec<f64> = suspects.iter().map(|s| at_least(s.times, arrival.decided, s.chance)).collect();
     let mut late: Vec<(&Suspect, f64)> = suspects.iter().zip(holm(&p)).filter(|(_, p)| *p < ALPHA).collect();
-    // Where several ranks of a node are late, the node is; where one is, it is that rank.
-    let single: Vec<u64> = late.iter().filter(|(suspect, _)| !suspect.node).map(|(suspect, _)| suspect.times).collect();
-    if let Some(of_node) = late.iter().filter(|(suspect, _)| suspect.node).map(|(suspect, _)| suspect.times).max() {
-        let explained = single.iter().any(|times| 2 * times > of_node);
-        late.retain(|(suspect, _)| suspect.node != explained);
-    }
+    // Where several ranks of a node are late, the node is; where one is, it is that rank. What other nodes do says nothing of it.
+    let of_one = |node: &Suspect| late.iter().any(|(rank, _)| node.holds(rank) && 2 * rank.times > node.times);
+    let named: Vec<bool> = late
+        .iter()
+        .map(|(suspect, _)| match suspect.node {
+            true => !of_one(suspect),
+            false => late.iter().filter(|(node, _)| node.holds(suspect)).all(|(node, _)| of_one(node)),
+        })
+        .collect();
+    let mut named = named.into_iter();
+    late.retain(|_| named.next().unwrap_or(true));
     for (suspect, p) in late {
         let share = suspect.times as f64 / arrival.decided as f64;
         let p = if p < 0.0001 { "p < 0.0001".to_owned() } else { format!("p = {}", format::figure(p)) };
@@ -85,6 +99,7 @@ fn suspects(runs: &[&Run], arrival: &Arrival) -> Vec<Suspect> {
             },
             times: arrival.slowest[rank],
             chance: 1.0 / ranks as f64,
+            ranks: vec![rank],
             node: false,
         })
         .collect();
@@ -99,6 +114,7 @@ fn suspects(runs: &[&Run], arrival: &Arrival) -> Vec<Suspect> {
             name: format!("node {node} (ranks {})", names.join(", ")),
             times: of.iter().map(|rank| arrival.slowest[*rank]).sum(),
             chance: of.len() as f64 / ranks as f64,
+            ranks: of,
             node: true,
         });
     }

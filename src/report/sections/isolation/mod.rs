@@ -10,6 +10,7 @@ mod summary;
 
 use minijinja::{Value, context};
 
+use super::Results;
 use super::tree::tree as tree_of;
 use crate::ledger::MeasuredJob;
 use modes::{ByMode, by_mode};
@@ -17,7 +18,7 @@ use modes::{ByMode, by_mode};
 pub(super) use parts::{exposed, parts};
 
 /// What the template shows; none where no variant was run in the mode data and one with more of the step.
-pub fn isolation(job: &MeasuredJob) -> Option<Value> {
+pub fn isolation(job: &MeasuredJob, results: &Results<'_>) -> Option<Value> {
     let variants = by_mode(job);
     if variants.is_empty() {
         return None;
@@ -37,7 +38,7 @@ pub fn isolation(job: &MeasuredJob) -> Option<Value> {
         .into_iter()
         .map(|summary| context! { of => summary.of, table => summary.table.markdown() })
         .collect();
-    let (rates, verdicts) = rates::rates(job, &variants);
+    let (rates, verdicts) = rates::rates(results, &variants);
     Some(context! { summaries, variants => shown, rates => rates.markdown(), verdicts })
 }
 

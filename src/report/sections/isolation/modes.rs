@@ -4,7 +4,7 @@ use expctl_record::{Mode, Stage};
 
 use crate::ledger::{MeasuredJob, Run, setting_text};
 use crate::report::figures::{Breakdown, completed_steps, measured, run_rates};
-use crate::stats::mean;
+use crate::stats::{Difference, difference, mean, paired_difference};
 
 /// The modes that isolate a part each, with what the step does more in each than in the one before.
 pub(super) const MODES: [(Mode, &str); 4] = [
@@ -35,6 +35,23 @@ impl<'a> ByMode<'a> {
     /// Mean time of a step in a mode, ns, a value for each run.
     pub fn times(&self, mode: Mode) -> Vec<f64> {
         self.runs(mode).iter().filter_map(|run| mean_step(run)).collect()
+    }
+
+    /// What a step takes more in a mode than in another, ns: by repeat, where the trials took turns in one allocation.
+    pub fn difference(&self, more: Mode, less: Mode) -> Option<Difference> {
+        let interleaved = |run: &&Run| run.trial.settings.measure.interleave;
+        let timed = |mode: Mode| -> Vec<(u32, f64)> {
+            self.runs(mode).iter().filter_map(|run| Some((run.trial.repeat, mean_step(run)?))).collect()
+        };
+        if self.runs(more).iter().chain(self.runs(less)).all(interleaved) {
+            let base = timed(less);
+            let of = |(repeat, time): (u32, f64)| Some((time, base.iter().find(|(other, _)| *other == repeat)?.1));
+            let pairs: Vec<(f64, f64)> = timed(more).into_iter().filter_map(of).collect();
+            if pairs.len() >= 2 {
+                return paired_difference(&pairs);
+            }
+        }
+        difference(&self.times(more), &self.times(less))
     }
 
     /// The mode with the most of the step in it: what the parts are parts of.

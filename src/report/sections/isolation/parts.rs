@@ -4,7 +4,7 @@ use super::modes::{ByMode, MODES, data_stages};
 use crate::report::Table;
 use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};
-use crate::stats::{Difference, difference, mean};
+use crate::stats::{Difference, mean};
 
 /// Share of the wait in the mode data by which that of another mode must differ before loading is said to overlap.
 const HIDDEN: f64 = 0.1;
@@ -100,24 +100,23 @@ fn cells(value: &Derived, total: f64, variant: &ByMode<'_>, whole: Mode) -> [Str
 /// What each mode takes more than the one before it that was run, under the part that it adds.
 fn derived(variant: &ByMode<'_>) -> Vec<(&'static str, Derived)> {
     let mut all = Vec::new();
-    let mut before: Option<Vec<f64>> = None;
+    let mut before: Option<Mode> = None;
     let mut skipped = false;
     for (mode, part) in MODES {
-        let times = variant.times(mode);
-        let Some(mean) = mean(&times) else {
+        let Some(mean) = mean(&variant.times(mode)) else {
             skipped = true;
             continue;
         };
-        match &before {
+        match before {
             None => all.push((part, Derived::Measured(mean))),
             // Over a mode that was not run, the difference is of two parts.
             Some(_) if skipped => {}
             Some(before) => {
-                all.extend(difference(&times, before).map(|difference| (part, Derived::Difference(difference))));
+                all.extend(variant.difference(mode, before).map(|difference| (part, Derived::Difference(difference))));
             }
         }
         skipped = false;
-        before = Some(times);
+        before = Some(mode);
     }
     all
 }

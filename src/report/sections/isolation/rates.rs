@@ -1,72 +1,59 @@
 use super::modes::{ByMode, MODES};
-use crate::ledger::MeasuredJob;
+use crate::ledger::setting_text;
 use crate::report::Table;
-use crate::report::figures::{Rates, all_rates};
+use crate::report::compare::Line;
 use crate::report::format::{self, MISSING};
-use crate::stats::{Verdict, median, ratio, verdict};
+use crate::report::sections::Results;
+use crate::stats::Verdict;
 
 /// How fast each variant is in each mode, against the baseline in the same mode; with it what may be said.
-pub(super) fn rates(job: &MeasuredJob, variants: &[ByMode<'_>]) -> (Table, Vec<String>) {
+///
+/// Ratios and verdicts are those of `results`, so that a note says one thing of a ratio: paired where trials took turns, and judged
+/// among all ratios of the job.
+pub(super) fn rates(results: &Results<'_>, variants: &[ByMode<'_>]) -> (Table, Vec<String>) {
     let mut table =
         Table::new(["Mode", "Variant", "it/s", "samples/s", "Ratio (it/s)", "Ratio (samples/s)", "n"]).right([2, 3, 6]);
     let mut verdicts = Vec::new();
-    let named = match &job.record.baseline {
-        Some(name) => Some(name.as_str()),
-        None => variants.first().map(|variant| variant.variant.as_str()),
-    };
+    let missing = || MISSING.to_owned();
     for (mode, _) in MODES {
         for variant in variants {
-            let rates = all_rates(variant.runs(mode));
-            if rates.is_empty() {
-                continue;
-            }
-            let base = variants
-                .iter()
-                .find(|base| Some(base.variant.as_str()) == named && base.point == variant.point)
-                .filter(|base| !base.runs(mode).is_empty());
-            let of = |rates: &[Rates], which: fn(&Rates) -> f64| rates.iter().map(which).collect::<Vec<f64>>();
-            let (its, samples) = (of(&rates, |r| r.it_per_s), of(&rates, |r| r.samples_per_s));
-            let shown = |values: &[f64]| median(values).map_or_else(|| MISSING.to_owned(), format::rate);
-            let is_base = base.is_some_and(|base| base.label == variant.label);
-            let mut ratios = [MISSING.to_owned(), MISSING.to_owned()];
-            if let Some(base) = base.filter(|_| !is_base) {
-                let theirs = all_rates(base.runs(mode));
-                let against = [(&its, of(&theirs, |r| r.it_per_s)), (&samples, of(&theirs, |r| r.samples_per_s))];
-                for (cell, (own, theirs)) in ratios.iter_mut().zip(&against) {
-                    if let Some(ratio) = ratio(own, theirs) {
-                        *cell = format::ratio_with_interval(&ratio);
-                    }
-                }
-                if let Some(ratio) = ratio(&samples, &against[1].1) {
-                    let word = verdict(&ratio, (rates.len(), theirs.len()));
-                    if word != Verdict::TooFewRuns {
-                        verdicts.push(format!(
-                            "{}, {}: {} {}, {} in samples/s (n = {} and {})",
-                            mode.name(),
-                            variant.label,
-                            word.against(),
-                            base.label,
-                            format::ratio_with_interval(&ratio),
-                            rates.len(),
-                            theirs.len()
-                        ));
-                    }
-                }
-            } else if is_base {
-                ratios = ["baseline".to_owned(), "baseline".to_owned()];
-            }
-            let [by_it, by_sample] = ratios;
+            let Some(run) = variant.runs(mode).first() else { continue };
+            let point = run.trial.point.iter().map(|(key, value)| (key.clone(), setting_text(value))).collect();
+            let here = |line: &&Line| line.row.variant == variant.variant && line.row.point == point;
+            let Some(line) = results.lines().find(here) else { continue };
+            let row = &line.row;
+            let across = if line.across() { " †" } else { "" };
+            let [by_it, by_sample] = [line.ratio_it_per_s, line.ratio_samples_per_s].map(|ratio| match ratio {
+                _ if line.baseline => "baseline".to_owned(),
+                Some(ratio) => format!("{}{across}", format::ratio_with_interval(&ratio)),
+                None => missing(),
+            });
             let cells = [
                 mode.name().to_owned(),
                 variant.label.clone(),
-                shown(&its),
-                shown(&samples),
+                row.median_it_per_s().map_or_else(missing, format::rate),
+                row.median_samples_per_s().map_or_else(missing, format::rate),
                 by_it,
                 by_sample,
-                rates.len().to_string(),
+                row.n.to_string(),
             ];
-            if is_base { table.bold_row(cells) } else { table.row(cells) }
+            if line.baseline {
+                table.bold_row(cells)
+            } else {
+                table.row(cells)
+            }
+            verdicts.extend(said(line).map(|said| format!("{}, {}: {said}", mode.name(), variant.label)));
         }
     }
     (table, verdicts)
+}
+
+/// What may be said of a ratio, behind the name of its row; none without a verdict in words.
+fn said(line: &Line) -> Option<String> {
+    let verdict = line.verdict.filter(|verdict| *verdict != Verdict::TooFewRuns)?;
+    let (base, ratio, (n, base_n)) = (line.base.as_ref()?, line.ratio_samples_per_s?, line.runs?);
+    let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
+    let lone = if line.lone { "; alone it would have had a verdict, among so many ratios it has none" } else { "" };
+    let ratio = format::ratio_with_interval(&ratio);
+    Some(format!("{} {}, {ratio} in samples/s ({runs}){lone}", verdict.against(), base.variant))
 }
