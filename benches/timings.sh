@@ -1,7 +1,7 @@
 #!/bin/bash
 # How long `expctl timings` takes over many rows, and how much memory, beside pandas doing the notebook's analysis on the same file.
 #
-#   benches/timings.sh [ROWS] [RUNS]     default 100000000 rows, 3 runs of each, one after the other in turns
+#   benches/timings.sh [ROWS] [RUNS]     default 100000000 rows, 3 runs of each (expctl, expctl with --out, pandas) in turns
 #   EXPCTL=path/to/expctl    SCRATCH=DIR for the file (about 9 bytes a row) and for expctl's temporary file (8 bytes a row)
 #   PANDAS=0 leaves pandas out; PANDAS_LIMIT_GB is the address space that it may have (default 20)
 #
@@ -75,6 +75,8 @@ PY
 
 for run in $(seq "$runs"); do
   TMPDIR=$place measure expctl "$expctl" timings "$place/rows.parquet" --json
+  # With the note and its pictures, which need the dots.
+  TMPDIR=$place measure "with out" "$expctl" timings "$place/rows.parquet" --out "$place/note"
   if [ "${PANDAS:-1}" = 1 ]; then
     measure pandas "$place/venv/bin/python" "$place/notebook.py" "$place/rows.parquet" "${PANDAS_LIMIT_GB:-20}"
   fi

@@ -104,6 +104,10 @@ fn a_value_that_is_no_time_is_named_with_its_row() {
         ("batch,time\n0,0.5\n1,inf\n", "line 3: column time: inf is no time"),
         ("batch,time\n0,0.5\n1,fast\n", "line 3: column time: 'fast' is no number"),
         ("batch,time\n0,0.5\n-1,0.5\n", "line 3: column batch: '-1' is no batch number"),
+        (
+            "batch,time\n3,0.5\n18446744073709551615,0.5\n4,0.5\n",
+            "line 3: column batch: 18446744073709551615 is too large",
+        ),
         ("batch,time\n0,0.5\n1\n", "line 3: 1 fields where the header has 2"),
         ("batch,time\n", "has no rows"),
         ("", "has no column batch_times"),
@@ -126,6 +130,45 @@ fn what_is_wrong_with_the_batch_index_is_said() {
     let (stdout, _) = project.expect(&["timings", &path.display().to_string()], 0);
     assert!(stdout.contains("2 missing, first 3; 1 doubled, first 2"), "{stdout}");
     assert!(stdout.contains("1 series is not numbered from 0"), "{stdout}");
+}
+
+#[test]
+fn what_could_not_be_looked_at_is_not_claimed() {
+    let project = TestProject::new();
+    let path = project.path().join("x.csv");
+    std::fs::write(&path, "time\n0.5\n0.25\n0.75\n").unwrap();
+    let path = path.display().to_string();
+    let (stdout, _) = project.expect(&["timings", &path], 0);
+    assert!(stdout.contains("No batch column") && !stdout.contains("without gap"), "{stdout}");
+    assert!(stdout.contains("no period looked for: too few batches"), "{stdout}");
+    let found = json(&project, &[&path]);
+    let epoch = &found["methods"][0]["epochs"][0];
+    assert_eq!((&epoch["check"], &epoch["times"]["slowest_1_percent"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn pictures_have_names_of_their_own_and_say_what_they_show() {
+    let project = TestProject::new();
+    let path = project.path().join("x.csv");
+    let mut text = "method,epoch,time\n".to_owned();
+    for (method, epochs, batches) in [("a-1", 8, 100), ("a_1", 1, 6000), ("a 1", 1, 100)] {
+        for epoch in 0..epochs {
+            (0..batches).for_each(|i| text += &format!("{method},{epoch},0.{}\n", 1 + i * 7919 % 997));
+        }
+    }
+    std::fs::write(&path, text).unwrap();
+    let folder = project.path().join("notes");
+    let args = ["timings", &path.display().to_string(), "--range", "0:9000", "--out", &folder.display().to_string()];
+    project.expect(&args, 0);
+    let note = std::fs::read_to_string(folder.join("x_timings.md")).unwrap();
+    let mut pictures: Vec<&str> = note.lines().filter(|line| line.starts_with("![")).collect();
+    pictures.iter_mut().for_each(|line| *line = line.split_once("](").unwrap().1);
+    let count = pictures.len();
+    pictures.sort_unstable();
+    pictures.dedup();
+    assert_eq!((count, pictures.len()), (9, 9), "{pictures:?}");
+    assert!(note.contains("a-1 (x.csv), the first 5 of 8 epochs"), "{note}");
+    assert!(note.contains("Every batch of [0, 5000)") && note.contains("Every batch of [0, 100)"), "{note}");
 }
 
 /// The generated file of the published benchmark's shape.

@@ -3,6 +3,7 @@
 
 use expctl::timings::generated::{census, mapped_collection, merlin, noise};
 use expctl::timings::period::{Correlator, Found, Lags, WINDOW, search};
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -83,6 +84,14 @@ fn where_there_is_no_period_hardly_one_is_found() {
         alarms("white noise", &|r, n| noise(r, n, 0.04, 0.5));
         alarms("heavy tails", &|r, n| noise(r, n, 0.04, 2.5));
         alarms("equal values", &|r, n| noise(r, n, 8.0, 0.3).into_iter().map(f64::round).collect());
+        // Two values as often as each other: their scores are symmetric, and many are equal.
+        alarms("two values", &|r, n| {
+            let mut times: Vec<f64> = (0..n).map(|i| if i % 2 == 0 { 0.01 } else { 0.02 }).collect();
+            times.shuffle(r);
+            times
+        });
+        alarms("coin flips", &|r, n| (0..n).map(|_| if r.random_bool(0.5) { 0.01 } else { 0.02 }).collect());
+        alarms("four values", &|r, n| (0..n).map(|_| f64::from(r.random_range(1..=4))).collect());
         alarms("AR(1), 0.6", &|r, n| resembling(r, n, 0.6));
         alarms("AR(1), 0.9", &|r, n| resembling(r, n, 0.9));
         alarms("levels that change", &|r, n| {

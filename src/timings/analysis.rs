@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::distribution::Distribution;
 use super::dots::{Chooser, Dots};
 use super::histogram::Histogram;
-use super::period::{Correlator, Found, Lags, WINDOW, search};
+use super::period::{Correlator, Found, Lags, WINDOW, longest_tried, search};
+use super::pictures;
 use super::rhythm::{Follower, Rhythm};
 use super::{BatchCheck, EXACT_ROWS, Source, Store, TimingsError};
 
@@ -42,6 +43,8 @@ pub struct MethodTimings {
     pub all: Distribution,
     /// The period in all its epochs taken together, or none.
     pub found: Option<Found>,
+    /// The longest period that was tried, of all epochs together; below 2, none was.
+    pub longest_tried: usize,
     /// The period that was followed: that, or the one asked for.
     pub period: Option<usize>,
     /// The period in what is left when the batches of the first are taken out.
@@ -55,8 +58,8 @@ pub struct MethodTimings {
 pub struct SeriesTimings {
     /// Its name.
     pub epoch: String,
-    /// What the batch numbers are worth.
-    pub check: BatchCheck,
+    /// What the batch numbers are worth; none where there are none, and rows were counted.
+    pub check: Option<BatchCheck>,
     /// Its times.
     pub times: Distribution,
     /// The period in this epoch alone, or none.
@@ -96,7 +99,8 @@ fn of_method(
     let (mut lags, mut epochs) = (Lags::default(), Vec::new());
     for place in places.iter().copied() {
         let mut own = Lags::default();
-        let mut chooser = settings.pictures.then(|| Chooser::new(store.series()[place].rows(), settings.range.clone()));
+        let drawn = settings.pictures && epochs.len() < pictures::SHOWN;
+        let mut chooser = drawn.then(|| Chooser::new(store.series()[place].rows(), settings.range.clone()));
         store.each_window(place, WINDOW, |window| {
             correlator.add(window, &mut own);
             if let Some(chooser) = &mut chooser {
@@ -122,7 +126,8 @@ fn of_method(
     let Some(all) = all else { return Ok(None) };
     let found = if let [only] = &epochs[..] { only.found } else { search(&lags) };
     let period = settings.period.or(found.map(|found| found.period));
-    let mut timings = MethodTimings { method, all, found, period, second: None, epochs };
+    let longest_tried = longest_tried(&lags);
+    let mut timings = MethodTimings { method, all, found, longest_tried, period, second: None, epochs };
     if let Some(period) = period {
         follow(store, &places, &mut timings, period, &mut correlator)?;
     }

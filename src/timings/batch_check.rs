@@ -4,8 +4,8 @@ use serde::Serialize;
 
 /// Batch numbers that share a page of the bitmap.
 const PAGE: u64 = 1 << 16;
-/// Most pages of one series: 2³¹ batches, 256 MiB.
-const MOST_PAGES: usize = 1 << 15;
+/// Most pages of all series together: 2³¹ batches, 256 MiB.
+pub(super) const MOST_PAGES: usize = 1 << 15;
 
 /// Whether the batches of a series are numbered 0, 1, 2… without gap or repetition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,15 +46,16 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    /// The next row's batch number. True if it follows on those before: no smaller than any of them.
-    pub fn see(&mut self, batch: u64) -> bool {
+    /// The next row's batch number. True if it follows on those before: no smaller than any of them. A page that it needs is
+    /// taken from those that are `free`.
+    pub fn see(&mut self, batch: u64, free: &mut usize) -> bool {
         let follows = self.rows == 0 || batch >= self.largest;
         self.disordered |= !follows;
         self.rows += 1;
         self.largest = self.largest.max(batch);
         if batch == self.leading && self.pages.is_empty() {
             self.leading += 1;
-        } else if batch < self.leading || !self.mark(batch) {
+        } else if batch < self.leading || !self.mark(batch, free) {
             self.doubled += 1;
             self.first_doubled.get_or_insert(batch);
         }
@@ -66,12 +67,19 @@ impl Checker {
         self.largest
     }
 
+    /// Whether no row had a smaller number than one before.
+    pub const fn in_order(&self) -> bool {
+        !self.disordered
+    }
+
     /// Mark a number; false if it was marked.
-    fn mark(&mut self, batch: u64) -> bool {
-        let full = self.pages.len() >= MOST_PAGES;
-        if full && !self.pages.contains_key(&(batch / PAGE)) {
-            self.unchecked += 1;
-            return true;
+    fn mark(&mut self, batch: u64, free: &mut usize) -> bool {
+        if !self.pages.contains_key(&(batch / PAGE)) {
+            let Some(rest) = free.checked_sub(1) else {
+                self.unchecked += 1;
+                return true;
+            };
+            *free = rest;
         }
         let page = self.pages.entry(batch / PAGE).or_insert_with(|| vec![0; (PAGE / 64) as usize].into());
         let (word, bit) = ((batch % PAGE / 64) as usize, 1 << (batch % 64));
@@ -115,7 +123,7 @@ mod tests {
     fn check(batches: impl IntoIterator<Item = u64>) -> BatchCheck {
         let mut checker = Checker::default();
         batches.into_iter().for_each(|batch| {
-            checker.see(batch);
+            checker.see(batch, &mut MOST_PAGES.clone());
         });
         checker.result()
     }
@@ -136,5 +144,17 @@ mod tests {
         );
         let from_five = check(5..10);
         assert_eq!((from_five.missing, from_five.first_missing, from_five.in_order), (5, Some(0), true));
+    }
+
+    #[test]
+    fn pages_are_shared_by_all_series() {
+        let mut free = 3;
+        let mut checkers = [Checker::default(), Checker::default()];
+        for checker in &mut checkers {
+            (0..5).for_each(|page| {
+                checker.see(1 + page * PAGE, &mut free);
+            });
+        }
+        assert_eq!((free, checkers.each_ref().map(|c| c.result().unchecked)), (0, [2, 5]));
     }
 }

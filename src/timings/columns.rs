@@ -93,3 +93,8 @@ pub(super) fn seconds(value: f64, unit: Unit) -> Result<f64, String> {
         Ok(value.abs() / unit.per_second())
     }
 }
+
+/// A batch number, or what is wrong with it. Those above 2⁵³ are hashes or overflows, and not all of them survive pandas.
+pub(super) fn batch_in_range(number: u64) -> Result<u64, String> {
+    if number <= 1 << 53 { Ok(number) } else { Err(format!("{number} is too large for a batch number (above 2^53)")) }
+}

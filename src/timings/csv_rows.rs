@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::columns::seconds;
+use super::columns::{batch_in_range, seconds};
 use super::source::described;
 use super::{Class, Columns, Source, Store, TimingsError};
 
@@ -47,10 +47,11 @@ pub fn read_csv(path: &Path, columns: &Columns) -> Result<(Source, Store), Timin
         };
         let batch = match places.batch {
             None => None,
-            Some(place) => Some(text(place).parse::<u64>().map_err(|_| {
-                let problem = format!("'{}' is no batch number", text(place));
-                wrong(place, problem, "--batch NAME says which column counts the batches, from 0")
-            })?),
+            Some(place) => {
+                let number = text(place).parse::<u64>().map_err(|_| format!("'{}' is no batch number", text(place)));
+                let hint = "--batch NAME says which column counts the batches, from 0";
+                Some(number.and_then(batch_in_range).map_err(|problem| wrong(place, problem, hint))?)
+            }
         };
         let value = text(places.time);
         let value = match value.parse::<f64>() {

@@ -23,10 +23,10 @@ pub struct Distribution {
     pub quantiles_s: [f64; 7],
     /// Longest, s.
     pub max_s: f64,
-    /// Share of the time that the slowest 1 % of batches have.
-    pub slowest_1_percent: f64,
-    /// Share of the time that the slowest 10 % of batches have.
-    pub slowest_10_percent: f64,
+    /// Share of the time that the slowest 1 % of batches have; none where that is less than half a batch.
+    pub slowest_1_percent: Option<f64>,
+    /// Share of the time that the slowest 10 % of batches have; none where that is less than half a batch.
+    pub slowest_10_percent: Option<f64>,
     /// Mean of the slower half over that of the faster half.
     pub halves_ratio: Option<f64>,
     /// Where the mean of the slower over that of the faster batches is smallest.
@@ -87,6 +87,7 @@ impl Distribution {
         let mut sums = Vec::new();
         let (mut count, mut sum, mut next) = (0, 0.0, 0);
         for bin in histogram.bins() {
+            let before = (count, sum);
             count += bin.count;
             sum += bin.sum;
             for (position, values) in positions.iter().zip(&mut beside) {
@@ -96,8 +97,11 @@ impl Distribution {
                     }
                 }
             }
-            // The end of a bin stands for the ranks in it.
+            // Both ends of a bin stand for the ranks in it, so that what is between two points is of about the same time.
             if next < wanted.len() && wanted[next] <= count {
+                if before.0 > 0 && sums.last().is_none_or(|last: &(u64, f64)| last.0 < before.0) {
+                    sums.push(before);
+                }
                 sums.push((count, sum));
                 while next < wanted.len() && wanted[next] <= count {
                     next += 1;
@@ -116,21 +120,24 @@ impl Distribution {
         let total_s = sums.last().map_or(0.0, |(_, sum)| *sum);
         let curve: Vec<CurvePoint> =
             sums.iter().map(|(count, sum)| CurvePoint::new(*count, n, *sum, total_s)).collect();
-        let slowest = |share: f64| {
-            let cut = n - (n as f64 * share).round() as u64;
+        // Time of the so many fastest batches.
+        let time_of = |cut: u64| {
             // Between points of the curve the sum grows evenly, as the times there are about equal.
             let above = curve.partition_point(|point| point.batches < cut).min(curve.len().saturating_sub(1));
             let (a, b) = (above.checked_sub(1).map(|i| curve[i]), curve.get(above));
             let (a_batches, a_time) = a.map_or((0, 0.0), |a| (a.batches, a.time_s));
-            let time = b.map_or(0.0, |b| {
+            b.map_or(0.0, |b| {
                 let part = (cut - a_batches) as f64 / (b.batches - a_batches).max(1) as f64;
                 a_time + part * (b.time_s - a_time)
-            });
-            if total_s > 0.0 { 1.0 - time / total_s } else { 0.0 }
+            })
+        };
+        let slowest = |share: f64| {
+            let slow = (n as f64 * share).round() as u64;
+            (slow > 0).then(|| if total_s > 0.0 { 1.0 - time_of(n - slow) / total_s } else { 0.0 })
         };
         let inner = || curve.iter().filter(|p| (0.01..=0.99).contains(&p.batch_share) && p.ratio.is_some()).copied();
         let by_ratio = |a: &CurvePoint, b: &CurvePoint| a.ratio.unwrap_or(0.0).total_cmp(&b.ratio.unwrap_or(0.0));
-        let half = inner().min_by(|a, b| (a.batch_share - 0.5).abs().total_cmp(&(b.batch_share - 0.5).abs()));
+        let half = (n > 1).then(|| CurvePoint::new(n / 2, n, time_of(n / 2), total_s));
         Self {
             batches: n,
             total_s,
@@ -188,8 +195,37 @@ mod tests {
         for (a, b) in exact.quantiles_s.iter().zip(&binned.quantiles_s) {
             assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
         }
-        assert!((exact.slowest_1_percent - binned.slowest_1_percent).abs() < 1e-3);
+        assert!((exact.slowest_1_percent.unwrap() - binned.slowest_1_percent.unwrap()).abs() < 1e-3);
         assert!(binned.curve.len() > 100 && exact.exact && !binned.exact);
+    }
+
+    #[test]
+    fn the_halves_are_cut_within_a_bin() {
+        // One value has 5 to 95 % of the batches, so no edge of a bin is near one half.
+        let times: Vec<f64> = (0..10_000)
+            .map(|i| {
+                if i < 500 {
+                    0.5 + f64::from(i) * 1e-5
+                } else if i < 9500 {
+                    1.0
+                } else {
+                    2.0
+                }
+            })
+            .collect();
+        let mut histogram = Histogram::default();
+        histogram.add(&times);
+        let (exact, binned) =
+            (Distribution::of_times(&mut times.clone()).unwrap(), Distribution::of_histogram(&histogram).unwrap());
+        let (a, b) = (exact.halves_ratio.unwrap(), binned.halves_ratio.unwrap());
+        assert!((a - b).abs() < 1e-3 * a, "{a} {b}");
+    }
+
+    #[test]
+    fn less_than_half_a_batch_has_no_share() {
+        let of = |n: u32| Distribution::of_times(&mut (0..n).map(f64::from).collect::<Vec<_>>()).unwrap();
+        assert_eq!((of(49).slowest_1_percent, of(4).slowest_10_percent), (None, None));
+        assert!(of(50).slowest_1_percent.is_some() && of(5).slowest_10_percent.is_some());
     }
 
     #[test]

@@ -54,14 +54,14 @@ pub enum TimingsError {
         path: PathBuf,
     },
     /// Rows out of order that cannot be put in order in bounded memory.
-    #[error("{series}: its {rows} rows are out of order, and their batch numbers go up to {last}")]
-    Sparse {
+    #[error("{series}: its rows are out of order, and more than {most} of them are batch {batch}")]
+    Repeated {
         /// Method and epoch.
         series: String,
-        /// Number of rows.
-        rows: u64,
-        /// Largest batch number.
-        last: u64,
+        /// The number that so many have.
+        batch: u64,
+        /// The limit.
+        most: usize,
     },
     /// The temporary file that holds the rows.
     #[error("cannot keep the rows in a temporary file in {}: {source}", folder.display())]
@@ -92,7 +92,9 @@ impl From<TimingsError> for Failure {
             }
             TimingsError::Cell { hint, .. } if !hint.is_empty() => failure.hint(hint),
             TimingsError::ManySeries { .. } => failure.hint("is --epoch or --method the column that was meant?"),
-            TimingsError::Sparse { .. } => failure.hint("sort the file by batch, or name another column with --batch"),
+            TimingsError::Repeated { .. } => {
+                failure.hint("--epoch NAME says which column tells passes over the data apart")
+            }
             TimingsError::Spool { .. } => {
                 failure.hint("8 bytes a row are needed (16 out of order); TMPDIR names another folder")
             }

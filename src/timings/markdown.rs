@@ -1,6 +1,6 @@
 use super::period::Found;
 use super::words::{ALL, chance, ordinal};
-use super::{Analysis, BatchCheck, Class, Distribution, MethodTimings, Rhythm, SeriesTimings};
+use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings};
 use crate::report::Table;
 use crate::report::format::{MISSING, count, figure, percent, range, rate, ratio, thousands};
 
@@ -38,14 +38,15 @@ fn head(analysis: &Analysis) -> String {
 
 fn index(analysis: &Analysis) -> String {
     let mut table = Table::new(["Method", "Epoch", "Batches", "Batch index"]).right([2]);
-    let mut wrong = 0;
     each(analysis, |method, epoch| {
-        table.row([name(method), epoch.epoch.clone(), thousands(epoch.times.batches), checked(&epoch.check, epoch)]);
+        table.row([name(method), epoch.epoch.clone(), thousands(epoch.times.batches), checked(epoch)]);
     });
-    for epoch in analysis.methods.iter().flat_map(|m| &m.epochs) {
-        wrong += usize::from(!epoch.check.passed());
-    }
+    let checks = || analysis.methods.iter().flat_map(|m| &m.epochs).map(|epoch| epoch.check.as_ref());
+    let wrong = checks().flatten().filter(|check| !check.passed()).count();
     let verdict = match wrong {
+        0 if checks().any(|check| check.is_none()) => {
+            "No batch column: batches are numbered in the order of rows, and nothing could be checked.".to_owned()
+        }
         0 => "Batches are numbered from 0 without gap or repetition in each method and epoch.".to_owned(),
         n => format!("**{} not numbered from 0 without gap and repetition**: see the table.", count_are(n)),
     };
@@ -56,7 +57,8 @@ fn count_are(n: usize) -> String {
     if n == 1 { "1 series is".into() } else { format!("{n} series are") }
 }
 
-fn checked(check: &BatchCheck, epoch: &SeriesTimings) -> String {
+fn checked(epoch: &SeriesTimings) -> String {
+    let Some(check) = &epoch.check else { return "order of rows, not checked".into() };
     let mut parts = Vec::new();
     if check.passed() {
         parts.push(format!("0–{}", epoch.times.batches - 1));
@@ -109,8 +111,8 @@ fn slow(analysis: &Analysis) -> String {
     };
     let cells = |times: &Distribution| {
         [
-            percent(times.slowest_1_percent),
-            percent(times.slowest_10_percent),
+            times.slowest_1_percent.map_or(MISSING.into(), percent),
+            times.slowest_10_percent.map_or(MISSING.into(), percent),
             times.halves_ratio.map_or(MISSING.into(), ratio),
             at(times.lowest_ratio),
             at(times.highest_ratio),
@@ -195,7 +197,13 @@ fn sentence(timings: &MethodTimings) -> String {
             let other = found.map_or("none was found".into(), |f| format!("{} was found, {}", f.period, chance(f.p)));
             format!("followed with the period asked for, {period} ({other})")
         }
-        (_, None) => return format!("{who}: no period shown (p ≥ 0.001 for each of 2 to 1024 batches)."),
+        (_, None) if timings.longest_tried < 2 => {
+            return format!("{who}: no period looked for: too few batches (no epoch has 16 with different times).");
+        }
+        (_, None) => {
+            let longest = timings.longest_tried;
+            return format!("{who}: no period shown (p ≥ 0.001 for each of 2 to {longest} batches).");
+        }
     };
     let rhythms: Vec<&Rhythm> = timings.epochs.iter().filter_map(|epoch| epoch.rhythm.as_ref()).collect();
     let second = match timings.second {

@@ -5,7 +5,7 @@ use parquet::column::reader::ColumnReader;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::columns::{Places, seconds};
+use super::columns::{Places, batch_in_range, seconds};
 use super::parquet_cells::{Cell, Cells, CellsError, read_cells};
 use super::source::described;
 use super::{Class, Columns, Source, Store, TimingsError};
@@ -143,9 +143,11 @@ impl Rows<'_> {
 
 fn batch_number(cell: Cell<'_>) -> Result<u64, String> {
     match cell {
-        Cell::Integer(value) => u64::try_from(value).map_err(|_| format!("{value} is no batch number")),
+        Cell::Integer(value) => {
+            u64::try_from(value).map_err(|_| format!("{value} is no batch number")).and_then(batch_in_range)
+        }
         // pandas makes reals of integers with gaps.
-        Cell::Real(value) if value >= 0.0 && value.fract() == 0.0 && value < 9e15 => Ok(value as u64),
+        Cell::Real(value) if value >= 0.0 && value.fract() == 0.0 => batch_in_range(value as u64),
         Cell::Real(value) => Err(format!("{value} is no batch number")),
         Cell::Text(text) => Err(format!("'{}' is no batch number", String::from_utf8_lossy(text))),
     }

@@ -1,20 +1,21 @@
-use super::words::{ALL, ordinal, stem};
+use super::words::{ALL, ordinal, stems};
 use super::{Analysis, Class, CurvePoint, MethodTimings, SeriesTimings};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 use crate::report::format::thousands;
 
 /// Epochs of a method that pictures show.
-const SHOWN: usize = 5;
+pub(super) const SHOWN: usize = 5;
 /// Points of a curve.
 const CURVE: usize = 120;
 
 /// All pictures: sums, shares and ratios of the sorted times, then the batches of each method.
 pub fn charts(analysis: &Analysis) -> Vec<Chart> {
     let mut charts = vec![sums(analysis), shares(analysis), ratios(analysis)];
-    for method in &analysis.methods {
-        charts.push(batches(analysis, method, false));
+    let stems = stems(analysis.methods.iter().map(|method| method.method.as_str()));
+    for (method, stem) in analysis.methods.iter().zip(&stems) {
+        charts.push(batches(analysis, method, stem, false));
         if method.epochs.iter().any(|epoch| !epoch.dots.detail.is_empty()) {
-            charts.push(batches(analysis, method, true));
+            charts.push(batches(analysis, method, stem, true));
         }
     }
     charts
@@ -97,8 +98,11 @@ fn curves(
 }
 
 /// Single batches of a method, a panel per epoch, coloured by batch number modulo the period.
-fn batches(analysis: &Analysis, timings: &MethodTimings, detail: bool) -> Chart {
+fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: bool) -> Chart {
     let period = timings.period;
+    // What was asked for, as far as there are batches and not too many to be drawn.
+    let last = timings.epochs.iter().filter_map(|epoch| epoch.dots.detail.last()).map(|(batch, _)| batch + 1).max();
+    let drawn = analysis.range.start..last.unwrap_or(analysis.range.end);
     let dots = |epoch: &SeriesTimings| if detail { epoch.dots.detail.clone() } else { epoch.dots.whole.clone() };
     let panels = timings.epochs.iter().take(SHOWN).map(|epoch| {
         let all = dots(epoch);
@@ -125,18 +129,26 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, detail: bool) -> Chart 
             }],
         };
         let x = Axis::new("batch");
-        let x = if detail { x.between(analysis.range.start as f64, analysis.range.end as f64) } else { x };
+        let x = if detail { x.between(drawn.start as f64, drawn.end as f64) } else { x };
         let title = if epoch.epoch == ALL { String::new() } else { format!("Epoch {}", epoch.epoch) };
         Panel { title, x, y: Axis::new("time (s)").log(), layers }
     });
-    let range = format!("[{}, {})", analysis.range.start, analysis.range.end);
+    let range = format!("[{}, {})", drawn.start, drawn.end);
     let folded = period.map_or("no period".to_owned(), |p| format!("coloured by batch number mod {p}"));
-    let what = if detail { format!("batches {range}") } else { "all epochs".to_owned() };
+    let epochs = match timings.epochs.len() {
+        n if n > SHOWN => format!("the first {SHOWN} of {n} epochs"),
+        _ => "all epochs".to_owned(),
+    };
+    let what = match detail {
+        true if timings.epochs.len() > SHOWN => format!("batches {range}, {epochs}"),
+        true => format!("batches {range}"),
+        false => epochs,
+    };
     let shown = if detail {
         format!("Every batch of {range}.")
     } else {
         let slowest = timings.epochs.iter().map(|e| e.dots.slowest).max().unwrap_or_default();
-        let batches = timings.epochs.iter().map(|e| e.times.batches).max().unwrap_or_default();
+        let batches = timings.epochs.iter().take(SHOWN).map(|e| e.times.batches).max().unwrap_or_default();
         let others = timings.epochs.iter().map(|e| e.dots.whole.len()).max().unwrap_or_default();
         format!(
             "Of up to {} batches an epoch, {} are drawn: the {} slowest and, of the others, one from each stretch of equal length.",
@@ -148,7 +160,7 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, detail: bool) -> Chart 
     let period_name = period.map_or(String::new(), |p| format!("_mod{p}"));
     let place = if detail { format!("_{}_{}", analysis.range.start, analysis.range.end) } else { String::new() };
     Chart {
-        name: format!("{}_batches{period_name}{place}", stem(&timings.method)),
+        name: format!("{}_batches{period_name}{place}", stem),
         title: format!("{}: {what}, {folded}", timings.method),
         alt: match period {
             Some(p) => {

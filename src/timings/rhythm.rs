@@ -1,3 +1,5 @@
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use serde::Serialize;
 
 use super::period::Track;
@@ -41,8 +43,9 @@ pub(super) struct Follower {
     seen: u64,
     on: Vec<f32>,
     off: Vec<f32>,
-    /// Of every so many batches, one is kept for the medians.
+    /// Of every so many batches, one is kept for the medians. Drawn at random, as each count has periods of its own.
     thin: u64,
+    random: Pcg64,
     on_time: f64,
     time: f64,
     beats: u64,
@@ -63,6 +66,7 @@ impl Follower {
             on: Vec::new(),
             off: Vec::new(),
             thin: rows.div_ceil(1 << 22).max(1),
+            random: Pcg64::seed_from_u64(rows),
             on_time: 0.0,
             time: 0.0,
             beats: 0,
@@ -93,7 +97,7 @@ impl Follower {
                     counts[(batch % self.period as u64) as usize] += 1;
                 }
             }
-            if batch.is_multiple_of(self.thin) || is_beat && self.thin > 1 && self.beats.is_multiple_of(self.thin) {
+            if self.thin == 1 || self.random.random_range(0..self.thin) == 0 {
                 if is_beat { &mut self.on } else { &mut self.off }.push(*time as f32);
             }
         }
@@ -129,6 +133,25 @@ impl Follower {
             slips: self.slips,
             drift_per_100: share(self.drift as f64 * 100.0, self.seen as f64),
             phases: self.counts.iter().map(most).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_long_series_know_batches_on_and_off_the_beat() {
+        let rows = (1 << 22) + 100_000;
+        for period in [2, 4] {
+            let mut follower = Follower::new(period, rows);
+            let window: Vec<f64> = (0..4096).map(|i| if i % period == 0 { 5.0 } else { 1.0 }).collect();
+            (0..rows / 4096).for_each(|_| {
+                follower.window(&window);
+            });
+            let found = follower.result();
+            assert_eq!((found.slower, found.hit_share), (Some(5.0), 1.0), "period {period}");
         }
     }
 }

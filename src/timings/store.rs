@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tempfile::SpooledTempFile;
 
-use super::batch_check::Checker;
+use super::batch_check::{Checker, MOST_PAGES};
 use super::{BatchCheck, TimingsError};
 
 /// Series of up to so many rows (128 MiB of times) are sorted in memory, and all figures of them are exact.
@@ -16,6 +16,8 @@ const IN_MEMORY: usize = 64 << 20;
 const WAITING: usize = 1 << 21;
 /// Most rows of a series that wait.
 const CHUNK: usize = 1 << 16;
+/// Most rows that are put in order at a time: 128 MiB, and as much again to sort them.
+const SORTED: usize = 1 << 23;
 /// Most pairs of method and epoch.
 const MOST_SERIES: usize = 10_000;
 
@@ -30,6 +32,8 @@ pub struct Store {
     spool: SpooledTempFile,
     end: u64,
     waiting: usize,
+    /// Pages of bitmaps that the checks of batch numbers may still take.
+    free_pages: usize,
 }
 
 /// The rows of one method and epoch.
@@ -43,6 +47,8 @@ pub struct Series {
     batches: Vec<u64>,
     /// From the first row that does not follow on those before, batch numbers are kept.
     numbered: bool,
+    /// Rows came without batch numbers, and were counted.
+    counted: bool,
     checker: Checker,
 }
 
@@ -62,9 +68,9 @@ impl Series {
         self.rows
     }
 
-    /// What the check of its batch numbers came to.
-    pub fn check(&self) -> BatchCheck {
-        self.checker.result()
+    /// What the check of its batch numbers came to; none where rows came without, and were counted.
+    pub fn check(&self) -> Option<BatchCheck> {
+        (!self.counted).then(|| self.checker.result())
     }
 }
 
@@ -80,6 +86,7 @@ impl Store {
             spool: SpooledTempFile::new(IN_MEMORY),
             end: 0,
             waiting: 0,
+            free_pages: MOST_PAGES,
         }
     }
 
@@ -123,9 +130,10 @@ impl Store {
             None => self.add_series(method, epoch)?,
         };
         let series = &mut self.series[place];
+        series.counted |= batch.is_none();
         let batch = batch.unwrap_or(series.rows);
         let plain = batch == series.rows;
-        let follows = series.checker.see(batch);
+        let follows = series.checker.see(batch, &mut self.free_pages);
         let counts_up = follows && plain;
         if !(series.numbered || counts_up) {
             self.flush(place)?;
@@ -159,6 +167,7 @@ impl Store {
             times: Vec::new(),
             batches: Vec::new(),
             numbered: false,
+            counted: false,
             checker: Checker::default(),
         });
         self.places.insert((method, epoch), place);
@@ -174,8 +183,9 @@ impl Store {
         }
         self.waiting -= rows;
         let mut bytes: Vec<u8> = Vec::with_capacity(rows * 16);
-        series.times.drain(..).for_each(|time| bytes.extend(time.to_le_bytes()));
-        series.batches.drain(..).for_each(|batch| bytes.extend(batch.to_le_bytes()));
+        // Taken with what they lie in: thousands of series that are done would hold more than all that wait.
+        std::mem::take(&mut series.times).into_iter().for_each(|time| bytes.extend(time.to_le_bytes()));
+        std::mem::take(&mut series.batches).into_iter().for_each(|batch| bytes.extend(batch.to_le_bytes()));
         let first = series.rows - rows as u64;
         series.chunks.push(Chunk { at: self.end, rows, numbered: series.numbered, first });
         self.spool.seek(SeekFrom::Start(self.end))?;
@@ -187,37 +197,53 @@ impl Store {
     /// Hand out the times of a series in the order of its batches, some ten thousand at a time.
     ///
     /// # Errors
-    /// A temporary file that cannot be read; more than [`EXACT_ROWS`] rows out of order whose numbers lie far apart.
-    pub fn each_part(&mut self, place: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
+    /// A temporary file that cannot be read; rows out of order of which too many have the same number.
+    pub fn each_part(&mut self, place: usize, take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
+        self.each_part_of(place, SORTED, take)
+    }
+
+    /// The same, with at most so many rows to be put in order at a time.
+    fn each_part_of(&mut self, place: usize, most: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
         self.flush(place)?;
         let series = &self.series[place];
         let (rows, largest) = (series.rows, series.checker.largest());
         let chunks = series.chunks.clone();
-        if series.check().in_order {
+        if series.checker.in_order() {
             for chunk in chunks {
                 take(&self.read(&chunk)?.0);
             }
             return Ok(());
         }
-        // Out of order: a range of batches at a time, each with a look at all chunks.
-        let span = if rows <= EXACT_ROWS { largest + 1 } else { EXACT_ROWS / 2 };
-        if rows > EXACT_ROWS && largest / 4 > rows {
-            let name = format!("{}, epoch {}", self.methods[series.method as usize], self.epoch(place));
-            return Err(TimingsError::Sparse { series: name, rows, last: largest });
-        }
+        // Out of order: a range of batches at a time, each with a look at all chunks. The range is cut back whenever it has
+        // more rows than fit, so numbers may lie far apart or come again and again.
+        let mut found: Vec<(u64, f64)> = Vec::with_capacity((most + CHUNK).min(rows as usize));
         let mut low = 0;
         while low <= largest {
-            let mut found: Vec<(u64, f64)> = Vec::new();
+            let mut end = largest + 1;
             for chunk in &chunks {
                 let (times, batches) = self.read(chunk)?;
                 let numbered = batches.into_iter().zip(times);
-                found.extend(numbered.filter(|(batch, _)| (low..low + span).contains(batch)));
+                found.extend(numbered.filter(|(batch, _)| (low..end).contains(batch)));
+                if found.len() > most {
+                    let mut numbers: Vec<u64> = found.iter().map(|(batch, _)| *batch).collect();
+                    let middle = *numbers.select_nth_unstable(most / 2).1;
+                    end = middle.max(low + 1);
+                    found.retain(|(batch, _)| *batch < end);
+                    if found.len() > most {
+                        let series = format!(
+                            "{}, epoch {}",
+                            self.methods[self.series[place].method as usize],
+                            self.epoch(place)
+                        );
+                        return Err(TimingsError::Repeated { series, batch: low, most });
+                    }
+                }
             }
             // Of rows with the same number, the first in the file comes first.
             found.sort_by_key(|(batch, _)| *batch);
-            let times: Vec<f64> = found.into_iter().map(|(_, time)| time).collect();
+            let times: Vec<f64> = found.drain(..).map(|(_, time)| time).collect();
             take(&times);
-            low += span;
+            low = end;
         }
         Ok(())
     }
@@ -294,8 +320,39 @@ mod tests {
                 })
                 .unwrap();
             assert!(windows == 48 && all.iter().enumerate().all(|(i, time): (usize, &f64)| *time == i as f64));
-            assert!(store.series()[place].check().passed());
-            assert_eq!(store.series()[place].check().in_order, place == 0);
         }
+        // The first came without numbers, so there was nothing to check.
+        assert_eq!(store.series()[0].check(), None);
+        let check = store.series()[1].check().unwrap();
+        assert!(check.passed() && !check.in_order);
+    }
+
+    #[test]
+    fn numbers_that_come_again_or_lie_far_apart_are_taken_some_at_a_time() {
+        let mut store = Store::new("x");
+        let (method, epoch, far) = (store.method_id("a"), store.epoch_id("0"), store.epoch_id("1"));
+        for i in 0..300_000_u64 {
+            store.push(method, epoch, Some(i % 30_000), (i % 30_000) as f64 + (i / 30_000) as f64 / 16.0).unwrap();
+        }
+        // Their check would fill hundreds of megabytes.
+        store.free_pages = 10;
+        for i in (0..300_000_u64).rev() {
+            store.push(method, far, Some(i << 33), i as f64).unwrap();
+        }
+        for (place, most) in [(0, 40_000), (1, 40_000), (0, 300_000)] {
+            let (mut all, mut largest) = (Vec::new(), 0);
+            let part = |times: &[f64]| {
+                all.extend_from_slice(times);
+                largest = largest.max(times.len());
+            };
+            store.each_part_of(place, most, part).unwrap();
+            assert!(all.len() == 300_000 && all.is_sorted() && largest <= most, "{place}: {largest}");
+        }
+        let refused = store.each_part_of(0, 5, |_| {}).unwrap_err();
+        assert!(matches!(refused, TimingsError::Repeated { batch: 0, .. }), "{refused}");
+        assert!(
+            store.series.iter().all(|series| series.times.capacity() == 0),
+            "buffers that were written are given back"
+        );
     }
 }

@@ -26,6 +26,18 @@ pub(super) fn stem(name: &str) -> String {
     if parts.is_empty() { ALL.to_owned() } else { parts.join("_") }
 }
 
+/// A stem for each name, no two the same: those that would be get a running number.
+pub(super) fn stems<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = std::collections::HashSet::new();
+    let free = |name| {
+        let stem = stem(name);
+        let numbered = (2..).map(|n: u64| format!("{stem}_{n}"));
+        let mut all = std::iter::once(stem.clone()).chain(numbered);
+        all.find(|stem| taken.insert(stem.clone())).unwrap_or(stem)
+    };
+    names.into_iter().map(free).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +47,6 @@ mod tests {
         let shown = [1, 2, 3, 7, 10, 11, 12, 13, 21, 22, 101, 112].map(ordinal).join(" ");
         assert_eq!(shown, "1st 2nd 3rd 7th 10th 11th 12th 13th 21st 22nd 101st 112th");
         assert_eq!([stem("MappedCollection"), stem("a (x=1)"), stem("é")], ["mappedcollection", "a_x_1", "all"]);
+        assert_eq!(stems(["a-1", "a_1", "b", "a 1", "a 1 2"]), ["a_1", "a_1_2", "b", "a_1_3", "a_1_2_2"]);
     }
 }

@@ -9,5 +9,5 @@ mod search;
 mod track;
 
 pub use lags::{Correlator, Lags, WINDOW};
-pub use search::{ALPHA, Found, LONGEST, search};
+pub use search::{ALPHA, Found, LONGEST, longest_tried, search};
 pub use track::Track;

@@ -1,4 +1,5 @@
 use serde::Serialize;
+use statrs::function::erf::erfc;
 use statrs::function::gamma::checked_gamma_ur;
 
 use super::lags::{Lags, Sums};
@@ -48,8 +49,7 @@ struct Trial {
 /// where it is clear both in the scores and in their innovations: the first alone is misled by neighbours that resemble
 /// each other, the second alone by levels that change.
 pub fn search(lags: &Lags) -> Option<Found> {
-    let lengths = lags.scores.sums.len().saturating_sub(1);
-    let longest = LONGEST.min(lengths * 2 / 3).min(lags.batches as usize / 4);
+    let longest = longest_tried(lags);
     let both = [&lags.scores, &lags.innovations].map(|sums| (sums, Running::of(sums)));
     let mut count = 0;
     // The clearest trial of each period, from period 2.
@@ -84,6 +84,12 @@ pub fn search(lags: &Lags) -> Option<Found> {
     });
     let found = shorter.unwrap_or(&clearest);
     Some(Found { period: found.period, p: corrected(found), correlation: found.contrast })
+}
+
+/// The longest period that [`search`] tries: a quarter of the batches, and what the lags reach. Below 2 it tries none.
+pub fn longest_tried(lags: &Lags) -> usize {
+    let lengths = lags.scores.sums.len().saturating_sub(1);
+    LONGEST.min(lengths * 2 / 3).min(lags.batches as usize / 4)
 }
 
 /// Whether a period is none of a half, a third, a fifth or a seventh of one: whether the multiples that such a one has not are
@@ -165,11 +171,34 @@ fn trial(sums: &Sums, running: &Running, batches: u64, period: usize, multiples:
     Some(Trial { period, multiples, contrast, z, p: tail(z, skewness) })
 }
 
+/// Skewness below which the gamma distribution is as good as a normal one. Its shape, `4 / skewness²`, grows beyond what its
+/// tail can be worked out for: scores of two values that are equally frequent have no skewness at all.
+const SYMMETRIC: f64 = 1e-3;
+
 /// Chance that a standardised gamma variable of this skewness exceeds `z`; 1 for what nobody would call clear.
 fn tail(z: f64, skewness: f64) -> f64 {
     if z < 2.0 {
         return 1.0;
     }
+    if skewness.abs() < SYMMETRIC {
+        return erfc(z / std::f64::consts::SQRT_2) / 2.0;
+    }
     let shape = 4.0 / (skewness * skewness);
-    checked_gamma_ur(shape, shape + z * shape.sqrt()).unwrap_or(0.0)
+    checked_gamma_ur(shape, shape + z * shape.sqrt()).unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_goes_over_into_the_normal_one() {
+        // scipy.stats.norm.sf([3, 5]); none of it is ever certain, however small the skewness.
+        for (z, normal) in [(3.0, 1.349_898e-3), (5.0, 2.866_516e-7)] {
+            for skewness in [0.0, 1e-200, 1e-9, 0.99e-3, 1.01e-3, 1e-2] {
+                let ratio = tail(z, skewness) / normal;
+                assert!((0.99..1.3).contains(&ratio), "{z}, {skewness}: {ratio}");
+            }
+        }
+    }
 }
