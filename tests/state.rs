@@ -198,6 +198,6 @@ fn a_note_shows_what_slurm_measured() {
 
     project.expect(&["report", "12"], 5);
     let note = std::fs::read_to_string(project.file("results/086_ddp_12.md")).unwrap();
-    let section = note.split("### What Slurm saw").nth(1).unwrap().split("### ").next().unwrap();
+    let section = note.split("### What Slurm saw").nth(1).unwrap().split("<!-- expctl:end").next().unwrap();
     insta::assert_snapshot!(section.trim());
 }

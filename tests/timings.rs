@@ -247,7 +247,7 @@ fn the_steps_of_a_job() {
     assert!((first["all"]["quantiles_s"][3].as_f64().unwrap() - 0.4).abs() < 0.02, "{first}");
     sweep(&project, 8);
     let (stdout, _) = project.expect(&["timings", "8"], 0);
-    assert!(stdout.contains("| ids (launch.ranks=4) |") && stdout.contains("no period shown"), "{stdout}");
+    assert!(stdout.contains("| ids (launch.ranks=4) |") && stdout.contains("too few batches"), "{stdout}");
     assert!(project.expect(&["timings", "8", "--rank", "9"], 2).1.contains("there is no rank 9"));
     assert!(project.expect(&["timings", "8", "--unit", "ms"], 2).1.contains("--unit is for files"));
     assert!(project.expect(&["timings", "99"], 7).1.contains("there is no job 99"));
