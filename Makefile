@@ -8,21 +8,22 @@ export CARGO_TARGET_DIR ?= $(EXPCTL_CACHE)/target
 # Kept with every job: which code submitted it.
 export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 
-# What torch-sys needs to build; the libtorch script prints the folder it set up.
-WITH_TORCH = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 &&
+# What torch-sys and the HDF5 library need to build; the scripts print what they set up.
+WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
 .PHONY: help setup build install env demo test clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
-setup: ## Compiler, Python and libtorch (skips what is there)
+setup: ## Compiler, Python, libtorch and cmake (skips what is there)
 	@scripts/system.sh
 	@scripts/libtorch.sh >/dev/null
+	@scripts/cmake.sh >/dev/null
 
 build: setup ## Build expctl and expctl-worker into bin/
 	@echo "==> build: cargo, release profile, into $(CARGO_TARGET_DIR)" >&2
-	@$(WITH_TORCH) cargo build --release --workspace --locked
+	@$(WITH_LIBRARIES) cargo build --release --workspace --locked
 	@install -D -t bin $(CARGO_TARGET_DIR)/release/expctl $(CARGO_TARGET_DIR)/release/expctl-worker
 
 install: build ## Copy both programs to PREFIX/bin (default ~/.local)
@@ -30,13 +31,13 @@ install: build ## Copy both programs to PREFIX/bin (default ~/.local)
 	@echo "==> installed into $(or $(PREFIX),$(HOME)/.local)/bin" >&2
 
 env: setup ## Print what plain cargo needs: eval "$$(make -s env)"
-	@$(WITH_TORCH) echo "export LIBTORCH=$$LIBTORCH LIBTORCH_CXX11_ABI=1 CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)"
+	@$(WITH_LIBRARIES) echo "export LIBTORCH=$$LIBTORCH LIBTORCH_CXX11_ABI=1 CMAKE=$$CMAKE CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)"
 
 demo: build ## Run the main job on this machine and show its result
 	@scripts/demo.sh
 
 test: setup ## Everything: format, lints, docs, unit and end-to-end tests
-	@$(WITH_TORCH) scripts/test.sh
+	@$(WITH_LIBRARIES) scripts/test.sh
 
 clean: ## Remove what make left in the clone (not the cache, data or results)
 	rm -rf bin

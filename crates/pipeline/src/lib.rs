@@ -1,5 +1,6 @@
 //! The data side of a rank: stores, samplers, graphs, masking, collation and the threaded loader. No libtorch.
 
+pub mod array;
 pub mod collate;
 pub mod dataset;
 mod error;

@@ -3,6 +3,7 @@
 //! Invariant: both sides only ever exchange the files described here. Every file is complete under its
 //! final name (written to a temporary name and renamed), except the step journal, which is append-only.
 
+mod array_settings;
 mod atomic;
 mod cause;
 mod checkpoint;
@@ -30,6 +31,7 @@ mod train_settings;
 mod trial;
 mod weights;
 
+pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler};
 pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};

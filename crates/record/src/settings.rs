@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Data, Model, Pipeline, Select, Train};
+use crate::{Array, ArrayFormat, Data, Model, Pipeline, Sampler, Select, Train};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,12 @@ pub struct Settings {
     pub select: Select,
     /// How a sample is made from a record.
     pub pipeline: Pipeline,
+    /// Rows of an array in place of records.
+    #[serde(default)]
+    pub array: Array,
+    /// Which of its rows comes when.
+    #[serde(default)]
+    pub sampler: Sampler,
     /// How batches are loaded.
     pub loader: Loader,
     /// Which model.
@@ -38,6 +44,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the trial reads rows of an array, and not samples of a graph.
+    pub fn reads_array(&self) -> bool {
+        self.array.format != ArrayFormat::None
+    }
+
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
     pub fn keeps_state(&self) -> bool {
         self.train.mode.steps_parameters()

@@ -1,0 +1,15 @@
+//! Arrays of rows (cells) × columns (genes): stores, samplers and batches of the second family of experiments.
+//!
+//! Invariants: a store hands out rows in exactly the order asked for, whatever lies how in the file; values are float32,
+//! columns int32 and ascending within a row; whoever reads never waits for another thread; a file that changed, is cut
+//! short or is not what it says is an error that names it, never other numbers.
+
+mod batch;
+mod labels;
+mod rows;
+mod store;
+
+pub use batch::{ArrayBatch, Values};
+pub use labels::Labels;
+pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
+pub use store::{ArrayStore, Form, ReadRows, Wanted};

@@ -1,0 +1,125 @@
+/// Rows in CSR.
+///
+/// Invariants: `indptr` is ascending, starts at 0 and has one entry more than there are rows; `indices` and `data` are as long
+/// as its last entry says; columns ascend within a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CsrRows {
+    /// int64 `[rows + 1]`: where each row starts.
+    pub indptr: Vec<u64>,
+    /// int32 `[nnz]`: column of each value.
+    pub indices: Vec<i32>,
+    /// float32 `[nnz]`.
+    pub data: Vec<f32>,
+}
+
+impl Default for CsrRows {
+    fn default() -> Self {
+        Self { indptr: vec![0], indices: Vec::new(), data: Vec::new() }
+    }
+}
+
+impl CsrRows {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Remove all rows, keep the memory.
+    pub fn clear(&mut self) {
+        self.indptr.truncate(1);
+        self.indices.clear();
+        self.data.clear();
+    }
+
+    /// A look at all of it.
+    pub fn view(&self) -> CsrView<'_> {
+        CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn capacity_bytes(&self) -> u64 {
+        (self.indptr.capacity() * 8 + self.indices.capacity() * 4 + self.data.capacity() * 4) as u64
+    }
+}
+
+/// [`CsrRows`] that lie somewhere else.
+#[derive(Clone, Copy, Debug)]
+pub struct CsrView<'a> {
+    /// int64 `[rows + 1]`.
+    pub indptr: &'a [u64],
+    /// int32 `[nnz]`.
+    pub indices: &'a [i32],
+    /// float32 `[nnz]`.
+    pub data: &'a [f32],
+}
+
+impl<'a> CsrView<'a> {
+    /// Columns and values of one row.
+    pub fn row(&self, row: usize) -> (&'a [i32], &'a [f32]) {
+        let range = self.indptr[row] as usize..self.indptr[row + 1] as usize;
+        (&self.indices[range.clone()], &self.data[range])
+    }
+}
+
+/// Rows with a value for every column, one after another.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DenseRows {
+    /// Values of a row.
+    pub columns: usize,
+    /// float32 `[rows, columns]`.
+    pub data: Vec<f32>,
+}
+
+/// Rows in the form that their store has them in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rows {
+    /// CSR.
+    Sparse(CsrRows),
+    /// Dense.
+    Dense(DenseRows),
+}
+
+impl Rows {
+    /// Remove all rows, keep the memory.
+    pub fn clear(&mut self) {
+        match self {
+            Self::Sparse(rows) => rows.clear(),
+            Self::Dense(rows) => rows.data.clear(),
+        }
+    }
+
+    /// A look at all of them.
+    pub fn view(&self) -> RowsView<'_> {
+        match self {
+            Self::Sparse(rows) => RowsView::Sparse(rows.view()),
+            Self::Dense(rows) => RowsView::Dense { columns: rows.columns, data: &rows.data },
+        }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn capacity_bytes(&self) -> u64 {
+        match self {
+            Self::Sparse(rows) => rows.capacity_bytes(),
+            Self::Dense(rows) => rows.data.capacity() as u64 * 4,
+        }
+    }
+}
+
+/// [`Rows`] that lie somewhere else: in a buffer, or in the memory of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum RowsView<'a> {
+    /// CSR.
+    Sparse(CsrView<'a>),
+    /// float32 `[rows, columns]`.
+    Dense {
+        /// Values of a row.
+        columns: usize,
+        /// The values.
+        data: &'a [f32],
+    },
+}

@@ -1,0 +1,99 @@
+use std::fmt::Debug;
+use std::ops::Range;
+
+use super::{CsrView, Labels, Rows};
+use crate::PipelineError;
+
+/// How a store has its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// CSR.
+    Sparse,
+    /// A value for every column.
+    Dense,
+}
+
+/// Rows by number: files, a collection of them, or memory.
+pub trait ArrayStore: Debug + Send + Sync + 'static {
+    /// Number of rows.
+    fn len(&self) -> u64;
+
+    /// No rows.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names of the columns, in order.
+    fn genes(&self) -> &[String];
+
+    /// What readers yield.
+    fn form(&self) -> Form;
+
+    /// Rows of a run that lie together in the file and are best read together (a row group, an HDF5 chunk's rows); 1 where
+    /// any row costs the same.
+    fn run_rows(&self) -> u64 {
+        1
+    }
+
+    /// Bytes of the files.
+    fn stored_bytes(&self) -> u64;
+
+    /// A column of obs as classes.
+    ///
+    /// # Errors
+    /// There is none of this name (the error lists those that there are), or it cannot be read.
+    fn labels(&self, column: &str) -> Result<Labels, PipelineError>;
+
+    /// A column of obs as numbers, `[rows]`; NaN where there is no value.
+    ///
+    /// # Errors
+    /// There is none of this name, it does not hold numbers, or it cannot be read.
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError>;
+
+    /// Where all rows are in memory: nothing needs to be read, batches are made from it.
+    fn resident(&self) -> Option<CsrView<'_>> {
+        None
+    }
+
+    /// A reader of one thread.
+    ///
+    /// # Errors
+    /// A file cannot be opened.
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError>;
+}
+
+/// Which rows to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// These, in this order; a row may come more than once.
+    Rows(&'a [u64]),
+    /// All of these.
+    Range(Range<u64>),
+}
+
+/// Reads rows, in two parts that are timed as stages of their own. After [`ReadRows::fetch`] and then [`ReadRows::decode`],
+/// the rows that were wanted are behind those that `out` had before.
+pub trait ReadRows {
+    /// Get the bytes out of the files (stage *read*); returns how many. What needs no decoding goes to `out` at once.
+    ///
+    /// # Errors
+    /// A row is beyond the end; the file cannot be read, or is not what was opened.
+    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError>;
+
+    /// Decompress, convert and put in order what was fetched last (stage *decode*).
+    ///
+    /// # Errors
+    /// It is damaged.
+    fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError>;
+
+    /// An error if what was read so far may be of something else than was opened. Called once for each batch, after its
+    /// reads.
+    fn unchanged(&self) -> Result<(), PipelineError> {
+        Ok(())
+    }
+
+    /// Bytes that it keeps between calls.
+    fn work_bytes(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,173 @@
+//! `[array]` and `[sampler]`: rows of an array (cells × genes) in place of a graph's samples, and which row comes when.
+
+use serde::{Deserialize, Serialize};
+
+/// What rows are read from. A data set is built as `h5ad`; all others are made from it by `expctl data convert`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArrayFormat {
+    /// No array: the trial reads samples of a graph.
+    #[default]
+    None,
+    /// AnnData files, CSR, HDF5 chunks as h5py makes them, uncompressed. The base format.
+    H5ad,
+    /// The same with gzip (level 4, as `anndata.write(compression="gzip")`).
+    H5adGzip,
+    /// The same with LZF.
+    H5adLzf,
+    /// The same with Zstandard (HDF5 filter 32015, level 3).
+    H5adZstd,
+    /// The same, contiguous: no chunks at all.
+    H5adContiguous,
+    /// AnnData files with a dense float32 matrix.
+    H5adDense,
+    /// AnnData files, CSC: rows can be had at the price of reading whole columns only.
+    H5adCsc,
+    /// AnnData files, CSR, whose rows were shuffled over the whole collection.
+    H5adShuffled,
+    /// Parquet, a list of all genes' values for each row, as NVIDIA Merlin reads.
+    Parquet,
+    /// Parquet, a list of gene numbers and one of values for each row.
+    ParquetSparse,
+}
+
+impl ArrayFormat {
+    /// All formats but none; the base format first.
+    pub const ALL: [Self; 10] = [
+        Self::H5ad,
+        Self::H5adGzip,
+        Self::H5adLzf,
+        Self::H5adZstd,
+        Self::H5adContiguous,
+        Self::H5adDense,
+        Self::H5adCsc,
+        Self::H5adShuffled,
+        Self::Parquet,
+        Self::ParquetSparse,
+    ];
+
+    /// The word used in configs, tables and folder names.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::H5ad => "h5ad",
+            Self::H5adGzip => "h5ad_gzip",
+            Self::H5adLzf => "h5ad_lzf",
+            Self::H5adZstd => "h5ad_zstd",
+            Self::H5adContiguous => "h5ad_contiguous",
+            Self::H5adDense => "h5ad_dense",
+            Self::H5adCsc => "h5ad_csc",
+            Self::H5adShuffled => "h5ad_shuffled",
+            Self::Parquet => "parquet",
+            Self::ParquetSparse => "parquet_sparse",
+        }
+    }
+
+    /// File name extension.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Parquet | Self::ParquetSparse => "parquet",
+            _ => "h5ad",
+        }
+    }
+}
+
+/// How the genes of several files become one list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Join {
+    /// Genes that every file has, in the order of the first.
+    #[default]
+    Inner,
+    /// Genes that any file has; what a file does not have is 0.
+    Outer,
+}
+
+/// What a batch holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Output {
+    /// float32 `[B, genes]`.
+    #[default]
+    Dense,
+    /// CSR: int32 `[B + 1]`, int32 `[nnz]`, float32 `[nnz]`.
+    Sparse,
+}
+
+/// `[array]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Array {
+    /// What rows are read from; `none` where the trial reads samples of a graph.
+    pub format: ArrayFormat,
+    /// Own files instead of those of the data set, absolute, in order; empty takes the data set's.
+    pub files: Vec<String>,
+    /// Read all rows into memory (CSR) before the first step.
+    pub memory: bool,
+    /// Where the matrix is in an AnnData file: `X`, `raw`, or `layers/NAME`; empty is `X`.
+    pub layer: String,
+    /// How the genes of several files become one list.
+    pub join: Join,
+    /// Genes that a batch has, by name, in this order; empty is all.
+    pub genes: Vec<String>,
+    /// What a batch holds.
+    pub output: Output,
+    /// Scale each row to this sum; 0 leaves it.
+    pub normalize: f64,
+    /// Then take ln(1 + x) of every value.
+    pub log1p: bool,
+    /// Columns of obs that a batch has as class numbers.
+    pub labels: Vec<String>,
+}
+
+/// How rows are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Draw {
+    /// In the order of the files.
+    Sequential,
+    /// Each row once an epoch, all orders alike likely.
+    #[default]
+    Uniform,
+    /// Single rows with replacement, by weight.
+    Weighted,
+    /// Single rows with replacement, every class of a label alike often.
+    Balanced,
+    /// Chunks of rows in random order; as many as are held at once are shuffled among each other.
+    Chunked,
+}
+
+impl Draw {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Uniform => "uniform",
+            Self::Weighted => "weighted",
+            Self::Balanced => "balanced",
+            Self::Chunked => "chunked",
+        }
+    }
+}
+
+/// `[sampler]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sampler {
+    /// How rows are drawn.
+    pub draw: Draw,
+    /// With `chunked`: rows of a chunk.
+    pub chunk_rows: u64,
+    /// With `chunked`: chunks that are held and shuffled together.
+    pub chunks: u64,
+    /// With `weighted`: the column of obs with the weights; with `balanced`: that with the classes.
+    pub by: String,
+    /// With `weighted` and `balanced`: rows of an epoch, of all ranks together; 0 is as many as there are.
+    pub rows: u64,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { draw: Draw::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+    }
+}
