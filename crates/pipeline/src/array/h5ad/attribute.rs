@@ -4,20 +4,20 @@ use hdf5_metno::{Attribute, Location};
 /// Longest text of an attribute of fixed length that is read; names of encodings have some 20 bytes.
 const LONGEST: usize = 256;
 
-/// Text in an attribute, however it is stored; `None` if there is no such attribute or it is no text.
+/// Text in an attribute, if it is UTF-8, however it is stored; `None` if there is no such attribute or it is no text.
 pub(super) fn text(of: &Location, name: &str) -> Option<String> {
     let attribute = attribute(of, name)?;
     if attribute.size() != 1 {
         return None;
     }
     match attribute.dtype().ok()?.to_descriptor().ok()? {
-        TypeDescriptor::VarLenUnicode => first::<VarLenUnicode>(&attribute).map(|text| text.as_str().to_owned()),
-        TypeDescriptor::VarLenAscii => first::<VarLenAscii>(&attribute).map(|text| text.as_str().to_owned()),
+        TypeDescriptor::VarLenUnicode => first::<VarLenUnicode>(&attribute).and_then(|text| utf8(text.as_bytes())),
+        TypeDescriptor::VarLenAscii => first::<VarLenAscii>(&attribute).and_then(|text| utf8(text.as_bytes())),
         TypeDescriptor::FixedAscii(n) if n <= LONGEST => {
-            first::<FixedAscii<LONGEST>>(&attribute).map(|text| text.as_str().to_owned())
+            first::<FixedAscii<LONGEST>>(&attribute).and_then(|text| utf8(text.as_bytes()))
         }
         TypeDescriptor::FixedUnicode(n) if n <= LONGEST => {
-            first::<FixedUnicode<LONGEST>>(&attribute).map(|text| text.as_str().to_owned())
+            first::<FixedUnicode<LONGEST>>(&attribute).and_then(|text| utf8(text.as_bytes()))
         }
         _ => None,
     }
@@ -35,4 +35,9 @@ fn attribute(of: &Location, name: &str) -> Option<Attribute> {
 
 fn first<T: hdf5_metno::H5Type>(attribute: &Attribute) -> Option<T> {
     attribute.read_raw::<T>().ok()?.into_iter().next()
+}
+
+/// The library's own types believe that what a file calls text is UTF-8.
+fn utf8(text: &[u8]) -> Option<String> {
+    String::from_utf8(text.to_vec()).ok()
 }

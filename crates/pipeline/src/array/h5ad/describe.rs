@@ -12,6 +12,7 @@ use hdf5_metno_sys::{h5d, h5i::hid_t};
 
 use super::chunk_table::{Chunk, ChunkTable};
 use super::filters::Chain;
+use super::library;
 use super::number::{Kind, Number};
 use super::source::Source;
 use super::stored::{Chunks, Grid, Place, Run, Stored};
@@ -34,9 +35,8 @@ pub(super) struct Open<'a> {
 impl<'a> Open<'a> {
     /// Open the file that `source` is.
     pub(super) fn new(source: &'a Source) -> Result<Self, PipelineError> {
-        let unreadable = |e| source.damaged(format!("the HDF5 library cannot open it: {e}"));
-        let file = File::open(source.path()).map_err(unreadable)?;
-        let number = file.loc_info().map_err(unreadable)?.fileno;
+        let file = library::open(source.path())?;
+        let number = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
         Ok(Self { source, file, number })
     }
 

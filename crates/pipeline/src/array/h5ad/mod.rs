@@ -12,6 +12,8 @@ mod dense;
 mod describe;
 mod element;
 pub mod filters;
+mod heap;
+mod library;
 mod matrix;
 mod number;
 mod resident;
