@@ -1,6 +1,6 @@
 use hdf5_metno::dataset::Layout;
 use hdf5_metno::sync::sync;
-use hdf5_metno::{Dataset, File, Group};
+use hdf5_metno::{Dataset, File, Group, LocationType};
 use hdf5_metno_sys::h5p::{
     H5Pfill_value_defined, H5Pget_chunk_opts, H5Pget_external_count, H5Pget_fill_value, H5Pget_filter2, H5Pget_nfilters,
 };
@@ -32,6 +32,12 @@ pub(super) struct Open<'a> {
     number: u64,
 }
 
+/// What a name stands for.
+pub(super) enum Object {
+    Dataset(Dataset),
+    Group(Group),
+}
+
 impl<'a> Open<'a> {
     /// Open the file that `source` is.
     pub(super) fn new(source: &'a Source) -> Result<Self, PipelineError> {
@@ -50,9 +56,15 @@ impl<'a> Open<'a> {
         self.file.link_exists(name)
     }
 
-    /// A data set, if there is one of this name.
-    pub(super) fn dataset(&self, name: &str) -> Option<Dataset> {
-        self.file.dataset(name).ok()
+    /// The data set or the group of this name.
+    pub(super) fn object(&self, name: &str) -> Result<Object, PipelineError> {
+        let found = match self.file.loc_type_by_name(name) {
+            Ok(LocationType::Dataset) => self.file.dataset(name).map(Object::Dataset),
+            Ok(LocationType::Group) => self.file.group(name).map(Object::Group),
+            Ok(_) => return Err(self.wrong(name, "is neither a group nor a data set")),
+            Err(e) => Err(e),
+        };
+        found.map_err(|e| self.wrong(name, format!("cannot be opened: {e}")))
     }
 
     /// Rows and columns of a data set, or its length.
@@ -67,7 +79,8 @@ impl<'a> Open<'a> {
         sync(|| self.describe_locked(name, dataset)).map_err(|reason| self.wrong(name, reason))
     }
 
-    fn wrong(&self, name: &str, reason: impl ToString) -> PipelineError {
+    /// An error that says what is wrong with a part of the file.
+    pub(super) fn wrong(&self, name: &str, reason: impl ToString) -> PipelineError {
         self.source.damaged(format!("{name}: {}", reason.to_string()))
     }
 
@@ -196,7 +209,8 @@ impl<'a> Open<'a> {
             } else {
                 Some(place(0))
             };
-            let chunk = u32::try_from(info.size).map(|bytes| Chunk { offset: info.addr, bytes, mask: info.filter_mask });
+            let chunk =
+                u32::try_from(info.size).map(|bytes| Chunk { offset: info.addr, bytes, mask: info.filter_mask });
             match (number, chunk) {
                 (Some(number), Ok(chunk)) => {
                     found.push((number, chunk));
