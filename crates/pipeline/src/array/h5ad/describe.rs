@@ -48,6 +48,11 @@ impl<'a> Open<'a> {
         self.file.group(name).ok()
     }
 
+    /// Names of what is in the root group.
+    pub(super) fn names(&self) -> Result<Vec<String>, PipelineError> {
+        self.file.member_names().map_err(|e| self.source.damaged(format!("has a damaged root group: {e}")))
+    }
+
     /// There is something of this name, however deep.
     pub(super) fn has(&self, name: &str) -> bool {
         self.file.link_exists(name)

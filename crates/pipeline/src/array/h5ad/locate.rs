@@ -62,6 +62,8 @@ fn found(open: &Open<'_>, location: &str) -> Result<String, PipelineError> {
     if let Some(name) = names.iter().find(|name| there(name)) {
         return Ok((*name).to_owned());
     }
+    // Of a damaged group the library says that it has nothing.
+    open.names()?;
     let mut has: Vec<String> =
         ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
     if let Some(layers) = open.group("layers").and_then(|layers| layers.member_names().ok()) {
