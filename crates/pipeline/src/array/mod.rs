@@ -5,6 +5,7 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+pub mod h5ad;
 mod labels;
 mod rows;
 mod store;
