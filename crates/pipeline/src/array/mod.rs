@@ -5,8 +5,11 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+pub mod collate;
 mod labels;
+pub mod loading;
 mod rows;
+pub mod sampler;
 mod store;
 
 pub use batch::{ArrayBatch, Values};
