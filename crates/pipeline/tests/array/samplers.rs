@@ -181,6 +181,9 @@ fn what_cannot_be_drawn_is_a_clear_error() {
     let expected = "sampler.by is empty; with draw = \"weighted\" it names a column of obs";
     assert_eq!(error(&store, nameless(Draw::Weighted), alone(2)), expected);
     assert!(error(&store, nameless(Draw::Balanced), alone(2)).contains("draw = \"balanced\""));
+    let classes = Sampler { by: "kind".into(), ..drawn(Draw::Weighted) };
+    let expected = "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
+    assert_eq!(error(&store, classes, alone(2)), expected);
     let none = Sampler { chunks: 0, ..drawn(Draw::Chunked) };
     assert!(error(&store, none, alone(2)).starts_with("sampler.chunks = 0 "));
     let dropped = Sharding { drop_last: true, ..alone(11) };

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use expctl_record::Output;
 
-use super::dense::{DenseWriter, prefetch};
+use super::dense::{goes_around, write_dense, write_sparse};
 use super::{GeneMap, Row, Transform};
 use crate::PipelineError;
 use crate::array::{ArrayBatch, Labels, Values};
@@ -17,9 +17,9 @@ pub struct Collator {
     transform: Transform,
     output: Output,
     labels: Arc<Vec<Labels>>,
-    /// Values of a row, changed.
+    /// Columns and values of a row, those that a batch has, changed.
+    cols: Vec<i32>,
     values: Vec<f32>,
-    writer: DenseWriter,
     /// Columns and values of a row, to be put in order.
     pairs: Vec<u64>,
 }
@@ -40,8 +40,8 @@ impl Collator {
             transform,
             output,
             labels,
+            cols: Vec::new(),
             values: Vec::new(),
-            writer: DenseWriter::default(),
             pairs: Vec::new(),
         }
     }
@@ -63,7 +63,7 @@ impl Collator {
 
     /// Bytes kept between batches.
     pub fn work_bytes(&self) -> u64 {
-        (self.values.capacity() * 4 + self.pairs.capacity() * 8) as u64 + self.writer.work_bytes()
+        ((self.cols.capacity() + self.values.capacity()) * 4 + self.pairs.capacity() * 8) as u64
     }
 
     /// Make the batch of `rows`, of which `row` tells the i-th one, in the buffers of `batch`.
@@ -103,17 +103,13 @@ impl Collator {
         if columns == 0 {
             return Ok(());
         }
-        let around = DenseWriter::goes_around(data.len());
+        let around = goes_around(data.len());
         for (i, out) in data.chunks_exact_mut(columns).enumerate() {
             match row(i) {
                 Row::Sparse(cols, values) => {
-                    if let Some(Row::Sparse(cols, values)) = (i + 1 < rows.len()).then(|| row(i + 1)) {
-                        prefetch(cols, values);
-                    }
-                    let values = changed(self.transform, &mut self.values, values);
-                    let to_batch = self.genes.as_ref().map(|genes| genes.to_batch());
-                    let whole = self.writer.sparse(cols, values, to_batch, out, around);
-                    whole.map_err(|column| beyond(rows[i], column, self.columns))?;
+                    let plain = self.genes.is_none() && self.transform.is_none();
+                    let (cols, values) = if plain { (cols, values) } else { self.changed(rows[i], cols, values)? };
+                    write_sparse(cols, values, out, around).map_err(|column| beyond(rows[i], column, columns))?;
                 }
                 Row::Dense(values) => {
                     self.whole(rows[i], values)?;
@@ -129,7 +125,7 @@ impl Collator {
 
     fn dense_row(&mut self, values: &[f32], out: &mut [f32], around: bool) {
         if self.genes.is_none() && self.transform.is_none() {
-            return self.writer.dense(values, out, around);
+            return write_dense(values, out, around);
         }
         self.values.clear();
         match &self.genes {
@@ -139,7 +135,7 @@ impl Collator {
         if !self.transform.is_none() {
             self.transform.apply(self.transform.scale(values), &mut self.values);
         }
-        self.writer.dense(&self.values, out, around);
+        write_dense(&self.values, out, around);
     }
 
     fn sparse<'a>(
@@ -170,15 +166,8 @@ impl Collator {
                             data.extend_from_slice(values);
                         }
                         Some(genes) => {
-                            for (column, value) in cols.iter().zip(values) {
-                                let Some(to) = genes.to_batch().get(*column as usize) else {
-                                    return Err(beyond(*number, *column, self.columns));
-                                };
-                                if *to >= 0 {
-                                    col.push(*to);
-                                    data.push(*value);
-                                }
-                            }
+                            select(genes, cols, values, col, data, &mut self.pairs)
+                                .map_err(|column| beyond(*number, column, self.columns))?;
                         }
                     }
                     values
@@ -201,10 +190,6 @@ impl Collator {
                     values
                 }
             };
-            let mixed = self.genes.as_ref().is_some_and(|genes| !genes.is_ascending());
-            if mixed && matches!(row, Row::Sparse(..)) {
-                in_order(&mut self.pairs, &mut col[start..], &mut data[start..]);
-            }
             if !self.transform.is_none() {
                 self.transform.apply(self.transform.scale(values), &mut data[start..]);
             }
@@ -219,6 +204,26 @@ impl Collator {
         Ok(())
     }
 
+    /// Columns and values of a row as a batch has them.
+    fn changed(&mut self, row: u64, cols: &[i32], values: &[f32]) -> Result<(&[i32], &[f32]), PipelineError> {
+        self.cols.clear();
+        self.values.clear();
+        match &self.genes {
+            None => {
+                self.cols.extend_from_slice(cols);
+                self.values.extend_from_slice(values);
+            }
+            Some(genes) => {
+                select(genes, cols, values, &mut self.cols, &mut self.values, &mut self.pairs)
+                    .map_err(|column| beyond(row, column, self.columns))?;
+            }
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut self.values);
+        }
+        Ok((&self.cols, &self.values))
+    }
+
     fn whole(&self, row: u64, values: &[f32]) -> Result<(), PipelineError> {
         if values.len() == self.columns {
             return Ok(());
@@ -227,19 +232,31 @@ impl Collator {
     }
 }
 
-/// Values of a row as a batch has them; `space` is for them.
-fn changed<'a>(transform: Transform, space: &'a mut Vec<f32>, values: &'a [f32]) -> &'a [f32] {
-    if transform.is_none() {
-        return values;
-    }
-    space.clear();
-    space.extend_from_slice(values);
-    transform.apply(transform.scale(values), space);
-    space
-}
-
 fn beyond(row: u64, column: i32, columns: usize) -> PipelineError {
     PipelineError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
+}
+
+/// Append those columns and values that a batch has, ascending; the error is a column that is not there.
+fn select(
+    genes: &GeneMap,
+    cols: &[i32],
+    values: &[f32],
+    to_cols: &mut Vec<i32>,
+    to_values: &mut Vec<f32>,
+    pairs: &mut Vec<u64>,
+) -> Result<(), i32> {
+    let start = to_cols.len();
+    for (column, value) in cols.iter().zip(values) {
+        let to = *genes.to_batch().get(*column as usize).ok_or(*column)?;
+        if to >= 0 {
+            to_cols.push(to);
+            to_values.push(*value);
+        }
+    }
+    if !genes.is_ascending() {
+        in_order(pairs, &mut to_cols[start..], &mut to_values[start..]);
+    }
+    Ok(())
 }
 
 /// Sort by column.

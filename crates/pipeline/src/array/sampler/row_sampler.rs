@@ -127,7 +127,7 @@ impl RowSampler {
         let order = match settings.draw {
             Draw::Uniform => Order::Uniform,
             Draw::Weighted => {
-                let weights = store.numbers(by()?)?;
+                let weights = store.numbers(by()?).map_err(|error| advised(error, store, settings))?;
                 of_all_rows(weights.len(), store, by()?)?;
                 Order::Weighted(AliasTable::new(&weights, by()?)?)
             }
@@ -217,6 +217,15 @@ fn chunk_rows(settings: &Sampler, store: &dyn ArrayStore) -> u64 {
 
 fn chunked(store: &dyn ArrayStore, chunk_rows: u64, per_block: usize, shuffle: bool, share: Share) -> ChunkSampler {
     ChunkSampler::new(Cuts::new(store.len(), &store.starts(), chunk_rows), per_block, shuffle, share)
+}
+
+/// Where the column has classes, there is another way.
+fn advised(error: PipelineError, store: &dyn ArrayStore, settings: &Sampler) -> PipelineError {
+    if store.labels(&settings.by).is_err() {
+        return error;
+    }
+    let advice = "it has classes: with sampler.draw = \"balanced\" each of them comes alike often".into();
+    PipelineError::Advised { problem: Box::new(error), advice }
 }
 
 /// A column has a value for each row.
