@@ -156,7 +156,8 @@ impl Draw {
 pub struct Sampler {
     /// How rows are drawn.
     pub draw: Draw,
-    /// With `chunked`: rows of a chunk.
+    /// With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a run of the store (a row group, the rows of
+    /// an HDF5 chunk).
     pub chunk_rows: u64,
     /// With `chunked`: chunks that are held and shuffled together.
     pub chunks: u64,

@@ -1,0 +1,271 @@
+use std::sync::Arc;
+
+use expctl_record::Output;
+
+use super::dense::{goes_around, write_dense, write_sparse};
+use super::{GeneMap, Row, Transform};
+use crate::PipelineError;
+use crate::array::{ArrayBatch, Labels, Values};
+use crate::collate::finish;
+
+/// Makes batches of rows. Each thread has a clone.
+#[derive(Clone, Debug)]
+pub struct Collator {
+    /// Genes of the store.
+    columns: usize,
+    genes: Option<Arc<GeneMap>>,
+    transform: Transform,
+    output: Output,
+    labels: Arc<Vec<Labels>>,
+    /// Columns and values of a row, those that a batch has, changed.
+    cols: Vec<i32>,
+    values: Vec<f32>,
+    /// Columns and values of a row, to be put in order.
+    pairs: Vec<u64>,
+}
+
+impl Collator {
+    /// Of rows of `columns` genes. `genes` are those that a batch has, none is all; `labels` have a class for each row of the
+    /// collection.
+    pub fn new(
+        columns: usize,
+        genes: Option<GeneMap>,
+        transform: Transform,
+        output: Output,
+        labels: Arc<Vec<Labels>>,
+    ) -> Self {
+        Self {
+            columns,
+            genes: genes.map(Arc::new),
+            transform,
+            output,
+            labels,
+            cols: Vec::new(),
+            values: Vec::new(),
+            pairs: Vec::new(),
+        }
+    }
+
+    /// Genes of a batch.
+    pub fn columns(&self) -> usize {
+        self.genes.as_ref().map_or(self.columns, |genes| genes.len())
+    }
+
+    /// A batch without rows.
+    pub fn empty(&self) -> ArrayBatch {
+        let values = match self.output {
+            Output::Dense => Values::Dense(Vec::new()),
+            Output::Sparse => Values::Sparse { crow: vec![0], col: Vec::new(), values: Vec::new() },
+        };
+        let labels = vec![Vec::new(); self.labels.len()];
+        ArrayBatch { rows: Vec::new(), columns: self.columns(), values, labels }
+    }
+
+    /// Bytes kept between batches.
+    pub fn work_bytes(&self) -> u64 {
+        ((self.cols.capacity() + self.values.capacity()) * 4 + self.pairs.capacity() * 8) as u64
+    }
+
+    /// Make the batch of `rows`, of which `row` tells the i-th one, in the buffers of `batch`.
+    ///
+    /// # Errors
+    /// A row has columns beyond the genes, or has another number of values than there are genes; a sparse batch has 2³¹ values
+    /// or more.
+    pub fn collate<'a>(
+        &mut self,
+        rows: &[u64],
+        row: impl Fn(usize) -> Row<'a>,
+        batch: &mut ArrayBatch,
+    ) -> Result<(), PipelineError> {
+        batch.rows.clear();
+        batch.rows.extend_from_slice(rows);
+        batch.columns = self.columns();
+        batch.labels.resize_with(self.labels.len(), Vec::new);
+        for (labels, column) in batch.labels.iter_mut().zip(self.labels.iter()) {
+            labels.clear();
+            labels.extend(rows.iter().map(|row| column.codes.get(*row as usize).map_or(-1, |code| i64::from(*code))));
+        }
+        match &mut batch.values {
+            Values::Dense(data) => self.dense(rows, row, data),
+            Values::Sparse { crow, col, values } => self.sparse(rows, row, crow, col, values),
+        }
+    }
+
+    fn dense<'a>(
+        &mut self,
+        rows: &[u64],
+        row: impl Fn(usize) -> Row<'a>,
+        data: &mut Vec<f32>,
+    ) -> Result<(), PipelineError> {
+        let columns = self.columns();
+        // What is there is written over, and is not cleared before.
+        data.resize(rows.len() * columns, 0.0);
+        if columns == 0 {
+            return Ok(());
+        }
+        let around = goes_around(data.len());
+        for (i, out) in data.chunks_exact_mut(columns).enumerate() {
+            match row(i) {
+                Row::Sparse(cols, values) => {
+                    let plain = self.genes.is_none() && self.transform.is_none();
+                    let (cols, values) = if plain { (cols, values) } else { self.changed(rows[i], cols, values)? };
+                    write_sparse(cols, values, out, around).map_err(|column| beyond(rows[i], column, columns))?;
+                }
+                Row::Dense(values) => {
+                    self.whole(rows[i], values)?;
+                    self.dense_row(values, out, around);
+                }
+            }
+        }
+        if around {
+            finish();
+        }
+        Ok(())
+    }
+
+    fn dense_row(&mut self, values: &[f32], out: &mut [f32], around: bool) {
+        if self.genes.is_none() && self.transform.is_none() {
+            return write_dense(values, out, around);
+        }
+        self.values.clear();
+        match &self.genes {
+            None => self.values.extend_from_slice(values),
+            Some(genes) => self.values.extend(genes.to_store().iter().map(|column| values[*column as usize])),
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut self.values);
+        }
+        write_dense(&self.values, out, around);
+    }
+
+    fn sparse<'a>(
+        &mut self,
+        rows: &[u64],
+        row: impl Fn(usize) -> Row<'a>,
+        crow: &mut Vec<i32>,
+        col: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> Result<(), PipelineError> {
+        crow.clear();
+        col.clear();
+        data.clear();
+        crow.push(0);
+        for (i, number) in rows.iter().enumerate() {
+            let start = data.len();
+            let row = row(i);
+            let values = match row {
+                Row::Sparse(cols, values) => {
+                    match &self.genes {
+                        None => {
+                            // They ascend.
+                            let ends = [cols.first(), cols.last()].into_iter().flatten();
+                            if let Some(column) = ends.into_iter().find(|col| **col as usize >= self.columns) {
+                                return Err(beyond(*number, *column, self.columns));
+                            }
+                            col.extend_from_slice(cols);
+                            data.extend_from_slice(values);
+                        }
+                        Some(genes) => {
+                            select(genes, cols, values, col, data, &mut self.pairs)
+                                .map_err(|column| beyond(*number, column, self.columns))?;
+                        }
+                    }
+                    values
+                }
+                Row::Dense(values) => {
+                    self.whole(*number, values)?;
+                    let mut take = |column: usize, value: f32| {
+                        if value != 0.0 {
+                            col.push(column as i32);
+                            data.push(value);
+                        }
+                    };
+                    match &self.genes {
+                        None => values.iter().enumerate().for_each(|(column, value)| take(column, *value)),
+                        Some(genes) => {
+                            let columns = genes.to_store().iter().map(|column| values[*column as usize]);
+                            columns.enumerate().for_each(|(column, value)| take(column, value));
+                        }
+                    }
+                    values
+                }
+            };
+            if !self.transform.is_none() {
+                self.transform.apply(self.transform.scale(values), &mut data[start..]);
+            }
+            let Ok(end) = i32::try_from(data.len()) else {
+                return Err(PipelineError::Invalid(format!(
+                    "a sparse batch of {} rows has 2,147,483,648 values or more; take smaller batches",
+                    rows.len()
+                )));
+            };
+            crow.push(end);
+        }
+        Ok(())
+    }
+
+    /// Columns and values of a row as a batch has them.
+    fn changed(&mut self, row: u64, cols: &[i32], values: &[f32]) -> Result<(&[i32], &[f32]), PipelineError> {
+        self.cols.clear();
+        self.values.clear();
+        match &self.genes {
+            None => {
+                self.cols.extend_from_slice(cols);
+                self.values.extend_from_slice(values);
+            }
+            Some(genes) => {
+                select(genes, cols, values, &mut self.cols, &mut self.values, &mut self.pairs)
+                    .map_err(|column| beyond(row, column, self.columns))?;
+            }
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut self.values);
+        }
+        Ok((&self.cols, &self.values))
+    }
+
+    fn whole(&self, row: u64, values: &[f32]) -> Result<(), PipelineError> {
+        if values.len() == self.columns {
+            return Ok(());
+        }
+        Err(PipelineError::Invalid(format!("row {row} has {} values for {} genes", values.len(), self.columns)))
+    }
+}
+
+fn beyond(row: u64, column: i32, columns: usize) -> PipelineError {
+    PipelineError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
+}
+
+/// Append those columns and values that a batch has, ascending; the error is a column that is not there.
+fn select(
+    genes: &GeneMap,
+    cols: &[i32],
+    values: &[f32],
+    to_cols: &mut Vec<i32>,
+    to_values: &mut Vec<f32>,
+    pairs: &mut Vec<u64>,
+) -> Result<(), i32> {
+    let start = to_cols.len();
+    for (column, value) in cols.iter().zip(values) {
+        let to = *genes.to_batch().get(*column as usize).ok_or(*column)?;
+        if to >= 0 {
+            to_cols.push(to);
+            to_values.push(*value);
+        }
+    }
+    if !genes.is_ascending() {
+        in_order(pairs, &mut to_cols[start..], &mut to_values[start..]);
+    }
+    Ok(())
+}
+
+/// Sort by column.
+fn in_order(pairs: &mut Vec<u64>, cols: &mut [i32], values: &mut [f32]) {
+    pairs.clear();
+    pairs.extend(cols.iter().zip(values.iter()).map(|(col, value)| (*col as u64) << 32 | u64::from(value.to_bits())));
+    pairs.sort_unstable();
+    for ((pair, col), value) in pairs.iter().zip(cols).zip(values) {
+        *col = (pair >> 32) as i32;
+        *value = f32::from_bits(*pair as u32);
+    }
+}
