@@ -1,6 +1,6 @@
 use hdf5_metno::dataset::Layout;
 use hdf5_metno::sync::sync;
-use hdf5_metno::{Dataset, File, Group};
+use hdf5_metno::{Dataset, File, Group, LocationType};
 use hdf5_metno_sys::h5p::{
     H5Pfill_value_defined, H5Pget_chunk_opts, H5Pget_external_count, H5Pget_fill_value, H5Pget_filter2, H5Pget_nfilters,
 };
@@ -12,6 +12,7 @@ use hdf5_metno_sys::{h5d, h5i::hid_t};
 
 use super::chunk_table::{Chunk, ChunkTable};
 use super::filters::Chain;
+use super::library;
 use super::number::{Kind, Number};
 use super::source::Source;
 use super::stored::{Chunks, Grid, Place, Run, Stored};
@@ -31,12 +32,17 @@ pub(super) struct Open<'a> {
     number: u64,
 }
 
+/// What a name stands for.
+pub(super) enum Object {
+    Dataset(Dataset),
+    Group(Group),
+}
+
 impl<'a> Open<'a> {
     /// Open the file that `source` is.
     pub(super) fn new(source: &'a Source) -> Result<Self, PipelineError> {
-        let unreadable = |e| source.damaged(format!("the HDF5 library cannot open it: {e}"));
-        let file = File::open(source.path()).map_err(unreadable)?;
-        let number = file.loc_info().map_err(unreadable)?.fileno;
+        let file = library::open(source.path())?;
+        let number = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
         Ok(Self { source, file, number })
     }
 
@@ -50,9 +56,15 @@ impl<'a> Open<'a> {
         self.file.link_exists(name)
     }
 
-    /// A data set, if there is one of this name.
-    pub(super) fn dataset(&self, name: &str) -> Option<Dataset> {
-        self.file.dataset(name).ok()
+    /// The data set or the group of this name.
+    pub(super) fn object(&self, name: &str) -> Result<Object, PipelineError> {
+        let found = match self.file.loc_type_by_name(name) {
+            Ok(LocationType::Dataset) => self.file.dataset(name).map(Object::Dataset),
+            Ok(LocationType::Group) => self.file.group(name).map(Object::Group),
+            Ok(_) => return Err(self.wrong(name, "is neither a group nor a data set")),
+            Err(e) => Err(e),
+        };
+        found.map_err(|e| self.wrong(name, format!("cannot be opened: {e}")))
     }
 
     /// Rows and columns of a data set, or its length.
@@ -67,7 +79,8 @@ impl<'a> Open<'a> {
         sync(|| self.describe_locked(name, dataset)).map_err(|reason| self.wrong(name, reason))
     }
 
-    fn wrong(&self, name: &str, reason: impl ToString) -> PipelineError {
+    /// An error that says what is wrong with a part of the file.
+    pub(super) fn wrong(&self, name: &str, reason: impl ToString) -> PipelineError {
         self.source.damaged(format!("{name}: {}", reason.to_string()))
     }
 
@@ -104,7 +117,10 @@ impl<'a> Open<'a> {
     }
 
     fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(Place, u64), String> {
-        let Some(offset) = dataset.offset().filter(|_| bytes > 0) else {
+        if bytes == 0 {
+            return Ok((Place::Plain(Vec::new()), 0));
+        }
+        let Some(offset) = dataset.offset() else {
             return Ok((Place::Plain(vec![Run { end: len, zero: None }]), 0));
         };
         self.inside(offset, bytes)?;

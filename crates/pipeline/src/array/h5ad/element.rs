@@ -100,3 +100,40 @@ impl Element for u64 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_that_are_none_are_negative() {
+        let convert = |kind, raw: &[u8]| {
+            let mut out = [7];
+            i32::convert(Number { kind, big_endian: false }, raw, &mut out);
+            out[0]
+        };
+        assert_eq!(convert(Kind::I64, &(1i64 << 31).to_le_bytes()), -1);
+        assert_eq!(convert(Kind::I64, &(1i64 << 32).to_le_bytes()), -1);
+        assert_eq!(convert(Kind::U64, &u64::MAX.to_le_bytes()), -1);
+        assert!(convert(Kind::U32, &u32::MAX.to_le_bytes()) < 0);
+        assert_eq!(convert(Kind::I64, &i64::from(i32::MAX).to_le_bytes()), i32::MAX);
+        assert_eq!(convert(Kind::U8, &[200]), 200);
+    }
+
+    #[test]
+    fn halves_are_as_defined() {
+        let raw: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_be_bytes).collect();
+        let mut out = vec![0.0; 1 << 16];
+        f32::convert(Number { kind: Kind::F16, big_endian: true }, &raw, &mut out);
+        for (bits, value) in (0..=u16::MAX).zip(out) {
+            let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+            let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+            match (exponent, mantissa) {
+                (31, 0.0) => assert_eq!(value, sign * f32::INFINITY),
+                (31, _) => assert!(value.is_nan()),
+                (0, _) => assert_eq!(value, sign * mantissa * 2f32.powi(-24)),
+                _ => assert_eq!(value, sign * (1024.0 + mantissa) * 2f32.powi(exponent - 25)),
+            }
+        }
+    }
+}

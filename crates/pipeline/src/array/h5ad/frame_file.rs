@@ -3,8 +3,8 @@ use std::path::Path;
 use hdf5_metno::File;
 
 use super::column_values::Most;
-use super::filters;
 use super::source::Source;
+use super::{filters, library};
 use crate::PipelineError;
 
 /// No filter of HDF5 makes much more than this of a byte (deflate's most is 1,032); small arrays are let through whatever they
@@ -25,7 +25,7 @@ impl FrameFile {
     pub(super) fn open(path: &Path) -> Result<Self, PipelineError> {
         filters::register()?;
         let source = Source::open(path)?;
-        let file = File::open(path).map_err(|e| source.damaged(format!("the HDF5 library cannot open it: {e}")))?;
+        let file = library::open(path)?;
         Ok(Self { source, file })
     }
 

@@ -5,7 +5,7 @@ use hdf5_metno::{Dataset, Group};
 
 use super::csr::Csr;
 use super::dense::{Dense, DenseReader};
-use super::describe::Open;
+use super::describe::{Object, Open};
 use super::resident::ResidentReader;
 use super::source::Source;
 use super::sparse::SparseReader;
@@ -74,10 +74,12 @@ impl MatrixFile {
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
             Arrays::Dense(data) => Content::Dense(Dense { rows, columns, data }),
-            Arrays::Sparse { encoding: Encoding::Csr, indptr, indices, data } => {
+            Arrays::Sparse(Encoding::Csr, arrays) => {
+                let [indptr, indices, data] = *arrays;
                 Content::Csr(Csr::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
             }
-            Arrays::Sparse { encoding: Encoding::Csc, indptr, indices, data } => {
+            Arrays::Sparse(Encoding::Csc, arrays) => {
+                let [indptr, indices, data] = *arrays;
                 if i32::try_from(columns).is_err() {
                     return Err(
                         source.damaged(format!("has {columns} columns; more than {} are not supported", i32::MAX))
@@ -161,16 +163,15 @@ struct Described {
 
 enum Arrays {
     Dense(Stored),
-    Sparse { encoding: Encoding, indptr: Stored, indices: Stored, data: Stored },
+    /// indptr, indices and data.
+    Sparse(Encoding, Box<[Stored; 3]>),
 }
 
 impl Described {
     fn stored_bytes(&self) -> u64 {
         match &self.arrays {
             Arrays::Dense(data) => data.stored_bytes,
-            Arrays::Sparse { indptr, indices, data, .. } => {
-                indptr.stored_bytes + indices.stored_bytes + data.stored_bytes
-            }
+            Arrays::Sparse(_, arrays) => arrays.iter().map(|stored| stored.stored_bytes).sum(),
         }
     }
 }
@@ -178,12 +179,9 @@ impl Described {
 fn describe(source: &Source, location: &str) -> Result<Described, PipelineError> {
     let open = Open::new(source)?;
     let name = found(&open, location)?;
-    if let Some(dataset) = open.dataset(&name) {
-        return describe_dense(&open, &name, &dataset);
-    }
-    match open.group(&name) {
-        Some(group) => describe_sparse(&open, &name, &group),
-        None => Err(source.damaged(format!("{name}: cannot be opened"))),
+    match open.object(&name)? {
+        Object::Dataset(dataset) => describe_dense(&open, &name, &dataset),
+        Object::Group(group) => describe_sparse(&open, &name, &group),
     }
 }
 
@@ -209,7 +207,7 @@ fn found(open: &Open<'_>, location: &str) -> Result<String, PipelineError> {
 }
 
 fn describe_dense(open: &Open<'_>, name: &str, dataset: &Dataset) -> Result<Described, PipelineError> {
-    let wrong = |reason: String| Err(open.source.damaged(format!("{name}: {reason}")));
+    let wrong = |reason: String| Err(open.wrong(name, reason));
     known_version(open, name, dataset, &[("array", &["0.1.0", "0.2.0"])])?;
     let [rows, columns] = open.shape(name, dataset)?[..] else {
         return wrong("is no matrix: it does not have two dimensions".to_owned());
@@ -223,9 +221,15 @@ fn describe_dense(open: &Open<'_>, name: &str, dataset: &Dataset) -> Result<Desc
 }
 
 fn describe_sparse(open: &Open<'_>, name: &str, group: &Group) -> Result<Described, PipelineError> {
-    let wrong = |reason: String| open.source.damaged(format!("{name}: {reason}"));
+    let wrong = |reason: String| open.wrong(name, reason);
     known_version(open, name, group, &[("csr_matrix", &["0.1.0"]), ("csc_matrix", &["0.1.0"])])?;
-    let encoding = attribute::text(group, "encoding-type").or_else(|| attribute::text(group, "h5sparse_format"));
+    // The latter are what AnnData before 0.7 wrote.
+    let text = |attribute: &str| attribute::text(group, attribute).map_err(wrong);
+    let shape = |attribute: &str| attribute::integers(group, attribute, 2).map_err(wrong);
+    let encoding = match text("encoding-type")?.filter(|encoding| !encoding.is_empty()) {
+        None => text("h5sparse_format")?,
+        found => found,
+    };
     let encoding = match encoding.as_deref() {
         Some("csr_matrix" | "csr") => Encoding::Csr,
         Some("csc_matrix" | "csc") => Encoding::Csc,
@@ -236,22 +240,30 @@ fn describe_sparse(open: &Open<'_>, name: &str, group: &Group) -> Result<Describ
             ));
         }
     };
-    let shape = attribute::integers(group, "shape", 2).or_else(|| attribute::integers(group, "h5sparse_shape", 2));
-    let (rows, columns) = match shape.as_deref() {
+    let found = match shape("shape")? {
+        None => shape("h5sparse_shape")?,
+        found => found,
+    };
+    let (rows, columns) = match found.as_deref() {
         Some(&[rows, columns]) if rows >= 0 && columns >= 0 => (rows as u64, columns as u64),
         _ => return Err(wrong("has no attribute shape with its rows and columns".to_owned())),
     };
     let array = |part: &str| {
         let name = format!("{name}/{part}");
-        let dataset = open.dataset(&name).ok_or_else(|| open.source.damaged(format!("has no {name}")))?;
+        if !open.has(&name) {
+            return Err(open.source.damaged(format!("has no {name}")));
+        }
+        let Object::Dataset(dataset) = open.object(&name)? else {
+            return Err(open.wrong(&name, "is a group instead of a data set"));
+        };
         let stored = open.describe(&name, &dataset)?;
         match open.shape(&name, &dataset)?[..] {
             [_] => Ok(stored),
-            _ => Err(open.source.damaged(format!("{name}: does not have one dimension"))),
+            _ => Err(open.wrong(&name, "does not have one dimension")),
         }
     };
-    let (indptr, indices, data) = (array("indptr")?, array("indices")?, array("data")?);
-    Ok(Described { rows, columns, arrays: Arrays::Sparse { encoding, indptr, indices, data } })
+    let arrays = Box::new([array("indptr")?, array("indices")?, array("data")?]);
+    Ok(Described { rows, columns, arrays: Arrays::Sparse(encoding, arrays) })
 }
 
 /// An error if the encoding is one that is known, in a version that is not.
@@ -261,15 +273,16 @@ fn known_version(
     of: &hdf5_metno::Location,
     known: &[(&str, &[&str])],
 ) -> Result<(), PipelineError> {
-    let wrong = |reason: String| Err(open.source.damaged(format!("{name}: {reason}")));
-    let Some(encoding) = attribute::text(of, "encoding-type").filter(|encoding| !encoding.is_empty()) else {
+    let wrong = |reason: String| Err(open.wrong(name, reason));
+    let text = |attribute: &str| attribute::text(of, attribute).map_err(|reason| open.wrong(name, reason));
+    let Some(encoding) = text("encoding-type")?.filter(|encoding| !encoding.is_empty()) else {
         return Ok(());
     };
     let Some((_, versions)) = known.iter().find(|(of, _)| *of == encoding) else {
         let known: Vec<&str> = known.iter().map(|(of, _)| *of).collect();
         return wrong(format!("is encoded as {encoding:?}, not as {}", known.join(" or ")));
     };
-    match attribute::text(of, "encoding-version") {
+    match text("encoding-version")? {
         Some(version) if !versions.contains(&version.as_str()) => {
             wrong(format!("is encoded as {encoding} in version {version:?}; known is {}", versions.join(", ")))
         }

@@ -16,6 +16,8 @@ mod element;
 pub mod filters;
 mod frame;
 mod frame_file;
+mod heap;
+mod library;
 mod matrix;
 mod number;
 mod resident;

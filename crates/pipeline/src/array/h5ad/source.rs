@@ -13,6 +13,12 @@ use crate::PipelineError;
 /// What every HDF5 file has at byte 0, 512, 1024, 2048, …: what comes before is the user's.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
+/// The part of a superblock that is looked at: no version has fewer bytes.
+const SUPERBLOCK: usize = 16;
+
+/// Bytes of a size, and of an address, in every file that h5py writes.
+const SIZE_BYTES: u8 = 8;
+
 /// A file that is read at positions, so that one that is cut short while it is read is an error (a mapped one would end the
 /// process with SIGBUS), and that is known again.
 #[derive(Debug)]
@@ -54,25 +60,28 @@ impl Source {
         }
         let source =
             Self { path: path.to_owned(), file, identity: Identity::of(&about), can_refuse: AtomicBool::new(true) };
-        if source.has_signature()? {
-            Ok(source)
-        } else {
-            Err(source.damaged("is not an HDF5 file: it has no HDF5 signature"))
+        match source.size_bytes()? {
+            None => Err(source.damaged("is not an HDF5 file: it has no HDF5 signature")),
+            Some(SIZE_BYTES) => Ok(source),
+            Some(other) => Err(source.damaged(format!("has sizes of {other} bytes; {SIZE_BYTES} are supported"))),
         }
     }
 
-    fn has_signature(&self) -> Result<bool, PipelineError> {
+    /// Bytes of a size in this file, which its superblock says; `None` if there is none.
+    fn size_bytes(&self) -> Result<Option<u8>, PipelineError> {
         let mut at = 0;
-        while at + SIGNATURE.len() as u64 <= self.bytes() {
-            let mut found = [MaybeUninit::uninit(); SIGNATURE.len()];
-            self.read_all(&[Piece { offset: at, at: 0, len: SIGNATURE.len() }], &mut found)?;
+        while at + SUPERBLOCK as u64 <= self.bytes() {
+            let mut found = [MaybeUninit::uninit(); SUPERBLOCK];
+            self.read_all(&[Piece { offset: at, at: 0, len: SUPERBLOCK }], &mut found)?;
             // SAFETY: all of it was read.
-            if found.map(|byte| unsafe { byte.assume_init() }) == SIGNATURE {
-                return Ok(true);
+            let found = found.map(|byte| unsafe { byte.assume_init() });
+            if found.starts_with(&SIGNATURE) {
+                // Behind the signature is the version.
+                return Ok(Some(if found[8] < 2 { found[14] } else { found[10] }));
             }
             at = (at * 2).max(512);
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The file.

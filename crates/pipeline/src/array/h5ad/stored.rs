@@ -135,3 +135,35 @@ pub(super) fn as_bytes<T: Element>(numbers: &mut [MaybeUninit<T>]) -> &mut [Mayb
     // SAFETY: the same memory, as long; what is not initialised stays so; any bytes are a `T` (it is `Pod`).
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Grid;
+
+    proptest! {
+        /// The parts of any stretch are its numbers, each where a plain count over rows, columns and chunks says.
+        #[test]
+        fn parts_are_where_they_are(
+            (rows, columns, chunk_rows, chunk_columns) in (1u64..9, 1u64..9, 1u64..5, 1u64..12),
+            (start, len) in (0u64..80, 0u64..80),
+        ) {
+            let grid = Grid { rows, columns, chunk_rows, chunk_columns };
+            let (mut at, end) = (start.min(rows * columns), (start + len).min(rows * columns));
+            while at < end {
+                let part = grid.first(at, end - at);
+                prop_assert!(part.count > 0 && part.chunk < grid.chunks().unwrap());
+                for i in 0..u64::from(part.count) {
+                    let (row, column) = ((at + i) / columns, (at + i) % columns);
+                    let across = columns.div_ceil(chunk_columns);
+                    prop_assert_eq!(part.chunk, row / chunk_rows * across + column / chunk_columns);
+                    let within = row % chunk_rows * chunk_columns + column % chunk_columns;
+                    prop_assert_eq!(u64::from(part.within) + i, within);
+                }
+                at += u64::from(part.count);
+            }
+            prop_assert_eq!(at, end.max(at));
+        }
+    }
+}

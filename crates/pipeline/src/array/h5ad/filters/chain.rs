@@ -229,3 +229,82 @@ fn name(number: i32) -> String {
     };
     format!("{number} ({known})")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::fletcher32::checksum;
+    use super::*;
+
+    /// What a writer does, a filter at a time.
+    fn apply(filters: &[Filter], mask: u32, data: &[u8]) -> Vec<u8> {
+        let mut data = data.to_vec();
+        for (i, filter) in filters.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 0) {
+            data = match filter {
+                Filter::Shuffle(element) => {
+                    let elements = data.len() / element;
+                    let mut out: Vec<u8> = (0..*element)
+                        .flat_map(|byte| (0..elements).map(move |i| i * element + byte))
+                        .map(|at| data[at])
+                        .collect();
+                    out.extend(&data[elements * element..]);
+                    out
+                }
+                Filter::Fletcher32 => [&data[..], &checksum(&data).to_le_bytes()].concat(),
+                Filter::Deflate => {
+                    let mut out = vec![0; data.len() + 100];
+                    let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+                    let len = deflate.zlib_compress(&data, &mut out).unwrap();
+                    out.truncate(len);
+                    out
+                }
+                Filter::Zstd => zstd::bulk::compress(&data, 3).unwrap(),
+                other => panic!("{other:?} is compared with Python's"),
+            };
+            assert!(i < 32);
+        }
+        data
+    }
+
+    fn filter() -> impl Strategy<Value = Filter> {
+        prop_oneof![
+            (1usize..9).prop_map(Filter::Shuffle),
+            Just(Filter::Fletcher32),
+            Just(Filter::Deflate),
+            Just(Filter::Zstd)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn undoes_what_was_done(
+            mut filters in proptest::collection::vec(filter(), 0..6),
+            mask in 0u32..64,
+            data in proptest::collection::vec(0u8..9, 1..600),
+            at in any::<proptest::sample::Index>(),
+        ) {
+            // One compression at most is supported.
+            let mut compressed = false;
+            filters.retain(|filter| filter.ratio() == 1 || !std::mem::replace(&mut compressed, true));
+            let stored = apply(&filters, mask, &data);
+            let (chain, mut work) = (Chain { filters }, Work::default());
+            let mut out = vec![0; data.len()];
+            prop_assert_eq!(chain.undo(&stored, mask, &mut out, &mut work), Ok(()));
+            prop_assert_eq!(&out, &data);
+            prop_assert!(chain.most(stored.len() as u64) >= data.len() as u64);
+            // Another length is noticed, whatever the filters.
+            prop_assert!(chain.undo(&stored, mask, &mut vec![0; data.len() + 1], &mut work).is_err());
+            prop_assert!(chain.undo(&stored, mask, &mut out[1..], &mut work).is_err());
+            prop_assert!(chain.undo(&stored[..at.index(stored.len())], mask, &mut out, &mut work).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_filters_are_named() {
+        let e = Chain::new(&[(2, vec![4]), (32008, vec![])], 4).unwrap_err();
+        assert!(e.contains("32008 (bitshuffle)"), "{e}");
+        let e = Chain::new(&[(1, vec![4]), (32015, vec![])], 4).unwrap_err();
+        assert!(e.contains("compressed twice"), "{e}");
+    }
+}

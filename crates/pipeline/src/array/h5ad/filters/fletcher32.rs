@@ -11,7 +11,7 @@ pub(super) fn verified(data: &[u8]) -> Option<&[u8]> {
 }
 
 /// Fletcher's checksum as HDF5 has it (H5checksum.c): of 16-bit words, most significant byte first.
-fn checksum(data: &[u8]) -> u32 {
+pub(super) fn checksum(data: &[u8]) -> u32 {
     // So many words do not overflow 32 bits.
     const BLOCK: usize = 360;
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
