@@ -1,5 +1,7 @@
 //! Files that AnnData wrote, in several versions, read as AnnData reads them; and joined as it joins them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 mod truth;
 
 use std::path::{Path, PathBuf};
