@@ -35,7 +35,7 @@ const CASES: u64 = 400;
 /// No case takes so long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A child that asks for more address space is refused, and ends.
-const MEMORY: u64 = 6 << 30;
+const MEMORY: u64 = 1 << 30;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,24 +1,19 @@
 use std::ops::Range;
 use std::path::Path;
 
-use hdf5_metno::{Dataset, Group};
-
 use super::csr::Csr;
 use super::dense::{Dense, DenseReader};
-use super::describe::{Object, Open};
+use super::locate::{Arrays, Encoding};
 use super::resident::ResidentReader;
 use super::source::Source;
 use super::sparse::SparseReader;
-use super::stored::Stored;
-use super::{attribute, csc};
+use super::stored::Place;
+use super::{csc, locate};
 use crate::PipelineError;
 use crate::array::{CsrRows, DenseRows, Form, ReadRows, Rows};
 
 /// Bytes of memory that [`MatrixFile::open`] takes at most for a matrix that is stored by columns.
 pub const CSC_BYTES: u64 = 8 << 30;
-
-/// Columns that a matrix with a value for each can have.
-const MOST_DENSE_COLUMNS: u64 = 1 << 27;
 
 /// A matrix of an AnnData file: X, raw/X, or a layer.
 ///
@@ -44,13 +39,6 @@ enum Content {
     Turned(CsrRows),
 }
 
-/// How it is encoded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Encoding {
-    Csr,
-    Csc,
-}
-
 impl MatrixFile {
     /// Open the matrix at `location`: `X`, `raw` (or `raw/X`) or `layers/NAME`. Of a matrix that is stored by columns (CSC) all
     /// of it is turned into rows in memory, if that takes no more than [`CSC_BYTES`].
@@ -68,7 +56,7 @@ impl MatrixFile {
     /// As [`Self::open`].
     pub fn open_within(path: &Path, location: &str, csc_bytes: u64) -> Result<Self, PipelineError> {
         let source = Source::open(path)?;
-        let described = describe(&source, location)?;
+        let described = locate::describe(&source, location)?;
         // What was described lies in the file that is read.
         source.unchanged()?;
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
@@ -125,6 +113,22 @@ impl MatrixFile {
         self.stored_bytes
     }
 
+    /// Rows that are decompressed together, on average; 1 where any row can be read by itself.
+    pub fn run_rows(&self) -> u64 {
+        let rows = match &self.content {
+            Content::Csr(csr) => {
+                let values = csr.data.decoded_together().max(csr.indices.decoded_together());
+                values.saturating_mul(self.rows) / self.nnz.max(1)
+            }
+            Content::Dense(dense) => match &dense.data.place {
+                Place::Chunks(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
+                _ => dense.data.decoded_together() / self.columns.max(1),
+            },
+            Content::Turned(_) => 1,
+        };
+        rows.clamp(1, self.rows.max(1))
+    }
+
     /// All rows, where they are in memory because the file has them by columns.
     pub fn turned(&self) -> Option<&CsrRows> {
         match &self.content {
@@ -151,142 +155,6 @@ impl MatrixFile {
     /// It was, or it cannot be looked at.
     pub fn unchanged(&self) -> Result<(), PipelineError> {
         self.source.unchanged()
-    }
-}
-
-/// A matrix as its file describes it.
-struct Described {
-    rows: u64,
-    columns: u64,
-    arrays: Arrays,
-}
-
-enum Arrays {
-    Dense(Stored),
-    /// indptr, indices and data.
-    Sparse(Encoding, Box<[Stored; 3]>),
-}
-
-impl Described {
-    fn stored_bytes(&self) -> u64 {
-        match &self.arrays {
-            Arrays::Dense(data) => data.stored_bytes,
-            Arrays::Sparse(_, arrays) => arrays.iter().map(|stored| stored.stored_bytes).sum(),
-        }
-    }
-}
-
-fn describe(source: &Source, location: &str) -> Result<Described, PipelineError> {
-    let open = Open::new(source)?;
-    let name = found(&open, location)?;
-    match open.object(&name)? {
-        Object::Dataset(dataset) => describe_dense(&open, &name, &dataset),
-        Object::Group(group) => describe_sparse(&open, &name, &group),
-    }
-}
-
-/// The name that the matrix has in this file.
-fn found(open: &Open<'_>, location: &str) -> Result<String, PipelineError> {
-    let names: &[&str] = match location {
-        // AnnData before 0.7 has a dot.
-        "raw" | "raw/X" => &["raw/X", "raw.X"],
-        other => &[other],
-    };
-    // The library answers an error for `a/b` where there is no `a`.
-    let there = |name: &str| name.match_indices('/').all(|(end, _)| open.has(&name[..end])) && open.has(name);
-    if let Some(name) = names.iter().find(|name| there(name)) {
-        return Ok((*name).to_owned());
-    }
-    let mut has: Vec<String> =
-        ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
-    if let Some(layers) = open.group("layers").and_then(|layers| layers.member_names().ok()) {
-        has.extend(layers.into_iter().map(|layer| format!("layers/{layer}")));
-    }
-    let has = if has.is_empty() { "it has no matrix".to_owned() } else { format!("it has {}", has.join(", ")) };
-    Err(open.source.damaged(format!("has no matrix {location}; {has}")))
-}
-
-fn describe_dense(open: &Open<'_>, name: &str, dataset: &Dataset) -> Result<Described, PipelineError> {
-    let wrong = |reason: String| Err(open.wrong(name, reason));
-    known_version(open, name, dataset, &[("array", &["0.1.0", "0.2.0"])])?;
-    let [rows, columns] = open.shape(name, dataset)?[..] else {
-        return wrong("is no matrix: it does not have two dimensions".to_owned());
-    };
-    if columns > MOST_DENSE_COLUMNS {
-        return wrong(format!(
-            "has {columns} columns; more than {MOST_DENSE_COLUMNS} of a dense matrix are not supported"
-        ));
-    }
-    Ok(Described { rows, columns, arrays: Arrays::Dense(open.describe(name, dataset)?) })
-}
-
-fn describe_sparse(open: &Open<'_>, name: &str, group: &Group) -> Result<Described, PipelineError> {
-    let wrong = |reason: String| open.wrong(name, reason);
-    known_version(open, name, group, &[("csr_matrix", &["0.1.0"]), ("csc_matrix", &["0.1.0"])])?;
-    // The latter are what AnnData before 0.7 wrote.
-    let text = |attribute: &str| attribute::text(group, attribute).map_err(wrong);
-    let shape = |attribute: &str| attribute::integers(group, attribute, 2).map_err(wrong);
-    let encoding = match text("encoding-type")?.filter(|encoding| !encoding.is_empty()) {
-        None => text("h5sparse_format")?,
-        found => found,
-    };
-    let encoding = match encoding.as_deref() {
-        Some("csr_matrix" | "csr") => Encoding::Csr,
-        Some("csc_matrix" | "csc") => Encoding::Csc,
-        Some(other) => return Err(wrong(format!("is encoded as {other:?}; csr, csc and arrays can be read"))),
-        None => {
-            return Err(wrong(
-                "is no matrix: a group without the attribute encoding-type or h5sparse_format".to_owned(),
-            ));
-        }
-    };
-    let found = match shape("shape")? {
-        None => shape("h5sparse_shape")?,
-        found => found,
-    };
-    let (rows, columns) = match found.as_deref() {
-        Some(&[rows, columns]) if rows >= 0 && columns >= 0 => (rows as u64, columns as u64),
-        _ => return Err(wrong("has no attribute shape with its rows and columns".to_owned())),
-    };
-    let array = |part: &str| {
-        let name = format!("{name}/{part}");
-        if !open.has(&name) {
-            return Err(open.source.damaged(format!("has no {name}")));
-        }
-        let Object::Dataset(dataset) = open.object(&name)? else {
-            return Err(open.wrong(&name, "is a group instead of a data set"));
-        };
-        let stored = open.describe(&name, &dataset)?;
-        match open.shape(&name, &dataset)?[..] {
-            [_] => Ok(stored),
-            _ => Err(open.wrong(&name, "does not have one dimension")),
-        }
-    };
-    let arrays = Box::new([array("indptr")?, array("indices")?, array("data")?]);
-    Ok(Described { rows, columns, arrays: Arrays::Sparse(encoding, arrays) })
-}
-
-/// An error if the encoding is one that is known, in a version that is not.
-fn known_version(
-    open: &Open<'_>,
-    name: &str,
-    of: &hdf5_metno::Location,
-    known: &[(&str, &[&str])],
-) -> Result<(), PipelineError> {
-    let wrong = |reason: String| Err(open.wrong(name, reason));
-    let text = |attribute: &str| attribute::text(of, attribute).map_err(|reason| open.wrong(name, reason));
-    let Some(encoding) = text("encoding-type")?.filter(|encoding| !encoding.is_empty()) else {
-        return Ok(());
-    };
-    let Some((_, versions)) = known.iter().find(|(of, _)| *of == encoding) else {
-        let known: Vec<&str> = known.iter().map(|(of, _)| *of).collect();
-        return wrong(format!("is encoded as {encoding:?}, not as {}", known.join(" or ")));
-    };
-    match text("encoding-version")? {
-        Some(version) if !versions.contains(&version.as_str()) => {
-            wrong(format!("is encoded as {encoding} in version {version:?}; known is {}", versions.join(", ")))
-        }
-        _ => Ok(()),
     }
 }
 

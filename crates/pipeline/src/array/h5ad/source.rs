@@ -19,6 +19,9 @@ const SUPERBLOCK: usize = 16;
 /// Bytes of a size, and of an address, in every file that h5py writes.
 const SIZE_BYTES: u8 = 8;
 
+/// Larger parts are left to the system, which reads ahead in them: asking for them takes longer than it saves.
+const ADVISED: usize = 256 << 10;
+
 /// A file that is read at positions, so that one that is cut short while it is read is an error (a mapped one would end the
 /// process with SIGBUS), and that is known again.
 #[derive(Debug)]
@@ -106,8 +109,8 @@ impl Source {
         self.read_late(&late, into)
     }
 
-    /// Read what the system has in memory. The rest it is told to get, all of it at once, and it goes to `late`, for
-    /// [`Self::read_late`]: a disk that works on many parts is many times as fast as one that is given one after another.
+    /// Read what the system has in memory. The rest goes to `late`, for [`Self::read_late`], and the system is told to get what
+    /// is small of it, all at once: a disk that works on many parts is many times as fast as one that is given one after another.
     pub(super) fn read_cached(
         &self,
         pieces: &[Piece],
@@ -119,7 +122,9 @@ impl Source {
             let done = if self.can_refuse.load(Ordering::Relaxed) { self.try_read(piece, into)? } else { 0 };
             if done < piece.len {
                 let rest = Piece { offset: piece.offset + done as u64, at: piece.at + done, len: piece.len - done };
-                self.will_need(&rest);
+                if rest.len <= ADVISED {
+                    self.will_need(&rest);
+                }
                 late.push(rest);
             }
         }

@@ -116,7 +116,13 @@ impl ReadRows for SparseReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
-        self.decode_rows(sparse(out)?)
+        let out = sparse(out)?;
+        self.decode_rows(out).inspect_err(|_| {
+            out.indptr.truncate(self.before + 1);
+            let values = out.indptr.last().map_or(0, |end| *end as usize);
+            out.indices.truncate(values);
+            out.data.truncate(values);
+        })
     }
 
     fn unchanged(&self) -> Result<(), PipelineError> {

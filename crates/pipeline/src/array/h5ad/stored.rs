@@ -120,6 +120,14 @@ impl Stored {
         Ok(out)
     }
 
+    /// Numbers that are decompressed together; 1 where any can be read by itself.
+    pub(super) fn decoded_together(&self) -> u64 {
+        match &self.place {
+            Place::Chunks(chunks) if !chunks.chain.is_empty() => chunks.grid.chunk_len(),
+            _ => 1,
+        }
+    }
+
     /// Some number was never written.
     pub(super) fn has_holes(&self) -> bool {
         match &self.place {
