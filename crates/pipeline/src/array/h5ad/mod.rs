@@ -6,6 +6,8 @@
 mod array_reader;
 mod attribute;
 mod chunk_table;
+mod column;
+mod column_values;
 mod csc;
 mod csr;
 mod datatype;
@@ -13,6 +15,8 @@ mod dense;
 mod describe;
 mod element;
 pub mod filters;
+mod frame;
+mod frame_file;
 mod heap;
 mod library;
 mod locate;
@@ -21,6 +25,9 @@ mod number;
 mod resident;
 mod source;
 mod sparse;
+mod store;
 mod stored;
+mod strings;
 
 pub use matrix::{CSC_BYTES, MatrixFile};
+pub use store::H5adStore;

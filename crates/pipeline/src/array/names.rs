@@ -1,0 +1,54 @@
+/// The sentence for a name that is not there: those that are (the first of them, where they are many), and the closest.
+pub(crate) fn not_there<'a>(
+    what: &str,
+    plural: &str,
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    /// Names that are listed.
+    const LISTED: usize = 20;
+    /// Letters that a name that is meant can differ in.
+    const DISTANCE: usize = 2;
+    let lower = name.to_lowercase();
+    let far = |other: &str| {
+        // The distance is never less than the difference in length, which costs nothing to see.
+        if other.len().abs_diff(name.len()) > 2 * DISTANCE {
+            usize::MAX
+        } else {
+            strsim::levenshtein(&lower, &other.to_lowercase())
+        }
+    };
+    let closest = names
+        .clone()
+        .map(|other| (far(other), other))
+        .min()
+        .filter(|(distance, _)| *distance <= DISTANCE && *distance < name.chars().count());
+    let count = names.clone().count();
+    let listed: Vec<&str> = names.take(LISTED).collect();
+    let mut text = what.to_owned();
+    if let Some((_, closest)) = closest {
+        text += &format!("; is {closest:?} meant?");
+    }
+    match count {
+        0 => text + &format!("; there are no {plural}"),
+        _ if count > LISTED => text + &format!("; the {plural} are {} and {} more", listed.join(", "), count - LISTED),
+        _ => text + &format!("; the {plural} are {}", listed.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closest_name_is_named() {
+        let say = |name, names: &[&'static str]| not_there("there is no x", "names", name, names.iter().copied());
+        assert_eq!(say("kidn", &["kind", "depth"]), "there is no x; is \"kind\" meant?; the names are kind, depth");
+        assert_eq!(say("KIND", &["depth", "kind"]), "there is no x; is \"kind\" meant?; the names are depth, kind");
+        assert_eq!(say("donor", &["kind", "depth"]), "there is no x; the names are kind, depth");
+        assert_eq!(say("ab", &["xy"]), "there is no x; the names are xy");
+        assert_eq!(say("", &[]), "there is no x; there are no names");
+        let many = ["a"; 23];
+        assert!(say("zzzz", &many).ends_with("a and 3 more"));
+    }
+}
