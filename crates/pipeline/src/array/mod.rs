@@ -5,6 +5,8 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+#[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
+mod file_state;
 mod labels;
 mod rows;
 mod store;
