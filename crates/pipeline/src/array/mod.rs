@@ -8,10 +8,14 @@ mod batch;
 #[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
 mod file_state;
 mod labels;
+mod parquet;
 mod rows;
 mod store;
 
 pub use batch::{ArrayBatch, Values};
 pub use labels::Labels;
+pub use parquet::{
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter,
+};
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
