@@ -5,7 +5,6 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
-#[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
 mod file_state;
 mod labels;
 mod parquet;
@@ -15,7 +14,7 @@ mod store;
 pub use batch::{ArrayBatch, Values};
 pub use labels::Labels;
 pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter,
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
