@@ -8,13 +8,21 @@ mod batch;
 mod file_state;
 mod labels;
 mod parquet;
+mod collection;
+pub mod h5ad;
+mod labels;
+mod memory;
+mod names;
 mod rows;
 mod store;
 
 pub use batch::{ArrayBatch, Values};
+pub use collection::Collection;
+pub use h5ad::H5adStore;
 pub use labels::Labels;
 pub use parquet::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
 };
+pub use memory::MemoryStore;
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
