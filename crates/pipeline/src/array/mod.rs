@@ -5,24 +5,27 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
-mod file_state;
-mod labels;
-mod parquet;
+pub mod collate;
 mod collection;
+mod file_state;
 pub mod h5ad;
 mod labels;
+pub mod loading;
 mod memory;
 mod names;
+mod parquet;
 mod rows;
+pub mod sampler;
 mod store;
 
 pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::Labels;
-pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
-};
 pub use memory::MemoryStore;
+pub use parquet::{
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore,
+    ParquetWriter,
+};
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
