@@ -101,14 +101,23 @@ fn what_pyarrow_writes_is_read_identically() {
         }
 
         let labels = store.labels("text").unwrap();
-        assert_eq!((labels.codes, labels.categories), (codes.clone(), ["B cell", "NK", "T cell"].map(str::to_owned).to_vec()));
+        assert_eq!(
+            (labels.codes, labels.categories),
+            (codes.clone(), ["B cell", "NK", "T cell"].map(str::to_owned).to_vec())
+        );
         assert_eq!(store.labels("kind").unwrap().codes, codes, "{name}");
         let batch = store.labels("batch").unwrap();
         assert_eq!(batch.categories, ["-3", "-2", "-1", "0", "1", "2", "3"], "{name}");
         assert!((0..rows as i32).zip(&batch.codes).all(|(row, code)| row % 7 == *code), "{name}");
         let scores = store.numbers("score").unwrap();
         let score = |code: i32| if code < 0 { f64::NAN } else { f64::from(code) * 0.5 };
-        assert!(scores.iter().zip(&codes).all(|(found, code)| found.to_bits() == score(*code).to_bits() || (found.is_nan() && *code < 0)), "{name}");
+        assert!(
+            scores
+                .iter()
+                .zip(&codes)
+                .all(|(found, code)| found.to_bits() == score(*code).to_bits() || (found.is_nan() && *code < 0)),
+            "{name}"
+        );
         let good = store.labels("good").unwrap();
         assert_eq!(good.categories, ["False", "True"]);
         assert!(good.codes.iter().zip(&codes).all(|(good, code)| *good == i32::from(*code > 0)), "{name}");
@@ -122,12 +131,14 @@ fn what_pyarrow_writes_is_read_identically() {
 fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> (Vec<f32>, Vec<i32>, Vec<f64>) {
     let (rows, genes) = (150, 40);
     let mut rng = rand_pcg::Pcg64::seed_from_u64(11);
-    let mut matrix: Vec<f32> =
-        (0..rows * genes).map(|_| if rng.random_bool(0.2) { rng.random_range(1..30) as f32 * 0.5 } else { 0.0 }).collect();
+    let mut matrix: Vec<f32> = (0..rows * genes)
+        .map(|_| if rng.random_bool(0.2) { rng.random_range(1..30) as f32 * 0.5 } else { 0.0 })
+        .collect();
     matrix[7] = -0.0;
     matrix[genes..2 * genes].fill(0.0);
     let codes: Vec<i32> = (0..rows).map(|_| rng.random_range(-1..3)).collect();
-    let scores: Vec<f64> = codes.iter().map(|code| if *code < 0 { f64::NAN } else { f64::from(*code) + 0.25 }).collect();
+    let scores: Vec<f64> =
+        codes.iter().map(|code| if *code < 0 { f64::NAN } else { f64::from(*code) + 0.25 }).collect();
     let names: Vec<String> = (0..genes).map(|gene| format!("g{gene}")).collect();
     let classes = ["zebra", "ant", "cow"].map(str::to_owned).to_vec();
     let obs = [
@@ -176,17 +187,24 @@ fn what_is_written_here_pyarrow_and_the_store_read_identically() {
             let found = read(&mut *reader, &store, &Wanted::Rows(&shuffled));
             assert!(bits(&found) == rows_of(&matrix, 40, shuffled));
             let labels = store.labels("kind").unwrap();
-            assert_eq!((labels.codes, labels.categories), (codes.clone(), ["zebra", "ant", "cow"].map(str::to_owned).to_vec()));
+            assert_eq!(
+                (labels.codes, labels.categories),
+                (codes.clone(), ["zebra", "ant", "cow"].map(str::to_owned).to_vec())
+            );
             let found = store.numbers("score").unwrap();
             assert!(found.iter().zip(&scores).all(|(a, b)| a == b || (a.is_nan() && b.is_nan())));
 
             let there: Value = serde_json::from_str(&python("read_parquet.py", &path)).unwrap();
             let values: Vec<Vec<f32>> = serde_json::from_value(there["rows"].clone()).unwrap();
             assert!(values.concat() == matrix, "{options:?}");
-            let kind = |code: &i32| usize::try_from(*code).map_or(Value::Null, |code| ["zebra", "ant", "cow"][code].into());
+            let kind =
+                |code: &i32| usize::try_from(*code).map_or(Value::Null, |code| ["zebra", "ant", "cow"][code].into());
             assert_eq!(there["kind"], codes.iter().map(kind).collect::<Value>());
             assert_eq!(there["score"][0], if codes[0] < 0 { Value::Null } else { scores[0].into() });
-            assert_eq!((&there["groups"], &there["genes"][39]), (&serde_json::json!([64, 64, 22]), &Value::from("g39")));
+            assert_eq!(
+                (&there["groups"], &there["genes"][39]),
+                (&serde_json::json!([64, 64, 22]), &Value::from("g39"))
+            );
         }
     }
 }
@@ -227,7 +245,6 @@ fn try_all(path: &PathBuf) {
         let mut rows = empty(&store);
         if reader.fetch(&wanted, &mut rows).is_ok() && reader.decode(&mut rows).is_err() {
             assert!(dense(&rows, store.genes().len()).is_empty(), "rows of a read that failed were left");
-
         }
     }
     let _ = (store.labels("kind"), store.numbers("score"));

@@ -27,9 +27,10 @@ pub(super) fn numbers(file: &ParquetFile, leaf: ObsLeaf) -> Result<Vec<f64>, Str
     let or_nan = |value: Option<f64>| value.unwrap_or(f64::NAN);
     match leaf {
         ObsLeaf::Text(_) => Err("it holds text, not numbers".to_owned()),
-        ObsLeaf::Bool(column) => {
-            Ok(bools(file, column)?.into_iter().map(|value| or_nan(value.map(|value| f64::from(u8::from(value))))).collect())
-        }
+        ObsLeaf::Bool(column) => Ok(bools(file, column)?
+            .into_iter()
+            .map(|value| or_nan(value.map(|value| f64::from(u8::from(value)))))
+            .collect()),
         ObsLeaf::Number(column, numeric) => {
             Ok(read_numbers::<f64>(file, column, numeric)?.into_iter().map(or_nan).collect())
         }

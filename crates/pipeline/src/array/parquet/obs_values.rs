@@ -12,7 +12,11 @@ use super::values::{Indices, Values};
 const MAX_PAGE: usize = 1 << 30;
 
 /// All numbers of a column with one value a row.
-pub(super) fn numbers<T: Element>(file: &ParquetFile, column: usize, numeric: Numeric) -> Result<Vec<Option<T>>, String> {
+pub(super) fn numbers<T: Element>(
+    file: &ParquetFile,
+    column: usize,
+    numeric: Numeric,
+) -> Result<Vec<Option<T>>, String> {
     let mut table = Vec::new();
     read(file, column, &mut |page, unpacker| match page {
         PageIn::Dictionary { header, body, chunk } => {
@@ -76,7 +80,9 @@ pub(super) fn texts(file: &ParquetFile, column: usize) -> Result<Vec<Option<Stri
 }
 
 fn unknown(encoding: Encoding) -> String {
-    format!("values are encoded as {encoding}, which is not read here: write the file with plain or dictionary encoding")
+    format!(
+        "values are encoded as {encoding}, which is not read here: write the file with plain or dictionary encoding"
+    )
 }
 
 /// Texts behind their lengths.
@@ -94,9 +100,17 @@ fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, String> {
 
 /// What is to be decoded.
 enum PageIn<'a> {
-    Dictionary { header: &'a PageHeader, body: &'a [u8], chunk: &'a Chunk },
+    Dictionary {
+        header: &'a PageHeader,
+        body: &'a [u8],
+        chunk: &'a Chunk,
+    },
     /// `count` values that are there.
-    Data { encoding: Encoding, bytes: &'a [u8], count: usize },
+    Data {
+        encoding: Encoding,
+        bytes: &'a [u8],
+        count: usize,
+    },
 }
 
 /// Read a column page by page; `decode` returns the values of a data page that are there.

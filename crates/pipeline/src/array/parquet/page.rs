@@ -125,7 +125,8 @@ impl Unpacker {
                 let len = header.uncompressed.checked_sub(repetition_bytes + definition_bytes);
                 let len = len.ok_or("levels are longer than their page")?;
                 // A page without values may have nothing to decompress.
-                let compression = if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
+                let compression =
+                    if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
                 Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
             }
             PageKind::Dictionary { .. } | PageKind::Other => Err("this is no data page".to_owned()),
@@ -143,7 +144,8 @@ impl Unpacker {
     ) -> Result<(), String> {
         let most = header.kind.dictionary_values().saturating_mul(numeric.bytes()).saturating_add(64);
         let (values, bytes) = self.any_dictionary(header, body, compression, most)?;
-        let bytes = values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len)).ok_or("a dictionary is cut short")?;
+        let bytes =
+            values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len)).ok_or("a dictionary is cut short")?;
         table.clear();
         table.resize(values, T::default());
         Ok(T::convert(numeric, bytes, table)?)

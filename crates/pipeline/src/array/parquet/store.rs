@@ -114,6 +114,15 @@ impl ArrayStore for ParquetStore {
         self.file.bytes()
     }
 
+    fn most_values(&self) -> Option<u64> {
+        let column = match &self.layout {
+            Layout::Sparse { values, .. } => values.column,
+            Layout::Dense(_) | Layout::Wide(_) => return self.len().checked_mul(self.genes.len() as u64),
+        };
+        let groups = self.file.metadata.row_groups().iter();
+        groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
+    }
+
     fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
         let leaf = self.obs_column(column)?;
         obs::labels(&self.file, leaf, self.categories.get(column))

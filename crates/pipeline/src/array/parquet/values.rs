@@ -36,7 +36,9 @@ impl<'a, T: Element> Values<'a, T> {
             }
             Encoding::BYTE_STREAM_SPLIT => Ok(Self::Split { numeric, bytes, at: 0 }),
             Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: delta::decode(numeric, bytes, count)?, at: 0 }),
-            other => Err(format!("values are encoded as {other}, which is not read here: write the file with plain or dictionary encoding")),
+            other => Err(format!(
+                "values are encoded as {other}, which is not read here: write the file with plain or dictionary encoding"
+            )),
         }
     }
 
@@ -179,13 +181,7 @@ impl<'a, T: Copy> Indices<'a, T> {
 
 /// Look up packed numbers from number `at` on.
 #[inline]
-fn read_packed<T: Copy>(
-    bytes: &[u8],
-    width: u32,
-    at: usize,
-    table: &[T],
-    out: &mut [T],
-) -> Result<(), &'static str> {
+fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &mut [T]) -> Result<(), &'static str> {
     let one = |at: usize| table.get(unpack_one(bytes, width, at) as usize).copied().ok_or(NOT_IN_DICTIONARY);
     let lead = (at.wrapping_neg() % 8).min(out.len());
     let (head, rest) = out.split_at_mut(lead);
