@@ -2,9 +2,10 @@
 
 Usage: make_data.py FOLDER [--files 8] [--rows 25000] [--genes 20000] [--values 1232] [--only NAME,…]
 
-FOLDER/h5ad/*.h5ad are taken as they are where they exist already (`expctl data build` makes them); otherwise counts of
-about --values genes a row are drawn (negative binomial, seeded). From those are made, each once: h5ad_gzip, annbatch.zarr, scdl,
-parquet (a list of all genes, row groups of 1,024, snappy; the first --parquet-rows rows of each file).
+FOLDER/h5ad/*.h5ad are taken as they are where they exist already (`expctl data build` makes them; obs needs cell_type
+and weight); otherwise counts of about --values genes a row are drawn (negative binomial, seeded). From those are made,
+each once: h5ad_gzip, annbatch.zarr, scdl, parquet (a list of all genes, row groups of 1,024, snappy; the first
+--parquet-rows rows of each file).
 """
 
 import argparse

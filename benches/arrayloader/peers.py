@@ -1,9 +1,11 @@
 """One Python loader, measured for some seconds.
 
-Usage: peers.py PEER --data FOLDER [--batch 128] [--workers 0] [--output sparse|dense] [--seconds 5] [options of the peer]
+Usage: peers.py PEER --data FOLDER [--batch 128] [--workers 0] [--output sparse|dense] [--seconds 5]
+       [--chunk-rows 512] [--chunks 32] [--gzip] [--weighted]
 
-Prints JSON: rows, seconds, rows_per_s, cpu (seconds of processor per second, worker processes included). Sparse is what the
-loader yields by itself, CSR; dense is a float32 tensor of torch. A second before the clock starts fills what is ahead.
+Prints JSON: rows, seconds, rows_per_s, cpu (seconds of processor per second, worker processes included). Sparse is what
+the loader yields by itself, CSR; dense is a float32 tensor of torch. A second before the clock starts fills what is
+ahead. MappedCollection and row groups are dense only.
 """
 
 import argparse
@@ -29,7 +31,7 @@ def h5ad_files(options):
 
 
 class Files:
-    """Rows of several AnnData files (CSR): index arrays are read in the order of the files and put back in their own."""
+    """Rows of several AnnData files (CSR): rows are read in the order of the files and put back in their own."""
 
     def __init__(self, paths):
         self.parts = [ad.io.sparse_dataset(h5py.File(path)["X"]) for path in paths]
@@ -114,13 +116,15 @@ def mapped(options):
     from lamindb.core._mapped_collection import MappedCollection
     from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
 
-    data = MappedCollection([str(path) for path in h5ad_files(options)], obs_keys=["cell_type"], parallel=options.workers > 0)
+    files = [str(path) for path in h5ad_files(options)]
+    data = MappedCollection(files, obs_keys=["cell_type"], parallel=options.workers > 0)
     if options.weighted:
         sampler = WeightedRandomSampler(data.get_label_weights("cell_type"), len(data))
     else:
         sampler = RandomSampler(data)
+    loader = DataLoader(data, batch_size=options.batch, sampler=sampler, num_workers=options.workers, drop_last=True)
     while True:
-        for batch in DataLoader(data, batch_size=options.batch, sampler=sampler, num_workers=options.workers, drop_last=True):
+        for batch in loader:
             yield batch["X"]
 
 
@@ -130,8 +134,8 @@ def annbatch(options):
 
     zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
     while True:
-        loader = Loader(batch_size=options.batch, chunk_size=options.chunk_rows, preload_nchunks=options.chunks, shuffle=True,
-                        preload_to_gpu=False)
+        loader = Loader(batch_size=options.batch, chunk_size=options.chunk_rows, preload_nchunks=options.chunks,
+                        shuffle=True, preload_to_gpu=False)
         loader.use_collection(DatasetCollection(options.data / "annbatch.zarr", mode="r"))
         for batch in loader:
             x = batch["X"]
@@ -155,7 +159,8 @@ def scdataset(options):
             for batch in dataset:
                 yield as_output(batch, options.output)
         else:
-            for batch in DataLoader(dataset, batch_size=None, num_workers=options.workers, prefetch_factor=options.chunks + 1):
+            ahead = {"num_workers": options.workers, "prefetch_factor": options.chunks + 1}
+            for batch in DataLoader(dataset, batch_size=None, **ahead):
                 yield as_output(batch, options.output)
 
 
@@ -177,7 +182,8 @@ def scdl(options):
                 values.append(v)
                 columns.append(c)
                 indptr.append(indptr[-1] + len(v))
-            batch = sp.csr_matrix((np.concatenate(values), np.concatenate(columns), indptr), shape=(options.batch, genes))
+            shape = (options.batch, genes)
+            batch = sp.csr_matrix((np.concatenate(values), np.concatenate(columns), indptr), shape=shape)
             yield as_output(batch.astype(np.float32, copy=False), options.output)
 
 
@@ -196,7 +202,8 @@ def parquet(options):
         for start in range(0, len(order), options.chunks):
             for i in order[start:start + options.chunks]:
                 file, group = groups[i]
-                column = file.read_row_group(group, columns=["X"], use_threads=options.workers > 1)["X"].combine_chunks()
+                table = file.read_row_group(group, columns=["X"], use_threads=options.workers > 1)
+                column = table["X"].combine_chunks()
                 values = column.values.to_numpy(zero_copy_only=False)
                 rows = values.reshape(len(column), -1)
                 order_in = rng.permutation(len(rows))
@@ -204,8 +211,8 @@ def parquet(options):
                     yield torch.from_numpy(rows[order_in[at:at + options.batch]])
 
 
-PEERS = {"scipy": scipy_memory, "h5py_rows": h5py_rows, "h5py_blocks": h5py_blocks, "mapped": mapped, "annbatch": annbatch,
-         "scdataset": scdataset, "scdl": scdl, "parquet": parquet}
+PEERS = {"scipy": scipy_memory, "h5py_rows": h5py_rows, "h5py_blocks": h5py_blocks, "mapped": mapped,
+         "annbatch": annbatch, "scdataset": scdataset, "scdl": scdl, "parquet": parquet}
 
 
 def cpu_seconds():

@@ -2,9 +2,10 @@
 
 Usage: run.py --data FOLDER --out FOLDER [--rounds 5] [--seconds 5] [--only WORD,…] [--cold]
 
-Every round runs every case once, each round beginning with another one. A case is one process; while it runs, the memory of it
-and of all that it started is looked at (PSS: smaps_rollup). --cold drops the page cache before each run (root only) and takes the
-cases that read files. Writes rates.csv, a line a run, and rates.md, a line a case: median [least..most] of n.
+Every round runs every case once, each round beginning with another one. A case is one process; while it runs, the
+memory of it and of all that it started is looked at (PSS: smaps_rollup). --cold drops the page cache before each run
+(root only) and takes the cases that read files. Writes rates.csv, a line a run, and rates.md, a line a case: median
+[least..most] of n.
 
 ARRAY_RATES is our program (target/release/examples/array_rates).
 """
@@ -45,13 +46,13 @@ def cases(data):
         peer("gzip rows", f"MappedCollection, dense, workers {workers}", "mapped", "--gzip", "--workers", workers)
     for output in ["sparse", "dense"]:
         peer("weighted", f"BioNeMo SCDL, {output}", "scdl", "--weighted", "--output", output)
-        peer("weighted", f"scDataset, block 1, {output}", "scdataset", "--weighted", "--output", output, "--chunk-rows", "1",
-             "--chunks", "128")
+        peer("weighted", f"scDataset, block 1, {output}", "scdataset", "--weighted", "--output", output,
+             "--chunk-rows", "1", "--chunks", "128")
         peer("chunked", f"annbatch 512 × 32, {output}", "annbatch", "--output", output)
         peer("chunked", f"h5py blocks 64 × 256, {output}", "h5py_blocks", "--output", output, "--chunk-rows", "64",
              "--chunks", "256")
-        peer("gzip chunked", f"scDataset 16 × 128, {output}", "scdataset", "--gzip", "--output", output, "--chunk-rows", "16",
-             "--chunks", "128")
+        peer("gzip chunked", f"scDataset 16 × 128, {output}", "scdataset", "--gzip", "--output", output,
+             "--chunk-rows", "16", "--chunks", "128")
         for batch in ["128", "1024"]:
             peer("memory", f"scipy, {output}, batch {batch}", "scipy", "--output", output, "--batch", batch)
             for workers in ["0", "1", "2"]:
@@ -62,8 +63,8 @@ def cases(data):
             ours("weighted", f"{output}, workers {workers}", "h5ad", *weighted, *options)
             ours("gzip rows", f"{output}, workers {workers}", "h5ad_gzip", *weighted, *options)
             ours("chunked", f"512 × 32, {output}, workers {workers}", "h5ad", "--draw", "chunked", *options)
-            ours("gzip chunked", f"16 × 1024, {output}, workers {workers}", "h5ad_gzip", "--draw", "chunked", "--chunk-rows",
-                 "16", "--chunks", "1024", *options)
+            ours("gzip chunked", f"16 × 1024, {output}, workers {workers}", "h5ad_gzip", "--draw", "chunked",
+                 "--chunk-rows", "16", "--chunks", "1024", *options)
     for workers in ["1", "2"]:
         peer("parquet", f"pyarrow row groups, {workers} threads", "parquet", "--batch", "1024", "--chunks", "8",
              "--workers", workers)
@@ -96,7 +97,8 @@ def pss_mb(root):
 
 def run(case, seconds):
     """One process; its JSON, and the most memory that it had."""
-    process = subprocess.Popen([*case.command, "--seconds", str(seconds)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [*case.command, "--seconds", str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     most, done = [0.0], threading.Event()
 
     def look():
@@ -139,7 +141,8 @@ def table(results, all_cases):
             lines.append(f"| {case.group} | {case.name} | failed: {runs[-1]['error'] if runs else 'not run'} | | | 0 |")
             continue
         rates, cpu, pss = ([result[key] for result in good] for key in ("rows_per_s", "cpu", "pss_mb"))
-        lines.append(f"| {case.group} | {case.name} | {spread(rates)} | {statistics.median(cpu):.1f} | {spread(pss)} | {len(good)} |")
+        cells = [case.group, case.name, spread(rates), f"{statistics.median(cpu):.1f}", spread(pss), str(len(good))]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,10 +175,11 @@ def main():
                 row = {key: f"{result[key]:.6g}" for key in ("rows_per_s", "cpu", "pss_mb") if key in result}
                 if "bytes_read" in result:
                     row["bytes_read_per_s"] = f"{result['bytes_read'] / result['seconds']:.6g}"
-                writer.writerow(row | {"round": number, "group": case.group, "case": case.name, "error": result["error"]})
+                about = {"round": number, "group": case.group, "case": case.name, "error": result["error"]}
+                writer.writerow(row | about)
                 file.flush()
-                print(f"{time.strftime('%H:%M:%S')} {number} {case.group}: {case.name}: {row.get('rows_per_s', result['error'])}",
-                      file=sys.stderr, flush=True)
+                said = row.get("rows_per_s", result["error"])
+                print(time.strftime("%H:%M:%S"), number, f"{case.group}: {case.name}: {said}", file=sys.stderr, flush=True)
             (options.out / "rates.md").write_text(table(results, chosen))
     print(table(results, chosen), end="")
 

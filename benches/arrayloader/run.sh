@@ -3,8 +3,9 @@
 #
 #   benches/arrayloader/run.sh DATA OUT [options of run.py]
 #
-# DATA/h5ad has the .h5ad files (`expctl data build`; 8 × 25,000 × 20,000 are drawn if there are none); the peers' own formats are
-# made from them once. Set MAKE_DATA to other options of make_data.py, for example "--files 2 --rows 3000 --genes 2000".
+# DATA/h5ad has the .h5ad files (`expctl data build`; 8 × 25,000 × 20,000 are drawn if there are none); the peers' own
+# formats are made from them once. Set MAKE_DATA to other options of make_data.py, for example "--files 2 --rows 3000
+# --genes 2000".
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"

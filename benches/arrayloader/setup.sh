@@ -3,8 +3,8 @@
 #
 #   benches/arrayloader/setup.sh    set up, then print the interpreter on stdout
 #
-# PYTHON names the interpreter that the environment is made from; it must be 3.12. What cannot be installed is named on stderr
-# and in the environment's file `missing`; the benchmark then has no line of it.
+# PYTHON names the interpreter that the environment is made from; it must be 3.12. What cannot be installed is named on
+# stderr and in the environment's file `missing`; the benchmark then has no line of it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"

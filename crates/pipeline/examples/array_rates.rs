@@ -3,8 +3,8 @@
 //! `array_rates FILE… [--draw uniform] [--by COLUMN] [--chunk-rows 512] [--chunks 32] [--batch 128] [--workers 1]
 //! [--output sparse|dense] [--memory] [--label COLUMN] [--seconds 5] [--seed 1]`
 //!
-//! Files are `.h5ad` or `.parquet`, all of one kind. Prints a JSON object: rows, seconds, rows_per_s, cpu (seconds of processor
-//! per second), bytes_read. A second before the clock starts fills what is ahead and warms what is kept.
+//! Files are `.h5ad` or `.parquet`, all of one kind. Prints a JSON object: rows, seconds, rows_per_s, cpu (seconds of
+//! processor per second), bytes_read. A second before the clock starts fills what is ahead and warms what is kept.
 
 #![expect(clippy::print_stdout, reason = "a measurement")]
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::PipelineError;
 
-/// What a file was when it was opened, so that one that is written to, cut short, replaced or removed while it is read is an
-/// error. Small writes within a tick of the file system's clock (some milliseconds) after opening may go unseen.
+/// What a file was when it was opened, so that one that is written to, cut short, replaced or removed while it is read
+/// is an error. Small writes within a tick of the file system's clock (some milliseconds) after opening may go unseen.
 #[derive(Debug)]
 pub(crate) struct FileState {
     path: PathBuf,
@@ -44,8 +44,8 @@ impl FileState {
         self.identity.bytes
     }
 
-    /// An error if `file` is not as it was opened, or has no name any more: it was removed, or another one has its place.
-    /// Less than a microsecond.
+    /// An error if `file` is not as it was opened, or has no name any more: it was removed, or another one has its
+    /// place. Less than a microsecond.
     ///
     /// # Errors
     /// [`PipelineError::Rewritten`], or the system does not say.

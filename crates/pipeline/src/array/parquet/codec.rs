@@ -52,8 +52,8 @@ impl Codec {
     }
 }
 
-/// What the deprecated `LZ4` means in nearly all files: Hadoop's blocks, each behind the number of its bytes decompressed and
-/// compressed (big endian).
+/// What the deprecated `LZ4` means in nearly all files: Hadoop's blocks, each behind the number of its bytes
+/// decompressed and compressed (big endian).
 fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, String> {
     let mut done = 0;
     while let Some((head, rest)) = from.split_at_checked(8) {

@@ -5,14 +5,15 @@ use super::page_header::PageKind;
 use super::values::Values;
 use super::work::{GroupWork, Work};
 
-/// Values that are decoded at once, 64 KiB: memory that is cleared for them is still in the cache when they are written.
+/// Values that are decoded at once, 64 KiB: memory that is cleared for them is still in the cache when they are
+/// written.
 const AT_ONCE: usize = 1 << 14;
 
-/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places, the first of which is
-/// at `base`. `out` grows as far as it must.
+/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places, the first of
+/// which is at `base`. `out` grows as far as it must.
 ///
-/// Rows are `genes` values long, so the place of a value is known without its levels: they are checked run by run, and values
-/// go straight from their page to their row.
+/// Rows are `genes` values long, so the place of a value is known without its levels: they are checked run by run, and
+/// values go straight from their page to their row.
 pub(super) fn decode(
     group: &GroupWork<'_>,
     leaf: &Leaf,

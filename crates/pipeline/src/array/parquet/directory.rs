@@ -37,8 +37,8 @@ const WINDOW: usize = 512;
 const MAX_WINDOW: usize = 1 << 20;
 
 impl Directory {
-    /// Find the pages of column `leaf` of row group `group`: in the file's page index, or else from page to page. `genes` is the
-    /// length of all rows, if they have one length.
+    /// Find the pages of column `leaf` of row group `group`: in the file's page index, or else from page to page.
+    /// `genes` is the length of all rows, if they have one length.
     pub(super) fn of(file: &ParquetFile, group: usize, leaf: &Leaf, genes: Option<u64>) -> Result<Self, PipelineError> {
         let chunk = file.chunk(group, leaf.column)?;
         let index = file.page_index.as_ref().and_then(|index| index.offset_index(group, leaf.column));

@@ -92,7 +92,8 @@ pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
                 (None, Layout::Dense(leaf)) => row_length(metadata, leaf.column)?,
                 (None, _) => {
                     return Err(format!(
-                        "nothing says how many genes there are: the key-value metadata has neither '{}' (a JSON list of their names) nor '{}' (their number)",
+                        "nothing says how many genes there are: the key-value metadata has neither '{}' (a JSON list of \
+                         their names) nor '{}' (their number)",
                         keys::GENES,
                         keys::COLUMNS
                     ));
@@ -195,8 +196,8 @@ fn is_text(column: &ColumnDescriptor) -> bool {
     }
 }
 
-/// A column for each gene: of the columns of numbers those of the most frequent type, but for what the metadata says is of obs.
-/// Takes them out of `obs`.
+/// A column for each gene: of the columns of numbers those of the most frequent type, but for what the metadata says is
+/// of obs. Takes them out of `obs`.
 fn wide(
     schema: &SchemaDescriptor,
     notes: &Notes,

@@ -5,8 +5,8 @@ pub(super) fn width(max: i16) -> u32 {
     u16::BITS - (max.max(0) as u16).leading_zeros()
 }
 
-/// Call `each` with every run of `count` levels: how many come before it, its value and its length. Packed levels come as runs
-/// of eight or fewer equal ones.
+/// Call `each` with every run of `count` levels: how many come before it, its value and its length. Packed levels come
+/// as runs of eight or fewer equal ones.
 fn for_runs(
     bytes: &[u8],
     width: u32,
@@ -68,8 +68,8 @@ pub(super) fn defined(bytes: &[u8], max: i16, count: usize) -> Result<Vec<bool>,
     Ok(defined)
 }
 
-/// Check that a row begins at every multiple of `genes` and nowhere else, in `count` repetition levels of which the first is that
-/// of value number `first` of the row group.
+/// Check that a row begins at every multiple of `genes` and nowhere else, in `count` repetition levels of which the
+/// first is that of value number `first` of the row group.
 pub(super) fn check_rows(bytes: &[u8], first: u64, count: usize, genes: u64) -> Result<(), Ragged> {
     let mut ragged = None;
     for_runs(bytes, 1, count, |at, level, n| {

@@ -18,7 +18,7 @@ pub(super) fn numbers<T: Element>(
     numeric: Numeric,
 ) -> Result<Vec<Option<T>>, String> {
     let mut table = Vec::new();
-    read(file, column, &mut |page, unpacker| match page {
+    read(file, column, |page, unpacker| match page {
         PageIn::Dictionary { header, body, chunk } => {
             unpacker.dictionary(header, body, numeric, chunk.compression, &mut table)?;
             Ok(Vec::new())
@@ -33,7 +33,7 @@ pub(super) fn numbers<T: Element>(
 
 /// All truth values of a column.
 pub(super) fn bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, String> {
-    read(file, column, &mut |page, _| match page {
+    read(file, column, |page, _| match page {
         PageIn::Dictionary { .. } => Err("truth values have a dictionary".to_owned()),
         PageIn::Data { encoding: Encoding::PLAIN, bytes, count } => {
             if bytes.len() < count.div_ceil(8) {
@@ -62,7 +62,7 @@ pub(super) fn bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool
 /// All texts of a column.
 pub(super) fn texts(file: &ParquetFile, column: usize) -> Result<Vec<Option<String>>, String> {
     let (mut table, mut places): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
-    read(file, column, &mut |page, unpacker| match page {
+    read(file, column, |page, unpacker| match page {
         PageIn::Dictionary { header, body, chunk } => {
             let (count, bytes) = unpacker.any_dictionary(header, body, chunk.compression, MAX_PAGE)?;
             table = plain_texts(bytes, count)?;
@@ -117,7 +117,7 @@ enum PageIn<'a> {
 fn read<T>(
     file: &ParquetFile,
     column: usize,
-    decode: &mut dyn FnMut(PageIn<'_>, &mut Unpacker) -> Result<Vec<T>, String>,
+    mut decode: impl FnMut(PageIn<'_>, &mut Unpacker) -> Result<Vec<T>, String>,
 ) -> Result<Vec<Option<T>>, String> {
     let max = file.metadata.file_metadata().schema_descr().column(column).max_def_level();
     let mut all = Vec::new();

@@ -8,7 +8,8 @@ use crate::array::{CsrRows, ReadRows, Rows, Wanted};
 
 /// Segments that are no farther apart in the file are read in one call.
 const GAP: u64 = 1 << 16;
-/// A row group of columns that has no more bytes when it is decoded is kept: rows cannot be had without decoding all of it.
+/// A row group of columns that has no more bytes when it is decoded is kept: rows cannot be had without decoding all of
+/// it.
 const KEPT_BYTES: u64 = 1 << 28;
 
 /// Reads rows of a [`ParquetStore`].

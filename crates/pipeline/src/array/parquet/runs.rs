@@ -10,8 +10,8 @@ pub(super) struct Runs<'a> {
 pub(super) enum Run<'a> {
     /// The same value again and again.
     Repeat { value: u32, count: usize },
-    /// `count` values of as many bits as the width is, the first in the lowest; the last of all runs may have more than were
-    /// written.
+    /// `count` values of as many bits as the width is, the first in the lowest; the last of all runs may have more than
+    /// were written.
     Packed { bytes: &'a [u8], count: usize },
 }
 
@@ -75,7 +75,8 @@ pub(super) fn unpack_one(bytes: &[u8], width: u32, at: usize) -> u32 {
     ((u64::from_le_bytes(word) >> (bit % 8)) & ((1_u64 << width) - 1)) as u32
 }
 
-/// Hand out packed values eight at a time: `groups` of them, the first in `bytes[0]`, to `each` with the group's number.
+/// Hand out packed values eight at a time: `groups` of them, the first in `bytes[0]`, to `each` with the group's
+/// number.
 ///
 /// # Errors
 /// What `each` returns.
@@ -97,7 +98,8 @@ pub(super) fn unpack_groups<E>(
     by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 }
 
-/// [`unpack_groups`] of a width that the compiler knows, of 24 bits at most: each value is in the four bytes from its first on.
+/// [`unpack_groups`] of a width that the compiler knows, of 24 bits at most: each value is in the four bytes from its
+/// first on.
 #[inline]
 fn unpack_const<const WIDTH: usize, E>(
     bytes: &[u8],

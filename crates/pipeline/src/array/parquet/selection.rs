@@ -117,8 +117,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_row_gets_to_its_place(groups in prop::collection::vec(0..5_u64, 1..8), picks in prop::collection::vec(any::<u64>(), 0..40)) {
-            let starts: Vec<u64> = std::iter::once(0).chain(groups.iter().scan(0, |end, n| { *end += n; Some(*end) })).collect();
+        fn every_row_gets_to_its_place(
+            groups in prop::collection::vec(0..5_u64, 1..8),
+            picks in prop::collection::vec(any::<u64>(), 0..40),
+        ) {
+            let ends = groups.iter().scan(0, |end, n| {
+                *end += n;
+                Some(*end)
+            });
+            let starts: Vec<u64> = std::iter::once(0).chain(ends).collect();
             let len = *starts.last().unwrap();
             prop_assume!(len > 0);
             let rows: Vec<u64> = picks.iter().map(|pick| pick % len).collect();

@@ -16,10 +16,10 @@ use crate::array::{ArrayStore, Form, Labels, ReadRows};
 /// - `indices` and `values`: lists of gene numbers, ascending, and of values;
 /// - a column for each gene: of the columns of numbers those of the most frequent type.
 ///
-/// Values are of any type of numbers; float64 and integers become the nearest float32. All other columns with one value a row are
-/// obs. The key-value metadata may say more: `expctl.genes` (JSON list: names of the genes), `expctl.columns` (their number),
-/// `expctl.categories` (JSON object: names of the classes of obs columns, in order), `expctl.obs` (JSON list: columns of numbers
-/// that are no genes).
+/// Values are of any type of numbers; float64 and integers become the nearest float32. All other columns with one value
+/// a row are obs. The key-value metadata may say more: `expctl.genes` (JSON list: names of the genes), `expctl.columns`
+/// (their number), `expctl.categories` (JSON object: names of the classes of obs columns, in order), `expctl.obs` (JSON
+/// list: columns of numbers that are no genes).
 #[derive(Debug)]
 pub struct ParquetStore {
     pub(super) file: ParquetFile,

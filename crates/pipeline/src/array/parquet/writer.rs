@@ -17,13 +17,14 @@ use super::{ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind,
 use crate::PipelineError;
 use crate::array::{CsrRows, CsrView, RowsView};
 
-/// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is dense.
+/// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is
+/// dense.
 const BATCH_VALUES: usize = 1 << 18;
 
 /// Writes rows to a parquet file that pyarrow, pandas and [`super::ParquetStore`] read.
 ///
-/// Holds the rows of one row group (CSR) and its pages in memory. The file is complete after [`Self::finish`] only; who wants
-/// it to be there complete or not at all gives another name first and renames.
+/// Holds the rows of one row group (CSR) and its pages in memory. The file is complete after [`Self::finish`] only; who
+/// wants it to be there complete or not at all gives another name first and renames.
 pub struct ParquetWriter {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
@@ -46,8 +47,8 @@ impl ParquetWriter {
     /// Make `path`, or replace it. `genes` are the names of the columns.
     ///
     /// # Errors
-    /// Two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more genes than
-    /// int32 counts; the file cannot be written.
+    /// Two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more
+    /// genes than int32 counts; the file cannot be written.
     pub fn create(
         path: &Path,
         genes: &[String],
@@ -79,8 +80,8 @@ impl ParquetWriter {
     /// Append rows, and their values of all columns of obs, in the order given to [`Self::create`].
     ///
     /// # Errors
-    /// The values are not as many as there are rows, not of the column's kind, or of no class; a row has other columns than there
-    /// are genes, or they do not ascend; the disk is full.
+    /// The values are not as many as there are rows, not of the column's kind, or of no class; a row has other columns
+    /// than there are genes, or they do not ascend; the disk is full.
     pub fn write_rows(&mut self, rows: &RowsView<'_>, obs: &[ParquetObsValues<'_>]) -> Result<(), PipelineError> {
         let count = match rows {
             RowsView::Sparse(rows) => rows.indptr.len().saturating_sub(1),
