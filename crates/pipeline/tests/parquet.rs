@@ -1,6 +1,8 @@
 //! Parquet files that pyarrow and pandas write are read identically here, and the other way round.
 
-use std::path::{Path, PathBuf};
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use expctl_pipeline::array::{
@@ -238,7 +240,7 @@ fn damaged_files_are_errors() {
 }
 
 /// Read whatever can be read.
-fn try_all(path: &PathBuf) {
+fn try_all(path: &Path) {
     let Ok(store) = ParquetStore::open(path) else { return };
     let mut reader = store.reader().unwrap();
     for wanted in [Wanted::Range(0..store.len()), Wanted::Rows(&[3, 140, 64, 3]), Wanted::Range(10..70)] {

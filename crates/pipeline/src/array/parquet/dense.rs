@@ -80,6 +80,9 @@ pub(super) fn decode(
             }
             first = end;
         }
+        if segment.end_value.is_some_and(|end| end != first) {
+            return Err("a page has other rows than the page index says".to_owned());
+        }
     }
     if missing > 0 { Err(format!("{missing} values are missing at the end of a row group")) } else { Ok(()) }
 }

@@ -29,6 +29,17 @@ pub(super) struct PageSpan {
     pub(super) first_row: u64,
     /// How many values of its row group come before; 0 where the directory is of rows only.
     pub(super) first_value: u64,
+    /// The row that the next page begins with.
+    pub(super) end_row: u64,
+    /// The value that the next page begins with; 0 as above.
+    pub(super) end_value: u64,
+}
+
+impl PageSpan {
+    /// One whose end is not known yet.
+    fn new(bytes: Range<u64>, first_row: u64, first_value: u64) -> Self {
+        Self { bytes, first_row, first_value, end_row: 0, end_value: 0 }
+    }
 }
 
 /// A header is looked for in so many bytes first, and in twice as many until it is there.
@@ -76,9 +87,20 @@ impl Directory {
             }
             row = first_row;
             let first_row = u64::try_from(first_row).ok()?;
-            found.pages.push(PageSpan { bytes: start..end, first_row, first_value: first_row.checked_mul(genes)? });
+            found.pages.push(PageSpan::new(start..end, first_row, first_row.checked_mul(genes)?));
         }
+        let rows = u64::try_from(rows).ok()?;
+        found.close(rows, rows.checked_mul(genes)?);
         Some(found)
+    }
+
+    /// Note where pages end: where the next one begins.
+    fn close(&mut self, rows: u64, values: u64) {
+        let (mut end_row, mut end_value) = (rows, values);
+        for page in self.pages.iter_mut().rev() {
+            (page.end_row, page.end_value) = (end_row, end_value);
+            (end_row, end_value) = (page.first_row, page.first_value);
+        }
     }
 
     /// From page to page, reading the headers alone.
@@ -97,12 +119,13 @@ impl Directory {
                 PageKind::Other => {}
                 PageKind::V1 { .. } | PageKind::V2 { .. } => {
                     let first_row = value.checked_div(genes).unwrap_or(0);
-                    found.pages.push(PageSpan { bytes: at..end, first_row, first_value: value });
+                    found.pages.push(PageSpan::new(at..end, first_row, value));
                     value += header.kind.data_values() as u64;
                 }
             }
             at = end;
         }
+        found.close(value.checked_div(genes).unwrap_or(0), value);
         Ok(found)
     }
 
@@ -125,6 +148,7 @@ impl Directory {
             of_page.map_err(|reason| file.damaged(reason))?;
             row += lists.lens.len() as u64;
         }
+        found.close(row, 0);
         Ok(found)
     }
 

@@ -98,7 +98,7 @@ pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
                         keys::COLUMNS
                     ));
                 }
-            }),
+            })?,
         };
     }
     if i32::try_from(genes.len()).is_err() {
@@ -107,9 +107,15 @@ pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
     Ok(Found { layout, genes, obs, categories: notes.categories })
 }
 
+/// More genes without names are taken for damage.
+const MAX_UNNAMED: usize = 1 << 22;
+
 /// Names of genes that have none.
-fn numbered(count: usize) -> Vec<String> {
-    (0..count).map(|gene| format!("gene_{gene}")).collect()
+fn numbered(count: usize) -> Result<Vec<String>, String> {
+    if count > MAX_UNNAMED {
+        return Err(format!("rows of {count} genes, which have no names, are more than {MAX_UNNAMED}"));
+    }
+    Ok((0..count).map(|gene| format!("gene_{gene}")).collect())
 }
 
 /// The parts of the key-value metadata that matter here.

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::layout::{Layout, Leaf};
 use super::selection::{Piece, Selection};
 use super::store::ParquetStore;
@@ -54,24 +56,26 @@ impl<'a> ParquetReader<'a> {
                     chunk.values
                 )));
             }
-            let segment = |bytes: &std::ops::Range<u64>, first_row, first_value| Segment {
+            let segment = |bytes: &Range<u64>, rows: [u64; 2], values: [u64; 2], has_rows: bool| Segment {
                 offset: bytes.start,
                 len: (bytes.end - bytes.start) as usize,
                 at: 0,
-                first_row,
-                first_value,
+                first_row: rows[0],
+                first_value: values[0],
+                end_row: has_rows.then_some(rows[1]),
+                end_value: has_rows.then_some(values[1]),
                 leaf: number,
                 group: group_number,
                 compression: chunk.compression,
             };
             let pieces = &self.selection.pieces[pieces.clone()];
             if pieces.iter().map(|piece| piece.rows).sum::<u64>() == rows {
-                self.segments.push(segment(&chunk.bytes, 0, 0));
+                self.segments.push(segment(&chunk.bytes, [0, rows], [0, rows * genes], true));
                 continue;
             }
             let directory = store.directory(*group, number, leaf)?;
             if !directory.dictionary.is_empty() {
-                self.segments.push(segment(&directory.dictionary, 0, 0));
+                self.segments.push(segment(&directory.dictionary, [0; 2], [0; 2], false));
             }
             let mut end = 0;
             for piece in pieces {
@@ -81,7 +85,8 @@ impl<'a> ParquetReader<'a> {
                     false => directory.pages_of(rows),
                 };
                 for page in pages.iter().filter(|page| page.bytes.start >= end) {
-                    self.segments.push(segment(&page.bytes, page.first_row, page.first_value));
+                    let (rows, values) = ([page.first_row, page.end_row], [page.first_value, page.end_value]);
+                    self.segments.push(segment(&page.bytes, rows, values, true));
                 }
                 end = pages.last().map_or(end, |page| page.bytes.end.max(end));
             }
@@ -97,12 +102,18 @@ impl<'a> ParquetReader<'a> {
             }
             for (number, leaf) in leaves.iter().enumerate() {
                 let chunk = self.store.file.chunk(*group, leaf.column)?;
+                if chunk.values != self.store.rows_of(*group) {
+                    let reason = format!("the column of gene {number} has {} values", chunk.values);
+                    return Err(self.store.damaged(*group, &reason));
+                }
                 self.segments.push(Segment {
                     offset: chunk.bytes.start,
                     len: (chunk.bytes.end - chunk.bytes.start) as usize,
                     at: 0,
                     first_row: 0,
                     first_value: 0,
+                    end_row: None,
+                    end_value: None,
                     leaf: number,
                     group: group_number,
                     compression: chunk.compression,
@@ -145,7 +156,10 @@ impl<'a> ParquetReader<'a> {
         let genes = store.genes.len();
         let base = out.len();
         let end = base + self.selection.rows as usize * genes;
-        out.reserve(end - base);
+        out.try_reserve_exact(end - base).map_err(|_| {
+            let rows = self.selection.rows;
+            store.file.damaged(format!("there is no memory for {rows} rows of {genes} values"))
+        })?;
         // The row group that is kept comes first: the others take its place.
         let kept = self.kept;
         let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();

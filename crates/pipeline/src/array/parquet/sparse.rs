@@ -115,6 +115,9 @@ fn decode_lists<T: Element>(
             }
             next_row = end;
         }
+        if segment.end_row.is_some_and(|end| end != next_row) {
+            return Err("a page has other rows than the page index, or its row group, says".to_owned());
+        }
     }
     let rows = lens.len() as u64;
     if rows != wanted { Err(format!("{} rows are missing at the end of a row group", wanted - rows)) } else { Ok(()) }

@@ -16,6 +16,10 @@ pub(super) struct Segment {
     pub(super) first_row: u64,
     /// How many values come before them, where all rows have one length.
     pub(super) first_value: u64,
+    /// How many rows of the row group have begun behind them; nothing where there are no data pages.
+    pub(super) end_row: Option<u64>,
+    /// How many values have come behind them, as above.
+    pub(super) end_value: Option<u64>,
     /// Which column of the matrix, counted from 0.
     pub(super) leaf: usize,
     /// Which of the row groups of the selection.
