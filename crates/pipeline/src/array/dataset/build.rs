@@ -11,9 +11,7 @@ use super::rows::RowsSeen;
 use super::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayRecipe, Class, ObsColumn};
 use crate::PipelineError;
 use crate::array::CsrRows;
-use crate::array::write::{
-    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix,
-};
+use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use crate::dataset::files::{Report, checksums, report, room};
 use crate::dataset::manifest::MANIFEST_FILE;
 use crate::dataset::partial::{Partial, tidy};

@@ -52,17 +52,8 @@ pub struct AnnDataWriter {
 }
 
 enum Values {
-    Sparse {
-        group: Group,
-        data: Series<f32>,
-        indices: Series<i32>,
-        indptr: Vec<u64>,
-    },
-    Dense {
-        data: Series<f32>,
-        row: Vec<f32>,
-        rows: u64,
-    },
+    Sparse { group: Group, data: Series<f32>, indices: Series<i32>, indptr: Vec<u64> },
+    Dense { data: Series<f32>, row: Vec<f32>, rows: u64 },
 }
 
 /// Ends the name of a file that is being written.
