@@ -7,7 +7,10 @@
 mod batch;
 pub mod dataset;
 pub mod h5ad;
+#[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
+mod file_state;
 mod labels;
+mod parquet;
 mod rows;
 mod store;
 pub mod write;
@@ -15,5 +18,8 @@ pub mod write;
 pub use batch::{ArrayBatch, Values};
 
 pub use labels::Labels;
+pub use parquet::{
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter,
+};
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
