@@ -7,7 +7,6 @@ mod ann_data;
 mod attributes;
 mod chunk_rows;
 mod compression;
-mod filters;
 mod frame;
 mod series;
 

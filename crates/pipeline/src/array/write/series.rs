@@ -10,6 +10,7 @@ use super::attributes::refused;
 use super::chunk_rows;
 use super::compression::{Compression, Encoder};
 use crate::PipelineError;
+use crate::array::h5ad::filters::register;
 
 /// Chunks that are collected for each thread, in bytes, before they are compressed and written.
 const COLLECTED: usize = 2 << 20;
@@ -64,7 +65,7 @@ impl<T: H5Type + Pod + Sync> Series<T> {
                 });
                 let chunk = chunk.max(1);
                 let filters = compression.filters(chunk * row);
-                super::filters::announce(&filters);
+                register()?;
                 let builder = group.new_dataset::<T>().set_filters(&filters);
                 (builder.chunk(dims(chunk, width)), Some(chunk), compression)
             }
