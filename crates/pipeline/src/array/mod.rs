@@ -5,19 +5,24 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+mod collection;
 pub mod dataset;
-pub mod h5ad;
 #[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
 mod file_state;
+pub mod h5ad;
 mod labels;
+mod memory;
+mod names;
 mod parquet;
 mod rows;
 mod store;
 pub mod write;
 
 pub use batch::{ArrayBatch, Values};
-
+pub use collection::Collection;
+pub use h5ad::H5adStore;
 pub use labels::Labels;
+pub use memory::MemoryStore;
 pub use parquet::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter,
 };

@@ -7,7 +7,10 @@ mod alias;
 mod build;
 mod columns;
 mod built;
+mod convert;
+mod convert_file;
 mod distributions;
+mod finished;
 mod in_order;
 mod manifest;
 mod model;
@@ -17,5 +20,6 @@ mod transfer;
 
 pub use build::build;
 pub use built::ArrayDataset;
+pub use convert::{ConvertOptions, convert, convert_files};
 pub use manifest::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayStoreManifest, Class, ObsColumn};
 pub use recipe::{ArrayRecipe, CellTypes, Donors};
