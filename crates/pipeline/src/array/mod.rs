@@ -7,7 +7,6 @@
 mod batch;
 mod collection;
 pub mod dataset;
-#[cfg_attr(not(test), expect(dead_code, reason = "stores of files are built on it"))]
 mod file_state;
 pub mod h5ad;
 mod labels;
@@ -24,7 +23,7 @@ pub use h5ad::H5adStore;
 pub use labels::Labels;
 pub use memory::MemoryStore;
 pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter,
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

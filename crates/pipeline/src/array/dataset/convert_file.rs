@@ -7,7 +7,7 @@ use super::rows::RowsSeen;
 use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
 use crate::array::write::{
-    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix,
+    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix,
 };
 use crate::array::{
     ArrayStore, H5adStore, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,

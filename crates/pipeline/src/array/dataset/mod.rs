@@ -16,10 +16,13 @@ mod manifest;
 mod model;
 mod recipe;
 mod rows;
+mod shuffle;
 mod transfer;
+mod verify;
 
 pub use build::build;
 pub use built::ArrayDataset;
 pub use convert::{ConvertOptions, convert, convert_files};
 pub use manifest::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayStoreManifest, Class, ObsColumn};
 pub use recipe::{ArrayRecipe, CellTypes, Donors};
+pub use verify::verify;
