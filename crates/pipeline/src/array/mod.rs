@@ -23,7 +23,8 @@ pub use h5ad::H5adStore;
 pub use labels::Labels;
 pub use memory::MemoryStore;
 pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
+    ParquetStore, ParquetWriter,
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

@@ -137,7 +137,9 @@ impl Length for Region {
 impl Region {
     fn from(&self, offset: u64) -> Result<Bytes, ParquetError> {
         let at = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
-        let at = at.filter(|at| *at <= self.bytes.len()).ok_or_else(|| ParquetError::EOF("a page is outside its column".to_owned()))?;
+        let at = at
+            .filter(|at| *at <= self.bytes.len())
+            .ok_or_else(|| ParquetError::EOF("a page is outside its column".to_owned()))?;
         Ok(self.bytes.slice(at..))
     }
 }
