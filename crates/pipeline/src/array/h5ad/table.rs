@@ -32,8 +32,10 @@ fn cells(column: Found) -> Option<(ColumnKind, Cells)> {
         (ColumnKind::Categorical { categories: labels.categories, ordered: false }, Cells::Codes(labels.codes))
     };
     Some(match column {
+        Found::Plain { values: Values::Signed(values), missing } if !missing.is_empty() => {
+            (ColumnKind::NullableInt64, Cells::NullableInt64(optional(values, &missing)))
+        }
         Found::Plain { values, missing } if missing.contains(&true) => match values {
-            Values::Signed(values) => (ColumnKind::NullableInt64, Cells::NullableInt64(optional(values, &missing))),
             Values::Single(values) => (ColumnKind::Float32, Cells::Float32(with_nan(values, &missing, f32::NAN))),
             Values::Double(values) => (ColumnKind::Float64, Cells::Float64(with_nan(values, &missing, f64::NAN))),
             values => categorical(Found::Plain { values, missing }.into_labels()),

@@ -101,7 +101,7 @@ impl<T: H5Type + Pod + Sync> Series<T> {
         self.flush(true)?;
         if self.written != self.room {
             if self.chunk.is_none() {
-                let reason = format!("{} rows were announced, but {} came", self.room, self.written);
+                let reason = format!("{} entries were announced, but {} came", self.room, self.written);
                 return Err(PipelineError::damaged(&self.path, reason));
             }
             self.dataset.resize(dims(self.written, self.width)).map_err(refused(&self.path))?;
@@ -139,7 +139,7 @@ impl<T: H5Type + Pod + Sync> Series<T> {
     fn flush_contiguous(&mut self, width: usize) -> Result<(), PipelineError> {
         let end = self.written + self.pending.len() / width.max(1);
         if end > self.room {
-            let reason = format!("{} rows were announced, but more came", self.room);
+            let reason = format!("{} entries were announced, but more came", self.room);
             return Err(PipelineError::damaged(&self.path, reason));
         }
         if end > self.written && width > 0 {
