@@ -56,8 +56,13 @@ impl<T: H5Type + Pod + Sync> Series<T> {
         let failed = refused(path);
         let len = len as usize;
         let row = width.unwrap_or(1) * size_of::<T>();
-        let (builder, chunk, compression) = match layout {
-            Layout::Contiguous => (group.new_dataset::<T>().no_chunk(), None, Compression::None),
+        let compression = match layout {
+            Layout::Contiguous => Compression::None,
+            Layout::Chunked { compression, .. } => compression,
+        };
+        let encoders = (0..threads.max(1)).map(|_| compression.encoder(path)).collect::<Result<_, _>>()?;
+        let (builder, chunk) = match layout {
+            Layout::Contiguous => (group.new_dataset::<T>().no_chunk(), None),
             Layout::Chunked { chunk, compression } => {
                 let chunk = chunk.unwrap_or_else(|| match width {
                     None => chunk_rows::guessed(len as u64, row),
@@ -67,7 +72,7 @@ impl<T: H5Type + Pod + Sync> Series<T> {
                 let filters = compression.filters(chunk * row);
                 register()?;
                 let builder = group.new_dataset::<T>().set_filters(&filters);
-                (builder.chunk(dims(chunk, width)), Some(chunk), compression)
+                (builder.chunk(dims(chunk, width)), Some(chunk))
             }
         };
         let extents: SimpleExtents = match (chunk, width) {
@@ -76,7 +81,6 @@ impl<T: H5Type + Pod + Sync> Series<T> {
             (Some(_), Some(width)) => SimpleExtents::from((len.., width)),
         };
         let dataset = builder.obj_track_times(false).shape(extents).create(name).map_err(&failed)?;
-        let encoders = (0..threads.max(1)).map(|_| compression.encoder(path)).collect::<Result<_, _>>()?;
         let path = path.to_owned();
         Ok(Self { path, dataset, width, chunk, encoders, pending: Vec::new(), written: 0, room: len })
     }
