@@ -8,11 +8,12 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use super::say;
 use crate::interrupt::Interrupt;
 
-/// Progress on stderr: a bar on a terminal, otherwise a line at the start of a phase and every ten seconds. Ctrl-C stops
-/// the work at the next step.
+/// Progress on stderr: a bar on a terminal, otherwise a line at the start of a phase and every ten seconds; phases that come
+/// again, for each of many files, start without one. Ctrl-C stops the work at the next step.
 pub(super) struct BuildBar {
     bar: Option<ProgressBar>,
     phase: &'static str,
+    phases: Vec<&'static str>,
     last_line: Instant,
     interrupt: Interrupt,
 }
@@ -20,11 +21,15 @@ pub(super) struct BuildBar {
 impl BuildBar {
     pub(super) fn new(interrupt: &Interrupt) -> Self {
         let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
-        Self { bar, phase: "", last_line: Instant::now(), interrupt: interrupt.clone() }
+        Self { bar, phase: "", phases: Vec::new(), last_line: Instant::now(), interrupt: interrupt.clone() }
     }
 
     pub(super) fn show(&mut self, p: BuildProgress) -> ControlFlow<()> {
         let changed = std::mem::replace(&mut self.phase, p.phase) != p.phase;
+        let new = !self.phases.contains(&p.phase);
+        if new {
+            self.phases.push(p.phase);
+        }
         match &self.bar {
             Some(bar) => {
                 if changed {
@@ -35,7 +40,7 @@ impl BuildBar {
                 bar.set_length(p.total);
                 bar.set_position(p.done);
             }
-            None if changed || self.last_line.elapsed() >= Duration::from_secs(10) => {
+            None if new || self.last_line.elapsed() >= Duration::from_secs(10) => {
                 self.last_line = Instant::now();
                 say(format_args!("{}: {} of {}", p.phase, HumanCount(p.done), HumanCount(p.total)));
             }

@@ -1,0 +1,28 @@
+//! Data sets of arrays: the recipe, how its files are drawn, what was built.
+//!
+//! Invariant: every row follows from the recipe, the seed, the scale and its number; two machines build the same rows,
+//! whatever the number of files and threads.
+
+mod alias;
+mod build;
+mod built;
+mod columns;
+mod convert;
+mod convert_file;
+mod distributions;
+mod finished;
+mod in_order;
+mod manifest;
+mod model;
+mod recipe;
+mod rows;
+mod shuffle;
+mod transfer;
+mod verify;
+
+pub use build::build;
+pub use built::ArrayDataset;
+pub use convert::{ConvertOptions, convert, convert_files};
+pub use manifest::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayStoreManifest, Class, ObsColumn};
+pub use recipe::{ArrayRecipe, CellTypes, Donors};
+pub use verify::verify;

@@ -1,0 +1,415 @@
+use expctl_record::Data;
+
+use super::ArrayRecipe;
+use super::alias::Alias;
+use super::distributions::{logarithmic_below, normal, poisson};
+use crate::dataset::rng::Stream;
+
+/// How counts are drawn.
+///
+/// A cell of type t and size L has for gene g a count of the negative binomial distribution with mean L m and variance
+/// L m (1 + m / r), where m is the gene's mean in the type and r the recipe's `dispersion_shape`: a Poisson number whose rate
+/// is a gamma number of shape L r. It is 0 with probability (1 + m / r)^(-L r).
+///
+/// It is drawn as what that equals (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
+/// size of the logarithmic distribution with p = m / (m + r). Bursts of all genes are drawn together, then dealt to the genes
+/// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
+///
+/// Means are log-normal over the genes, sizes over the cells and donors. All means are scaled so that the share of values
+/// that are not 0 is the recipe's `density` on average.
+///
+/// Every row has a stream of random numbers of its own: it follows from the recipe, seed, scale and its number alone.
+pub(super) struct Model {
+    seed: u64,
+    scale: f64,
+    cell_log_sd: f64,
+    age_missing: f64,
+    types: Vec<TypeModel>,
+    /// Cumulative shares of the types.
+    type_shares: Vec<f64>,
+    /// Depth and age of each donor.
+    donors: Vec<(f64, i64)>,
+    /// Expected count of each gene in a cell of average size, over the types.
+    pub(super) means: Vec<f64>,
+}
+
+/// Genes of a type.
+struct TypeModel {
+    /// Bursts of a cell of size 1.
+    bursts: f64,
+    which: Alias,
+    sizes: Vec<BurstSize>,
+}
+
+/// Burst size of a gene.
+#[derive(Clone, Copy)]
+struct BurstSize {
+    /// p, in units of 2^-32.
+    p: u32,
+    /// ln(1 - p).
+    log_q: f32,
+}
+
+/// What a row is besides its counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) cell_type: u32,
+    pub(super) donor: u32,
+    pub(super) age: Option<i64>,
+}
+
+/// Memory to draw a row in.
+pub(super) struct Scratch {
+    counts: Vec<u32>,
+    met: Vec<u64>,
+}
+
+/// Ages of donors, in years.
+const AGES: std::ops::Range<i64> = 20..80;
+/// Sizes that a share is averaged over: so many standard deviations to each side, in steps of a half.
+const SIDE: i32 = 10;
+
+impl Model {
+    pub(super) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
+        let genes = recipe.genes_at(data.scale) as usize;
+        let stream = |purpose: &str| Stream::new(data.seed, data.scale, purpose);
+        let mut of_genes = stream("genes");
+        let base: Vec<f64> = (0..genes).map(|_| libm::exp(recipe.gene_log_sd * normal(&mut of_genes))).collect();
+        let kinds = &recipe.cell_types;
+        let means: Vec<Vec<f64>> = (0..kinds.count)
+            .map(|kind| {
+                let mut of_type = stream(&format!("cell type {kind}"));
+                let factor = |mean: &f64| match of_type.unit() < kinds.markers {
+                    true => mean * libm::exp(kinds.marker_log_sd * normal(&mut of_type)),
+                    false => *mean,
+                };
+                base.iter().map(factor).collect()
+            })
+            .collect();
+        let mut of_donors = stream("donors");
+        let donors: Vec<(f64, i64)> = (0..recipe.donors.count)
+            .map(|_| {
+                let depth = libm::exp(recipe.donors.log_sd * normal(&mut of_donors));
+                (depth, AGES.start + of_donors.below((AGES.end - AGES.start) as u64) as i64)
+            })
+            .collect();
+        let shares = type_shares(kinds.count, kinds.skew);
+        let zeros = ZeroShare::new(recipe.cell_log_sd, &donors);
+        let shape = recipe.dispersion_shape;
+        let factor = calibrated(&means, &shares, shape, recipe.density, &zeros);
+        let scaled: Vec<Vec<f64>> = means.iter().map(|of| of.iter().map(|mean| mean * factor).collect()).collect();
+        let overall = (0..genes).map(|gene| scaled.iter().zip(&shares).map(|(of, share)| of[gene] * share).sum());
+        let overall = overall.collect();
+        let mut reached = 0.0;
+        let cumulate = |share: &f64| {
+            reached += share;
+            reached
+        };
+        Self {
+            seed: data.seed,
+            scale: data.scale,
+            cell_log_sd: recipe.cell_log_sd,
+            age_missing: recipe.donors.age_missing,
+            types: scaled.iter().map(|means| TypeModel::new(means, shape)).collect(),
+            type_shares: shares.iter().map(cumulate).collect(),
+            donors,
+            means: overall,
+        }
+    }
+
+    /// Number of genes.
+    pub(super) fn genes(&self) -> usize {
+        self.means.len()
+    }
+
+    pub(super) fn scratch(&self) -> Scratch {
+        Scratch { counts: vec![0; self.genes()], met: vec![0; self.genes().div_ceil(64)] }
+    }
+
+    fn stream(&self, row: u64) -> Stream {
+        Stream::new(self.seed, self.scale, &format!("row {row}"))
+    }
+
+    /// What the row is, without its counts.
+    pub(super) fn cell(&self, row: u64) -> Cell {
+        self.describe(&mut self.stream(row))
+    }
+
+    fn describe(&self, stream: &mut Stream) -> Cell {
+        let place = stream.unit() * self.type_shares.last().copied().unwrap_or(1.0);
+        let cell_type = self.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
+        let donor = stream.below(self.donors.len() as u64) as usize;
+        let age = (stream.unit() >= self.age_missing).then(|| self.donors[donor].1);
+        Cell { cell_type: cell_type as u32, donor: donor as u32, age }
+    }
+
+    /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
+    pub(super) fn draw(
+        &self,
+        row: u64,
+        scratch: &mut Scratch,
+        indices: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> (Cell, u64) {
+        let mut stream = self.stream(row);
+        let cell = self.describe(&mut stream);
+        let size = self.donors[cell.donor as usize].0 * libm::exp(self.cell_log_sd * normal(&mut stream));
+        let total = self.types[cell.cell_type as usize].draw(size, &mut stream, scratch, indices, data);
+        (cell, total)
+    }
+}
+
+impl TypeModel {
+    fn new(means: &[f64], shape: f64) -> Self {
+        let bursts: Vec<f64> = means.iter().map(|mean| shape * libm::log1p(mean / shape)).collect();
+        let sizes = means.iter().map(|mean| BurstSize {
+            p: (mean / (mean + shape) * 4_294_967_296.0) as u32,
+            log_q: libm::log(shape / (mean + shape)) as f32,
+        });
+        Self { bursts: bursts.iter().sum(), which: Alias::new(&bursts), sizes: sizes.collect() }
+    }
+
+    fn draw(
+        &self,
+        size: f64,
+        stream: &mut Stream,
+        scratch: &mut Scratch,
+        indices: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> u64 {
+        let Scratch { counts, met } = scratch;
+        for _ in 0..poisson(stream, size * self.bursts) {
+            let word = stream.next();
+            let gene = self.which.at((word >> 32) as u32);
+            let (low, of) = (word as u32, self.sizes[gene as usize]);
+            let burst = match low < of.p {
+                true => {
+                    let u = (f64::from(low) + 0.5) / 4_294_967_296.0;
+                    logarithmic_below(stream, u, f64::from(of.log_q))
+                }
+                false => 1,
+            };
+            let count = &mut counts[gene as usize];
+            *count = count.saturating_add(burst);
+            met[gene as usize / 64] |= 1 << (gene % 64);
+        }
+        let mut total = 0;
+        for (at, word) in met.iter_mut().enumerate() {
+            while *word != 0 {
+                let gene = at * 64 + word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                let count = std::mem::take(&mut counts[gene]);
+                total += u64::from(count);
+                indices.push(gene as i32);
+                data.push(count as f32);
+            }
+        }
+        total
+    }
+}
+
+/// Shares of the types, the most frequent first.
+fn type_shares(count: u32, skew: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=count).map(|n| libm::pow(f64::from(n), -skew)).collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+/// For genes with so many bursts in a cell of size 1: the share of cells that have one, over sizes and donors.
+struct ZeroShare {
+    /// At the logarithms [`ZeroShare::FROM`], and so on in steps of [`ZeroShare::STEP`].
+    table: Vec<f64>,
+}
+
+impl ZeroShare {
+    const FROM: f64 = -30.0;
+    const STEP: f64 = 0.01;
+    const ENTRIES: usize = 4501;
+
+    fn new(cell_log_sd: f64, donors: &[(f64, i64)]) -> Self {
+        let nodes: Vec<(f64, f64)> = (-SIDE..=SIDE)
+            .map(|step| f64::from(step) / 2.0)
+            .flat_map(|z| {
+                donors.iter().map(move |(depth, _)| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0)))
+            })
+            .collect();
+        let total: f64 = nodes.iter().map(|(_, weight)| weight).sum();
+        let share = |bursts: f64| -> f64 {
+            nodes.iter().map(|(size, weight)| -libm::expm1(-size * bursts) * weight).sum::<f64>() / total
+        };
+        let table = (0..Self::ENTRIES).map(|i| share(libm::exp(Self::FROM + i as f64 * Self::STEP)));
+        Self { table: table.collect() }
+    }
+
+    fn at(&self, bursts: f64) -> f64 {
+        let place = ((libm::log(bursts) - Self::FROM) / Self::STEP).clamp(0.0, (Self::ENTRIES - 2) as f64);
+        let (low, part) = (place as usize, place.fract());
+        self.table[low] + (self.table[low + 1] - self.table[low]) * part
+    }
+}
+
+/// The factor of all means with which the share of values that are not 0 is `density`, by bisection.
+fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zeros: &ZeroShare) -> f64 {
+    let reached = |factor: f64| -> f64 {
+        let of_type = |means: &[f64]| {
+            let shares = means.iter().map(|mean| zeros.at(shape * libm::log1p(mean * factor / shape)));
+            shares.sum::<f64>() / means.len() as f64
+        };
+        means.iter().zip(shares).map(|(means, share)| of_type(means) * share).sum()
+    };
+    let (mut low, mut high) = (-25.0, 15.0);
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if reached(libm::exp(middle)) < density { low = middle } else { high = middle }
+    }
+    libm::exp((low + high) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::{LabelSource, Networks};
+
+    use super::*;
+    use crate::array::dataset::{CellTypes, Donors};
+    use crate::dataset::Family;
+
+    fn recipe() -> ArrayRecipe {
+        ArrayRecipe {
+            family: Family::Array,
+            title: "test".to_owned(),
+            rows: 10,
+            genes: 2000,
+            density: 0.0616,
+            dispersion_shape: 2.0,
+            gene_log_sd: 2.0,
+            cell_log_sd: 0.4,
+            cell_types: CellTypes { count: 5, skew: 1.0, markers: 0.05, marker_log_sd: 1.5 },
+            donors: Donors { count: 3, log_sd: 0.2, age_missing: 0.1 },
+            folder: "test".into(),
+        }
+    }
+
+    fn data() -> Data {
+        Data {
+            set: "test".to_owned(),
+            samples: 10,
+            scale: 1.0,
+            networks: Networks::None,
+            seed: 5,
+            labels: LabelSource::Random,
+            files: 1,
+        }
+    }
+
+    /// Counts of cells of one size: mean, variance and share of zeros of each gene are those of the negative binomial
+    /// distribution that the model states.
+    #[test]
+    fn counts_are_negative_binomial() {
+        let shape = 2.0;
+        for size in [0.5, 1.0, 2.5] {
+            let means = [0.01, 0.1, 0.5, 2.0, 20.0, 300.0];
+            let model = TypeModel::new(&means, shape);
+            let mut stream = Stream::new(3, size, "cells");
+            let mut scratch = Scratch { counts: vec![0; means.len()], met: vec![0; 1] };
+            let n = 200_000;
+            let (mut sums, mut squares, mut zeros) = ([0.0; 6], [0.0; 6], [n as f64; 6]);
+            for _ in 0..n {
+                let (mut indices, mut values) = (Vec::new(), Vec::new());
+                model.draw(size, &mut stream, &mut scratch, &mut indices, &mut values);
+                assert!(indices.is_sorted_by(|a, b| a < b) && values.iter().all(|value| *value >= 1.0));
+                for (gene, value) in indices.iter().zip(&values) {
+                    let (gene, value) = (*gene as usize, f64::from(*value));
+                    sums[gene] += value;
+                    squares[gene] += value * value;
+                    zeros[gene] -= 1.0;
+                }
+            }
+            let n = n as f64;
+            for (gene, m) in means.iter().enumerate() {
+                let (mean, variance) = (size * m, size * m * (1.0 + m / shape));
+                let found = sums[gene] / n;
+                assert!((found - mean).abs() < 5.0 * (variance / n).sqrt(), "size {size}, mean {m}: {found}");
+                let spread = squares[gene] / n - found * found;
+                assert!(
+                    (spread / variance - 1.0).abs() < 0.1,
+                    "size {size}, mean {m}: variance {spread}, not {variance}"
+                );
+                let zero = libm::pow(1.0 + m / shape, -size * shape);
+                let limit = 5.0 * (zero * (1.0 - zero) / n).sqrt() + 5.0 / n;
+                let share = zeros[gene] / n;
+                assert!((share - zero).abs() < limit, "size {size}, mean {m}: {share} zeros, not {zero}");
+            }
+        }
+    }
+
+    #[test]
+    fn density_and_classes_are_those_of_the_recipe() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let (mut indices, mut values) = (Vec::new(), Vec::new());
+        let (mut types, mut unknown) = ([0.0; 5], 0.0);
+        let rows = 20_000;
+        for row in 0..rows {
+            let (cell, _) = model.draw(row, &mut scratch, &mut indices, &mut values);
+            assert_eq!(cell, model.cell(row));
+            types[cell.cell_type as usize] += 1.0;
+            unknown += if cell.age.is_none() { 1.0 } else { 0.0 };
+        }
+        let density = indices.len() as f64 / (rows * 2000) as f64;
+        assert!((density / 0.0616 - 1.0).abs() < 0.02, "{density}");
+        for (found, share) in types.iter().zip(type_shares(5, 1.0)) {
+            assert!((found / rows as f64 - share).abs() < 5.0 * (share / rows as f64).sqrt(), "{found} of {share}");
+        }
+        assert!((unknown / rows as f64 - 0.1f64).abs() < 0.012, "{unknown}");
+    }
+
+    /// The classes can be told apart: the nearest of the types' mean profiles is the right one for nearly all cells.
+    #[test]
+    fn types_can_be_learned() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let mut drawn = |row| {
+            let (mut indices, mut values) = (Vec::new(), Vec::new());
+            let (cell, total) = model.draw(row, &mut scratch, &mut indices, &mut values);
+            (cell.cell_type as usize, total as f64, indices, values)
+        };
+        let mut profiles = vec![vec![1e-4; 2000]; 5];
+        for row in 0..4000 {
+            let (kind, total, indices, values) = drawn(row);
+            for (gene, value) in indices.iter().zip(&values) {
+                profiles[kind][*gene as usize] += f64::from(*value) / total;
+            }
+        }
+        for profile in &mut profiles {
+            let sum: f64 = profile.iter().sum();
+            profile.iter_mut().for_each(|share| *share /= sum);
+        }
+        let mut right = 0;
+        for row in 4000..4500 {
+            let (kind, _, indices, values) = drawn(row);
+            let likely = |profile: &Vec<f64>| -> f64 {
+                indices.iter().zip(&values).map(|(gene, value)| f64::from(*value) * profile[*gene as usize].ln()).sum()
+            };
+            let best = (0..5).max_by(|a, b| likely(&profiles[*a]).total_cmp(&likely(&profiles[*b])));
+            right += u32::from(best == Some(kind));
+        }
+        assert!(right > 400, "{right} of 500");
+    }
+
+    /// The values themselves: other machines must find the same.
+    #[test]
+    fn a_row_follows_from_its_number() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let mut seen = super::super::rows::RowsSeen::default();
+        for row in [0, 1, 999_999_999] {
+            let mut rows = crate::array::CsrRows::default();
+            model.draw(row, &mut scratch, &mut rows.indices, &mut rows.data);
+            rows.indptr.push(rows.indices.len() as u64);
+            seen.add(rows.view());
+        }
+        assert_eq!(seen.digest(), DIGEST);
+    }
+
+    const DIGEST: &str = "a7cc63469af9e04d0422082898dd4e63bbbcb07f5cc208a0cea2baf7efddb320";
+}

@@ -1,0 +1,188 @@
+//! Array data sets: the same rows however they are built, stopped or converted.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use expctl_pipeline::PipelineError;
+use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
+use expctl_pipeline::array::{ArrayStore, CsrRows, H5adStore, Rows, Wanted};
+use expctl_pipeline::dataset::{BuildProgress, Dataset, Recipe};
+use expctl_record::{ArrayFormat, Data, LabelSource, Networks};
+
+fn study(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)
+}
+
+fn data(samples: u64, files: u32) -> Data {
+    Data {
+        set: "arrayloader".to_owned(),
+        samples,
+        scale: 0.05,
+        networks: Networks::None,
+        seed: 7,
+        labels: LabelSource::Random,
+        files,
+    }
+}
+
+fn go_on(_: BuildProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn build(folder: &Path, data: &Data, jobs: usize) -> ArrayManifest {
+    let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
+    dataset::build(&recipe, data, folder, jobs, &mut go_on).unwrap()
+}
+
+/// All rows of a data set's files, and their names.
+fn rows(folder: &Path, format: ArrayFormat) -> (CsrRows, Vec<String>) {
+    let mut all = Rows::Sparse(CsrRows::default());
+    let mut names = Vec::new();
+    for path in ArrayDataset::open(folder).unwrap().store_files(format).unwrap() {
+        let store = H5adStore::open(&path, "").unwrap();
+        let mut reader = store.reader().unwrap();
+        reader.fetch(&Wanted::Range(0..store.len()), &mut all).unwrap();
+        reader.decode(&mut all).unwrap();
+        names.extend(store.row_names().unwrap());
+    }
+    let Rows::Sparse(rows) = all else { unreachable!("the rows are sparse") };
+    (rows, names)
+}
+
+#[test]
+fn rows_do_not_depend_on_files_threads_and_how_many_there_are() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = |name: &str| parent.path().join(name);
+    build(&folder("one"), &data(1500, 1), 1);
+    let three = build(&folder("three"), &data(1500, 3), 3);
+    assert_eq!(three.files.iter().map(|file| file.rows).collect::<Vec<_>>(), [500, 500, 500]);
+    build(&folder("fewer"), &data(700, 2), 2);
+    let (one, names) = rows(&folder("one"), ArrayFormat::H5ad);
+    assert_eq!((one.clone(), names), rows(&folder("three"), ArrayFormat::H5ad));
+    let (fewer, _) = rows(&folder("fewer"), ArrayFormat::H5ad);
+    for row in 0..700 {
+        assert_eq!(one.view().row(row), fewer.view().row(row));
+    }
+}
+
+#[test]
+fn a_stopped_build_goes_on_with_the_files_that_are_finished() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, whole) = (parent.path().join("set"), parent.path().join("whole"));
+    let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
+    let data = data(2000, 4);
+    let mut stop = |progress: BuildProgress| match progress {
+        // In the middle of the third file.
+        BuildProgress { phase: "rows", done: 1001.., .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let stopped = dataset::build(&recipe, &data, &folder, 2, &mut stop).unwrap_err();
+    assert!(matches!(stopped, PipelineError::Stopped), "{stopped}");
+    assert!(!folder.exists());
+    let partial = parent.path().join("set.partial/files");
+    let mut left: Vec<_> = std::fs::read_dir(&partial).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["part-0000.h5ad", "part-0001.h5ad"]);
+    let before = partial.join("part-0000.h5ad").metadata().unwrap().modified().unwrap();
+
+    let manifest = build(&folder, &data, 2);
+    assert_eq!(manifest.resumed_files, 2);
+    assert_eq!(folder.join("files/part-0000.h5ad").metadata().unwrap().modified().unwrap(), before);
+    let other = build(&whole, &data, 1);
+    assert_eq!(rows(&folder, ArrayFormat::H5ad), rows(&whole, ArrayFormat::H5ad));
+    let contents =
+        |manifest: &ArrayManifest| manifest.files.iter().map(|file| file.content_blake3.clone()).collect::<Vec<_>>();
+    assert_eq!(contents(&manifest), contents(&other));
+    assert_eq!(dataset::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+    let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn a_stopped_conversion_goes_on() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(1200, 3), 2);
+    let set = ArrayDataset::open(&folder).unwrap();
+    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+    for format in [ArrayFormat::H5adGzip, ArrayFormat::H5adShuffled] {
+        let mut stop = |progress: BuildProgress| match progress {
+            BuildProgress { phase: "check", done: 500.., .. } => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let stopped = dataset::convert(&set, format, &options, &mut stop).unwrap_err();
+        assert!(matches!(stopped, PipelineError::Stopped), "{stopped}");
+        assert!(!set.has(format) && !set.store_folder(format).exists());
+        let missing = set.store_files(format).unwrap_err();
+        let command = format!("expctl data convert arrayloader --to {} --samples 1200", format.name());
+        assert!(missing.to_string().contains(&command), "{missing}");
+        let manifest = dataset::convert(&set, format, &options, &mut go_on).unwrap();
+        assert_eq!(manifest.files.iter().map(|file| file.rows).collect::<Vec<_>>(), [400, 400, 400]);
+        assert_eq!(set.stored_bytes(format).unwrap(), manifest.bytes());
+    }
+    assert_eq!(rows(&folder, ArrayFormat::H5adGzip), rows(&folder, ArrayFormat::H5ad));
+    let (shuffled, names) = rows(&folder, ArrayFormat::H5adShuffled);
+    let (base, _) = rows(&folder, ArrayFormat::H5ad);
+    let position: Vec<usize> = names.iter().map(|name| name.strip_prefix("cell_").unwrap().parse().unwrap()).collect();
+    let mut sorted = position.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..1200).collect::<Vec<_>>());
+    for (row, position) in position.iter().enumerate() {
+        assert_eq!(shuffled.view().row(row), base.view().row(*position));
+    }
+    // No more rows stay in their file than chance keeps there: a third, give or take.
+    let stayed = position.iter().enumerate().filter(|(row, position)| row / 400 == *position / 400).count();
+    assert!((320..480).contains(&stayed), "{stayed}");
+}
+
+#[test]
+fn a_base_file_with_other_rows_is_not_converted() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(300, 2), 1);
+    let set = ArrayDataset::open(&folder).unwrap();
+    // As long as the first, but with other rows.
+    let (first, second) = (folder.join("files/part-0000.h5ad"), folder.join("files/part-0001.h5ad"));
+    let mut bytes = std::fs::read(&second).unwrap();
+    bytes.resize(first.metadata().unwrap().len() as usize, 0);
+    std::fs::write(&first, bytes).unwrap();
+    let refused = dataset::convert(&set, ArrayFormat::H5adLzf, &ConvertOptions::default(), &mut go_on).unwrap_err();
+    assert!(refused.to_string().contains("part-0000.h5ad"), "{refused}");
+    assert!(!set.has(ArrayFormat::H5adLzf));
+    assert_eq!(dataset::verify(&folder, 1, &mut go_on).unwrap().len(), 1);
+}
+
+#[test]
+fn families_are_not_mistaken_for_each_other() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(10, 1), 1);
+    let graph = Dataset::open(&folder).unwrap_err().to_string();
+    assert!(graph.ends_with("of rows of an array, not of samples of a graph"), "{graph}");
+    let recipe = Recipe::load(&study("arrayloader")).unwrap_err().to_string();
+    assert!(recipe.ends_with("of rows of an array, not of samples of a graph"), "{recipe}");
+    let recipe = ArrayRecipe::load(&study("006-kuzmin-tmi")).unwrap_err().to_string();
+    assert!(recipe.ends_with("of samples of a graph, not of rows of an array"), "{recipe}");
+}
+
+#[test]
+fn a_recipe_that_cannot_be_is_refused() {
+    let text = std::fs::read_to_string(study("arrayloader").join("dataset.toml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to, says) in [
+        ("density = 0.0616", "density = 0", "density is a share in (0, 0.9], not 0"),
+        ("density = 0.0616", "density = nan", "density is a share in (0, 0.9], not NaN"),
+        ("gene_log_sd = 2.0", "gene_log_sd = -1", "gene_log_sd is between 0 and 5, not -1"),
+        ("count = 16", "count = 0", "there are 1 to 127 cell types"),
+        ("markers = 0.05", "markers = 1.5", "cell_types.markers is a share"),
+        ("rows = 200_000", "row = 200_000", "row"),
+        ("family = \"array\"", "family = \"list\"", "list"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        std::fs::write(folder.path().join("dataset.toml"), text.replacen(from, to, 1)).unwrap();
+        let refused = ArrayRecipe::load(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("dataset.toml") && refused.contains(says), "{refused}");
+    }
+}
