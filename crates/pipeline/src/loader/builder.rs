@@ -3,43 +3,13 @@ use std::time::Instant;
 
 use expctl_record::{PerStage, Stage};
 
-use super::{Interval, ReadRecord, Records};
+use super::{Build, Laps, Loaded, ReadRecord, Records};
 use crate::PipelineError;
 use crate::collate::{Assembler, Batch};
 use crate::sampler::Schedule;
 use crate::store::Sample;
 
-/// A batch with what it cost.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// The batch. Give it back with `Loader::recycle`, so that its buffers are used again.
-    pub batch: Batch,
-    /// Number of the step it is for.
-    pub step: u64,
-    /// Epoch it belongs to.
-    pub epoch: u64,
-    /// Bytes taken from the store.
-    pub bytes_read: u64,
-    /// Bytes that its thread keeps beside the batch, to make the next one: raw records, and what the assembler works with.
-    pub work_bytes: u64,
-    /// When its thread worked on which stage.
-    pub intervals: Vec<Interval>,
-    /// Time for which the step waited, by stage.
-    pub exposed: PerStage<u64>,
-}
-
-impl Loaded {
-    /// Time worked on each stage.
-    pub fn busy(&self) -> PerStage<u64> {
-        let mut busy = PerStage::default();
-        for i in &self.intervals {
-            busy[i.stage] += i.end - i.start;
-        }
-        busy
-    }
-}
-
-/// What all threads of a loader share.
+/// Builds batches of graphs from records.
 #[derive(Clone)]
 pub struct BatchBuilder {
     records: Arc<dyn Records>,
@@ -64,27 +34,36 @@ impl BatchBuilder {
             samples: Vec::new(),
         }
     }
+}
 
-    /// The records, for making readers.
-    pub fn records(&self) -> Arc<dyn Records> {
+impl Build for BatchBuilder {
+    type Batch = Batch;
+    type Source = Arc<dyn Records>;
+    type Reader<'s> = Box<dyn ReadRecord + 's>;
+
+    fn source(&self) -> Arc<dyn Records> {
         Arc::clone(&self.records)
     }
 
-    /// A batch without samples.
-    pub fn empty(&self) -> Batch {
+    fn reader(source: &Arc<dyn Records>) -> Result<Self::Reader<'_>, PipelineError> {
+        source.reader()
+    }
+
+    fn empty(&self) -> Batch {
         self.assembler.empty()
     }
 
-    /// Nanoseconds of the clock that intervals are in.
-    pub fn now(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+    fn clock(&self) -> Instant {
+        self.clock
     }
 
-    /// Build the batch of `step` into the buffers of `batch`.
-    ///
+    fn bytes(batch: &Batch) -> u64 {
+        batch.bytes()
+    }
+
     /// Stage by stage over the whole batch, so each stage is one interval and timing costs six clock reads a batch.
-    pub fn build(&mut self, reader: &mut dyn ReadRecord, step: u64, mut batch: Batch) -> Result<Loaded, PipelineError> {
-        let mut laps = Laps { clock: self.clock, last: self.now(), intervals: Vec::with_capacity(5) };
+    fn build(&mut self, reader: &mut Self::Reader<'_>, step: u64, mut batch: Batch) -> Result<Loaded, PipelineError> {
+        let mut laps = Laps::start(self.clock);
 
         let chosen = self.schedule.batch(step);
         let indices = chosen.indices();
@@ -119,23 +98,8 @@ impl BatchBuilder {
             epoch: chosen.epoch,
             bytes_read: self.bytes.len() as u64,
             work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
-            intervals: laps.intervals,
+            intervals: laps.intervals(),
             exposed: PerStage::default(),
         })
-    }
-}
-
-/// A stopwatch whose laps are adjacent intervals.
-struct Laps {
-    clock: Instant,
-    last: u64,
-    intervals: Vec<Interval>,
-}
-
-impl Laps {
-    fn lap(&mut self, stage: Stage) {
-        let now = self.clock.elapsed().as_nanos() as u64;
-        self.intervals.push(Interval { stage, start: self.last, end: now });
-        self.last = now;
     }
 }

@@ -3,12 +3,17 @@
 //! is); an error arrives at the step it belongs to; dropping the loader ends its threads.
 
 mod buffer;
+mod build;
 mod builder;
+mod loaded;
 mod pool;
 mod source;
 mod timing;
 
-pub use builder::{BatchBuilder, Loaded};
+pub use build::Build;
+pub use builder::BatchBuilder;
+pub use loaded::Loaded;
 pub use pool::{Loader, LoaderOptions};
 pub use source::{DatasetRecords, ReadRecord, Records};
+pub(crate) use timing::Laps;
 pub use timing::{Interval, exposed_wait};

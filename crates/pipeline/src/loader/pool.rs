@@ -4,9 +4,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::buffer::{Buffer, Reduced};
-use super::{BatchBuilder, Loaded, exposed_wait};
+use super::{BatchBuilder, Build, Loaded, exposed_wait};
 use crate::PipelineError;
-use crate::collate::Batch;
 
 /// How a loader works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,37 +31,37 @@ impl LoaderOptions {
 }
 
 /// Delivers the batches of a schedule in order, built by threads ahead of the step.
-pub struct Loader {
-    shared: Arc<Shared>,
+pub struct Loader<B: Build = BatchBuilder> {
+    shared: Arc<Shared<B::Batch>>,
     threads: Vec<JoinHandle<()>>,
     /// Builds here when there are no threads; keeps the clock otherwise.
-    builder: BatchBuilder,
+    builder: B,
     options: LoaderOptions,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct Shared<T> {
+    state: Mutex<State<T>>,
     /// A batch is ready, or a thread has ended.
     ready: Condvar,
     /// There is room for another batch, or the loader stops.
     room: Condvar,
 }
 
-struct State {
+struct State<T> {
     /// Next step that no thread has claimed.
     claim: u64,
     /// Next step to deliver.
     deliver: u64,
-    finished: BTreeMap<u64, Result<Loaded, PipelineError>>,
-    spare: Vec<Batch>,
+    finished: BTreeMap<u64, Result<Loaded<T>, PipelineError>>,
+    spare: Vec<T>,
     buffer: Buffer,
     stopped: bool,
 }
 
-impl State {
+impl<T> State<T> {
     /// Takes out the spare buffers that there is no room for. Drop them without the lock: giving a gigabyte back to the
     /// system takes a while.
-    fn surplus(&mut self) -> Vec<Batch> {
+    fn surplus(&mut self) -> Vec<T> {
         let keep = self.spare.len() - self.buffer.surplus(self.spare.len());
         self.spare.split_off(keep)
     }
@@ -73,17 +72,18 @@ impl State {
     }
 }
 
-impl Shared {
+impl<T> Shared<T> {
     /// A thread that panicked while it held the lock left whole values: nothing below panics between changes that belong
     /// together.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Loader {
+impl<B: Build> Loader<B> {
     /// Start the threads.
-    pub fn start(builder: BatchBuilder, options: LoaderOptions) -> Result<Self, PipelineError> {
+    pub fn start(builder: B, options: LoaderOptions) -> Result<Self, PipelineError> {
+        builder.starting(&options);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 claim: options.first,
@@ -109,11 +109,11 @@ impl Loader {
     }
 
     /// The next batch; none after the last. Waits, and says in `Loaded::exposed` on which stages.
-    pub fn next_batch(&mut self) -> Option<Result<Loaded, PipelineError>> {
+    pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
         if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }
     }
 
-    fn build_here(&mut self) -> Option<Result<Loaded, PipelineError>> {
+    fn build_here(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
         let (step, batch) = {
             let mut state = self.shared.lock();
             if state.deliver >= self.options.steps {
@@ -124,12 +124,12 @@ impl Loader {
         };
         let batch = batch.unwrap_or_else(|| self.builder.empty());
         let from = self.builder.now();
-        let records = self.builder.records();
-        let result = records.reader().and_then(|mut reader| self.builder.build(reader.as_mut(), step, batch));
+        let source = self.builder.source();
+        let result = B::reader(&source).and_then(|mut reader| self.builder.build(&mut reader, step, batch));
         Some(result.map(|loaded| self.with_wait(loaded, from)))
     }
 
-    fn wait_for_next(&mut self) -> Option<Result<Loaded, PipelineError>> {
+    fn wait_for_next(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
         let from = self.builder.now();
         let mut state = self.shared.lock();
         let step = state.deliver;
@@ -163,13 +163,13 @@ impl Loader {
         Some(result.map(|loaded| self.with_wait(loaded, from)))
     }
 
-    fn with_wait(&self, mut loaded: Loaded, from: u64) -> Loaded {
+    fn with_wait(&self, mut loaded: Loaded<B::Batch>, from: u64) -> Loaded<B::Batch> {
         loaded.exposed = exposed_wait(from, self.builder.now(), &loaded.intervals);
         loaded
     }
 
     /// Give a batch's buffers back for reuse. A batch that is not given back counts as held.
-    pub fn recycle(&self, batch: Batch) {
+    pub fn recycle(&self, batch: B::Batch) {
         let mut state = self.shared.lock();
         state.buffer.given_back();
         state.spare.push(batch);
@@ -187,7 +187,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl<B: Build> Drop for Loader<B> {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.room.notify_all();
@@ -199,8 +199,8 @@ impl Drop for Loader {
 }
 
 /// A loader thread: claim the next step, build it, hand it over.
-fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
-    let records = builder.records();
+fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOptions) {
+    let source = builder.source();
     let mut reader = None;
     let ahead = options.ahead();
     loop {
@@ -219,17 +219,17 @@ fn work(shared: &Shared, mut builder: BatchBuilder, options: LoaderOptions) {
         let batch = batch.unwrap_or_else(|| builder.empty());
         let built = std::panic::catch_unwind(AssertUnwindSafe(|| {
             if reader.is_none() {
-                reader = Some(records.reader()?);
+                reader = Some(B::reader(&source)?);
             }
             match &mut reader {
-                Some(reader) => builder.build(reader.as_mut(), step, batch),
+                Some(reader) => builder.build(reader, step, batch),
                 None => Err(PipelineError::Stopped),
             }
         }));
         let result = built.unwrap_or_else(|panic| {
             Err(PipelineError::panicked(&format!("a loader thread panicked at step {step}"), panic.as_ref()))
         });
-        let size = result.as_ref().ok().map(|loaded| (loaded.batch.bytes(), loaded.work_bytes));
+        let size = result.as_ref().ok().map(|loaded| (B::bytes(&loaded.batch), loaded.work_bytes));
         let mut state = shared.lock();
         let reduced = match size {
             Some((bytes, work)) => state.buffer.built(bytes, work, ahead + 1),

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use expctl_record::{PerStage, Stage};
 
 /// When a loader thread worked on a stage of one batch, in ns of the loader's clock.
@@ -25,6 +27,32 @@ pub fn exposed_wait(from: u64, to: u64, intervals: &[Interval]) -> PerStage<u64>
     }
     exposed[Stage::Other] += rest;
     exposed
+}
+
+/// A stopwatch whose laps are adjacent intervals.
+pub(crate) struct Laps {
+    clock: Instant,
+    last: u64,
+    intervals: Vec<Interval>,
+}
+
+impl Laps {
+    /// Begin the first lap. `clock` is the start of the loader's clock.
+    pub(crate) fn start(clock: Instant) -> Self {
+        Self { clock, last: clock.elapsed().as_nanos() as u64, intervals: Vec::with_capacity(5) }
+    }
+
+    /// End a lap, which was of this stage, and begin the next.
+    pub(crate) fn lap(&mut self, stage: Stage) {
+        let now = self.clock.elapsed().as_nanos() as u64;
+        self.intervals.push(Interval { stage, start: self.last, end: now });
+        self.last = now;
+    }
+
+    /// All laps.
+    pub(crate) fn intervals(self) -> Vec<Interval> {
+        self.intervals
+    }
 }
 
 #[cfg(test)]
