@@ -2,6 +2,7 @@ use expctl_pipeline::sampler::{DistributedSampler, split_sizes};
 use expctl_record::Train;
 use serde_json::Value as Json;
 
+use super::array_rules::reads_array;
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::values::Values;
@@ -15,8 +16,13 @@ const MODULE_INPUTS: [&str; 5] = ["genes", "gene_sample", "gene_ptr", "batch_siz
 impl Judge<'_> {
     /// Sizes that depend on the kind of model.
     pub(super) fn model_sizes(&self, values: &mut Values) {
-        let lazy = values.text("model.kind") == Some("lazy");
-        for (key, size) in [("model.heads", if lazy { 8 } else { 4 }), ("model.layers", if lazy { 3 } else { 2 })] {
+        let (hidden, heads, layers) = match values.text("model.kind") {
+            Some("lazy") => (64, 8, 3),
+            Some("mlp") => (1024, 1, 5),
+            Some("transformer") => (256, 4, 8),
+            _ => (64, 4, 2),
+        };
+        for (key, size) in [("model.hidden", hidden), ("model.heads", heads), ("model.layers", layers)] {
             if !values.has(key) {
                 values.derive(key, Some(Json::from(size)));
             }
@@ -96,7 +102,7 @@ impl Judge<'_> {
     }
 
     /// The file that `key` names is there, if it names one.
-    fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
+    pub(super) fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
         let Some(named) = values.text(key).filter(|path| !path.is_empty()) else { return };
         let path = self.root().join(named);
         if path.is_file() {
@@ -136,6 +142,7 @@ impl Judge<'_> {
             report("train.epochs", message, "would have no effect", "set train.mode to \"train\", or leave epochs out");
         }
         let validates = values.number("train.validate_every").is_some_and(|every| every > 0);
+        let validates = validates && !reads_array(values);
         if let Some(split) = values.text("select.split").filter(|split| validates && matches!(*split, "all" | "val")) {
             let message = format!("split `{split}` is trained on, and `val`, which is in it, is validated on");
             let help = "set select.split to \"train\", or train.validate_every to 0";
@@ -173,11 +180,16 @@ impl Judge<'_> {
 
 /// Steps of so many epochs; none where a number is not known.
 fn steps_of(values: &Values, epochs: u64) -> Option<u64> {
+    if reads_array(values) {
+        // As many rows as there are, or as `sampler.rows` has drawn of them.
+        let rows = values.number("sampler.rows")?;
+        let rows = if rows == 0 { values.number("data.samples")? } else { rows };
+        return batches_of(values, rows)?.checked_mul(epochs);
+    }
     if values.text("select.samples")? != "all" {
         return None;
     }
-    let (samples, subset, batch) =
-        (values.number("data.samples")?, values.number("select.subset")?, values.number("loader.batch_size")?);
+    let (samples, subset) = (values.number("data.samples")?, values.number("select.subset")?);
     let part = |samples| {
         let [train, val, test] = split_sizes(samples);
         match values.text("select.split") {
@@ -188,10 +200,15 @@ fn steps_of(values: &Values, epochs: u64) -> Option<u64> {
         }
     };
     let len = if subset == 0 { part(samples) } else { part(subset).min(part(samples)) };
+    batches_of(values, len)?.checked_mul(epochs)
+}
+
+/// Batches of an epoch of `len` samples, on each rank.
+fn batches_of(values: &Values, len: u64) -> Option<u64> {
+    let batch = values.number("loader.batch_size")?;
     let world_size = u32::try_from(values.number("launch.ranks")?).ok()?;
     let drop_last = values.get("loader.drop_last")? == &Json::Bool(true);
     let sampler = DistributedSampler { len, world_size, rank: 0, shuffle: false, seed: 0, drop_last };
     let samples = sampler.samples_per_rank();
-    let batches = if drop_last { samples / batch } else { samples.div_ceil(batch) };
-    batches.checked_mul(epochs)
+    Some(if drop_last { samples / batch } else { samples.div_ceil(batch) })
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use expctl_pipeline::dataset::Recipe;
 use serde_json::Value as Json;
 
+use super::array_rules::reads_array;
 use super::problem::Problem;
 use super::resolve::Place;
 use super::source::Origin;
@@ -34,6 +35,42 @@ impl<'a> Judge<'a> {
             values.derive("experiment.study", values.get("data.set").cloned());
         }
         self.study(values, problems);
+        self.family(values, problems);
+        if reads_array(values) {
+            self.data_of_array(values, problems);
+        } else {
+            self.data_of_graph(values, problems);
+        }
+        self.batches(values, problems);
+        self.warm_up(values, problems);
+        self.epochs(values, problems);
+        self.schedule(values, problems);
+    }
+
+    /// The array, and what reads it.
+    fn data_of_array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        self.array(values, problems);
+        if values.texts("array.files").is_some_and(|files| files.is_empty()) {
+            let recipe = self.array_recipe(values, problems);
+            if !values.has("data.samples") {
+                values.derive("data.samples", recipe.as_ref().map(|recipe| Json::from(recipe.rows)));
+            }
+            if let (Some(rows), Some(files)) = (values.number("data.samples"), values.number("data.files"))
+                && files > rows
+            {
+                let message = format!("{rows} rows cannot be in {files} files");
+                let problem = Problem::new(self.at(values, "data.files"), message, "too many");
+                problems.push(problem.help("set data.files to at most data.samples"));
+            }
+        }
+        self.model_sizes(values);
+        self.heads(values, problems);
+        self.nodes(values, problems);
+        self.existing_file(values, "train.start_from", problems);
+    }
+
+    /// The graph and its samples, and what reads them.
+    fn data_of_graph(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
         let recipe = self.recipe(values, problems);
         if !values.has("pipeline.edge_types") {
             let all = recipe.as_ref().map(|r| r.network.iter().map(|n| Json::from(n.name.as_str())).collect());
@@ -53,12 +90,8 @@ impl<'a> Judge<'a> {
         self.model(values, problems);
         self.pipeline(values, problems);
         self.followed(values, problems);
-        self.batches(values, problems);
         self.selection(values, problems);
-        self.warm_up(values, problems);
         self.model_inputs(values, problems);
-        self.epochs(values, problems);
-        self.schedule(values, problems);
     }
 
     /// The project folder.

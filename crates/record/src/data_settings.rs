@@ -10,6 +10,8 @@ pub enum Networks {
     Real,
     /// The real edges, completed with generated ones to the edge counts of STRING 12.0.
     Completed,
+    /// There are none: the data set is an array.
+    None,
 }
 
 /// Where the labels come from.
@@ -39,20 +41,29 @@ pub struct Data {
     /// Where the labels come from.
     #[serde(default)]
     pub labels: LabelSource,
+    /// Number of files that the rows of an array are in.
+    #[serde(default = "one")]
+    pub files: u32,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 impl Data {
     /// Name of the folder that such a data set is built in: everything that determines its content.
     pub fn folder_name(&self) -> String {
         let networks = match self.networks {
-            Networks::Real => "real",
-            Networks::Completed => "completed",
+            Networks::Real => "_real",
+            Networks::Completed => "_completed",
+            Networks::None => "",
         };
         let labels = match self.labels {
             LabelSource::Random => "",
             LabelSource::Planted => "_planted",
         };
-        format!("scale-{}_samples-{}_{networks}_seed-{}{labels}", self.scale, self.samples, self.seed)
+        let files = if self.files == 1 { String::new() } else { format!("_files-{}", self.files) };
+        format!("scale-{}_samples-{}{networks}_seed-{}{labels}{files}", self.scale, self.samples, self.seed)
     }
 }
 
