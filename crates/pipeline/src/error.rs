@@ -1,7 +1,5 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::StoreKind;
-
 /// What can go wrong between the store and the batch; every variant names the file or record.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
@@ -48,12 +46,12 @@ pub enum PipelineError {
         path: PathBuf,
     },
     /// A store was asked for that the data set has not been converted to.
-    #[error("data set {} has no {} store: `{command}` makes it", path.display(), kind.name())]
+    #[error("data set {} has no {store} store: `{command}` makes it", path.display())]
     NotConverted {
         /// Folder of the data set.
         path: PathBuf,
-        /// The store.
-        kind: StoreKind,
+        /// The store, or the format of the files.
+        store: &'static str,
         /// What makes it.
         command: String,
     },

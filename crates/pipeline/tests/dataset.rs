@@ -17,7 +17,7 @@ fn recipe() -> Recipe {
 }
 
 fn data(samples: u64, scale: f64, networks: Networks) -> Data {
-    Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks, seed: 7, labels: LabelSource::Random }
+    Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks, seed: 7, labels: LabelSource::Random, files: 1 }
 }
 
 fn quiet(_: BuildProgress) -> ControlFlow<()> {

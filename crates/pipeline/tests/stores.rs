@@ -180,7 +180,7 @@ fn stores_that_do_not_fit_are_refused() {
     let dataset = built(parent.path(), 10, 0.05);
     let ids = pipeline(StoreKind::Ids, &[], false);
     let missing = DatasetRecords::open(&dataset, &ids).err().unwrap();
-    assert!(matches!(missing, PipelineError::NotConverted { kind: StoreKind::Ids, .. }));
+    assert!(matches!(missing, PipelineError::NotConverted { store: "ids", .. }));
     let command =
         "`expctl data convert 006-kuzmin-tmi --to ids --samples 10 --scale 0.05 --networks completed --seed 7`";
     assert!(missing.to_string().contains(command), "{missing}");

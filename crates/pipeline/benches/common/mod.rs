@@ -25,6 +25,7 @@ pub fn dataset(samples: u64) -> Dataset {
         networks: Networks::Completed,
         seed: 42,
         labels: LabelSource::Random,
+        files: 1,
     };
     let folder = cache.join("bench").join(data.folder_name());
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();

@@ -5,11 +5,14 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+pub mod dataset;
 mod labels;
 mod rows;
 mod store;
+pub mod write;
 
 pub use batch::{ArrayBatch, Values};
+
 pub use labels::Labels;
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

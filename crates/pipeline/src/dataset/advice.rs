@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use expctl_record::{Data, LabelSource, Networks, StoreKind};
+use expctl_record::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 
 use super::Dataset;
 use super::files::STORES_FOLDER;
@@ -49,29 +49,30 @@ impl Dataset {
 
 /// Folder name and kind of the store, finished or under construction, that a path inside a data set belongs to, if that was
 /// made from the base store.
-fn made_store(inside: &Path) -> Option<(&str, StoreKind)> {
+fn made_store(inside: &Path) -> Option<(&str, &'static str)> {
     let mut parts = inside.strip_prefix(STORES_FOLDER).ok()?.components();
     let name = parts.next()?.as_os_str().to_str()?;
     let finished = name.strip_suffix(PARTIAL).unwrap_or(name);
-    let kind = StoreKind::ALL.into_iter().find(|kind| kind.name() == finished)?;
-    Some((name, kind))
+    let graphs = StoreKind::ALL.iter().map(|kind| kind.name());
+    let mut known = graphs.chain(ArrayFormat::ALL.iter().map(|format| format.name()));
+    Some((name, known.find(|known| *known == finished)?))
 }
 
-/// `expctl data VERB` for a data set, as a user types it.
-pub(super) fn command(verb: &str, data: &Data, kind: Option<StoreKind>) -> String {
+/// `expctl data VERB` for a data set, as a user types it; `to` is what it is converted to.
+pub(crate) fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
+    let to = to.map(|to| format!(" --to {to}")).unwrap_or_default();
     let networks = match data.networks {
-        Networks::Real => "real",
-        Networks::Completed => "completed",
+        Networks::Real => " --networks real",
+        Networks::Completed => " --networks completed",
+        Networks::None => "",
     };
-    let to = kind.map(|kind| format!(" --to {}", kind.name())).unwrap_or_default();
     let labels = match data.labels {
         LabelSource::Random => "",
         LabelSource::Planted => " --labels planted",
     };
+    let files = if data.files == 1 { String::new() } else { format!(" --files {}", data.files) };
     let Data { set, samples, scale, seed, .. } = data;
-    format!(
-        "expctl data {verb} {set}{to} --samples {samples} --scale {scale} --networks {networks} --seed {seed}{labels}"
-    )
+    format!("expctl data {verb} {set}{to} --samples {samples} --scale {scale}{networks} --seed {seed}{labels}{files}")
 }
 
 #[cfg(test)]
@@ -87,6 +88,7 @@ mod tests {
             networks: Networks::Real,
             seed: 3,
             labels: LabelSource::Random,
+            files: 1,
         };
         let folder = Path::new("/data/set");
         let advised = |problem: PipelineError| problem.advise(folder, &data).to_string();

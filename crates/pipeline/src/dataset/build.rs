@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use expctl_record::{Data, LabelSource};
 
-use super::files::{DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, free_bytes, report};
+use super::files::{DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, report, room};
 use super::genes::Genes;
 use super::graph_file::{self, GRAPH_FILE};
 use super::labels::{Labels, statistics};
@@ -209,12 +209,5 @@ fn sample_info(labels: &Labels) -> SampleInfo {
 /// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
 fn room_for(partial: &Path, needed: u64) -> Result<(), PipelineError> {
     let there = partial.join(STORE_FOLDER).join(DATA_FILE).metadata().map_or(0, |meta| meta.len());
-    let free = free_bytes(partial)?;
-    let needed = needed.saturating_sub(there);
-    if needed <= free {
-        return Ok(());
-    }
-    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-    let reason = format!("{:.2} GiB are needed, {:.2} GiB are free", gib(needed), gib(free));
-    Err(PipelineError::io("build", partial)(std::io::Error::new(std::io::ErrorKind::StorageFull, reason)))
+    room(partial, needed.saturating_sub(there))
 }

@@ -181,8 +181,8 @@ impl Dataset {
             return Ok((self.store()?, decoder));
         }
         let Some(manifest) = self.converted(kind)? else {
-            let command = command("convert", &self.manifest.data, Some(kind));
-            return Err(PipelineError::NotConverted { path: self.folder.clone(), kind, command });
+            let command = command("convert", &self.manifest.data, Some(kind.name()));
+            return Err(PipelineError::NotConverted { path: self.folder.clone(), store: kind.name(), command });
         };
         let folder = self.records_folder(kind);
         let decoder =

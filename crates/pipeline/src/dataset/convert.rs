@@ -265,6 +265,7 @@ mod tests {
             networks: Networks::Completed,
             seed: 7,
             labels: LabelSource::Random,
+            files: 1,
         };
         let folder = parent.path().join("set");
         build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -84,3 +84,14 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64, PipelineError> {
     #[allow(clippy::unnecessary_cast)]
     Ok(disk.blocks_available() as u64 * disk.fragment_size() as u64)
 }
+
+/// Fail before anything is written if the disk of `folder` cannot hold so many bytes more.
+pub(crate) fn room(folder: &Path, needed: u64) -> Result<(), PipelineError> {
+    let free = free_bytes(folder)?;
+    if needed <= free {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    let reason = format!("{:.2} GiB are needed, {:.2} GiB are free", gib(needed), gib(free));
+    Err(PipelineError::io("build", folder)(std::io::Error::new(std::io::ErrorKind::StorageFull, reason)))
+}

@@ -1,8 +1,10 @@
 use std::path::Path;
 
 use expctl_record::Data;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::Family;
 use super::genes::Genes;
 use super::metabolism::Metabolism;
 use super::networks::BuiltNetwork;
@@ -169,16 +171,7 @@ pub struct FileInfo {
 impl Manifest {
     /// Read the manifest of a data set.
     pub fn load(folder: &Path) -> Result<Self, PipelineError> {
-        let path = folder.join(MANIFEST_FILE);
-        let text = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(PipelineError::NotBuilt { path: folder.to_owned() });
-            }
-            other => other.map_err(PipelineError::io("read", &path))?,
-        };
-        let again = |e: PipelineError| e.and(format!("remove {} and build it again", folder.display()));
-        check_version(&path, &text, SCHEMA).map_err(again)?;
-        serde_json::from_slice(&text).map_err(|e| again(PipelineError::damaged(&path, e)))
+        load(folder, Family::Graph, SCHEMA)
     }
 
     /// Edges over all networks, self-loops included.
@@ -195,6 +188,21 @@ impl Manifest {
     pub fn allocated_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.allocated_bytes).sum()
     }
+}
+
+/// Read the manifest of a data set, if that is of this family and version.
+pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, PipelineError> {
+    let path = folder.join(MANIFEST_FILE);
+    let text = match std::fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(PipelineError::NotBuilt { path: folder.to_owned() });
+        }
+        other => other.map_err(PipelineError::io("read", &path))?,
+    };
+    let again = |e: PipelineError| e.and(format!("remove {} and build it again", folder.display()));
+    Family::of_manifest(&path, &text).map_err(again)?.expect(family, &path)?;
+    check_version(&path, &text, schema).map_err(again)?;
+    serde_json::from_slice(&text).map_err(|e| again(PipelineError::damaged(&path, e)))
 }
 
 /// Refuse a manifest of another version by that alone: its other fields may be others, too.

@@ -3,21 +3,22 @@
 //! Invariant: everything in a data set follows from the recipe's files and the settings of `[data]`; two machines
 //! build the same edges, samples and records.
 
-mod advice;
+pub(crate) mod advice;
 mod build;
 mod built;
 mod convert;
 mod convert_check;
 mod edges;
 mod estimate;
-mod files;
+mod family;
+pub(crate) mod files;
 mod genes;
 mod graph_file;
 mod labels;
-mod manifest;
+pub(crate) mod manifest;
 mod metabolism;
 mod networks;
-mod partial;
+pub(crate) mod partial;
 mod planted;
 mod recipe;
 pub(crate) mod rng;
@@ -31,6 +32,8 @@ pub use build::build;
 pub use built::Dataset;
 pub use convert::Conversion;
 pub use estimate::Estimate;
+pub use family::Family;
+pub(crate) use family::recipe_text;
 pub use files::BuildProgress;
 pub use manifest::{BipartiteInfo, FileInfo, GeneCounts, Manifest, NetworkInfo, Origin, SCHEMA, SampleInfo, StoreInfo};
 pub use recipe::{Bipartite, Network, NetworkSource, Recipe, Samples};

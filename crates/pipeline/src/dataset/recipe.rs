@@ -2,12 +2,16 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::{Family, recipe_text};
 use crate::PipelineError;
 
 /// `experiments/<set>/dataset.toml`: what a data set is made of, at its full published scale.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
+    /// `graph`, which need not be said.
+    #[serde(default)]
+    pub family: Family,
     /// One line.
     pub title: String,
     /// Number of genes.
@@ -88,8 +92,7 @@ pub struct Bipartite {
 impl Recipe {
     /// Read the recipe in `folder`.
     pub fn load(folder: &Path) -> Result<Self, PipelineError> {
-        let path = folder.join("dataset.toml");
-        let text = std::fs::read_to_string(&path).map_err(PipelineError::io("read", &path))?;
+        let (path, text) = recipe_text(folder, Family::Graph)?;
         let mut recipe: Self = toml::from_str(&text).map_err(|e| PipelineError::damaged(&path, e))?;
         recipe.folder = folder.to_owned();
         Ok(recipe)
@@ -108,6 +111,9 @@ impl Recipe {
         }
         if !(data.scale > 0.0 && data.scale <= 1.0) {
             return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        }
+        if data.networks == expctl_record::Networks::None || data.files != 1 {
+            return invalid(format!("{} has networks, and is in one file", self.name()));
         }
         if self.samples.genes_per_sample as usize != super::triples::GENES_PER_SAMPLE {
             return invalid(format!("samples of {} genes are not supported, only of 3", self.samples.genes_per_sample));

@@ -1,0 +1,304 @@
+use std::ops::Range;
+use std::path::Path;
+use std::time::Instant;
+
+use expctl_record::Data;
+
+use super::built::{base_file, part};
+use super::in_order::in_order;
+use super::model::{Cell, Model};
+use super::rows::RowsSeen;
+use super::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayRecipe, Class, ObsColumn};
+use crate::PipelineError;
+use crate::array::CsrRows;
+use crate::array::write::{
+    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix,
+};
+use crate::dataset::files::{Report, checksums, report, room};
+use crate::dataset::manifest::MANIFEST_FILE;
+use crate::dataset::partial::{Partial, tidy};
+use crate::dataset::{BuildProgress, Family, Origin};
+
+/// Values that are drawn at a time by a thread, about.
+const PIECE: u64 = 1 << 20;
+/// What is known of files that a stopped build has finished.
+const FINISHED: &str = ".finished";
+
+/// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
+///
+/// A build that was stopped (`Break`, which gives [`PipelineError::Stopped`], or a killed process) leaves
+/// `<folder>.partial` with the files that were finished; the next one goes on with it and ends with the same rows. `folder`
+/// itself appears only when all is complete.
+///
+/// # Errors
+/// The recipe cannot give what is asked for; there is no room; another process is at it; another thing lies in `folder`.
+pub fn build(
+    recipe: &ArrayRecipe,
+    data: &Data,
+    folder: &Path,
+    jobs: usize,
+    progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
+) -> Result<ArrayManifest, PipelineError> {
+    let started = Instant::now();
+    recipe.check(data)?;
+    let digest = recipe.digest(data)?;
+    if let Some(manifest) = existing(folder, &digest)? {
+        return Ok(manifest);
+    }
+    let partial = Partial::open(folder)?;
+    if let Some(manifest) = existing(folder, &digest)? {
+        partial.discard()?;
+        return Ok(manifest);
+    }
+    partial.prepare(&digest)?;
+    let work = Work::new(recipe, data, jobs, partial.path());
+    let files = (0..u64::from(data.files)).map(|file| file_range(data, file));
+    let files: Vec<(Range<u64>, Option<ArrayFile>)> =
+        files.enumerate().map(|(index, rows)| (rows, work.finished(index as u64))).collect();
+    let missing: u64 = files.iter().filter(|(_, done)| done.is_none()).map(|(rows, _)| rows.end - rows.start).sum();
+    room(partial.path(), missing * work.row_bytes())?;
+    for sub in ["files", FINISHED] {
+        let sub = partial.path().join(sub);
+        std::fs::create_dir_all(&sub).map_err(PipelineError::io("create", &sub))?;
+    }
+
+    let weights = work.weights();
+    let mut built = Vec::new();
+    let resumed_files = files.iter().filter(|(_, done)| done.is_some()).count() as u64;
+    let mut rows_done = 0;
+    for (index, (rows, done)) in files.into_iter().enumerate() {
+        let count = rows.end - rows.start;
+        let file = match done {
+            Some(file) => file,
+            None => work.file(index as u64, rows, &weights, rows_done, progress)?,
+        };
+        rows_done += count;
+        report(progress, "rows", rows_done, data.samples)?;
+        built.push(file);
+    }
+    let manifest = ArrayManifest {
+        schema: ARRAY_SCHEMA,
+        family: Family::Array,
+        title: recipe.title.clone(),
+        data: data.clone(),
+        recipe_blake3: digest,
+        rows: built.iter().map(|file| file.rows).sum(),
+        genes: work.model.genes() as u64,
+        nnz: built.iter().map(|file| file.nnz).sum(),
+        sum: built.iter().map(|file| file.sum).sum(),
+        obs: work.obs_columns(&weights),
+        class: Origin::Generated,
+        files: built,
+        build_seconds: started.elapsed().as_secs_f64(),
+        resumed_files,
+    };
+    let path = partial.path().join(MANIFEST_FILE);
+    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    let finished = partial.path().join(FINISHED);
+    std::fs::remove_dir_all(&finished).map_err(PipelineError::io("remove", &finished))?;
+    partial.finish(folder)?;
+    Ok(manifest)
+}
+
+/// The manifest of `folder`, if that is a data set built from just this.
+fn existing(folder: &Path, digest: &str) -> Result<Option<ArrayManifest>, PipelineError> {
+    match ArrayManifest::load(folder) {
+        Ok(manifest) if manifest.recipe_blake3 == digest => {
+            tidy(folder);
+            Ok(Some(manifest))
+        }
+        Ok(_) => {
+            Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
+        }
+        Err(PipelineError::NotBuilt { .. }) if !folder.exists() => Ok(None),
+        Err(PipelineError::NotBuilt { .. }) => {
+            Err(PipelineError::damaged(folder, "exists, but is no data set (it has no manifest)"))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Rows of the n-th of the files: as many in each, and one more in the first ones where that does not come out even.
+fn file_range(data: &Data, file: u64) -> Range<u64> {
+    let (each, over) = (data.samples / u64::from(data.files), data.samples % u64::from(data.files));
+    let start = file * each + file.min(over);
+    start..start + each + u64::from(file < over)
+}
+
+/// Classes of rows over the whole data set.
+struct Weights {
+    of_type: Vec<u64>,
+    of_donor: Vec<u64>,
+}
+
+/// A build under way.
+struct Work<'a> {
+    recipe: &'a ArrayRecipe,
+    data: &'a Data,
+    jobs: usize,
+    folder: &'a Path,
+    model: Model,
+    genes: Vec<String>,
+}
+
+/// Rows that were drawn together.
+struct Piece {
+    rows: CsrRows,
+    obs: Frame,
+}
+
+impl<'a> Work<'a> {
+    fn new(recipe: &'a ArrayRecipe, data: &'a Data, jobs: usize, folder: &'a Path) -> Self {
+        let model = Model::new(recipe, data);
+        let width = model.genes().saturating_sub(1).to_string().len();
+        let genes = (0..model.genes()).map(|gene| format!("gene_{gene:0width$}")).collect();
+        Self { recipe, data, jobs, folder, model, genes }
+    }
+
+    /// Bytes of a row on the disk, about: values and their columns, and what obs has of it.
+    fn row_bytes(&self) -> u64 {
+        (self.model.genes() as f64 * self.recipe.density * 8.1) as u64 + 100
+    }
+
+    fn finished_path(&self, index: u64) -> std::path::PathBuf {
+        self.folder.join(FINISHED).join(part(index, "json"))
+    }
+
+    /// What is known of a file, if an earlier run has finished it.
+    fn finished(&self, index: u64) -> Option<ArrayFile> {
+        let text = std::fs::read(self.finished_path(index)).ok()?;
+        let file: ArrayFile = serde_json::from_slice(&text).ok()?;
+        let there = self.folder.join(base_file(index)).metadata().ok()?;
+        (there.len() == file.file.bytes && file.file.path == base_file(index)).then_some(file)
+    }
+
+    /// How many rows each class has: a pass over what rows are, without their counts.
+    fn weights(&self) -> Weights {
+        let mut weights = Weights {
+            of_type: vec![0; self.recipe.cell_types.count as usize],
+            of_donor: vec![0; self.recipe.donors.count as usize],
+        };
+        for row in 0..self.data.samples {
+            let cell = self.model.cell(row);
+            weights.of_type[cell.cell_type as usize] += 1;
+            weights.of_donor[cell.donor as usize] += 1;
+        }
+        weights
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let names = |prefix: &str, count: u32| (0..count).map(|n| format!("{prefix}_{n:02}")).collect();
+        let categorical = |categories: Vec<String>| ColumnKind::Categorical { categories, ordered: false };
+        let column = |name: &str, kind: ColumnKind| Column { name: name.to_owned(), kind };
+        vec![
+            column("cell_type", categorical(names("type", self.recipe.cell_types.count))),
+            column("donor", categorical(names("donor", self.recipe.donors.count))),
+            column("n_counts", ColumnKind::Float32),
+            column("n_genes", ColumnKind::Int64),
+            column("weight", ColumnKind::Float64),
+            column("age", ColumnKind::NullableInt64),
+        ]
+    }
+
+    fn obs_columns(&self, weights: &Weights) -> Vec<ObsColumn> {
+        let classes = |names: &[String], rows: &[u64]| {
+            names.iter().zip(rows).map(|(name, rows)| Class { name: name.clone(), rows: *rows }).collect()
+        };
+        let about = |column: Column| {
+            let classes = match (&column.kind, column.name.as_str()) {
+                (ColumnKind::Categorical { categories, .. }, "cell_type") => classes(categories, &weights.of_type),
+                (ColumnKind::Categorical { categories, .. }, _) => classes(categories, &weights.of_donor),
+                _ => Vec::new(),
+            };
+            ObsColumn { kind: column.kind.name().to_owned(), name: column.name, classes }
+        };
+        self.columns().into_iter().map(about).collect()
+    }
+
+    /// Draw and write one file. `before` rows of all are done.
+    fn file(
+        &self,
+        index: u64,
+        rows: Range<u64>,
+        weights: &Weights,
+        before: u64,
+        to: &mut Report<'_>,
+    ) -> Result<ArrayFile, PipelineError> {
+        let name = base_file(index);
+        let path = self.folder.join(&name);
+        let count = rows.end - rows.start;
+        let expected = (count as f64 * self.genes.len() as f64 * self.recipe.density) as u64;
+        let mean = Column { name: "mean_count".to_owned(), kind: ColumnKind::Float64 };
+        let spec = AnnDataSpec {
+            rows: count,
+            genes: &self.genes,
+            values: expected,
+            matrix: Matrix::Csr,
+            layout: Layout::Chunked { chunk: None, compression: Compression::None },
+            var: std::slice::from_ref(&mean),
+            threads: 1,
+        };
+        let var = Frame { index: self.genes.clone(), columns: vec![Cells::Float64(self.model.means.clone())] };
+        let mut writer = AnnDataWriter::create(&path, &spec, var)?;
+        writer.begin_obs(count, &self.columns())?;
+        let of_piece = (PIECE * count / expected.max(1)).clamp(1, count.max(1));
+        let mut seen = RowsSeen::default();
+        let pieces = count.div_ceil(of_piece);
+        let what = format!("drawing the rows of {}", path.display());
+        in_order(
+            self.jobs,
+            pieces,
+            &what,
+            || Ok(self.model.scratch()),
+            |scratch, piece| {
+                let start = rows.start + piece * of_piece;
+                Ok(self.piece(start..(start + of_piece).min(rows.end), weights, scratch))
+            },
+            |piece| {
+                seen.add(piece.rows.view());
+                writer.push(piece.rows.view())?;
+                writer.push_obs(&piece.obs)?;
+                report(to, "rows", before + seen.rows, self.data.samples)
+            },
+        )?;
+        writer.finish()?;
+        let file = checksums(self.folder, &[name], to)?.swap_remove(0);
+        let (rows, nnz, sum) = (seen.rows, seen.nnz, seen.sum);
+        let file = ArrayFile { file, rows, nnz, sum, content_blake3: seen.digest() };
+        let path = self.finished_path(index);
+        expctl_record::write_json(&path, &file).map_err(|e| PipelineError::damaged(&path, e))?;
+        Ok(file)
+    }
+
+    fn piece(&self, range: Range<u64>, weights: &Weights, scratch: &mut super::model::Scratch) -> Piece {
+        let n = (range.end - range.start) as usize;
+        let mut rows = CsrRows::default();
+        let (mut types, mut donors) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let (mut totals, mut expressed) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let (mut weight, mut ages) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let mut index = Vec::with_capacity(n);
+        let mean = self.data.samples as f64 / weights.of_type.iter().filter(|rows| **rows > 0).count().max(1) as f64;
+        for row in range {
+            let before = rows.indices.len();
+            let (cell, total) = self.model.draw(row, scratch, &mut rows.indices, &mut rows.data);
+            rows.indptr.push(rows.indices.len() as u64);
+            let Cell { cell_type, donor, age } = cell;
+            index.push(format!("cell_{row}"));
+            types.push(cell_type as i32);
+            donors.push(donor as i32);
+            totals.push(total as f32);
+            expressed.push((rows.indices.len() - before) as i64);
+            weight.push(mean / weights.of_type[cell_type as usize].max(1) as f64);
+            ages.push(age);
+        }
+        let columns = vec![
+            Cells::Codes(types),
+            Cells::Codes(donors),
+            Cells::Float32(totals),
+            Cells::Int64(expressed),
+            Cells::Float64(weight),
+            Cells::NullableInt64(ages),
+        ];
+        Piece { rows, obs: Frame { index, columns } }
+    }
+}

@@ -1,0 +1,19 @@
+//! Data sets of arrays: the recipe, how its files are drawn, what was built.
+//!
+//! Invariant: every row follows from the recipe, the seed, the scale and its number; two machines build the same rows,
+//! whatever the number of files and threads.
+
+mod alias;
+mod build;
+mod built;
+mod distributions;
+mod in_order;
+mod manifest;
+mod model;
+mod recipe;
+mod rows;
+
+pub use build::build;
+pub use built::ArrayDataset;
+pub use manifest::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayStoreManifest, Class, ObsColumn};
+pub use recipe::{ArrayRecipe, CellTypes, Donors};

@@ -1,0 +1,264 @@
+use expctl_record::Data;
+
+use super::alias::Alias;
+use super::distributions::{logarithmic_below, normal, poisson};
+use super::ArrayRecipe;
+use crate::dataset::rng::Stream;
+
+/// How counts are drawn.
+///
+/// A cell of type t and size L has for gene g a count of the negative binomial distribution with mean L m and variance
+/// L m (1 + m / r), where m is the gene's mean in the type and r the recipe's `dispersion_shape`: a Poisson number whose rate
+/// is a gamma number of shape L r. It is 0 with probability (1 + m / r)^(-L r).
+///
+/// It is drawn as what that equals (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
+/// size of the logarithmic distribution with p = m / (m + r). Bursts of all genes are drawn together, then dealt to the genes
+/// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
+///
+/// Means are log-normal over the genes, sizes over the cells and donors. All means are scaled so that the share of values
+/// that are not 0 is the recipe's `density` on average.
+///
+/// Every row has a stream of random numbers of its own: it follows from the recipe, seed, scale and its number alone.
+pub(super) struct Model {
+    seed: u64,
+    scale: f64,
+    cell_log_sd: f64,
+    age_missing: f64,
+    types: Vec<TypeModel>,
+    /// Cumulative shares of the types.
+    type_shares: Vec<f64>,
+    /// Depth and age of each donor.
+    donors: Vec<(f64, i64)>,
+    /// Expected count of each gene in a cell of average size, over the types.
+    pub(super) means: Vec<f64>,
+}
+
+/// Genes of a type.
+struct TypeModel {
+    /// Bursts of a cell of size 1.
+    bursts: f64,
+    which: Alias,
+    sizes: Vec<BurstSize>,
+}
+
+/// Burst size of a gene.
+#[derive(Clone, Copy)]
+struct BurstSize {
+    /// p, in units of 2^-32.
+    p: u32,
+    /// ln(1 - p).
+    log_q: f32,
+}
+
+/// What a row is besides its counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) cell_type: u32,
+    pub(super) donor: u32,
+    pub(super) age: Option<i64>,
+}
+
+/// Memory to draw a row in.
+pub(super) struct Scratch {
+    counts: Vec<u32>,
+    met: Vec<u64>,
+}
+
+/// Ages of donors, in years.
+const AGES: std::ops::Range<i64> = 20..80;
+/// Sizes that a share is averaged over: so many standard deviations to each side, in steps of a half.
+const SIDE: i32 = 10;
+
+impl Model {
+    pub(super) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
+        let genes = recipe.genes_at(data.scale) as usize;
+        let stream = |purpose: &str| Stream::new(data.seed, data.scale, purpose);
+        let mut of_genes = stream("genes");
+        let base: Vec<f64> = (0..genes).map(|_| libm::exp(recipe.gene_log_sd * normal(&mut of_genes))).collect();
+        let kinds = &recipe.cell_types;
+        let means: Vec<Vec<f64>> = (0..kinds.count)
+            .map(|kind| {
+                let mut of_type = stream(&format!("cell type {kind}"));
+                let factor = |mean: &f64| match of_type.unit() < kinds.markers {
+                    true => mean * libm::exp(kinds.marker_log_sd * normal(&mut of_type)),
+                    false => *mean,
+                };
+                base.iter().map(factor).collect()
+            })
+            .collect();
+        let mut of_donors = stream("donors");
+        let donors: Vec<(f64, i64)> = (0..recipe.donors.count)
+            .map(|_| {
+                let depth = libm::exp(recipe.donors.log_sd * normal(&mut of_donors));
+                (depth, AGES.start + of_donors.below((AGES.end - AGES.start) as u64) as i64)
+            })
+            .collect();
+        let shares = type_shares(kinds.count, kinds.skew);
+        let zeros = ZeroShare::new(recipe.cell_log_sd, &donors);
+        let shape = recipe.dispersion_shape;
+        let factor = calibrated(&means, &shares, shape, recipe.density, &zeros);
+        let scaled: Vec<Vec<f64>> = means.iter().map(|of| of.iter().map(|mean| mean * factor).collect()).collect();
+        let overall = (0..genes).map(|gene| scaled.iter().zip(&shares).map(|(of, share)| of[gene] * share).sum());
+        let overall = overall.collect();
+        let mut reached = 0.0;
+        let cumulate = |share: &f64| {
+            reached += share;
+            reached
+        };
+        Self {
+            seed: data.seed,
+            scale: data.scale,
+            cell_log_sd: recipe.cell_log_sd,
+            age_missing: recipe.donors.age_missing,
+            types: scaled.iter().map(|means| TypeModel::new(means, shape)).collect(),
+            type_shares: shares.iter().map(cumulate).collect(),
+            donors,
+            means: overall,
+        }
+    }
+
+    /// Number of genes.
+    pub(super) fn genes(&self) -> usize {
+        self.means.len()
+    }
+
+    pub(super) fn scratch(&self) -> Scratch {
+        Scratch { counts: vec![0; self.genes()], met: vec![0; self.genes().div_ceil(64)] }
+    }
+
+    fn stream(&self, row: u64) -> Stream {
+        Stream::new(self.seed, self.scale, &format!("row {row}"))
+    }
+
+    /// What the row is, without its counts.
+    pub(super) fn cell(&self, row: u64) -> Cell {
+        self.describe(&mut self.stream(row))
+    }
+
+    fn describe(&self, stream: &mut Stream) -> Cell {
+        let place = stream.unit() * self.type_shares.last().copied().unwrap_or(1.0);
+        let cell_type = self.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
+        let donor = stream.below(self.donors.len() as u64) as usize;
+        let age = (stream.unit() >= self.age_missing).then(|| self.donors[donor].1);
+        Cell { cell_type: cell_type as u32, donor: donor as u32, age }
+    }
+
+    /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
+    pub(super) fn draw(
+        &self,
+        row: u64,
+        scratch: &mut Scratch,
+        indices: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> (Cell, u64) {
+        let mut stream = self.stream(row);
+        let cell = self.describe(&mut stream);
+        let size = self.donors[cell.donor as usize].0 * libm::exp(self.cell_log_sd * normal(&mut stream));
+        let total = self.types[cell.cell_type as usize].draw(size, &mut stream, scratch, indices, data);
+        (cell, total)
+    }
+}
+
+impl TypeModel {
+    fn new(means: &[f64], shape: f64) -> Self {
+        let bursts: Vec<f64> = means.iter().map(|mean| shape * libm::log1p(mean / shape)).collect();
+        let sizes = means.iter().map(|mean| BurstSize {
+            p: (mean / (mean + shape) * 4_294_967_296.0) as u32,
+            log_q: libm::log(shape / (mean + shape)) as f32,
+        });
+        Self { bursts: bursts.iter().sum(), which: Alias::new(&bursts), sizes: sizes.collect() }
+    }
+
+    fn draw(
+        &self,
+        size: f64,
+        stream: &mut Stream,
+        scratch: &mut Scratch,
+        indices: &mut Vec<i32>,
+        data: &mut Vec<f32>,
+    ) -> u64 {
+        let Scratch { counts, met } = scratch;
+        for _ in 0..poisson(stream, size * self.bursts) {
+            let word = stream.next();
+            let gene = self.which.at((word >> 32) as u32);
+            let (low, of) = (word as u32, self.sizes[gene as usize]);
+            let burst = match low < of.p {
+                true => {
+                    let u = (f64::from(low) + 0.5) / 4_294_967_296.0;
+                    logarithmic_below(stream, u, f64::from(of.log_q))
+                }
+                false => 1,
+            };
+            let count = &mut counts[gene as usize];
+            *count = count.saturating_add(burst);
+            met[gene as usize / 64] |= 1 << (gene % 64);
+        }
+        let mut total = 0;
+        for (at, word) in met.iter_mut().enumerate() {
+            while *word != 0 {
+                let gene = at * 64 + word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                let count = std::mem::take(&mut counts[gene]);
+                total += u64::from(count);
+                indices.push(gene as i32);
+                data.push(count as f32);
+            }
+        }
+        total
+    }
+}
+
+/// Shares of the types, the most frequent first.
+fn type_shares(count: u32, skew: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=count).map(|n| libm::pow(f64::from(n), -skew)).collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+/// For genes with so many bursts in a cell of size 1: the share of cells that have one, over sizes and donors.
+struct ZeroShare {
+    /// At the logarithms [`ZeroShare::FROM`], and so on in steps of [`ZeroShare::STEP`].
+    table: Vec<f64>,
+}
+
+impl ZeroShare {
+    const FROM: f64 = -30.0;
+    const STEP: f64 = 0.01;
+    const ENTRIES: usize = 4501;
+
+    fn new(cell_log_sd: f64, donors: &[(f64, i64)]) -> Self {
+        let nodes: Vec<(f64, f64)> = (-SIDE..=SIDE)
+            .map(|step| f64::from(step) / 2.0)
+            .flat_map(|z| donors.iter().map(move |(depth, _)| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0))))
+            .collect();
+        let total: f64 = nodes.iter().map(|(_, weight)| weight).sum();
+        let share = |bursts: f64| -> f64 {
+            nodes.iter().map(|(size, weight)| -libm::expm1(-size * bursts) * weight).sum::<f64>() / total
+        };
+        let table = (0..Self::ENTRIES).map(|i| share(libm::exp(Self::FROM + i as f64 * Self::STEP)));
+        Self { table: table.collect() }
+    }
+
+    fn at(&self, bursts: f64) -> f64 {
+        let place = ((libm::log(bursts) - Self::FROM) / Self::STEP).clamp(0.0, (Self::ENTRIES - 2) as f64);
+        let (low, part) = (place as usize, place.fract());
+        self.table[low] + (self.table[low + 1] - self.table[low]) * part
+    }
+}
+
+/// The factor of all means with which the share of values that are not 0 is `density`, by bisection.
+fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zeros: &ZeroShare) -> f64 {
+    let reached = |factor: f64| -> f64 {
+        let of_type = |means: &[f64]| {
+            let shares = means.iter().map(|mean| zeros.at(shape * libm::log1p(mean * factor / shape)));
+            shares.sum::<f64>() / means.len() as f64
+        };
+        means.iter().zip(shares).map(|(means, share)| of_type(means) * share).sum()
+    };
+    let (mut low, mut high) = (-25.0, 15.0);
+    for _ in 0..40 {
+        let middle = (low + high) / 2.0;
+        if reached(libm::exp(middle)) < density { low = middle } else { high = middle }
+    }
+    libm::exp((low + high) / 2.0)
+}
