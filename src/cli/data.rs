@@ -87,6 +87,7 @@ impl Set {
                 Labels::Random => LabelSource::Random,
                 Labels::Planted => LabelSource::Planted,
             },
+            files: 1,
         }
     }
 }

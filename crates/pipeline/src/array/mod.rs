@@ -6,6 +6,7 @@
 
 mod batch;
 pub mod dataset;
+pub mod h5ad;
 mod labels;
 mod rows;
 mod store;

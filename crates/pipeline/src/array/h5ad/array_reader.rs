@@ -1,0 +1,369 @@
+use std::ops::Range;
+
+use super::element::Element;
+use super::filters::Work;
+use super::source::{Piece, Source};
+use super::stored::{Chunks, InChunk, Place, Stored, as_bytes};
+use crate::PipelineError;
+
+/// Decompressed chunks that are kept: neighbours in a range share one, and few are asked for again within a batch.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Parts of a file that are no further apart are read in one go.
+const GAP: u64 = 4096;
+
+/// Reads parts of one data set, for one thread. The order of calls: [`Self::begin`], [`Self::want`] for each part,
+/// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another.
+pub(super) struct ArrayReader<'a, T> {
+    stored: &'a Stored,
+    source: &'a Source,
+    /// Numbers that `out` had before.
+    base: usize,
+    /// Numbers that were asked for.
+    wanted: usize,
+    /// What to read.
+    pieces: Vec<Piece>,
+    late: Vec<Piece>,
+    /// Numbers that were never written, in bytes of the buffer.
+    holes: Vec<Range<usize>>,
+    raw: Vec<u8>,
+    /// Parts of chunks.
+    parts: Vec<Part>,
+    /// Chunks that the parts are of.
+    needs: Vec<Need>,
+    /// First byte, bytes and number of each of them that has to be read.
+    reads: Vec<(u64, u64, usize)>,
+    kept: Vec<Kept>,
+    next_kept: usize,
+    work: Work,
+    element: std::marker::PhantomData<T>,
+}
+
+/// A part of a chunk, and which number of those that were asked for it starts at.
+#[derive(Clone, Copy)]
+struct Part {
+    of: InChunk,
+    to: usize,
+}
+
+/// A chunk that is needed.
+struct Need {
+    chunk: u64,
+    parts: Range<usize>,
+    from: From,
+}
+
+/// Where it comes from.
+enum From {
+    /// It has been decompressed.
+    Kept(usize),
+    /// Bytes that were read, and filters that were skipped.
+    Raw { bytes: Range<usize>, mask: u32 },
+    /// It was never written.
+    Nowhere,
+}
+
+/// A decompressed chunk.
+struct Kept {
+    chunk: Option<u64>,
+    data: Vec<u8>,
+}
+
+impl<'a, T: Element> ArrayReader<'a, T> {
+    /// A reader that holds no memory yet.
+    pub(super) fn new(stored: &'a Stored, source: &'a Source) -> Self {
+        Self {
+            stored,
+            source,
+            base: 0,
+            wanted: 0,
+            pieces: Vec::new(),
+            late: Vec::new(),
+            holes: Vec::new(),
+            raw: Vec::new(),
+            parts: Vec::new(),
+            needs: Vec::new(),
+            reads: Vec::new(),
+            kept: Vec::new(),
+            next_kept: 0,
+            work: Work::default(),
+            element: std::marker::PhantomData,
+        }
+    }
+
+    /// Start; `base` numbers are in `out` already.
+    pub(super) fn begin(&mut self, base: usize) {
+        (self.base, self.wanted) = (base, 0);
+        self.pieces.clear();
+        self.holes.clear();
+        self.parts.clear();
+        self.needs.clear();
+        self.raw.clear();
+    }
+
+    /// Ask for `count` numbers from `start` on; the data set has them.
+    pub(super) fn want(&mut self, mut start: u64, mut count: u64) {
+        debug_assert!(start + count <= self.stored.len, "checked by the caller");
+        match &self.stored.place {
+            Place::Memory(data) => {
+                let size = self.stored.number.size();
+                self.raw.extend_from_slice(&data[start as usize * size..(start + count) as usize * size]);
+                self.wanted += count as usize;
+            }
+            Place::Plain(runs) => {
+                let size = self.stored.number.size();
+                let mut i = if runs.len() > 1 { runs.partition_point(|run| run.end <= start) } else { 0 };
+                while count > 0 {
+                    let run = runs[i];
+                    let here = count.min(run.end - start);
+                    let (at, len) = (self.wanted * size, here as usize * size);
+                    match run.zero {
+                        // Checked when the runs were made.
+                        Some(zero) => self.read(Piece { offset: (zero + (start * size as u64) as i64) as u64, at, len }),
+                        None => self.holes.push(at..at + len),
+                    }
+                    (start, count, i) = (start + here, count - here, i + 1);
+                    self.wanted += here as usize;
+                }
+            }
+            Place::Chunks(chunks) => {
+                while count > 0 {
+                    let of = chunks.grid.first(start, count);
+                    self.parts.push(Part { of, to: self.wanted });
+                    (start, count) = (start + u64::from(of.count), count - u64::from(of.count));
+                    self.wanted += of.count as usize;
+                }
+            }
+        }
+    }
+
+    /// Add to what is read; what lies together is read together.
+    fn read(&mut self, piece: Piece) {
+        if let Some(last) = self.pieces.last_mut()
+            && last.offset + last.len as u64 == piece.offset
+            && last.at + last.len == piece.at
+        {
+            last.len += piece.len;
+        } else {
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Numbers need no conversion: they are read to where they belong.
+    fn is_direct(&self) -> bool {
+        T::is(self.stored.number) && matches!(self.stored.place, Place::Plain(_))
+    }
+
+    /// Read what the system has in memory and have it get the rest; returns how many bytes there are to read.
+    pub(super) fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, PipelineError> {
+        if let Place::Chunks(chunks) = &self.stored.place {
+            self.plan(chunks);
+        }
+        let bytes: usize = self.pieces.iter().map(|piece| piece.len).sum();
+        if matches!(self.stored.place, Place::Memory(_)) {
+            return Ok(0);
+        }
+        let into = if self.is_direct() {
+            reserve(out, self.wanted)?;
+            as_bytes(&mut out.spare_capacity_mut()[..self.wanted])
+        } else {
+            let raw = match self.stored.place {
+                Place::Plain(_) => self.wanted * self.stored.number.size(),
+                _ => bytes,
+            };
+            reserve(&mut self.raw, raw)?;
+            &mut self.raw.spare_capacity_mut()[..raw]
+        };
+        for hole in &self.holes {
+            into[hole.clone()].iter_mut().zip(self.stored.fill.iter().cycle()).for_each(|(byte, fill)| {
+                byte.write(*fill);
+            });
+        }
+        self.source.read_cached(&self.pieces, into, &mut self.late)?;
+        Ok(bytes as u64)
+    }
+
+    /// Wait for the rest.
+    pub(super) fn finish(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
+        if matches!(self.stored.place, Place::Memory(_)) {
+            return Ok(());
+        }
+        if self.is_direct() {
+            let place = &mut out.spare_capacity_mut()[..self.wanted];
+            self.source.read_late(&self.late, as_bytes(place))?;
+            // SAFETY: pieces and holes cover all numbers that were asked for; all were read or filled, here and in `fetch`.
+            unsafe { out.set_len(self.base + self.wanted) };
+        } else {
+            let bytes = match self.stored.place {
+                Place::Plain(_) => self.wanted * self.stored.number.size(),
+                _ => self.pieces.iter().map(|piece| piece.len).sum(),
+            };
+            self.source.read_late(&self.late, &mut self.raw.spare_capacity_mut()[..bytes])?;
+            // SAFETY: as above; of chunks, the pieces follow each other in the buffer without a gap.
+            unsafe { self.raw.set_len(bytes) };
+        }
+        Ok(())
+    }
+
+    /// Which chunks, or parts of them, are read, and where to.
+    fn plan(&mut self, chunks: &Chunks) {
+        let size = self.stored.number.size() as u64;
+        let order = |part: &Part| (part.of.chunk, part.of.within);
+        if !self.parts.is_sorted_by_key(order) {
+            self.parts.sort_unstable_by_key(order);
+        }
+        self.reads.clear();
+        let whole = !chunks.chain.is_empty();
+        let mut start = 0;
+        while let Some(part) = self.parts.get(start).copied() {
+            let chunk = part.of.chunk;
+            // Of an uncompressed chunk only what is wanted is read.
+            let same = |other: &Part| other.of.chunk == chunk && (whole || other.of.within == part.of.within);
+            let end = start + self.parts[start..].iter().take_while(|other| same(other)).count();
+            let from = match (chunks.table.get(chunk), self.is_kept(chunk)) {
+                (_, Some(kept)) => From::Kept(kept),
+                (None, None) => From::Nowhere,
+                (Some(found), None) => {
+                    let (offset, len) = if whole {
+                        (found.offset, u64::from(found.bytes))
+                    } else {
+                        let most = self.parts[start..end].iter().map(|part| part.of.count).max().unwrap_or(0);
+                        (found.offset + u64::from(part.of.within) * size, u64::from(most) * size)
+                    };
+                    self.reads.push((offset, len, self.needs.len()));
+                    let plain = chunks.plain_edge && chunks.grid.is_edge(chunk);
+                    From::Raw { bytes: 0..0, mask: if plain { u32::MAX } else { found.mask } }
+                }
+            };
+            self.needs.push(Need { chunk, parts: start..end, from });
+            start = end;
+        }
+        self.reads.sort_unstable();
+        for (offset, len, need) in self.reads.drain(..) {
+            let at = self.pieces.last().map_or(0, |last| last.at + last.len);
+            let at = match self.pieces.last_mut() {
+                Some(last) if offset >= last.offset && offset <= last.offset + last.len as u64 + GAP => {
+                    let end = (offset + len).max(last.offset + last.len as u64);
+                    last.len = (end - last.offset) as usize;
+                    last.at + (offset - last.offset) as usize
+                }
+                _ => {
+                    self.pieces.push(Piece { offset, at, len: len as usize });
+                    at
+                }
+            };
+            if let From::Raw { bytes, .. } = &mut self.needs[need].from {
+                *bytes = at..at + len as usize;
+            }
+        }
+    }
+
+    /// Which of the kept chunks it is.
+    fn is_kept(&self, chunk: u64) -> Option<usize> {
+        self.kept.iter().position(|kept| kept.chunk == Some(chunk))
+    }
+
+    /// Decompress and convert.
+    pub(super) fn decode(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
+        if self.is_direct() {
+            return Ok(());
+        }
+        let number = self.stored.number;
+        reserve(out, self.wanted)?;
+        out.resize(self.base + self.wanted, T::default());
+        let out = &mut out[self.base..];
+        let Place::Chunks(chunks) = &self.stored.place else {
+            T::convert(number, &self.raw, out);
+            return Ok(());
+        };
+        if chunks.chain.is_empty() {
+            for need in &self.needs {
+                for part in &self.parts[need.parts.clone()] {
+                    let out = &mut out[part.to..part.to + part.of.count as usize];
+                    match &need.from {
+                        From::Raw { bytes, .. } => T::convert(number, &self.raw[bytes.clone()], out),
+                        _ => out.fill(self.filled()),
+                    }
+                }
+            }
+            return Ok(());
+        }
+        // What is kept first: what is decompressed takes its place.
+        for need in &self.needs {
+            match need.from {
+                From::Kept(kept) => self.scatter(need, &self.kept[kept].data, out),
+                From::Nowhere => {
+                    for part in &self.parts[need.parts.clone()] {
+                        out[part.to..part.to + part.of.count as usize].fill(self.filled());
+                    }
+                }
+                From::Raw { .. } => {}
+            }
+        }
+        let chunk_bytes = chunks.grid.chunk_len() as usize * number.size();
+        for i in 0..self.needs.len() {
+            let need = &self.needs[i];
+            let From::Raw { bytes, mask } = &need.from else { continue };
+            let (raw, chunk, mask) = (&self.raw[bytes.clone()], need.chunk, *mask);
+            let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.stored.name));
+            // A whole chunk of numbers that need no conversion goes where it belongs.
+            if let [part] = self.parts[need.parts.clone()]
+                && u64::from(part.of.count) == chunks.grid.chunk_len()
+                && T::is(number)
+            {
+                let out = bytemuck::cast_slice_mut(&mut out[part.to..part.to + part.of.count as usize]);
+                chunks.chain.undo(raw, mask, out, &mut self.work).map_err(wrong)?;
+                continue;
+            }
+            let place = self.next_kept;
+            let most = (KEPT_BYTES / chunk_bytes.max(1)).clamp(1, 64);
+            self.next_kept = (place + 1) % most;
+            if self.kept.len() <= place {
+                self.kept.push(Kept { chunk: None, data: Vec::new() });
+            }
+            let kept = &mut self.kept[place];
+            kept.chunk = None;
+            if kept.data.is_empty() {
+                reserve(&mut kept.data, chunk_bytes)?;
+                kept.data.resize(chunk_bytes, 0);
+            }
+            chunks.chain.undo(raw, mask, &mut kept.data, &mut self.work).map_err(wrong)?;
+            kept.chunk = Some(chunk);
+            self.scatter(&self.needs[i], &self.kept[place].data, out);
+        }
+        Ok(())
+    }
+
+    /// Convert the parts of one chunk.
+    fn scatter(&self, need: &Need, chunk: &[u8], out: &mut [T]) {
+        let size = self.stored.number.size();
+        for Part { of, to } in &self.parts[need.parts.clone()] {
+            let (within, count) = (of.within as usize, of.count as usize);
+            let raw = &chunk[within * size..(within + count) * size];
+            T::convert(self.stored.number, raw, &mut out[*to..to + count]);
+        }
+    }
+
+    /// The number that was never written.
+    fn filled(&self) -> T {
+        let mut one = [T::default()];
+        T::convert(self.stored.number, &self.stored.fill, &mut one);
+        one[0]
+    }
+
+    /// Bytes that it keeps.
+    pub(super) fn work_bytes(&self) -> u64 {
+        let kept: usize = self.kept.iter().map(|kept| kept.data.capacity()).sum();
+        let lists = (self.pieces.capacity() + self.late.capacity()) * size_of::<Piece>()
+            + self.parts.capacity() * size_of::<Part>()
+            + self.needs.capacity() * size_of::<Need>();
+        (self.raw.capacity() + kept + lists) as u64 + self.work.bytes()
+    }
+}
+
+/// Make room, or say that there is none.
+fn reserve<T>(out: &mut Vec<T>, count: usize) -> Result<(), PipelineError> {
+    out.try_reserve(count).map_err(|_| {
+        PipelineError::Invalid(format!("no memory for {} bytes of an array", count.saturating_mul(size_of::<T>())))
+    })
+}

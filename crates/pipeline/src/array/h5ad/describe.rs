@@ -1,0 +1,395 @@
+use hdf5_metno::dataset::Layout;
+use hdf5_metno::sync::sync;
+use hdf5_metno::{Dataset, File, Group};
+use hdf5_metno_sys::h5p::{
+    H5Pfill_value_defined, H5Pget_chunk_opts, H5Pget_external_count, H5Pget_fill_value, H5Pget_filter2, H5Pget_nfilters,
+};
+use hdf5_metno_sys::h5t::{
+    H5T_class_t, H5T_order_t, H5T_sign_t, H5Tclose, H5Tget_class, H5Tget_ebias, H5Tget_fields, H5Tget_offset,
+    H5Tget_order, H5Tget_precision, H5Tget_sign, H5Tget_size, H5Tget_super,
+};
+use hdf5_metno_sys::{h5d, h5i::hid_t};
+
+use super::chunk_table::{Chunk, ChunkTable};
+use super::filters::Chain;
+use super::number::{Kind, Number};
+use super::source::Source;
+use super::stored::{Chunks, Grid, Place, Run, Stored};
+use crate::PipelineError;
+
+/// Larger chunks are of no use to anybody, and a reason to allocate much memory.
+const LARGEST_CHUNK: u64 = 1 << 30;
+
+/// An entry of an index of chunks takes more than so many bytes.
+const LEAST_ENTRY: u64 = 8;
+
+/// A file that the library has open, to ask it where things lie.
+pub(super) struct Open<'a> {
+    pub(super) source: &'a Source,
+    file: File,
+    /// How the library numbers files.
+    number: u64,
+}
+
+impl<'a> Open<'a> {
+    /// Open the file that `source` is.
+    pub(super) fn new(source: &'a Source) -> Result<Self, PipelineError> {
+        let unreadable = |e| source.damaged(format!("the HDF5 library cannot open it: {e}"));
+        let file = File::open(source.path()).map_err(unreadable)?;
+        let number = file.loc_info().map_err(unreadable)?.fileno;
+        Ok(Self { source, file, number })
+    }
+
+    /// A group, if there is one of this name.
+    pub(super) fn group(&self, name: &str) -> Option<Group> {
+        self.file.group(name).ok()
+    }
+
+    /// There is something of this name, however deep.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.file.link_exists(name)
+    }
+
+    /// A data set, if there is one of this name.
+    pub(super) fn dataset(&self, name: &str) -> Option<Dataset> {
+        self.file.dataset(name).ok()
+    }
+
+    /// Rows and columns of a data set, or its length.
+    pub(super) fn shape(&self, name: &str, dataset: &Dataset) -> Result<Vec<u64>, PipelineError> {
+        let shape = dataset.get_shape().map_err(|e| self.wrong(name, e))?;
+        Ok(shape.into_iter().map(|length| length as u64).collect())
+    }
+
+    /// Where the numbers of a data set lie.
+    pub(super) fn describe(&self, name: &str, dataset: &Dataset) -> Result<Stored, PipelineError> {
+        // Several calls belong together: the lock is taken once.
+        sync(|| self.describe_locked(name, dataset)).map_err(|reason| self.wrong(name, reason))
+    }
+
+    fn wrong(&self, name: &str, reason: impl ToString) -> PipelineError {
+        self.source.damaged(format!("{name}: {}", reason.to_string()))
+    }
+
+    fn describe_locked(&self, name: &str, dataset: &Dataset) -> Result<Stored, String> {
+        if dataset.loc_info().map_err(text)?.fileno != self.number {
+            return Err("lies in another file (an external link): open that file".to_owned());
+        }
+        let shape: Vec<u64> = dataset.get_shape().map_err(text)?.into_iter().map(|length| length as u64).collect();
+        let number = number(dataset.dtype().map_err(text)?.id())?;
+        let size = number.size() as u64;
+        let len = shape.iter().try_fold(1u64, |len, length| len.checked_mul(*length));
+        let Some((len, bytes)) = len.and_then(|len| Some((len, len.checked_mul(size)?))) else {
+            return Err(format!("has a shape of {shape:?}, which no file can hold"));
+        };
+        if bytes > i64::MAX as u64 {
+            return Err(format!("has a shape of {shape:?}, which no file can hold"));
+        }
+        if shape.is_empty() || shape.len() > 2 {
+            return Err(format!("has {} dimensions instead of one or two", shape.len()));
+        }
+        let plist = dataset.dcpl().map_err(text)?;
+        // SAFETY: the list is open, here and below.
+        if unsafe { H5Pget_external_count(plist.id()) } != 0 {
+            return Err("lies in another file (external storage), which is not supported".to_owned());
+        }
+        let fill = fill(plist.id(), dataset.dtype().map_err(text)?.id(), number)?;
+        let (place, stored_bytes) = match plist.layout() {
+            Layout::Compact => (Place::Memory(whole(dataset, len, number)?), bytes),
+            Layout::Contiguous => self.contiguous(dataset, len, bytes)?,
+            Layout::Chunked => self.chunked(dataset, plist.id(), &shape, number)?,
+            Layout::Virtual => return Err("is a virtual data set, which is not supported".to_owned()),
+        };
+        Ok(Stored { name: name.to_owned(), number, len, fill, stored_bytes, place })
+    }
+
+    fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(Place, u64), String> {
+        let Some(offset) = dataset.offset().filter(|_| bytes > 0) else {
+            return Ok((Place::Plain(vec![Run { end: len, zero: None }]), 0));
+        };
+        self.inside(offset, bytes)?;
+        Ok((Place::Plain(vec![Run { end: len, zero: Some(offset as i64) }]), bytes))
+    }
+
+    fn inside(&self, offset: u64, bytes: u64) -> Result<(), String> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.source.bytes() => Ok(()),
+            _ => Err(format!(
+                "reaches beyond the end of the file: {bytes} bytes at {offset} of {} (is it cut short?)",
+                self.source.bytes()
+            )),
+        }
+    }
+
+    fn chunked(&self, dataset: &Dataset, plist: hid_t, shape: &[u64], number: Number) -> Result<(Place, u64), String> {
+        let lengths = dataset.chunk().ok_or("has chunks without a size")?;
+        let lengths: Vec<u64> = lengths.into_iter().map(|length| length as u64).collect();
+        let size = number.size() as u64;
+        let bytes = lengths.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
+        let bytes = match bytes {
+            Some(bytes) if bytes > 0 && bytes <= LARGEST_CHUNK && lengths.len() == shape.len() => bytes,
+            _ => return Err(format!("has chunks of {lengths:?}: more than {LARGEST_CHUNK} bytes are not supported")),
+        };
+        let grid = match (shape, &lengths[..]) {
+            (&[len], &[chunk]) => Grid { rows: 1, columns: len, chunk_rows: 1, chunk_columns: chunk },
+            (&[rows, columns], &[chunk_rows, chunk_columns]) if columns == chunk_columns => {
+                Grid { rows: 1, columns: rows * columns, chunk_rows: 1, chunk_columns: chunk_rows * chunk_columns }
+            }
+            (&[rows, columns], &[chunk_rows, chunk_columns]) => Grid { rows, columns, chunk_rows, chunk_columns },
+            _ => return Err("has chunks of other dimensions".to_owned()),
+        };
+        if shape.contains(&0) {
+            return Ok((Place::Plain(Vec::new()), 0));
+        }
+        let all = grid.chunks().ok_or("has more chunks than can be counted")?;
+        let chain = chain(plist, number)?;
+        let table = self.chunk_table(dataset, &lengths, &grid, all, shape)?;
+        let mut options = 0;
+        // SAFETY: the list is open; `options` is written to.
+        let known = unsafe { H5Pget_chunk_opts(plist, &raw mut options) } >= 0;
+        let plain_edge = known && options & h5d::H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS != 0;
+        let mut total = 0u64;
+        for (number, chunk) in table.iter() {
+            let stored = u64::from(chunk.bytes);
+            self.inside(chunk.offset, stored).map_err(|reason| format!("chunk {number} {reason}"))?;
+            let plain = chain.is_empty() || plain_edge && grid.is_edge(number);
+            if plain && stored != bytes || chain.most(stored) < bytes {
+                return Err(format!("chunk {number} has {stored} bytes in the file and cannot be of {bytes}"));
+            }
+            total += stored;
+        }
+        if total > self.source.bytes() {
+            return Err(format!("has chunks of {total} bytes in a file of {}", self.source.bytes()));
+        }
+        if chain.is_empty() && grid.rows == 1 {
+            return Ok((Place::Plain(runs(&table, &grid, size)), total));
+        }
+        Ok((Place::Chunks(Chunks { grid, table, chain, plain_edge }), total))
+    }
+
+    fn chunk_table(
+        &self,
+        dataset: &Dataset,
+        lengths: &[u64],
+        grid: &Grid,
+        all: u64,
+        shape: &[u64],
+    ) -> Result<ChunkTable, String> {
+        let most = self.source.bytes() / LEAST_ENTRY;
+        // Of what is one long row to us, chunks are counted along the first dimension.
+        let split = matches!((shape, lengths), (&[_, columns], &[_, chunk_columns]) if columns != chunk_columns);
+        let across = grid.across();
+        let mut found = Vec::new();
+        let mut wrong = None;
+        let visited = dataset.chunks_visit(|info| {
+            // An index that goes in circles has no end.
+            if found.len() as u64 >= most {
+                wrong = Some("has more chunks than its file has place for".to_owned());
+                return -1;
+            }
+            let place = |i: usize| info.offset.get(i).copied().unwrap_or(0) / lengths.get(i).copied().unwrap_or(1);
+            let number = if split {
+                place(0).checked_mul(across).and_then(|first| first.checked_add(place(1)))
+            } else {
+                Some(place(0))
+            };
+            let chunk = u32::try_from(info.size).map(|bytes| Chunk { offset: info.addr, bytes, mask: info.filter_mask });
+            match (number, chunk) {
+                (Some(number), Ok(chunk)) => {
+                    found.push((number, chunk));
+                    0
+                }
+                _ => {
+                    wrong = Some(format!("has a chunk at {:?} of {} bytes", info.offset, info.size));
+                    -1
+                }
+            }
+        });
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        visited.map_err(|e| format!("has a damaged index of chunks: {e}"))?;
+        ChunkTable::new(found, all)
+    }
+}
+
+/// Chunks of one long row that lie behind each other are one run.
+fn runs(table: &ChunkTable, grid: &Grid, size: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut end = 0;
+    let mut push = |start: u64, run: Run| match runs.last_mut() {
+        Some(last) if last.zero == run.zero && last.end == start => last.end = run.end,
+        _ => runs.push(run),
+    };
+    for (number, chunk) in table.iter() {
+        let start = number * grid.chunk_columns;
+        if start > end {
+            push(end, Run { end: start, zero: None });
+        }
+        let next = (start + grid.chunk_columns).min(grid.columns);
+        // Both are less than 2^63: offsets are inside the file, and the whole array has fewer bytes.
+        push(start, Run { end: next, zero: Some(chunk.offset as i64 - (start * size) as i64) });
+        end = next;
+    }
+    if end < grid.columns {
+        push(end, Run { end: grid.columns, zero: None });
+    }
+    runs
+}
+
+/// Which numeric type it is; `Err` names what it is instead.
+fn number(id: hid_t) -> Result<Number, String> {
+    // SAFETY: the type is open, and these look at it; `base` is closed again.
+    unsafe {
+        match H5Tget_class(id) {
+            H5T_class_t::H5T_INTEGER => integer(id),
+            H5T_class_t::H5T_FLOAT => float(id),
+            H5T_class_t::H5T_ENUM => {
+                let base = H5Tget_super(id);
+                let number = if base < 0 { Err("is of a damaged type".to_owned()) } else { integer(base) };
+                H5Tclose(base);
+                number
+            }
+            H5T_class_t::H5T_STRING | H5T_class_t::H5T_VLEN => Err("holds text, not numbers".to_owned()),
+            H5T_class_t::H5T_COMPOUND => Err("holds records or complex numbers, not real numbers".to_owned()),
+            _ => Err("holds no numbers".to_owned()),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an open type of a class that has an order of bytes.
+unsafe fn big_endian(id: hid_t) -> Result<bool, String> {
+    // SAFETY: as the caller says.
+    match unsafe { H5Tget_order(id) } {
+        H5T_order_t::H5T_ORDER_LE => Ok(false),
+        H5T_order_t::H5T_ORDER_BE => Ok(true),
+        _ => Err("has its bytes in an order that is not supported".to_owned()),
+    }
+}
+
+/// # Safety
+/// `id` is an open integer type.
+unsafe fn integer(id: hid_t) -> Result<Number, String> {
+    // SAFETY: as the caller says.
+    let (size, precision, offset, sign) =
+        unsafe { (H5Tget_size(id), H5Tget_precision(id), H5Tget_offset(id), H5Tget_sign(id)) };
+    let signed = sign == H5T_sign_t::H5T_SGN_2;
+    let kind = match (size, signed) {
+        (1, true) => Kind::I8,
+        (1, false) => Kind::U8,
+        (2, true) => Kind::I16,
+        (2, false) => Kind::U16,
+        (4, true) => Kind::I32,
+        (4, false) => Kind::U32,
+        (8, true) => Kind::I64,
+        (8, false) => Kind::U64,
+        _ => return Err(format!("has integers of {size} bytes, which are not supported")),
+    };
+    if precision != size * 8 || offset != 0 {
+        return Err(format!("has integers of {precision} bits in {size} bytes, which are not supported"));
+    }
+    // SAFETY: as the caller says.
+    let big_endian = if size == 1 { false } else { unsafe { big_endian(id) }? };
+    Ok(Number { kind, big_endian })
+}
+
+/// # Safety
+/// `id` is an open type of floating point.
+unsafe fn float(id: hid_t) -> Result<Number, String> {
+    let [mut sign, mut exponent, mut exponent_bits, mut mantissa, mut mantissa_bits] = [0usize; 5];
+    // SAFETY: as the caller says; the five places are written to.
+    let (size, bias, known) = unsafe {
+        let known = H5Tget_fields(
+            id,
+            &raw mut sign,
+            &raw mut exponent,
+            &raw mut exponent_bits,
+            &raw mut mantissa,
+            &raw mut mantissa_bits,
+        );
+        (H5Tget_size(id), H5Tget_ebias(id), known >= 0)
+    };
+    let kind = match (size, sign, exponent, exponent_bits, mantissa, mantissa_bits, bias) {
+        (2, 15, 10, 5, 0, 10, 15) if known => Kind::F16,
+        (4, 31, 23, 8, 0, 23, 127) if known => Kind::F32,
+        (8, 63, 52, 11, 0, 52, 1023) if known => Kind::F64,
+        _ => {
+            return Err(format!(
+                "has numbers of floating point of {size} bytes that are not IEEE half, single or double"
+            ));
+        }
+    };
+    // SAFETY: as the caller says.
+    Ok(Number { kind, big_endian: unsafe { big_endian(id) }? })
+}
+
+/// Bytes of the number that stands for what was never written.
+fn fill(plist: hid_t, dtype: hid_t, number: Number) -> Result<Vec<u8>, String> {
+    let mut value = vec![0; number.size()];
+    let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
+    // SAFETY: list and type are open; `status` and `value`, which is as long as a number of this type, are written to.
+    let read = unsafe {
+        H5Pfill_value_defined(plist, &raw mut status) >= 0
+            && (status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED
+                || H5Pget_fill_value(plist, dtype, value.as_mut_ptr().cast()) >= 0)
+    };
+    if read { Ok(value) } else { Err("has a damaged fill value".to_owned()) }
+}
+
+/// The filters of a data set.
+fn chain(plist: hid_t, number: Number) -> Result<Chain, String> {
+    /// More parameters than any known filter has.
+    const VALUES: usize = 32;
+    // SAFETY: the list is open.
+    let count = unsafe { H5Pget_nfilters(plist) };
+    let count = u32::try_from(count).map_err(|_| "has a damaged list of filters")?;
+    let mut filters = Vec::new();
+    for i in 0..count {
+        let (mut flags, mut config, mut values, mut len) = (0, 0, [0u32; VALUES], VALUES);
+        // SAFETY: the list is open; `values` has place for `len` values; no name is asked for.
+        let id = unsafe {
+            H5Pget_filter2(
+                plist,
+                i,
+                &raw mut flags,
+                &raw mut len,
+                values.as_mut_ptr(),
+                0,
+                std::ptr::null_mut(),
+                &raw mut config,
+            )
+        };
+        if id < 0 {
+            return Err("has a damaged list of filters".to_owned());
+        }
+        filters.push((id, values[..len.min(VALUES)].to_vec()));
+    }
+    Chain::new(&filters, number.size())
+}
+
+/// All bytes of a data set that is in its own header, which has no place for more than 64 KiB.
+fn whole(dataset: &Dataset, len: u64, number: Number) -> Result<Vec<u8>, String> {
+    let bytes = len as usize * number.size();
+    if bytes > 1 << 16 {
+        return Err("has more bytes than a compact data set can have".to_owned());
+    }
+    let mut data = vec![0; bytes];
+    let dtype = dataset.dtype().map_err(text)?;
+    // SAFETY: the data set is open, it has `bytes` bytes in its own type, and all of it is asked for in that type.
+    let read = unsafe {
+        h5d::H5Dread(
+            dataset.id(),
+            dtype.id(),
+            hdf5_metno_sys::h5s::H5S_ALL,
+            hdf5_metno_sys::h5s::H5S_ALL,
+            hdf5_metno_sys::h5p::H5P_DEFAULT,
+            data.as_mut_ptr().cast(),
+        )
+    };
+    if read < 0 { Err("cannot be read".to_owned()) } else { Ok(data) }
+}
+
+fn text(e: hdf5_metno::Error) -> String {
+    e.to_string()
+}

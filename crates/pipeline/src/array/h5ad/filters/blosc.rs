@@ -1,0 +1,33 @@
+use std::ffi::c_int;
+
+/// Decompress Blosc (version 1); `Err` says what is wrong.
+pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, String> {
+    if length(src)? > dst.len() {
+        return Err("longer than a chunk".to_owned());
+    }
+    // SAFETY: `length` has asked blosc whether it is safe to decompress these bytes; it writes `dst.len()` bytes at most.
+    let n: c_int =
+        unsafe { blosc_src::blosc_decompress_ctx(src.as_ptr().cast(), dst.as_mut_ptr().cast(), dst.len(), 1) };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 || dst.is_empty() => Ok(n),
+        _ => Err(refused(src)),
+    }
+}
+
+/// Bytes that it will be.
+pub(super) fn length(src: &[u8]) -> Result<usize, String> {
+    let mut bytes = 0;
+    // SAFETY: it reads `src.len()` bytes at most and writes to `bytes`.
+    match unsafe { blosc_src::blosc_cbuffer_validate(src.as_ptr().cast(), src.len(), &raw mut bytes) } {
+        0 => Ok(bytes),
+        _ => Err("damaged blosc data".to_owned()),
+    }
+}
+
+/// The codec is in the upper three bits of the third byte.
+fn refused(src: &[u8]) -> String {
+    match src.get(2).map(|flags| flags >> 5) {
+        Some(2) => "compressed with blosc's snappy, which is not built in: write it again with lz4 or zstd".to_owned(),
+        _ => "damaged blosc data".to_owned(),
+    }
+}

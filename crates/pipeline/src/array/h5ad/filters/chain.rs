@@ -1,0 +1,231 @@
+use libdeflater::Decompressor;
+
+use super::{blosc, fletcher32, lz4, lzf, shuffle};
+
+/// The filters of a data set, in the order in which they were applied when it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Chain {
+    filters: Vec<Filter>,
+}
+
+/// A filter that can be undone; numbers are those under which the HDF Group has registered them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filter {
+    /// 1: zlib.
+    Deflate,
+    /// 2: bytes sorted by their place in an element of so many bytes.
+    Shuffle(usize),
+    /// 3: a checksum.
+    Fletcher32,
+    /// 32000.
+    Lzf,
+    /// 32001.
+    Blosc,
+    /// 32004.
+    Lz4,
+    /// 32015.
+    Zstd,
+}
+
+/// What one thread decompresses with.
+pub(in super::super) struct Work {
+    inflate: Decompressor,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    /// What lies between two filters.
+    between: [Vec<u8>; 2],
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { inflate: Decompressor::new(), zstd: None, between: Default::default() }
+    }
+}
+
+impl Work {
+    /// Bytes of memory held.
+    pub(in super::super) fn bytes(&self) -> u64 {
+        self.between.iter().map(|buffer| buffer.capacity() as u64).sum()
+    }
+}
+
+/// Where the data is while filters are undone.
+#[derive(Clone, Copy)]
+enum Held {
+    Source,
+    Between(usize),
+    Out,
+}
+
+impl Chain {
+    /// Filters by number and parameters (`cd_values`), of elements of so many bytes. `Err` says which is not known.
+    pub(in super::super) fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, String> {
+        let filters: Vec<Filter> = filters
+            .iter()
+            .map(|(number, values)| match number {
+                1 => Ok(Filter::Deflate),
+                2 => Ok(Filter::Shuffle(values.first().map_or(element, |bytes| *bytes as usize))),
+                3 => Ok(Filter::Fletcher32),
+                32000 => Ok(Filter::Lzf),
+                32001 => Ok(Filter::Blosc),
+                32004 => Ok(Filter::Lz4),
+                32015 => Ok(Filter::Zstd),
+                other => Err(format!(
+                    "is written with the filter {}; those that can be read are gzip, shuffle, fletcher32, lzf, blosc, lz4 \
+                     and zstd: write the file again with one of them",
+                    name(*other)
+                )),
+            })
+            .collect::<Result<_, _>>()?;
+        // How long the data is between two compressions is written nowhere.
+        if filters.iter().filter(|filter| filter.ratio() > 1).count() > 1 {
+            return Err("is compressed twice, with two filters; write the file again with one".to_owned());
+        }
+        Ok(Self { filters })
+    }
+
+    /// No filters.
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// So many bytes at most can become of `stored` bytes: what promises more is damaged, and is no reason to allocate memory.
+    pub(in super::super) fn most(&self, stored: u64) -> u64 {
+        // The longest way to say nothing, besides the headers.
+        const SLACK: u64 = 1 << 17;
+        self.filters.iter().fold(stored, |bytes, filter| match filter.ratio() {
+            1 => bytes,
+            ratio => bytes.saturating_mul(ratio).saturating_add(SLACK),
+        })
+    }
+
+    /// Undo the filters that `mask` does not name (bit i: filter i was skipped), so that `out` is full.
+    pub(in super::super) fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut Work) -> Result<(), String> {
+        let skipped = |i: usize| mask.checked_shr(i as u32).unwrap_or(0) & 1 == 1;
+        let Some(first) = (0..self.filters.len()).find(|i| !skipped(*i)) else {
+            return copy(src, out);
+        };
+        let Work { inflate, zstd, between } = work;
+        let (mut held, mut len) = (Held::Source, src.len());
+        for i in (first..self.filters.len()).rev().filter(|i| !skipped(*i)) {
+            let filter = self.filters[i];
+            if filter == Filter::Fletcher32 {
+                let data = match held {
+                    Held::Source => &src[..len],
+                    Held::Between(which) => &between[which][..len],
+                    Held::Out => &out[..len],
+                };
+                len = fletcher32::verified(data).ok_or("its checksum (fletcher32) is another one")?.len();
+                continue;
+            }
+            // What filter i was given when the chunk was written: checksums before it made it longer.
+            let sums = (first..i).filter(|i| !skipped(*i) && self.filters[*i] == Filter::Fletcher32).count();
+            let given = match filter {
+                Filter::Shuffle(_) => len,
+                _ => out.len() + sums * fletcher32::BYTES,
+            };
+            let to = if i == first { Held::Out } else { Held::Between(usize::from(matches!(held, Held::Between(0)))) };
+            let [zero, one] = between;
+            let (data, to_place): (&[u8], &mut [u8]) = match (held, to) {
+                (Held::Source, Held::Out) => (&src[..len], &mut *out),
+                (Held::Source, _) => (&src[..len], sized(zero, given)),
+                (Held::Between(0), Held::Out) => (&zero[..len], &mut *out),
+                (Held::Between(_), Held::Out) => (&one[..len], &mut *out),
+                (Held::Between(0), _) => (&zero[..len], sized(one, given)),
+                (Held::Between(_) | Held::Out, _) => (&one[..len], sized(zero, given)),
+            };
+            let done = match filter {
+                Filter::Shuffle(element) => {
+                    if data.len() != to_place.len() {
+                        return Err(wrong_length(data.len(), to_place.len()));
+                    }
+                    shuffle::unshuffle(element, data, to_place);
+                    data.len()
+                }
+                Filter::Deflate => inflate.zlib_decompress(data, to_place).map_err(|_| "damaged gzip data")?,
+                Filter::Lzf => lzf::decompress(data, to_place).ok_or("damaged lzf data")?,
+                Filter::Lz4 => lz4::decompress(data, to_place).ok_or("damaged lz4 data")?,
+                Filter::Blosc => blosc::decompress(data, to_place)?,
+                Filter::Zstd => {
+                    let zstd = match zstd {
+                        Some(zstd) => zstd,
+                        None => zstd.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+                    };
+                    zstd.decompress_to_buffer(data, to_place).map_err(|e| format!("damaged zstd data: {e}"))?
+                }
+                // Above.
+                Filter::Fletcher32 => data.len(),
+            };
+            if done != to_place.len() {
+                return Err(wrong_length(done, to_place.len()));
+            }
+            (held, len) = (to, done);
+        }
+        match held {
+            Held::Out if len == out.len() => Ok(()),
+            Held::Out => Err(wrong_length(len, out.len())),
+            Held::Source => copy(&src[..len], out),
+            Held::Between(which) => copy(&between[which][..len], out),
+        }
+    }
+}
+
+impl Filter {
+    /// Bytes that one byte may become at most.
+    const fn ratio(self) -> u64 {
+        match self {
+            Self::Shuffle(_) | Self::Fletcher32 => 1,
+            // Two bits of a match of 258 bytes.
+            Self::Deflate => 1032,
+            Self::Lzf => 264,
+            Self::Lz4 => 256,
+            // A block of 128 KiB of one byte takes 4.
+            Self::Blosc | Self::Zstd => 1 << 15,
+        }
+    }
+}
+
+fn sized(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+fn copy(src: &[u8], out: &mut [u8]) -> Result<(), String> {
+    if src.len() != out.len() {
+        return Err(wrong_length(src.len(), out.len()));
+    }
+    out.copy_from_slice(src);
+    Ok(())
+}
+
+fn wrong_length(is: usize, should: usize) -> String {
+    format!("decompresses to {is} bytes instead of {should}")
+}
+
+/// What users know it as.
+fn name(number: i32) -> String {
+    let known = match number {
+        4 => "szip",
+        5 => "nbit",
+        6 => "scale-offset",
+        305 => "lzo",
+        307 => "bzip2",
+        32002 => "mafisc",
+        32003 => "snappy",
+        32008 => "bitshuffle",
+        32012 => "fci/jpegls",
+        32013 => "zfp",
+        32014 => "fpzip",
+        32016 => "b3d",
+        32017 => "sz",
+        32018 => "fcidecomp",
+        32023 => "granular bitround",
+        32024 => "sz3",
+        32026 => "blosc2",
+        32027 => "blosc2 (btune)",
+        32028 => "sperr",
+        _ => return number.to_string(),
+    };
+    format!("{number} ({known})")
+}
