@@ -122,9 +122,17 @@ impl Judge<'_> {
             let help = "for example [\"0:1\", \"10:4\"]: from epoch 10 on, four batches a step";
             problems.push(Problem::new(at, format!("`train.accumulation`: {reason}"), "this one").help(help));
         }
-        let epochs = values.number("train.epochs").unwrap_or(0);
+        let (epochs, measured) =
+            (values.number("train.epochs").unwrap_or(0), values.number("measure.epochs").unwrap_or(0));
+        if epochs > 0 && measured > 0 {
+            let message = "`measure.epochs` and `train.epochs` both say how long the run is".to_owned();
+            let at = self.at(values, "measure.epochs");
+            problems.push(Problem::new(at, message, "only one of them can").help("leave one out"));
+        }
         if epochs == 0 {
-            if !values.has("measure.steps") {
+            if measured > 0 {
+                self.steps_of_epochs(values, "measure.epochs", measured, problems);
+            } else if !values.has("measure.steps") {
                 values.derive("measure.steps", Some(Json::from(USUAL_STEPS)));
             }
             if values.number("train.patience").is_some_and(|patience| patience > 0) {
@@ -148,9 +156,17 @@ impl Judge<'_> {
             let help = "set select.split to \"train\", or train.validate_every to 0";
             report("select.split", message, "the figures would say nothing", help);
         }
+        self.steps_of_epochs(values, "train.epochs", epochs, problems);
+    }
+
+    /// The steps that so many epochs have, which `key` says.
+    fn steps_of_epochs(&self, values: &mut Values, key: &str, epochs: u64, problems: &mut Vec<Problem>) {
+        let mut report = |key: &str, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.at(values, key), message, label).help(help));
+        };
         if values.has("measure.steps") {
             if values.at("measure.steps").is_some() {
-                let message = "`measure.steps` and `train.epochs` both say how long the run is".to_owned();
+                let message = format!("`measure.steps` and `{key}` both say how long the run is");
                 report("measure.steps", message, "only one of them can", "leave one out");
             }
             return;
@@ -160,18 +176,13 @@ impl Judge<'_> {
             Some(steps) if steps > 0 => values.derive("measure.steps", Some(Json::from(steps))),
             _ if values.text("select.samples") == Some("metabolic") => {
                 let message = "how many samples are metabolic is not known before the data set is built".to_owned();
-                let help = "set measure.steps instead of train.epochs";
-                report("train.epochs", message, "its steps cannot be counted", help);
+                let help = format!("set measure.steps instead of {key}");
+                report(key, message, "its steps cannot be counted", &help);
                 values.derive("measure.steps", None);
             }
             _ => {
                 let message = format!("{epochs} epochs have no step beyond the warm-up");
-                report(
-                    "train.epochs",
-                    message,
-                    "nothing would be measured",
-                    "set more epochs, or measure.warmup to less",
-                );
+                report(key, message, "nothing would be measured", "set more epochs, or measure.warmup to less");
                 values.derive("measure.steps", None);
             }
         }

@@ -76,6 +76,10 @@ fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Lay
     if epochs && !is_typed("measure.steps") && !point.settings.contains_key("measure.steps") {
         values.0.remove("measure.steps");
     }
+    // And the other way round: whoever types steps does not mean the epochs of a file.
+    if is_typed("measure.steps") && !is_typed("measure.epochs") && !point.settings.contains_key("measure.epochs") {
+        values.0.extend(DEFAULTS.get_key_value("measure.epochs").map(|(key, setting)| (*key, setting.clone())));
+    }
 }
 
 fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -> Run {

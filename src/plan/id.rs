@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 61] = [
+const LATER: [(&str, &str); 62] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -91,6 +91,7 @@ const LATER: [(&str, &str); 61] = [
     ("train.monitor", "\"loss\""),
     ("train.patience", "0"),
     ("train.start_from", "\"\""),
+    ("measure.epochs", "0"),
     ("data.files", "1"),
     ("model.tokens", "2200"),
     ("array.format", "\"none\""),
