@@ -5,15 +5,20 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+mod collection;
 pub mod dataset;
 pub mod h5ad;
 mod labels;
+mod memory;
+mod names;
 mod rows;
 mod store;
 pub mod write;
 
 pub use batch::{ArrayBatch, Values};
-
+pub use collection::Collection;
+pub use h5ad::H5adStore;
 pub use labels::Labels;
+pub use memory::MemoryStore;
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

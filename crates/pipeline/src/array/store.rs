@@ -38,6 +38,16 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
     /// Bytes of the files.
     fn stored_bytes(&self) -> u64;
 
+    /// Values that all rows have together at most, explicit zeros too, where that is known without reading them.
+    fn most_values(&self) -> Option<u64> {
+        None
+    }
+
+    /// What messages call it: the path of a file.
+    fn name(&self) -> String {
+        "the array".to_owned()
+    }
+
     /// A column of obs as classes.
     ///
     /// # Errors
@@ -80,7 +90,8 @@ pub trait ReadRows {
     /// A row is beyond the end; the file cannot be read, or is not what was opened.
     fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError>;
 
-    /// Decompress, convert and put in order what was fetched last (stage *decode*).
+    /// Decompress, convert and put in order what was fetched last (stage *decode*). `out` is the one of the fetch, and
+    /// nothing was added to it since.
     ///
     /// # Errors
     /// It is damaged.

@@ -6,17 +6,24 @@
 mod array_reader;
 mod attribute;
 mod chunk_table;
+mod column;
+mod column_values;
 mod csc;
 mod csr;
 mod dense;
 mod describe;
 mod element;
 pub mod filters;
+mod frame;
+mod frame_file;
 mod matrix;
 mod number;
 mod resident;
 mod source;
 mod sparse;
+mod store;
 mod stored;
+mod strings;
 
 pub use matrix::{CSC_BYTES, MatrixFile};
+pub use store::H5adStore;

@@ -1,0 +1,74 @@
+use std::cell::Cell;
+
+use crate::PipelineError;
+use crate::array::{ArrayStore, ReadRows};
+
+/// Readers that a thread keeps: of many files most are not read for a while, and a reader has buffers.
+const KEPT: usize = 256;
+
+/// A reader for each store that one thread reads, opened when it is needed.
+pub(super) struct ReaderSet<'c> {
+    stores: &'c [Box<dyn ArrayStore>],
+    slots: Vec<Slot<'c>>,
+    open: usize,
+    kept: usize,
+    turn: u64,
+}
+
+/// A store's reader, and what is known of its use.
+#[derive(Default)]
+struct Slot<'c> {
+    reader: Option<Box<dyn ReadRows + 'c>>,
+    /// The last call that used it.
+    turn: u64,
+    /// It was read from since it was last seen to be unchanged.
+    touched: Cell<bool>,
+}
+
+impl<'c> ReaderSet<'c> {
+    pub(super) fn new(stores: &'c [Box<dyn ArrayStore>]) -> Self {
+        let slots = stores.iter().map(|_| Slot::default()).collect();
+        Self { stores, slots, open: 0, kept: KEPT, turn: 0 }
+    }
+
+    /// A new call: what was used in earlier ones may be closed.
+    pub(super) fn next_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// The reader of a store for reading from it; `None` where as many as are kept are all in use in this turn.
+    pub(super) fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, PipelineError> {
+        if self.slots[store].reader.is_none() {
+            if self.open >= self.kept && !self.close_oldest()? {
+                return Ok(None);
+            }
+            self.slots[store].reader = Some(self.stores[store].reader()?);
+            self.open += 1;
+        }
+        let slot = &mut self.slots[store];
+        slot.turn = self.turn;
+        slot.touched.set(true);
+        Ok(slot.reader.as_deref_mut())
+    }
+
+    /// Close the reader that was not used for longest; `false` if all were in this turn.
+    fn close_oldest(&mut self) -> Result<bool, PipelineError> {
+        let old = self.slots.iter_mut().filter(|slot| slot.reader.is_some() && slot.turn < self.turn);
+        let Some(slot) = old.min_by_key(|slot| slot.turn) else { return Ok(false) };
+        if let Some(reader) = slot.reader.take().filter(|_| slot.touched.replace(false)) {
+            reader.unchanged()?;
+        }
+        self.open -= 1;
+        Ok(true)
+    }
+
+    /// An error if a file that was read since this was last asked is another.
+    pub(super) fn unchanged(&self) -> Result<(), PipelineError> {
+        let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
+        touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())
+    }
+
+    pub(super) fn work_bytes(&self) -> u64 {
+        self.slots.iter().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
+    }
+}

@@ -1,0 +1,141 @@
+use std::borrow::Cow;
+
+use super::column_values::Values;
+use crate::array::Labels;
+
+/// A column of a frame, read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Column {
+    /// A value for each row.
+    Plain {
+        /// `[rows]`.
+        values: Values,
+        /// `[rows]`: there is no value, where the column can say so; empty where it cannot.
+        missing: Vec<bool>,
+    },
+    /// Codes of categories.
+    Categorical {
+        /// `[rows]`: category, -1 where there is no value.
+        codes: Vec<i32>,
+        /// Values of the categories, all different.
+        categories: Values,
+    },
+}
+
+impl Column {
+    /// Codes and categories, checked.
+    ///
+    /// # Errors
+    /// A code that is no category, or a category twice.
+    pub(super) fn categorical(codes: Values, categories: Values) -> Result<Self, Cow<'static, str>> {
+        let count = i32::try_from(categories.len()).map_err(|_| "it has more categories than 32 bits can number")?;
+        let code = |row: usize, code: Option<i64>| match code {
+            Some(code) if (-1..i64::from(count)).contains(&code) => Ok(code as i32),
+            _ => {
+                let code = code.map_or_else(|| "a code of more than 63 bits".to_owned(), |code| format!("code {code}"));
+                Err(format!("row {row} has {code} where there are {count} categories"))
+            }
+        };
+        let codes = match codes {
+            Values::Signed(codes) => codes.into_iter().enumerate().map(|(row, value)| code(row, Some(value))).collect(),
+            Values::Unsigned(codes) => {
+                codes.into_iter().enumerate().map(|(row, value)| code(row, i64::try_from(value).ok())).collect()
+            }
+            _ => Err("its codes are not integers".to_owned()),
+        }?;
+        let mut sorted: Vec<_> = categories.clone().into_strings();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("it has the category {:?} twice", twice[0]).into());
+        }
+        Ok(Self::Categorical { codes, categories })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Plain { values, .. } => values.len(),
+            Self::Categorical { codes, .. } => codes.len(),
+        }
+    }
+
+    /// As classes: the categories in their order, of other columns the different values, ascending; NaN is no value.
+    pub(super) fn into_labels(self) -> Labels {
+        match self {
+            Self::Categorical { codes, categories } => Labels { categories: categories.into_strings(), codes },
+            Self::Plain { values, missing } => {
+                let missing = missing.as_slice();
+                match values {
+                    Values::Signed(values) => classes(values, missing, |_| true, Ord::cmp, Values::Signed),
+                    Values::Unsigned(values) => classes(values, missing, |_| true, Ord::cmp, Values::Unsigned),
+                    Values::Bool(values) => classes(values, missing, |_| true, Ord::cmp, Values::Bool),
+                    Values::Text(values) => classes(values, missing, |_| true, Ord::cmp, Values::Text),
+                    // Adding 0 makes 0 of -0: to everybody who compares them they are one value.
+                    Values::Single(mut values) => {
+                        values.iter_mut().for_each(|value| *value += 0.0);
+                        classes(values, missing, |value| !value.is_nan(), f32::total_cmp, Values::Single)
+                    }
+                    Values::Double(mut values) => {
+                        values.iter_mut().for_each(|value| *value += 0.0);
+                        classes(values, missing, |value| !value.is_nan(), f64::total_cmp, Values::Double)
+                    }
+                }
+            }
+        }
+    }
+
+    /// As numbers, `[rows]`: NaN where there is no value, True is 1, of categories their values; `None` of strings.
+    pub(super) fn into_numbers(self) -> Option<Vec<f64>> {
+        match self {
+            Self::Plain { values, missing } => {
+                let mut numbers = values.into_numbers()?;
+                for (number, missing) in numbers.iter_mut().zip(missing) {
+                    if missing {
+                        *number = f64::NAN;
+                    }
+                }
+                Some(numbers)
+            }
+            Self::Categorical { codes, categories } => {
+                let numbers = categories.into_numbers()?;
+                let number = |code: &i32| usize::try_from(*code).map_or(f64::NAN, |code| numbers[code]);
+                Some(codes.iter().map(number).collect())
+            }
+        }
+    }
+
+    /// As text, `[rows]`; `None` where a row has no value.
+    pub(super) fn into_strings(self) -> Option<Vec<String>> {
+        match self {
+            Self::Plain { missing, .. } if missing.contains(&true) => None,
+            Self::Plain { values, .. } => Some(values.into_strings()),
+            Self::Categorical { codes, categories } => {
+                let names = categories.into_strings();
+                codes.iter().map(|code| usize::try_from(*code).ok().map(|code| names[code].clone())).collect()
+            }
+        }
+    }
+}
+
+/// The different values ascending, and which of them each row has.
+fn classes<T: Clone>(
+    values: Vec<T>,
+    missing: &[bool],
+    is_value: impl Fn(&T) -> bool,
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+    wrap: impl Fn(Vec<T>) -> Values,
+) -> Labels {
+    let mut rows: Vec<usize> = (0..values.len())
+        .filter(|row| is_value(&values[*row]) && !missing.get(*row).copied().unwrap_or(false))
+        .collect();
+    rows.sort_unstable_by(|a, b| order(&values[*a], &values[*b]));
+    let mut codes = vec![-1; values.len()];
+    let mut distinct: Vec<T> = Vec::new();
+    for row in rows {
+        if distinct.last().is_none_or(|last| order(last, &values[row]).is_ne()) {
+            distinct.push(values[row].clone());
+        }
+        // Rows are fewer than 2^31 wherever their different values could be more than that.
+        codes[row] = distinct.len() as i32 - 1;
+    }
+    Labels { categories: wrap(distinct).into_strings(), codes }
+}

@@ -1,0 +1,132 @@
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::MatrixFile;
+use super::frame::{Frame, var_location};
+use super::frame_file::FrameFile;
+use crate::PipelineError;
+use crate::array::{ArrayStore, Form, Labels, ReadRows};
+
+/// One matrix of one AnnData file: rows are those of obs, columns those of var (of `raw/var` with `raw`).
+#[derive(Debug)]
+pub struct H5adStore {
+    path: PathBuf,
+    matrix: MatrixFile,
+    genes: Arc<[String]>,
+}
+
+impl H5adStore {
+    /// Open the matrix at `layer`: `X`, `raw` or `layers/NAME`; empty is `X`.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not AnnData's; obs or var do not fit the matrix; two genes have one name.
+    pub fn open(path: &Path, layer: &str) -> Result<Self, PipelineError> {
+        let layer = if layer.is_empty() { "X" } else { layer };
+        let matrix = MatrixFile::open(path, layer)?;
+        let file = FrameFile::open(path)?;
+        let var = var_location(file.root(), layer);
+        for (location, found, what, count) in [
+            ("obs", Frame::open(&file, "obs")?.rows(), "rows", matrix.rows()),
+            (var, Frame::open(&file, var)?.rows(), "columns", matrix.columns()),
+        ] {
+            if found as u64 != count {
+                let reason = format!("{location} has {found} rows where {layer} has {count} {what}");
+                return Err(PipelineError::damaged(path, reason));
+            }
+        }
+        let genes = Frame::open(&file, var)?.index()?;
+        all_different(&genes).map_err(|reason| file.wrong(var, &reason))?;
+        Ok(Self { path: path.to_owned(), matrix, genes: genes.into() })
+    }
+
+    /// Names of the columns, which stores of one collection share where they are the same.
+    pub(in crate::array) fn share_genes(&mut self, known: &mut Vec<Arc<[String]>>) {
+        match known.iter().find(|genes| ***genes == *self.genes) {
+            Some(same) => self.genes = Arc::clone(same),
+            None => known.push(Arc::clone(&self.genes)),
+        }
+    }
+
+    /// Read something of obs, of the file that was opened.
+    fn obs<T>(&self, read: impl FnOnce(&Frame<'_>) -> Result<T, PipelineError>) -> Result<T, PipelineError> {
+        let file = FrameFile::open(&self.path)?;
+        let frame = Frame::open(&file, "obs")?;
+        let values = read(&frame)?;
+        self.matrix.unchanged()?;
+        Ok(values)
+    }
+
+    /// Names of the columns of obs, in order.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn columns(&self) -> Result<Vec<String>, PipelineError> {
+        self.obs(|obs| Ok(obs.names().to_vec()))
+    }
+
+    /// Names of the rows (the index of obs), in order.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn row_names(&self) -> Result<Vec<String>, PipelineError> {
+        self.obs(|obs| obs.index())
+    }
+}
+
+impl ArrayStore for H5adStore {
+    fn len(&self) -> u64 {
+        self.matrix.rows()
+    }
+
+    fn genes(&self) -> &[String] {
+        &self.genes
+    }
+
+    fn form(&self) -> Form {
+        self.matrix.form()
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.matrix.stored_bytes()
+    }
+
+    fn most_values(&self) -> Option<u64> {
+        Some(self.matrix.nnz())
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
+        self.obs(|obs| obs.labels(column))
+    }
+
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError> {
+        self.obs(|obs| obs.numbers(column))
+    }
+
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
+        self.matrix.reader()
+    }
+}
+
+/// An error that lists the names that come more than once.
+fn all_different(genes: &[String]) -> Result<(), String> {
+    /// Names that are listed.
+    const LISTED: usize = 10;
+    let mut seen = HashSet::with_capacity(genes.len());
+    let mut listed = HashSet::new();
+    let twice: Vec<&str> =
+        genes.iter().map(String::as_str).filter(|gene| !seen.insert(*gene) && listed.insert(*gene)).collect();
+    if twice.is_empty() {
+        return Ok(());
+    }
+    let mut text = format!("gene names that come more than once: {}", twice[..twice.len().min(LISTED)].join(", "));
+    if twice.len() > LISTED {
+        let _ = write!(text, " and {} more", twice.len() - LISTED);
+    }
+    Err(text + "; AnnData.var_names_make_unique() makes them different")
+}
