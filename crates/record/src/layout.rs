@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_file::read_table_totals;
 use crate::{
-    DataRead, Environment, JobRecord, Outcome, RankExit, RecordError, SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION,
-    Trial,
+    DataRead, Environment, JobRecord, Outcome, RankExit, RecordError, ShuffleQuality, SlurmUsage, StepRecord,
+    TRIAL_SCHEMA_VERSION, Trial,
 };
 use crate::{JournalTail, StepTotals, read_journal, read_steps, write_json};
 
@@ -128,6 +128,11 @@ impl AttemptDir {
         self.path.join("data.json")
     }
 
+    /// `shuffle.json`: how well the rows of its first epoch are shuffled.
+    pub fn shuffle_path(&self) -> PathBuf {
+        self.path.join("shuffle.json")
+    }
+
     /// `learning.jsonl`: a line per epoch of a training run.
     pub fn learning_path(&self) -> PathBuf {
         self.path.join("learning.jsonl")
@@ -179,6 +184,11 @@ impl AttemptDir {
     /// Read `data.json`, if the loader was set up.
     pub fn data_read(&self) -> Result<Option<DataRead>, RecordError> {
         read_optional(&self.data_path())
+    }
+
+    /// Read `shuffle.json`, if rows of an array were shuffled.
+    pub fn shuffle(&self) -> Result<Option<ShuffleQuality>, RecordError> {
+        read_optional(&self.shuffle_path())
     }
 
     /// Read `outcome.json`, if the attempt has ended.

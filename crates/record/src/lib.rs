@@ -22,6 +22,7 @@ mod outcome;
 mod pipeline_settings;
 mod secret;
 mod settings;
+mod shuffle;
 mod slurm_usage;
 mod stage;
 mod step;
@@ -49,6 +50,7 @@ pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, Trial
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use secret::looks_secret;
 pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
+pub use shuffle::{LabelMixing, ShuffleQuality};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
 pub use step::StepRecord;

@@ -5,13 +5,16 @@
 //! short or is not what it says is an error that names it, never other numbers.
 
 mod batch;
+pub mod collate;
 mod collection;
 pub mod dataset;
 pub mod h5ad;
 mod labels;
+pub mod loading;
 mod memory;
 mod names;
 mod rows;
+pub mod sampler;
 mod store;
 pub mod write;
 

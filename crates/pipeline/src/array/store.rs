@@ -35,6 +35,11 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
         1
     }
 
+    /// First row of each file, ascending. Chunks of rows that are drawn together do not reach over these.
+    fn starts(&self) -> Vec<u64> {
+        vec![0]
+    }
+
     /// Bytes of the files.
     fn stored_bytes(&self) -> u64;
 

@@ -30,9 +30,15 @@ pub trait Build: Clone + Send + 'static {
     /// Bytes of all tensors of a batch.
     fn bytes(batch: &Self::Batch) -> u64;
 
-    /// Called once, before the first batch.
-    fn starting(&self, options: &LoaderOptions) {
+    /// Called once by the loader, before it clones for its threads.
+    fn starting(&mut self, options: &LoaderOptions) {
         let _ = options;
+    }
+
+    /// No batch of step `from` or later is wanted any more: threads that wait within [`Build::build`] for other threads give
+    /// up, with any error.
+    fn stop(&self, from: u64) {
+        let _ = from;
     }
 
     /// Build the batch of `step` into the buffers of `batch`. Steps are begun in order, by any thread.

@@ -82,7 +82,7 @@ impl<T> Shared<T> {
 
 impl<B: Build> Loader<B> {
     /// Start the threads.
-    pub fn start(builder: B, options: LoaderOptions) -> Result<Self, PipelineError> {
+    pub fn start(mut builder: B, options: LoaderOptions) -> Result<Self, PipelineError> {
         builder.starting(&options);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -126,6 +126,9 @@ impl<B: Build> Loader<B> {
         let from = self.builder.now();
         let source = self.builder.source();
         let result = B::reader(&source).and_then(|mut reader| self.builder.build(&mut reader, step, batch));
+        if result.is_err() {
+            self.builder.stop(step + 1);
+        }
         Some(result.map(|loaded| self.with_wait(loaded, from)))
     }
 
@@ -191,6 +194,7 @@ impl<B: Build> Drop for Loader<B> {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.room.notify_all();
+        self.builder.stop(0);
         for thread in self.threads.drain(..) {
             // A panic in a thread has been delivered as an error already.
             let _ = thread.join();
@@ -229,6 +233,10 @@ fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOpti
         let result = built.unwrap_or_else(|panic| {
             Err(PipelineError::panicked(&format!("a loader thread panicked at step {step}"), panic.as_ref()))
         });
+        if result.is_err() {
+            // Earlier steps are still wanted.
+            builder.stop(step + 1);
+        }
         let size = result.as_ref().ok().map(|loaded| (B::bytes(&loaded.batch), loaded.work_bytes));
         let mut state = shared.lock();
         let reduced = match size {

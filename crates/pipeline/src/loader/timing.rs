@@ -49,6 +49,11 @@ impl Laps {
         self.last = now;
     }
 
+    /// Begin the next lap now: what was since the last one is of no stage.
+    pub(crate) fn skip(&mut self) {
+        self.last = self.clock.elapsed().as_nanos() as u64;
+    }
+
     /// All laps.
     pub(crate) fn intervals(self) -> Vec<Interval> {
         self.intervals

@@ -1,0 +1,36 @@
+use crate::array::RowsView;
+
+/// One row, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// Columns, ascending, and their values, of one length.
+    Sparse(&'a [i32], &'a [f32]),
+    /// A value for each column.
+    Dense(&'a [f32]),
+}
+
+impl<'a> RowsView<'a> {
+    /// One of the rows, below their number.
+    pub fn row(&self, row: usize) -> Row<'a> {
+        match self {
+            Self::Sparse(rows) => {
+                let (columns, values) = rows.row(row);
+                Row::Sparse(columns, values)
+            }
+            Self::Dense { columns, data } => Row::Dense(&data[row * columns..(row + 1) * columns]),
+        }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Sparse(rows) => rows.indptr.len() - 1,
+            Self::Dense { columns, data } => data.len() / (*columns).max(1),
+        }
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

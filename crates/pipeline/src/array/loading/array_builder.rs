@@ -1,0 +1,266 @@
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use expctl_record::{Array, PerStage, Stage};
+
+use super::blocks::{Block, Blocks, Claim};
+use crate::PipelineError;
+use crate::array::collate::{Collator, GeneMap, Row, Transform};
+use crate::array::sampler::RowSampler;
+use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, ReadRows, Rows, RowsView, Wanted};
+use crate::loader::{Build, Laps, Loaded, LoaderOptions};
+
+/// Builds batches of rows of an array.
+///
+/// Of a store in memory, batches are made from there. Of files, a batch's rows are read for it; rows that are drawn by chunks
+/// are taken from blocks of chunks, which the loader's threads read together, each batch a share of the next block.
+#[derive(Clone)]
+pub struct ArrayBuilder {
+    store: Arc<dyn ArrayStore>,
+    sampler: Arc<RowSampler>,
+    collator: Collator,
+    clock: Instant,
+    /// Of this loader alone.
+    blocks: Arc<Blocks>,
+    workers: u64,
+    /// Rows of the batch.
+    wanted: Vec<u64>,
+    /// What was read of them.
+    rows: Rows,
+}
+
+/// What one thread reads with; none where all rows are in memory.
+type Reader<'s> = Option<Box<dyn ReadRows + 's>>;
+
+impl ArrayBuilder {
+    /// A builder of the batches that `sampler` draws from `store`, as `settings` say.
+    ///
+    /// # Errors
+    /// A gene or a label column is not there, or cannot be had; the sum that rows are scaled to cannot be.
+    pub fn new(store: Arc<dyn ArrayStore>, sampler: Arc<RowSampler>, settings: &Array) -> Result<Self, PipelineError> {
+        let columns = store.genes().len();
+        let genes = GeneMap::new(store.genes(), &settings.genes)?;
+        let transform = Transform::new(settings.normalize, settings.log1p)?;
+        let labels = settings.labels.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>()?;
+        let rows = match store.form() {
+            Form::Sparse => Rows::Sparse(CsrRows::default()),
+            Form::Dense => Rows::Dense(DenseRows { columns, data: Vec::new() }),
+        };
+        Ok(Self {
+            store,
+            sampler,
+            collator: Collator::new(columns, genes, transform, settings.output, Arc::new(labels)),
+            clock: Instant::now(),
+            blocks: Arc::new(Blocks::new(0..u64::MAX)),
+            workers: 0,
+            wanted: Vec::new(),
+            rows,
+        })
+    }
+
+    /// The sampler.
+    pub fn sampler(&self) -> &RowSampler {
+        &self.sampler
+    }
+
+    /// From memory.
+    fn resident(&mut self, step: u64, batch: &mut ArrayBatch, work: &mut Work) -> Result<u64, PipelineError> {
+        let epoch = self.sampler.batch(step, &mut self.wanted);
+        work.laps.lap(Stage::Sample);
+        let Some(rows) = self.store.resident().map(RowsView::Sparse) else { return Ok(epoch) };
+        let wanted = &self.wanted;
+        check(wanted, rows.len())?;
+        self.collator.collate(wanted, |i| rows.row(wanted[i] as usize), batch)?;
+        Ok(epoch)
+    }
+
+    /// Row by row out of the files.
+    fn single(
+        &mut self,
+        reader: &mut dyn ReadRows,
+        step: u64,
+        batch: &mut ArrayBatch,
+        work: &mut Work,
+    ) -> Result<u64, PipelineError> {
+        let epoch = self.sampler.batch(step, &mut self.wanted);
+        work.laps.lap(Stage::Sample);
+        self.rows.clear();
+        work.bytes += reader.fetch(&Wanted::Rows(&self.wanted), &mut self.rows)?;
+        reader.unchanged()?;
+        work.laps.lap(Stage::Read);
+        reader.decode(&mut self.rows)?;
+        work.laps.lap(Stage::Decode);
+        let rows = self.rows.view();
+        self.collator.collate(&self.wanted, |i| rows.row(i), batch)?;
+        Ok(epoch)
+    }
+
+    /// Out of blocks of chunks.
+    fn chunked(
+        &mut self,
+        reader: &mut dyn ReadRows,
+        step: u64,
+        batch: &mut ArrayBatch,
+        work: &mut Work,
+    ) -> Result<u64, PipelineError> {
+        let sampler = Arc::clone(&self.sampler);
+        let Some(chunks) = sampler.chunks() else { return Err(PipelineError::Stopped) };
+        let shared = Arc::clone(&self.blocks);
+        let (epoch, places) = chunks.places(step);
+        let keys = chunks.plan(epoch).blocks_of(&places);
+        let entered = shared.enter(chunks, step, epoch, keys)?;
+        work.laps.lap(Stage::Sample);
+        for (key, _) in &entered.blocks {
+            loop {
+                while let Some(claim) = shared.claim(*key, usize::MAX) {
+                    self.read(reader, claim, work)?;
+                }
+                if shared.wait_for(*key, step)? {
+                    break;
+                }
+            }
+        }
+        // Others have read meanwhile: their time, not this batch's.
+        work.laps.skip();
+        let last = entered.blocks.last().map(|(key, _)| *key);
+        if let Some((key, share)) = last.and_then(|key| shared.ahead(chunks, key, step, self.workers)) {
+            while let Some(claim) = shared.claim(key, share) {
+                self.read(reader, claim, work)?;
+            }
+        }
+        reader.unchanged()?;
+        self.gather(
+            chunks,
+            &entered.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(),
+            places,
+            batch,
+        )?;
+        drop(entered);
+        Ok(epoch)
+    }
+
+    /// Read one chunk.
+    fn read(&self, reader: &mut dyn ReadRows, mut claim: Claim<'_>, work: &mut Work) -> Result<(), PipelineError> {
+        work.laps.skip();
+        let mut rows = claim.buffer().unwrap_or_else(|| self.no_rows());
+        let wanted = claim.rows();
+        work.bytes += reader.fetch(&Wanted::Range(wanted.clone()), &mut rows)?;
+        work.laps.lap(Stage::Read);
+        reader.decode(&mut rows)?;
+        work.laps.lap(Stage::Decode);
+        let (found, asked) = (rows.view().len() as u64, wanted.end - wanted.start);
+        if found != asked {
+            let reason = format!("rows {wanted:?} were asked for, and {found} rows came");
+            return Err(PipelineError::Invalid(reason));
+        }
+        claim.finish(rows);
+        Ok(())
+    }
+
+    fn no_rows(&self) -> Rows {
+        match &self.rows {
+            Rows::Sparse(_) => Rows::Sparse(CsrRows::default()),
+            Rows::Dense(rows) => Rows::Dense(DenseRows { columns: rows.columns, data: Vec::new() }),
+        }
+    }
+
+    /// The batch of the rows at `places` of the epoch, which lie in these blocks.
+    fn gather(&mut self, blocks: &[&Block], places: Range<u64>, batch: &mut ArrayBatch) -> Result<(), PipelineError> {
+        let mut found: Vec<Row<'_>> = Vec::with_capacity((places.end - places.start) as usize);
+        for block in blocks {
+            let order = &block.order;
+            let end = order.start + order.places.len() as u64;
+            for place in places.start.max(order.start)..places.end.min(end) {
+                let place = (place - order.start) as usize;
+                let (chunk, row) = order.places[place];
+                let rows = block.chunk(chunk as usize).ok_or(PipelineError::Stopped)?;
+                self.wanted.push(order.row(place));
+                found.push(rows.view().row(row as usize));
+            }
+        }
+        self.collator.collate(&self.wanted, |i| found[i], batch)
+    }
+
+    fn work_bytes(&self, reader: &Reader<'_>) -> u64 {
+        let reader = reader.as_ref().map_or(0, |reader| reader.work_bytes());
+        let own = self.rows.capacity_bytes() + self.wanted.capacity() as u64 * 8 + self.collator.work_bytes();
+        reader + own + self.blocks.bytes() / self.workers.max(1)
+    }
+}
+
+/// What a batch has cost so far.
+struct Work {
+    laps: Laps,
+    bytes: u64,
+}
+
+/// Rows of a batch are below the number of rows.
+fn check(wanted: &[u64], rows: usize) -> Result<(), PipelineError> {
+    match wanted.iter().find(|row| **row >= rows as u64) {
+        None => Ok(()),
+        Some(row) => Err(PipelineError::Invalid(format!("row {row} was drawn, and there are {rows} rows in memory"))),
+    }
+}
+
+impl Build for ArrayBuilder {
+    type Batch = ArrayBatch;
+    type Source = Arc<dyn ArrayStore>;
+    type Reader<'s> = Reader<'s>;
+
+    fn source(&self) -> Arc<dyn ArrayStore> {
+        Arc::clone(&self.store)
+    }
+
+    fn reader(source: &Arc<dyn ArrayStore>) -> Result<Reader<'_>, PipelineError> {
+        if source.resident().is_some() { Ok(None) } else { source.reader().map(Some) }
+    }
+
+    fn empty(&self) -> ArrayBatch {
+        self.collator.empty()
+    }
+
+    fn clock(&self) -> Instant {
+        self.clock
+    }
+
+    fn bytes(batch: &ArrayBatch) -> u64 {
+        batch.bytes()
+    }
+
+    fn starting(&mut self, options: &LoaderOptions) {
+        self.blocks = Arc::new(Blocks::new(options.first..options.steps));
+        self.workers = u64::from(options.workers);
+    }
+
+    fn stop(&self, from: u64) {
+        self.blocks.stop(from);
+    }
+
+    fn build(
+        &mut self,
+        reader: &mut Reader<'_>,
+        step: u64,
+        mut batch: ArrayBatch,
+    ) -> Result<Loaded<ArrayBatch>, PipelineError> {
+        let mut work = Work { laps: Laps::start(self.clock), bytes: 0 };
+        self.wanted.clear();
+        let epoch = match reader {
+            None => self.resident(step, &mut batch, &mut work)?,
+            Some(reader) if self.sampler.chunks().is_some() => {
+                self.chunked(reader.as_mut(), step, &mut batch, &mut work)?
+            }
+            Some(reader) => self.single(reader.as_mut(), step, &mut batch, &mut work)?,
+        };
+        work.laps.lap(Stage::Collate);
+        Ok(Loaded {
+            batch,
+            step,
+            epoch,
+            bytes_read: work.bytes,
+            work_bytes: self.work_bytes(reader),
+            intervals: work.laps.intervals(),
+            exposed: PerStage::default(),
+        })
+    }
+}

@@ -1,0 +1,214 @@
+use std::ops::Range;
+
+use expctl_record::{Draw, Sampler};
+
+use super::philox::{Numbers, Purpose};
+use super::plan::Cuts;
+use super::{AliasTable, ChunkSampler, ClassTable, Permutation};
+use crate::PipelineError;
+use crate::array::ArrayStore;
+use crate::sampler::DistributedSampler;
+
+/// How the rows of an epoch are parted among ranks and batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharding {
+    /// Seed of all orders; the same on all ranks.
+    pub seed: u64,
+    /// This rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// Rows of a batch, on each rank.
+    pub batch_size: u64,
+    /// Leave out what does not fill all ranks, and the batch that is not full, instead of going on at the start.
+    pub drop_last: bool,
+}
+
+/// A rank's share of the rows of an epoch, in batches. Every rank has the same number of both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    sharding: Sharding,
+    rows: u64,
+    per_rank: u64,
+    batches: u64,
+}
+
+impl Share {
+    /// Of `rows` rows of an epoch, of all ranks together. Padding and dropping are those of [`DistributedSampler`].
+    fn new(rows: u64, sharding: Sharding) -> Result<Self, PipelineError> {
+        let Sharding { seed, rank, world_size, batch_size, drop_last } = sharding;
+        let sampler =
+            DistributedSampler { len: rows, world_size: world_size.max(1), rank, shuffle: true, seed, drop_last };
+        let per_rank = if rows == 0 { 0 } else { sampler.samples_per_rank() };
+        let size = batch_size.max(1);
+        let batches = if drop_last { per_rank / size } else { per_rank.div_ceil(size) };
+        if batches == 0 || batch_size == 0 || rank >= world_size {
+            let dropped = if drop_last { ", the last that is not full left out" } else { "" };
+            return Err(PipelineError::Invalid(format!(
+                "rank {rank} of {world_size} has no batch: {rows} rows an epoch in batches of {batch_size}{dropped}"
+            )));
+        }
+        Ok(Self { sharding, rows, per_rank, batches })
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.sharding.seed
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Rows that batches are made of: all of them, or those of batches that are full.
+    pub(super) fn used(&self) -> u64 {
+        self.batches.saturating_mul(self.sharding.batch_size).min(self.per_rank)
+    }
+
+    pub(super) fn batch_size(&self) -> u64 {
+        self.sharding.batch_size
+    }
+
+    pub(super) fn batches_per_epoch(&self) -> u64 {
+        self.batches
+    }
+
+    /// Rows of the ranks before this one.
+    pub(super) fn first_of_rank(&self) -> u64 {
+        u64::from(self.sharding.rank) * self.per_rank
+    }
+
+    /// The epoch of a step, and the places of its rows among the rank's rows of that epoch.
+    pub(super) fn places(&self, step: u64) -> (u64, Range<u64>) {
+        let start = step % self.batches * self.sharding.batch_size;
+        (step / self.batches, start..(start + self.sharding.batch_size).min(self.per_rank))
+    }
+
+    /// Place among the rows of all ranks: the ranks take turns.
+    fn place(&self, place: u64) -> u64 {
+        place * u64::from(self.sharding.world_size) + u64::from(self.sharding.rank)
+    }
+}
+
+#[derive(Debug)]
+enum Order {
+    Uniform,
+    Weighted(AliasTable),
+    Balanced(ClassTable),
+    /// Chunked, and sequential, which is chunks as they are.
+    Chunked(ChunkSampler),
+}
+
+/// Which rows a step's batch has. Shared by all loader threads.
+#[derive(Debug)]
+pub struct RowSampler {
+    order: Order,
+    share: Share,
+}
+
+impl RowSampler {
+    /// A sampler of the rows of `store`.
+    ///
+    /// # Errors
+    /// There is not a single batch in an epoch; a column is missing, or has what cannot be drawn by; `settings` are not
+    /// possible.
+    pub fn new(settings: &Sampler, store: &dyn ArrayStore, sharding: Sharding) -> Result<Self, PipelineError> {
+        let by = || match settings.by.as_str() {
+            "" => Err(PipelineError::Invalid(format!(
+                "sampler.by is empty; with draw = \"{}\" it names a column of obs",
+                settings.draw.name()
+            ))),
+            column => Ok(column),
+        };
+        let rows = match settings.draw {
+            Draw::Weighted | Draw::Balanced if settings.rows > 0 => settings.rows,
+            _ => store.len(),
+        };
+        let share = Share::new(rows, sharding)?;
+        let order = match settings.draw {
+            Draw::Uniform => Order::Uniform,
+            Draw::Weighted => {
+                let weights = store.numbers(by()?)?;
+                of_all_rows(weights.len(), store, by()?)?;
+                Order::Weighted(AliasTable::new(&weights, by()?)?)
+            }
+            Draw::Balanced => {
+                let labels = store.labels(by()?)?;
+                of_all_rows(labels.codes.len(), store, by()?)?;
+                Order::Balanced(ClassTable::new(&labels, by()?)?)
+            }
+            Draw::Sequential | Draw::Chunked => {
+                let chunk_rows = if settings.chunk_rows == 0 { store.run_rows() } else { settings.chunk_rows };
+                let per_block = usize::try_from(settings.chunks).unwrap_or(usize::MAX).max(1);
+                let block = u128::from(chunk_rows.min(store.len())) * per_block as u128;
+                if settings.chunks == 0 || (block > u128::from(u32::MAX) && store.len() > u64::from(u32::MAX)) {
+                    return Err(PipelineError::Invalid(format!(
+                        "sampler.chunks = {} of {chunk_rows} rows cannot be held; take at least 1 chunk and at most \
+                         4,294,967,295 rows",
+                        settings.chunks
+                    )));
+                }
+                let cuts = Cuts::new(store.len(), &store.starts(), chunk_rows);
+                Order::Chunked(ChunkSampler::new(cuts, per_block, settings.draw == Draw::Chunked, share))
+            }
+        };
+        Ok(Self { order, share })
+    }
+
+    /// Batches of an epoch, on each rank.
+    pub fn batches_per_epoch(&self) -> u64 {
+        self.share.batches
+    }
+
+    /// Rows of an epoch, on each rank.
+    pub fn rows_per_epoch(&self) -> u64 {
+        self.share.used()
+    }
+
+    /// Rows of a batch that is full.
+    pub fn batch_size(&self) -> u64 {
+        self.share.sharding.batch_size
+    }
+
+    /// Rows that are never drawn because they have no class.
+    pub fn left_out(&self) -> u64 {
+        match &self.order {
+            Order::Balanced(classes) => classes.left_out(),
+            _ => 0,
+        }
+    }
+
+    /// Append the rows of the batch of `step`, counted from 0 over all epochs, to `out`; returns its epoch.
+    pub fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
+        let (epoch, places) = self.share.places(step);
+        let (rows, seed) = (self.share.rows, self.share.sharding.seed);
+        let places = places.map(|place| self.share.place(place));
+        let draw = Numbers::new(seed, Purpose::Draw, epoch);
+        match &self.order {
+            Order::Uniform => {
+                let order = Permutation::new(rows, Numbers::new(seed, Purpose::Rows, epoch));
+                // Padding is the start of the order again.
+                out.extend(places.map(|place| order.at(place % rows)));
+            }
+            Order::Weighted(table) => out.extend(places.map(|place| table.draw(draw.at(place)))),
+            Order::Balanced(table) => out.extend(places.map(|place| table.draw(draw.at(place)))),
+            Order::Chunked(chunks) => return chunks.batch(step, out),
+        }
+        epoch
+    }
+
+    /// Where rows are drawn by chunks.
+    pub(crate) fn chunks(&self) -> Option<&ChunkSampler> {
+        match &self.order {
+            Order::Chunked(chunks) => Some(chunks),
+            _ => None,
+        }
+    }
+}
+
+/// A column has a value for each row.
+fn of_all_rows(values: usize, store: &dyn ArrayStore, column: &str) -> Result<(), PipelineError> {
+    if values as u64 == store.len() {
+        return Ok(());
+    }
+    Err(PipelineError::Invalid(format!("column {column} of obs has {values} values for {} rows", store.len())))
+}
