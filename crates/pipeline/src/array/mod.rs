@@ -8,11 +8,13 @@ mod batch;
 pub mod collate;
 mod collection;
 pub mod dataset;
+mod file_state;
 pub mod h5ad;
 mod labels;
 pub mod loading;
 mod memory;
 mod names;
+mod parquet;
 mod rows;
 pub mod sampler;
 mod store;
@@ -23,5 +25,8 @@ pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::Labels;
 pub use memory::MemoryStore;
+pub use parquet::{
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
+};
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

@@ -1,0 +1,67 @@
+use super::layout::Leaf;
+use super::levels::{self, Ragged};
+use super::page::Pages;
+use super::page_header::PageKind;
+use super::values::Values;
+use super::work::{GroupWork, Work};
+
+/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places.
+///
+/// Rows are `genes` values long, so the place of a value is known without its levels: they are checked run by run, and values
+/// go straight from their page to their row.
+pub(super) fn decode(group: &GroupWork<'_>, leaf: &Leaf, work: &mut Work, out: &mut [f32]) -> Result<(), String> {
+    let genes = group.genes as u64;
+    let total = group.rows * genes;
+    let Work { unpacker, values: table, .. } = work;
+    let mut has_dictionary = false;
+    let mut missing: u64 = group.pieces.iter().map(|piece| piece.rows * genes).sum();
+    for (segment, bytes) in group.segments(0) {
+        let mut first = segment.first_value;
+        let mut pages = Pages::new(bytes);
+        while let Some((header, body)) = pages.next()? {
+            let count = match header.kind {
+                PageKind::Dictionary { .. } => {
+                    unpacker.dictionary(&header, body, leaf.numeric, segment.compression, table)?;
+                    has_dictionary = true;
+                    continue;
+                }
+                PageKind::Other => continue,
+                kind => kind.data_values(),
+            };
+            let end = first + count as u64;
+            if end > total {
+                return Err(format!("there are more values than {} rows of {genes} have", group.rows));
+            }
+            // Pieces ascend: those of this page are neighbours.
+            let from = group.pieces.partition_point(|piece| (piece.row + piece.rows) * genes <= first);
+            let mut at = first;
+            let mut pieces = group.pieces[from..].iter().take_while(|piece| piece.row * genes < end).peekable();
+            if pieces.peek().is_none() {
+                first = end;
+                continue;
+            }
+            let page = unpacker.data(&header, body, leaf, segment.compression)?;
+            levels::check_rows(page.repetition, first, count, genes).map_err(|e| match e {
+                Ragged::Damaged(reason) => reason.to_owned(),
+                Ragged::Row(row) => format!("row {row} of its row group has not {genes} values: rows are of different lengths"),
+            })?;
+            if !levels::all_defined(page.definition, leaf.max_definition, count)? {
+                return Err("values are missing (null)".to_owned());
+            }
+            let dictionary = has_dictionary.then_some(table.as_slice());
+            let mut values = Values::new(page.encoding, leaf.numeric, page.values, count, dictionary)?;
+            for piece in pieces {
+                let start = (piece.row * genes).max(first);
+                let stop = ((piece.row + piece.rows) * genes).min(end);
+                let to = (piece.slot * genes + (start - piece.row * genes)) as usize;
+                let len = (stop - start) as usize;
+                values.skip((start - at) as usize)?;
+                values.read(out.get_mut(to..to + len).ok_or("there is no room for a row")?)?;
+                at = stop;
+                missing -= len as u64;
+            }
+            first = end;
+        }
+    }
+    if missing > 0 { Err(format!("{missing} values are missing at the end of a row group")) } else { Ok(()) }
+}

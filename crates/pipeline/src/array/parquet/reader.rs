@@ -1,0 +1,299 @@
+use super::layout::{Layout, Leaf};
+use super::selection::{Piece, Selection};
+use super::store::ParquetStore;
+use super::work::{GroupWork, Segment, Work};
+use super::{dense, sparse, wide};
+use crate::PipelineError;
+use crate::array::{CsrRows, ReadRows, Rows, Wanted};
+
+/// Segments that are no farther apart in the file are read in one call.
+const GAP: u64 = 1 << 16;
+/// A row group of columns that has no more bytes when it is decoded is kept: rows cannot be had without decoding all of it.
+const KEPT_BYTES: u64 = 1 << 28;
+
+/// Reads rows of a [`ParquetStore`].
+pub(super) struct ParquetReader<'a> {
+    store: &'a ParquetStore,
+    selection: Selection,
+    segments: Vec<Segment>,
+    /// What was fetched; longer than it is, so that it is not cleared for every batch.
+    bytes: Vec<u8>,
+    work: Work,
+    /// Rows in the order of the file.
+    scratch: CsrRows,
+    /// The row group decoded last, where a column is a gene.
+    kept: Option<usize>,
+    kept_rows: Vec<f32>,
+}
+
+impl<'a> ParquetReader<'a> {
+    pub(super) fn new(store: &'a ParquetStore) -> Self {
+        Self {
+            store,
+            selection: Selection::default(),
+            segments: Vec::new(),
+            bytes: Vec::new(),
+            work: Work::new(),
+            scratch: CsrRows::default(),
+            kept: None,
+            kept_rows: Vec::new(),
+        }
+    }
+
+    /// Note what must be read of column `leaf`, a list.
+    fn want_lists(&mut self, number: usize, leaf: &Leaf) -> Result<(), PipelineError> {
+        let store = self.store;
+        let is_dense = matches!(store.layout, Layout::Dense(_));
+        for (group_number, (group, pieces)) in self.selection.groups.iter().enumerate() {
+            let chunk = store.file.chunk(*group, leaf.column)?;
+            let (rows, genes) = (store.rows_of(*group), store.genes.len() as u64);
+            if is_dense && chunk.values != rows * genes {
+                return Err(store.file.damaged(format!(
+                    "row group {group} has {} values in {rows} rows; rows of {genes} were expected",
+                    chunk.values
+                )));
+            }
+            let segment = |bytes: &std::ops::Range<u64>, first_row, first_value| Segment {
+                offset: bytes.start,
+                len: (bytes.end - bytes.start) as usize,
+                at: 0,
+                first_row,
+                first_value,
+                leaf: number,
+                group: group_number,
+                compression: chunk.compression,
+            };
+            let pieces = &self.selection.pieces[pieces.clone()];
+            if pieces.iter().map(|piece| piece.rows).sum::<u64>() == rows {
+                self.segments.push(segment(&chunk.bytes, 0, 0));
+                continue;
+            }
+            let directory = store.directory(*group, number, leaf)?;
+            if !directory.dictionary.is_empty() {
+                self.segments.push(segment(&directory.dictionary, 0, 0));
+            }
+            let mut end = 0;
+            for piece in pieces {
+                let rows = piece.row..piece.row + piece.rows;
+                let pages = match is_dense {
+                    true => directory.pages_of_values(rows.start * genes..rows.end * genes),
+                    false => directory.pages_of(rows),
+                };
+                for page in pages.iter().filter(|page| page.bytes.start >= end) {
+                    self.segments.push(segment(&page.bytes, page.first_row, page.first_value));
+                }
+                end = pages.last().map_or(end, |page| page.bytes.end.max(end));
+            }
+        }
+        Ok(())
+    }
+
+    /// Note that all columns must be read, but of the row group that is there already.
+    fn want_columns(&mut self, leaves: &[Leaf]) -> Result<(), PipelineError> {
+        for (group_number, (group, _)) in self.selection.groups.iter().enumerate() {
+            if self.kept == Some(*group) {
+                continue;
+            }
+            for (number, leaf) in leaves.iter().enumerate() {
+                let chunk = self.store.file.chunk(*group, leaf.column)?;
+                self.segments.push(Segment {
+                    offset: chunk.bytes.start,
+                    len: (chunk.bytes.end - chunk.bytes.start) as usize,
+                    at: 0,
+                    first_row: 0,
+                    first_value: 0,
+                    leaf: number,
+                    group: group_number,
+                    compression: chunk.compression,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Read all segments; returns how many bytes.
+    fn read(&mut self) -> Result<u64, PipelineError> {
+        let mut order: Vec<usize> = (0..self.segments.len()).collect();
+        order.sort_unstable_by_key(|segment| self.segments[*segment].offset);
+        let mut used = 0;
+        let mut next = 0;
+        while next < order.len() {
+            let start = self.segments[order[next]].offset;
+            let mut end = start;
+            while let Some(segment) = order.get(next).map(|segment| &mut self.segments[*segment]) {
+                if segment.offset > end + GAP {
+                    break;
+                }
+                segment.at = used + (segment.offset - start) as usize;
+                end = end.max(segment.offset + segment.len as u64);
+                next += 1;
+            }
+            let len = (end - start) as usize;
+            if self.bytes.len() < used + len {
+                self.bytes.resize(used + len, 0);
+            }
+            self.store.file.read(start, &mut self.bytes[used..used + len])?;
+            used += len;
+        }
+        Ok(used as u64)
+    }
+
+    fn decode_dense(&mut self, out: &mut [f32]) -> Result<(), PipelineError> {
+        let store = self.store;
+        let genes = store.genes.len();
+        // The row group that is kept comes first: the others take its place.
+        let kept = self.kept;
+        let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();
+        order.sort_by_key(|group| kept != Some(self.selection.groups[*group].0));
+        for number in order {
+            let (group, pieces) = &self.selection.groups[number];
+            let pieces = &self.selection.pieces[pieces.clone()];
+            let from = self.segments.partition_point(|segment| segment.group < number);
+            let to = self.segments.partition_point(|segment| segment.group <= number);
+            let rows = store.rows_of(*group);
+            let work = GroupWork { rows, genes, pieces, segments: &self.segments[from..to], bytes: &self.bytes };
+            let result = match &store.layout {
+                Layout::Dense(leaf) => dense::decode(&work, leaf, &mut self.work, out),
+                Layout::Wide(leaves) if rows * genes as u64 * 4 > KEPT_BYTES => {
+                    wide::decode(&work, leaves, &mut self.work, out)
+                }
+                Layout::Wide(leaves) => {
+                    if self.kept != Some(*group) {
+                        self.kept = None;
+                        self.kept_rows.resize(rows as usize * genes, 0.0);
+                        let all = [Piece { row: 0, rows, slot: 0 }];
+                        let work = GroupWork { pieces: &all, ..work };
+                        wide::decode(&work, leaves, &mut self.work, &mut self.kept_rows)
+                            .map_err(|reason| store.damaged(*group, &reason))?;
+                        self.kept = Some(*group);
+                    }
+                    for piece in pieces {
+                        let (from, to, len) = (piece.row as usize, piece.slot as usize, piece.rows as usize);
+                        out[to * genes..(to + len) * genes]
+                            .copy_from_slice(&self.kept_rows[from * genes..(from + len) * genes]);
+                    }
+                    Ok(())
+                }
+                Layout::Sparse { .. } => Err("this is a sparse matrix".to_owned()),
+            };
+            result.map_err(|reason| store.damaged(*group, &reason))?;
+        }
+        for (from, to) in &self.selection.copies {
+            let (from, to) = (*from as usize * genes, *to as usize * genes);
+            out.copy_within(from..from + genes, to);
+        }
+        Ok(())
+    }
+
+    /// Append the rows in the order of the file.
+    fn decode_sparse(&mut self, indices: &Leaf, values: &Leaf, out: &mut CsrRows) -> Result<(), PipelineError> {
+        // Segments of both columns, one column after the other.
+        for (number, (group, pieces)) in self.selection.groups.iter().enumerate() {
+            let segments: Vec<Segment> = self.segments.iter().filter(|segment| segment.group == number).cloned().collect();
+            let work = GroupWork {
+                rows: self.store.rows_of(*group),
+                genes: self.store.genes.len(),
+                pieces: &self.selection.pieces[pieces.clone()],
+                segments: &segments,
+                bytes: &self.bytes,
+            };
+            sparse::decode(&work, indices, values, &mut self.work, out)
+                .map_err(|reason| self.store.damaged(*group, &reason))?;
+        }
+        Ok(())
+    }
+
+    /// Append the rows of the scratch to `out`, in the order that they were asked for.
+    fn place(&self, out: &mut CsrRows) {
+        let mut rows = vec![0; self.selection.rows as usize];
+        let mut row = 0;
+        for piece in &self.selection.pieces {
+            for slot in piece.slot..piece.slot + piece.rows {
+                rows[slot as usize] = row;
+                row += 1;
+            }
+        }
+        for (from, to) in &self.selection.copies {
+            rows[*to as usize] = rows[*from as usize];
+        }
+        let from = self.scratch.view();
+        for row in rows {
+            let (columns, values) = from.row(row);
+            out.indices.extend_from_slice(columns);
+            out.data.extend_from_slice(values);
+            out.indptr.push(out.indices.len() as u64);
+        }
+    }
+}
+
+impl ReadRows for ParquetReader<'_> {
+    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, PipelineError> {
+        let store = self.store;
+        self.segments.clear();
+        self.selection = Selection::default();
+        self.selection = Selection::of(wanted, &store.starts).map_err(|row| {
+            let rows = store.starts.last().copied().unwrap_or(0);
+            PipelineError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
+        })?;
+        match &store.layout {
+            Layout::Dense(leaf) => self.want_lists(0, leaf)?,
+            Layout::Sparse { indices, values } => {
+                self.want_lists(0, indices)?;
+                self.want_lists(1, values)?;
+            }
+            Layout::Wide(leaves) => self.want_columns(leaves)?,
+        }
+        self.read()
+    }
+
+    fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
+        match (&self.store.layout, out) {
+            (Layout::Sparse { indices, values }, Rows::Sparse(out)) => {
+                let before = (out.len(), out.indices.len(), out.data.len());
+                let in_order = self.selection.copies.is_empty()
+                    && self.selection.pieces.windows(2).all(|pair| pair[0].slot + pair[0].rows == pair[1].slot);
+                let result = if in_order {
+                    self.decode_sparse(indices, values, out)
+                } else {
+                    let mut scratch = std::mem::take(&mut self.scratch);
+                    scratch.clear();
+                    let result = self.decode_sparse(indices, values, &mut scratch);
+                    self.scratch = scratch;
+                    result.map(|()| self.place(out))
+                };
+                if result.is_err() {
+                    out.indptr.truncate(before.0 + 1);
+                    out.indices.truncate(before.1);
+                    out.data.truncate(before.2);
+                }
+                result
+            }
+            (Layout::Dense(_) | Layout::Wide(_), Rows::Dense(out)) => {
+                let genes = self.store.genes.len();
+                if out.data.is_empty() {
+                    out.columns = genes;
+                }
+                if out.columns != genes {
+                    return Err(PipelineError::Invalid(format!("rows of {genes} values behind rows of {}", out.columns)));
+                }
+                let before = out.data.len();
+                out.data.resize(before + self.selection.rows as usize * genes, 0.0);
+                let result = self.decode_dense(&mut out.data[before..]);
+                if result.is_err() {
+                    out.data.truncate(before);
+                }
+                result
+            }
+            _ => Err(PipelineError::Invalid("rows of another form than the store has".to_owned())),
+        }
+    }
+
+    fn unchanged(&self) -> Result<(), PipelineError> {
+        self.store.file.unchanged()
+    }
+
+    fn work_bytes(&self) -> u64 {
+        let kept = self.kept_rows.capacity() as u64 * 4;
+        self.bytes.capacity() as u64 + self.work.bytes() + self.scratch.capacity_bytes() + kept
+    }
+}

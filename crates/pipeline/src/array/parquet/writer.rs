@@ -1,0 +1,410 @@
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::column::writer::ColumnWriterImpl;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
+
+use super::keys;
+use super::{ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions};
+use crate::PipelineError;
+use crate::array::{CsrRows, CsrView, RowsView};
+
+/// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is dense.
+const BATCH_VALUES: usize = 1 << 18;
+
+/// Writes rows to a parquet file that pyarrow, pandas and [`super::ParquetStore`] read.
+///
+/// Holds the rows of one row group (CSR) and its pages in memory. The file is complete after [`Self::finish`] only; who wants
+/// it to be there complete or not at all gives another name first and renames.
+pub struct ParquetWriter {
+    path: PathBuf,
+    writer: SerializedFileWriter<File>,
+    genes: usize,
+    obs: Vec<ParquetObsColumn>,
+    options: ParquetOptions,
+    /// Rows of the next row group.
+    rows: CsrRows,
+    held: Vec<Held>,
+    written: u64,
+}
+
+/// Values of a column of obs for the rows of the next row group.
+enum Held {
+    Labels(Vec<i32>),
+    Numbers(Vec<f64>),
+}
+
+impl ParquetWriter {
+    /// Make `path`, or replace it. `genes` are the names of the columns.
+    ///
+    /// # Errors
+    /// Two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more genes than
+    /// int32 counts; the file cannot be written.
+    pub fn create(
+        path: &Path,
+        genes: &[String],
+        obs: &[ParquetObsColumn],
+        options: &ParquetOptions,
+    ) -> Result<Self, PipelineError> {
+        check(genes, obs, options).map_err(|reason| PipelineError::damaged(path, reason))?;
+        let failed = |e: ParquetError| PipelineError::damaged(path, e);
+        let schema = schema(obs, options.layout).map_err(failed)?;
+        let properties = properties(genes, obs, options).map_err(failed)?;
+        let file = File::create(path).map_err(PipelineError::io("create", path))?;
+        let writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
+        let held = obs.iter().map(|column| match column.kind {
+            ParquetObsKind::Labels(_) => Held::Labels(Vec::new()),
+            ParquetObsKind::Numbers => Held::Numbers(Vec::new()),
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            writer,
+            genes: genes.len(),
+            held: held.collect(),
+            obs: obs.to_vec(),
+            options: options.clone(),
+            rows: CsrRows::default(),
+            written: 0,
+        })
+    }
+
+    /// Append rows, and their values of all columns of obs, in the order given to [`Self::create`].
+    ///
+    /// # Errors
+    /// The values are not as many as there are rows, not of the column's kind, or of no class; a row has other columns than there
+    /// are genes, or they do not ascend; the disk is full.
+    pub fn write_rows(&mut self, rows: &RowsView<'_>, obs: &[ParquetObsValues<'_>]) -> Result<(), PipelineError> {
+        let count = match rows {
+            RowsView::Sparse(rows) => rows.indptr.len().saturating_sub(1),
+            RowsView::Dense { data, .. } => data.len().checked_div(self.genes).unwrap_or(0),
+        };
+        self.check_rows(rows).and_then(|()| self.check_obs(count, obs)).map_err(|e| self.refused(e))?;
+        let mut done = 0;
+        while done < count {
+            let take = (count - done).min(self.options.row_group_rows - self.rows.len());
+            match rows {
+                RowsView::Sparse(rows) => self.hold_sparse(rows, done, take),
+                RowsView::Dense { data, .. } => self.hold_dense(&data[done * self.genes..(done + take) * self.genes]),
+            }
+            for (held, values) in self.held.iter_mut().zip(obs) {
+                match (held, values) {
+                    (Held::Labels(held), ParquetObsValues::Labels(values)) => held.extend(&values[done..done + take]),
+                    (Held::Numbers(held), ParquetObsValues::Numbers(values)) => held.extend(&values[done..done + take]),
+                    // `check_obs` has refused it.
+                    _ => {}
+                }
+            }
+            done += take;
+            if self.rows.len() == self.options.row_group_rows {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Write what is left and the footer; returns the number of rows of the file.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn finish(mut self) -> Result<u64, PipelineError> {
+        if !self.rows.is_empty() {
+            self.flush()?;
+        }
+        let path = self.path;
+        let file = self.writer.into_inner().map_err(|e| PipelineError::damaged(&path, e))?;
+        file.sync_all().map_err(PipelineError::io("write", &path))?;
+        Ok(self.written)
+    }
+
+    fn refused(&self, reason: String) -> PipelineError {
+        PipelineError::Invalid(format!("cannot write rows to {}: {reason}", self.path.display()))
+    }
+
+    fn check_rows(&self, rows: &RowsView<'_>) -> Result<(), String> {
+        match rows {
+            RowsView::Dense { columns, data } if *columns != self.genes || data.len() % (*columns).max(1) != 0 => {
+                Err(format!("rows of {columns} values, the file has {} genes", self.genes))
+            }
+            RowsView::Dense { .. } => Ok(()),
+            RowsView::Sparse(rows) => {
+                for row in 0..rows.indptr.len().saturating_sub(1) {
+                    let (columns, _) = rows.row(row);
+                    let last = columns.last().map_or(0, |last| *last as i64);
+                    if columns.first().is_some_and(|first| *first < 0)
+                        || (!columns.is_empty() && last >= self.genes as i64)
+                        || columns.windows(2).any(|pair| pair[0] >= pair[1])
+                    {
+                        return Err(format!("columns of row {row} do not ascend within 0..{}", self.genes));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_obs(&self, count: usize, obs: &[ParquetObsValues<'_>]) -> Result<(), String> {
+        if obs.len() != self.obs.len() {
+            return Err(format!("{} columns of obs, the file has {}", obs.len(), self.obs.len()));
+        }
+        for (column, values) in self.obs.iter().zip(obs) {
+            let (len, fits) = match (&column.kind, values) {
+                (ParquetObsKind::Labels(names), ParquetObsValues::Labels(codes)) => {
+                    let classes = -1..names.len() as i64;
+                    (codes.len(), codes.iter().all(|code| classes.contains(&i64::from(*code))))
+                }
+                (ParquetObsKind::Numbers, ParquetObsValues::Numbers(values)) => (values.len(), true),
+                _ => return Err(format!("the values of obs column '{}' are of another kind", column.name)),
+            };
+            if len != count {
+                return Err(format!("{len} values of obs column '{}' for {count} rows", column.name));
+            }
+            if !fits {
+                return Err(format!("a code of obs column '{}' is of no class", column.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn hold_sparse(&mut self, rows: &CsrView<'_>, first: usize, count: usize) {
+        let range = rows.indptr[first] as usize..rows.indptr[first + count] as usize;
+        let shift = self.rows.indices.len() as u64;
+        let ends = &rows.indptr[first + 1..=first + count];
+        self.rows.indptr.extend(ends.iter().map(|end| end - range.start as u64 + shift));
+        self.rows.indices.extend(&rows.indices[range.clone()]);
+        self.rows.data.extend(&rows.data[range]);
+    }
+
+    fn hold_dense(&mut self, data: &[f32]) {
+        for row in data.chunks_exact(self.genes) {
+            for (column, value) in row.iter().enumerate() {
+                // -0.0 is kept: what is read is what was written, bit by bit.
+                if value.to_bits() != 0 {
+                    self.rows.indices.push(column as i32);
+                    self.rows.data.push(*value);
+                }
+            }
+            self.rows.indptr.push(self.rows.indices.len() as u64);
+        }
+    }
+
+    /// Write a row group of the rows that are held.
+    fn flush(&mut self) -> Result<(), PipelineError> {
+        let path = &self.path;
+        let mut write = || -> Result<(), ParquetError> {
+            let mut group = self.writer.next_row_group()?;
+            match self.options.layout {
+                ParquetLayout::Dense => write_dense(&mut group, &self.rows, self.genes)?,
+                ParquetLayout::Sparse => {
+                    write_lists::<Int32Type>(&mut group, &self.rows.indptr, &self.rows.indices)?;
+                    write_lists::<FloatType>(&mut group, &self.rows.indptr, &self.rows.data)?;
+                }
+            }
+            for (column, held) in self.obs.iter().zip(&self.held) {
+                write_obs(&mut group, column, held)?;
+            }
+            group.close()?;
+            Ok(())
+        };
+        write().map_err(|e| PipelineError::damaged(path, e))?;
+        self.written += self.rows.len() as u64;
+        self.rows.clear();
+        for held in &mut self.held {
+            match held {
+                Held::Labels(codes) => codes.clear(),
+                Held::Numbers(values) => values.clear(),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOptions) -> Result<(), String> {
+    if genes.is_empty() || i32::try_from(genes.len()).is_err() {
+        return Err(format!("cannot write rows of {} genes", genes.len()));
+    }
+    if options.row_group_rows == 0 || options.page_rows == 0 {
+        return Err("row groups and pages have 1 row or more".to_owned());
+    }
+    let mut names = HashSet::new();
+    for column in obs {
+        column.check()?;
+        if !names.insert(&column.name) {
+            return Err(format!("two obs columns have the name '{}'", column.name));
+        }
+        if let ParquetObsKind::Labels(classes) = &column.kind {
+            let different: HashSet<_> = classes.iter().collect();
+            if different.len() != classes.len() {
+                return Err(format!("two classes of obs column '{}' have one name", column.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A required list of required elements, named as the format's specification (LogicalTypes.md, *Lists*) wants it.
+fn list(name: &str, of: Physical) -> Result<Arc<Type>, ParquetError> {
+    let element = Type::primitive_type_builder("element", of).with_repetition(Repetition::REQUIRED).build()?;
+    let repeated = Type::group_type_builder("list")
+        .with_repetition(Repetition::REPEATED)
+        .with_fields(vec![Arc::new(element)])
+        .build()?;
+    let list = Type::group_type_builder(name)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(LogicalType::List))
+        .with_fields(vec![Arc::new(repeated)])
+        .build()?;
+    Ok(Arc::new(list))
+}
+
+fn schema(obs: &[ParquetObsColumn], layout: ParquetLayout) -> Result<Arc<Type>, ParquetError> {
+    let mut fields = match layout {
+        ParquetLayout::Dense => vec![list(keys::DENSE, Physical::FLOAT)?],
+        ParquetLayout::Sparse => vec![list(keys::INDICES, Physical::INT32)?, list(keys::VALUES, Physical::FLOAT)?],
+    };
+    for column in obs {
+        let field = match column.kind {
+            ParquetObsKind::Labels(_) => Type::primitive_type_builder(&column.name, Physical::BYTE_ARRAY)
+                .with_repetition(Repetition::OPTIONAL)
+                .with_logical_type(Some(LogicalType::String))
+                .build()?,
+            ParquetObsKind::Numbers => Type::primitive_type_builder(&column.name, Physical::DOUBLE)
+                .with_repetition(Repetition::REQUIRED)
+                .build()?,
+        };
+        fields.push(Arc::new(field));
+    }
+    Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
+}
+
+fn properties(
+    genes: &[String],
+    obs: &[ParquetObsColumn],
+    options: &ParquetOptions,
+) -> Result<WriterProperties, ParquetError> {
+    let categories: BTreeMap<&str, &[String]> = obs
+        .iter()
+        .filter_map(|column| match &column.kind {
+            ParquetObsKind::Labels(names) => Some((column.name.as_str(), names.as_slice())),
+            ParquetObsKind::Numbers => None,
+        })
+        .collect();
+    let json = |e: serde_json::Error| ParquetError::General(e.to_string());
+    let pairs = vec![
+        KeyValue::new(keys::GENES.to_owned(), serde_json::to_string(genes).map_err(json)?),
+        KeyValue::new(keys::CATEGORIES.to_owned(), serde_json::to_string(&categories).map_err(json)?),
+    ];
+    let compression = match options.compression {
+        ParquetCompression::None => Compression::UNCOMPRESSED,
+        ParquetCompression::Snappy => Compression::SNAPPY,
+        ParquetCompression::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level)?),
+    };
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_compression(compression)
+        // Of a list of genes' values they say nothing, and cost a pass over all of them.
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_key_value_metadata(Some(pairs));
+    let lists: &[&str] = match options.layout {
+        ParquetLayout::Dense => &[keys::DENSE],
+        ParquetLayout::Sparse => &[keys::INDICES, keys::VALUES],
+    };
+    for name in lists {
+        let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
+        properties = properties.set_column_data_page_row_count_limit(path, options.page_rows);
+    }
+    Ok(properties.build())
+}
+
+/// Values of all genes, some rows at once.
+fn write_dense(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    rows: &CsrRows,
+    genes: usize,
+) -> Result<(), ParquetError> {
+    let batch = (BATCH_VALUES / genes).clamp(1, rows.len());
+    let definition = vec![1; batch * genes];
+    let mut repetition = vec![1; batch * genes];
+    repetition.iter_mut().step_by(genes).for_each(|level| *level = 0);
+    let mut dense = vec![0.0; batch * genes];
+    column(group, |writer: &mut ColumnWriterImpl<'_, FloatType>| {
+        for first in (0..rows.len()).step_by(batch) {
+            let n = batch.min(rows.len() - first);
+            dense.fill(0.0);
+            for (row, out) in (first..first + n).zip(dense.chunks_exact_mut(genes)) {
+                let (columns, values) = rows.view().row(row);
+                columns.iter().zip(values).for_each(|(column, value)| out[*column as usize] = *value);
+            }
+            let count = n * genes;
+            writer.write_batch(&dense[..count], Some(&definition[..count]), Some(&repetition[..count]))?;
+        }
+        Ok(())
+    })
+}
+
+/// Lists, some rows at once.
+fn write_lists<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    indptr: &[u64],
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
+    column(group, |writer: &mut ColumnWriterImpl<'_, T>| {
+        let mut first = indptr[0] as usize;
+        for (row, pair) in indptr.windows(2).enumerate() {
+            // A row without values has a level all the same.
+            let len = (pair[1] - pair[0]) as usize;
+            repetition.push(0);
+            repetition.resize(repetition.len() + len.saturating_sub(1), 1);
+            definition.resize(definition.len() + len.max(1), i16::from(len > 0));
+            if definition.len() >= BATCH_VALUES || row + 2 == indptr.len() {
+                let last = pair[1] as usize;
+                writer.write_batch(&values[first..last], Some(&definition), Some(&repetition))?;
+                first = last;
+                definition.clear();
+                repetition.clear();
+            }
+        }
+        Ok(())
+    })
+}
+
+fn write_obs(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    column_of: &ParquetObsColumn,
+    held: &Held,
+) -> Result<(), ParquetError> {
+    match (&column_of.kind, held) {
+        (ParquetObsKind::Labels(names), Held::Labels(codes)) => {
+            let names: Vec<ByteArray> = names.iter().map(|name| name.as_str().into()).collect();
+            let present: Vec<i16> = codes.iter().map(|code| i16::from(*code >= 0)).collect();
+            let values: Vec<ByteArray> =
+                codes.iter().filter_map(|code| usize::try_from(*code).ok()).map(|code| names[code].clone()).collect();
+            column(group, |writer: &mut ColumnWriterImpl<'_, ByteArrayType>| {
+                writer.write_batch(&values, Some(&present), None).map(|_| ())
+            })
+        }
+        (_, Held::Numbers(values)) => column(group, |writer: &mut ColumnWriterImpl<'_, DoubleType>| {
+            writer.write_batch(values, None, None).map(|_| ())
+        }),
+        // `create` makes both of the same kind.
+        (ParquetObsKind::Numbers, Held::Labels(_)) => Ok(()),
+    }
+}
+
+/// The next column of the row group.
+fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    write: impl FnOnce(&mut ColumnWriterImpl<'_, T>) -> Result<(), ParquetError>,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.ok_or_else(|| ParquetError::General("the schema has too few columns".to_owned()))?;
+    write(column.typed::<T>())?;
+    column.close()
+}
