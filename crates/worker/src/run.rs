@@ -177,7 +177,7 @@ impl Rank<'_> {
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
         if settings.reads_array() {
-            self.steps(&ArraySource::open(self.trial)?, store, monitor, &group, journal)
+            self.steps(&ArraySource::open(self.trial, self.env)?, store, monitor, &group, journal)
         } else {
             self.steps(&GraphSource::open(self.trial)?, store, monitor, &group, journal)
         }

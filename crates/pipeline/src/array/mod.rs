@@ -14,6 +14,7 @@ mod labels;
 pub mod loading;
 mod memory;
 mod names;
+mod open;
 mod parquet;
 mod rows;
 pub mod sampler;
@@ -25,6 +26,7 @@ pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::Labels;
 pub use memory::MemoryStore;
+pub use open::open;
 pub use parquet::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter,
 };

@@ -11,9 +11,7 @@ use super::rows::RowsSeen;
 use super::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayRecipe, Class, ObsColumn};
 use crate::PipelineError;
 use crate::array::CsrRows;
-use crate::array::write::{
-    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix,
-};
+use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use crate::dataset::files::{Report, checksums, report, room};
 use crate::dataset::manifest::MANIFEST_FILE;
 use crate::dataset::partial::{Partial, tidy};
@@ -228,18 +226,18 @@ impl<'a> Work<'a> {
         let path = self.folder.join(&name);
         let count = rows.end - rows.start;
         let expected = (count as f64 * self.genes.len() as f64 * self.recipe.density) as u64;
-        let mean = Column { name: "mean_count".to_owned(), kind: ColumnKind::Float64 };
         let spec = AnnDataSpec {
             rows: count,
-            genes: &self.genes,
+            columns: self.genes.len() as u64,
             values: expected,
             matrix: Matrix::Csr,
             layout: Layout::Chunked { chunk: None, compression: Compression::None },
-            var: std::slice::from_ref(&mean),
             threads: 1,
         };
+        let mean = Column { name: "mean_count".to_owned(), kind: ColumnKind::Float64 };
         let var = Frame { index: self.genes.clone(), columns: vec![Cells::Float64(self.model.means.clone())] };
-        let mut writer = AnnDataWriter::create(&path, &spec, var)?;
+        let mut writer = AnnDataWriter::create(&path, &spec)?;
+        writer.put_var(&[mean], &var)?;
         writer.begin_obs(count, &self.columns())?;
         let of_piece = (PIECE * count / expected.max(1)).clamp(1, count.max(1));
         let mut seen = RowsSeen::default();

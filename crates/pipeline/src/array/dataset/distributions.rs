@@ -50,7 +50,7 @@ pub(super) fn logarithmic_below(stream: &mut Stream, u: f64, log_q: f64) -> u32 
     let q = -libm::expm1(log_q * stream.unit());
     if u <= q * q {
         (1.0 + libm::log(u) / libm::log(q)).min(f64::from(u32::MAX)) as u32
-    } else if u <= q {
+    } else if u >= q {
         1
     } else {
         2

@@ -5,6 +5,7 @@
 
 mod alias;
 mod build;
+mod columns;
 mod built;
 mod distributions;
 mod in_order;
@@ -12,6 +13,7 @@ mod manifest;
 mod model;
 mod recipe;
 mod rows;
+mod transfer;
 
 pub use build::build;
 pub use built::ArrayDataset;

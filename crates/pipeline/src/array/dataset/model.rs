@@ -1,8 +1,8 @@
 use expctl_record::Data;
 
+use super::ArrayRecipe;
 use super::alias::Alias;
 use super::distributions::{logarithmic_below, normal, poisson};
-use super::ArrayRecipe;
 use crate::dataset::rng::Stream;
 
 /// How counts are drawn.
@@ -229,7 +229,9 @@ impl ZeroShare {
     fn new(cell_log_sd: f64, donors: &[(f64, i64)]) -> Self {
         let nodes: Vec<(f64, f64)> = (-SIDE..=SIDE)
             .map(|step| f64::from(step) / 2.0)
-            .flat_map(|z| donors.iter().map(move |(depth, _)| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0))))
+            .flat_map(|z| {
+                donors.iter().map(move |(depth, _)| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0)))
+            })
             .collect();
         let total: f64 = nodes.iter().map(|(_, weight)| weight).sum();
         let share = |bursts: f64| -> f64 {
@@ -261,4 +263,153 @@ fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zero
         if reached(libm::exp(middle)) < density { low = middle } else { high = middle }
     }
     libm::exp((low + high) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::{LabelSource, Networks};
+
+    use super::*;
+    use crate::array::dataset::{CellTypes, Donors};
+    use crate::dataset::Family;
+
+    fn recipe() -> ArrayRecipe {
+        ArrayRecipe {
+            family: Family::Array,
+            title: "test".to_owned(),
+            rows: 10,
+            genes: 2000,
+            density: 0.0616,
+            dispersion_shape: 2.0,
+            gene_log_sd: 2.0,
+            cell_log_sd: 0.4,
+            cell_types: CellTypes { count: 5, skew: 1.0, markers: 0.05, marker_log_sd: 1.5 },
+            donors: Donors { count: 3, log_sd: 0.2, age_missing: 0.1 },
+            folder: "test".into(),
+        }
+    }
+
+    fn data() -> Data {
+        Data {
+            set: "test".to_owned(),
+            samples: 10,
+            scale: 1.0,
+            networks: Networks::None,
+            seed: 5,
+            labels: LabelSource::Random,
+            files: 1,
+        }
+    }
+
+    /// Counts of cells of one size: mean, variance and share of zeros of each gene are those of the negative binomial
+    /// distribution that the model states.
+    #[test]
+    fn counts_are_negative_binomial() {
+        let shape = 2.0;
+        for size in [0.5, 1.0, 2.5] {
+            let means = [0.01, 0.1, 0.5, 2.0, 20.0, 300.0];
+            let model = TypeModel::new(&means, shape);
+            let mut stream = Stream::new(3, size, "cells");
+            let mut scratch = Scratch { counts: vec![0; means.len()], met: vec![0; 1] };
+            let n = 200_000;
+            let (mut sums, mut squares, mut zeros) = ([0.0; 6], [0.0; 6], [n as f64; 6]);
+            for _ in 0..n {
+                let (mut indices, mut values) = (Vec::new(), Vec::new());
+                model.draw(size, &mut stream, &mut scratch, &mut indices, &mut values);
+                assert!(indices.is_sorted_by(|a, b| a < b) && values.iter().all(|value| *value >= 1.0));
+                for (gene, value) in indices.iter().zip(&values) {
+                    let (gene, value) = (*gene as usize, f64::from(*value));
+                    sums[gene] += value;
+                    squares[gene] += value * value;
+                    zeros[gene] -= 1.0;
+                }
+            }
+            let n = n as f64;
+            for (gene, m) in means.iter().enumerate() {
+                let (mean, variance) = (size * m, size * m * (1.0 + m / shape));
+                let found = sums[gene] / n;
+                assert!((found - mean).abs() < 5.0 * (variance / n).sqrt(), "size {size}, mean {m}: {found}");
+                let spread = squares[gene] / n - found * found;
+                assert!(
+                    (spread / variance - 1.0).abs() < 0.1,
+                    "size {size}, mean {m}: variance {spread}, not {variance}"
+                );
+                let zero = libm::pow(1.0 + m / shape, -size * shape);
+                let limit = 5.0 * (zero * (1.0 - zero) / n).sqrt() + 5.0 / n;
+                let share = zeros[gene] / n;
+                assert!((share - zero).abs() < limit, "size {size}, mean {m}: {share} zeros, not {zero}");
+            }
+        }
+    }
+
+    #[test]
+    fn density_and_classes_are_those_of_the_recipe() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let (mut indices, mut values) = (Vec::new(), Vec::new());
+        let (mut types, mut unknown) = ([0.0; 5], 0.0);
+        let rows = 20_000;
+        for row in 0..rows {
+            let (cell, _) = model.draw(row, &mut scratch, &mut indices, &mut values);
+            assert_eq!(cell, model.cell(row));
+            types[cell.cell_type as usize] += 1.0;
+            unknown += if cell.age.is_none() { 1.0 } else { 0.0 };
+        }
+        let density = indices.len() as f64 / (rows * 2000) as f64;
+        assert!((density / 0.0616 - 1.0).abs() < 0.02, "{density}");
+        for (found, share) in types.iter().zip(type_shares(5, 1.0)) {
+            assert!((found / rows as f64 - share).abs() < 5.0 * (share / rows as f64).sqrt(), "{found} of {share}");
+        }
+        assert!((unknown / rows as f64 - 0.1f64).abs() < 0.012, "{unknown}");
+    }
+
+    /// The classes can be told apart: the nearest of the types' mean profiles is the right one for nearly all cells.
+    #[test]
+    fn types_can_be_learned() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let mut drawn = |row| {
+            let (mut indices, mut values) = (Vec::new(), Vec::new());
+            let (cell, total) = model.draw(row, &mut scratch, &mut indices, &mut values);
+            (cell.cell_type as usize, total as f64, indices, values)
+        };
+        let mut profiles = vec![vec![1e-4; 2000]; 5];
+        for row in 0..4000 {
+            let (kind, total, indices, values) = drawn(row);
+            for (gene, value) in indices.iter().zip(&values) {
+                profiles[kind][*gene as usize] += f64::from(*value) / total;
+            }
+        }
+        for profile in &mut profiles {
+            let sum: f64 = profile.iter().sum();
+            profile.iter_mut().for_each(|share| *share /= sum);
+        }
+        let mut right = 0;
+        for row in 4000..4500 {
+            let (kind, _, indices, values) = drawn(row);
+            let likely = |profile: &Vec<f64>| -> f64 {
+                indices.iter().zip(&values).map(|(gene, value)| f64::from(*value) * profile[*gene as usize].ln()).sum()
+            };
+            let best = (0..5).max_by(|a, b| likely(&profiles[*a]).total_cmp(&likely(&profiles[*b])));
+            right += u32::from(best == Some(kind));
+        }
+        assert!(right > 400, "{right} of 500");
+    }
+
+    /// The values themselves: other machines must find the same.
+    #[test]
+    fn a_row_follows_from_its_number() {
+        let model = Model::new(&recipe(), &data());
+        let mut scratch = model.scratch();
+        let mut seen = super::super::rows::RowsSeen::default();
+        for row in [0, 1, 999_999_999] {
+            let mut rows = crate::array::CsrRows::default();
+            model.draw(row, &mut scratch, &mut rows.indices, &mut rows.data);
+            rows.indptr.push(rows.indices.len() as u64);
+            seen.add(rows.view());
+        }
+        assert_eq!(seen.digest(), DIGEST);
+    }
+
+    const DIGEST: &str = "a7cc63469af9e04d0422082898dd4e63bbbcb07f5cc208a0cea2baf7efddb320";
 }

@@ -1,12 +1,17 @@
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
+use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{File, Group};
+use hdf5_metno_sys::h5o::H5Ocopy;
+use hdf5_metno_sys::h5p::H5P_DEFAULT;
 
 use super::attributes::{dict, encoding, list, refused};
 use super::frame::{Column, Frame, FrameWriter};
 use super::series::{Layout, Series};
 use crate::PipelineError;
 use crate::array::CsrView;
+use crate::array::h5ad::filters::register;
 
 /// How the matrix of a file is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +25,18 @@ pub enum Matrix {
 }
 
 /// What a file will hold.
-#[derive(Clone, Debug)]
-pub struct AnnDataSpec<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct AnnDataSpec {
     /// Rows, exactly.
     pub rows: u64,
-    /// Names of the columns of the matrix.
-    pub genes: &'a [String],
+    /// Columns of the matrix.
+    pub columns: u64,
     /// Values that are not 0: exactly with [`Layout::Contiguous`], otherwise a guess that the size of chunks follows from.
     pub values: u64,
     /// How the matrix is laid out.
     pub matrix: Matrix,
     /// How its data sets lie in the file.
     pub layout: Layout,
-    /// Columns of var.
-    pub var: &'a [Column],
     /// Threads that compress.
     pub threads: usize,
 }
@@ -45,6 +48,7 @@ pub struct AnnDataSpec<'a> {
 pub struct AnnDataWriter {
     temporary: Temporary,
     file: File,
+    columns: u64,
     major: u64,
     minor: u64,
     matrix: Values,
@@ -52,39 +56,25 @@ pub struct AnnDataWriter {
 }
 
 enum Values {
-    Sparse {
-        group: Group,
-        data: Series<f32>,
-        indices: Series<i32>,
-        indptr: Vec<u64>,
-    },
-    Dense {
-        data: Series<f32>,
-        row: Vec<f32>,
-        rows: u64,
-    },
+    Sparse { group: Group, data: Series<f32>, indices: Series<i32>, indptr: Vec<u64> },
+    Dense { data: Series<f32>, row: Vec<f32>, rows: u64 },
 }
 
 /// Ends the name of a file that is being written.
 const TEMPORARY: &str = ".tmp";
 
 impl AnnDataWriter {
-    /// Begin a file. `var` has the values of the columns that the spec announces.
+    /// Begin a file. obs and var are to follow, by [`AnnDataWriter::begin_obs`] and [`AnnDataWriter::put_var`] or
+    /// [`AnnDataWriter::copy_annotations`].
     ///
     /// # Errors
     /// It cannot be written there; the spec says what cannot be.
-    pub fn create(path: &Path, spec: &AnnDataSpec<'_>, var: Frame) -> Result<Self, PipelineError> {
+    pub fn create(path: &Path, spec: &AnnDataSpec) -> Result<Self, PipelineError> {
         let temporary = Temporary::of(path);
         let at = temporary.path.clone();
-        let (rows, columns) = (spec.rows, spec.genes.len() as u64);
+        let (rows, columns) = (spec.rows, spec.columns);
         let file = File::create(&at).map_err(refused(path))?;
         encoding(path, &file, "anndata", "0.1.0")?;
-        let mut genes = FrameWriter::create(path, &file, "var", columns, spec.var)?;
-        genes.push(&var)?;
-        genes.finish()?;
-        for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
-            dict(path, &file, name)?;
-        }
         let (major, minor) = if spec.matrix == Matrix::Csc { (columns, rows) } else { (rows, columns) };
         let matrix = match spec.matrix {
             Matrix::Dense => {
@@ -104,7 +94,7 @@ impl AnnDataWriter {
                 Values::Sparse { group, data, indices, indptr: vec![0] }
             }
         };
-        Ok(Self { temporary, file, major, minor, matrix, obs: None })
+        Ok(Self { temporary, file, columns, major, minor, matrix, obs: None })
     }
 
     /// Begin obs, which [`AnnDataWriter::push_obs`] fills.
@@ -124,9 +114,32 @@ impl AnnDataWriter {
         }
     }
 
-    /// The file, to put other things into it.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
+    /// Write var: the names of the columns of the matrix, and what is known of each.
+    ///
+    /// # Errors
+    /// There are not as many as the matrix has columns.
+    pub fn put_var(&mut self, columns: &[Column], var: &Frame) -> Result<(), PipelineError> {
+        let mut writer = FrameWriter::create(self.path(), &self.file, "var", self.columns, columns)?;
+        writer.push(var)?;
+        writer.finish()
+    }
+
+    /// Copy what belongs to rows and columns from another AnnData file with the same ones in the same order: obs and var, and
+    /// what is in obsm, obsp, uns, varm and varp. The library copies it as it is.
+    ///
+    /// # Errors
+    /// The other file is of a format before AnnData 0.8, where these parts depend on each other, or cannot be read.
+    pub fn copy_annotations(&mut self, other: &Path) -> Result<(), PipelineError> {
+        register()?;
+        let source = File::open(other).map_err(|e| PipelineError::damaged(other, e))?;
+        for name in ["obs", "var", "obsm", "obsp", "uns", "varm", "varp"].into_iter().filter(|name| source.link_exists(name)) {
+            if ["obs", "var"].contains(&name) && !is_frame(&source, name) {
+                let reason = format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
+                return Err(PipelineError::damaged(other, reason));
+            }
+            copy(&source, &self.file, name).map_err(|e| PipelineError::damaged(other, format!("{name}: {e}")))?;
+        }
+        Ok(())
     }
 
     /// Where it will be.
@@ -182,7 +195,7 @@ impl AnnDataWriter {
     /// # Errors
     /// Rows are missing, of the matrix or of obs; it cannot be written.
     pub fn finish(self) -> Result<u64, PipelineError> {
-        let Self { temporary, file, major, minor, matrix, obs } = self;
+        let Self { temporary, file, major, minor, matrix, obs, .. } = self;
         let path = temporary.target.clone();
         if let Some(obs) = obs {
             obs.finish()?;
@@ -202,11 +215,38 @@ impl AnnDataWriter {
         if came != major {
             return Err(PipelineError::damaged(&path, format!("X was to have {major} rows, but {came} came")));
         }
+        for name in ["obs", "var"] {
+            if !file.link_exists(name) {
+                return Err(PipelineError::damaged(&path, format!("{name} was not written")));
+            }
+        }
+        for name in ["layers", "obsm", "obsp", "uns", "varm", "varp"] {
+            if !file.link_exists(name) {
+                dict(&path, &file, name)?;
+            }
+        }
         file.flush().map_err(refused(&path))?;
         file.close().map_err(refused(&path))?;
         temporary.publish()?;
         Ok(values)
     }
+}
+
+/// Whether a part of a file is a group `dataframe` 0.2.0.
+fn is_frame(file: &File, name: &str) -> bool {
+    let version = |group: Group| group.attr("encoding-version")?.read_scalar::<VarLenUnicode>();
+    file.group(name).and_then(version).is_ok_and(|version| version.as_str() == "0.2.0")
+}
+
+/// Copy an object with all below it.
+fn copy(from: &File, to: &File, name: &str) -> hdf5_metno::Result<()> {
+    let name = CString::new(name).map_err(|e| hdf5_metno::Error::from(e.to_string()))?;
+    hdf5_metno::sync::sync(|| {
+        let (from, to, name) = (from.id(), to.id(), name.as_ptr());
+        // SAFETY: both files are open, the name ends in NUL; all outlive the call.
+        hdf5_metno::h5check(unsafe { H5Ocopy(from, name, to, name, H5P_DEFAULT, H5P_DEFAULT) })
+    })?;
+    Ok(())
 }
 
 /// int32 as scipy has it while that is enough, otherwise int64.

@@ -264,13 +264,7 @@ impl Made<'_> {
         self.dataset::<VarLenUnicode>(group, name, len, "string-array")
     }
 
-    fn dataset<T: H5Type>(
-        &self,
-        group: &Group,
-        name: &str,
-        len: usize,
-        kind: &str,
-    ) -> Result<Dataset, PipelineError> {
+    fn dataset<T: H5Type>(&self, group: &Group, name: &str, len: usize, kind: &str) -> Result<Dataset, PipelineError> {
         let made = group.new_dataset::<T>().no_chunk().obj_track_times(false).shape(len).create(name);
         let made = made.map_err(refused(self.path))?;
         encoding(self.path, &made, kind, "0.2.0")?;

@@ -7,9 +7,10 @@ use hdf5_metno_sys::h5d::H5Dwrite_chunk;
 use hdf5_metno_sys::h5p::H5P_DEFAULT;
 
 use super::attributes::refused;
-use super::compression::{Compression, Encoder};
 use super::chunk_rows;
+use super::compression::{Compression, Encoder};
 use crate::PipelineError;
+use crate::array::h5ad::filters::register;
 
 /// Chunks that are collected for each thread, in bytes, before they are compressed and written.
 const COLLECTED: usize = 2 << 20;
@@ -64,13 +65,14 @@ impl<T: H5Type + Pod + Sync> Series<T> {
                 });
                 let chunk = chunk.max(1);
                 let filters = compression.filters(chunk * row);
+                register()?;
                 let builder = group.new_dataset::<T>().set_filters(&filters);
                 (builder.chunk(dims(chunk, width)), Some(chunk), compression)
             }
         };
         let extents: SimpleExtents = match (chunk, width) {
             (None, _) => SimpleExtents::from(dims(len, width)),
-            (Some(_), None) => SimpleExtents::from((len.., )),
+            (Some(_), None) => SimpleExtents::from((len..,)),
             (Some(_), Some(width)) => SimpleExtents::from((len.., width)),
         };
         let dataset = builder.obj_track_times(false).shape(extents).create(name).map_err(&failed)?;

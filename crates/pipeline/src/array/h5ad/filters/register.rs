@@ -105,7 +105,8 @@ fn class<C: Codec>(id: c_int, name: &'static std::ffi::CStr) -> H5Z_class2_t {
     H5Z_class2_t {
         version: H5Z_CLASS_T_VERS as c_int,
         id,
-        encoder_present: 0,
+        // The library makes data sets of these filters only where they say so; what writes them passes the filter by.
+        encoder_present: 1,
         decoder_present: 1,
         name: name.as_ptr(),
         can_apply: None,
