@@ -11,7 +11,7 @@ pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
         return Ok(vec![path]);
     }
     if !named.contains(['*', '?', '[']) {
-        return Err(format!("there is no file {}", path.display()));
+        return Err(format!("there is no file {named}"));
     }
     // What the root is called is no pattern.
     let pattern = if Path::new(named).is_absolute() {
@@ -24,7 +24,7 @@ pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
     let mut files = files.map_err(|e| e.to_string())?;
     files.retain(|file| file.is_file());
     files.sort();
-    if files.is_empty() { Err(format!("no file is like {}", path.display())) } else { Ok(files) }
+    if files.is_empty() { Err(format!("no file is like {named}")) } else { Ok(files) }
 }
 
 #[cfg(test)]

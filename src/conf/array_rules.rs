@@ -78,7 +78,7 @@ impl Judge<'_> {
     pub(super) fn family(&self, values: &Values, problems: &mut Vec<Problem>) {
         let array = reads_array(values);
         for spec in KEYS.iter() {
-            let Some(at) = values.at(spec.key) else { continue };
+            let Some(at) = values.at(spec.key).filter(|_| values.get(spec.key).is_some()) else { continue };
             let strange = match array {
                 true => {
                     (OF_GRAPHS.contains(&spec.section()) && !FOR_ARRAYS.contains(&spec.key))
@@ -139,8 +139,8 @@ impl Judge<'_> {
         for key in ["data.set", "data.samples", "data.scale", "data.seed", "data.files"] {
             if let Some(at) = values.at(key) {
                 let message = format!("`{key}` says what is built, but own files are read");
-                let problem = Problem::new(at, message, "would have no effect").also(self.at(values, KEY), "`array.files`");
-                problems.push(problem.help("leave one of them out"));
+                let problem = Problem::new(at, message, "would have no effect");
+                problems.push(problem.help("leave it out, or array.files"));
             }
         }
         let format = values.text("array.format").unwrap_or_default().to_owned();
@@ -164,8 +164,9 @@ impl Judge<'_> {
             };
             for file in files {
                 let extension = file.extension().unwrap_or_default();
+                let shown = file.strip_prefix(self.root()).unwrap_or(&file).display();
                 if extension != format.as_str() {
-                    let message = format!("`{KEY}`: {} is not called .{format}, as array.format says", file.display());
+                    let message = format!("`{KEY}`: {shown} is not called .{format}, as array.format says");
                     problems.push(Problem::new(at, message, "does not fit").help("set array.format to what the files are"));
                     rows = None;
                     continue;
@@ -189,7 +190,7 @@ impl Judge<'_> {
         let by = values.text("sampler.by").unwrap_or_default();
         let replaces = matches!(draw, "weighted" | "balanced");
         let mut no_effect = |key: &str, help: &str| {
-            let Some(at) = values.at(key) else { return };
+            let Some(at) = values.at(key).filter(|_| values.get(key).is_some()) else { return };
             let problem = Problem::new(at, format!("`{key}` is set, but rows are drawn `{draw}`"), "would have no effect");
             let problem = match values.at("sampler.draw") {
                 Some(at) => problem.also(at, "`sampler.draw`"),

@@ -62,11 +62,19 @@ impl Judge<'_> {
                 let help = "set pipeline.processor to \"shared\" or \"ids\"";
                 report("model.implementation", message, "does not fit", "pipeline.processor", help);
             }
+            ("mlp" | "transformer", _) => {
+                let message = format!("model `{kind}` reads rows of an array, not samples of a graph");
+                report("model.kind", message, "does not fit", "pipeline.processor", "set array.format, or another model.kind");
+            }
             ("torchscript", _) if values.text("model.path") == Some("") => {
                 let message = "`model.kind` = \"torchscript\", but no file is named".to_owned();
                 report("model.kind", message, "which module?", "model.path", "set model.path");
             }
             _ => {}
+        }
+        if values.text("train.loss") == Some("cross_entropy") {
+            let message = "the loss \"cross_entropy\" is of classes, and samples of a graph have numbers".to_owned();
+            report("train.loss", message, "does not fit", "model.kind", "set train.loss to \"log_cosh\" or \"mse\"");
         }
         if kind == "torchscript" {
             self.module_inputs(values, problems);

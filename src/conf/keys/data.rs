@@ -39,8 +39,8 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key(
         "data.networks",
-        words(&["real", "completed", "none"]),
-        Derived("`real`; `none` with `array.format`"),
+        words(&["real", "completed"]),
+        Derived("`real`; none with `array.format`"),
         "STRING networks as they are, or completed with generated edges to the published counts",
     ),
     key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),

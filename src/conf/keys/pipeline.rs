@@ -26,7 +26,7 @@ pub(super) const KEYS: &[KeySpec] = &[
             "rows",
         ]),
         Required,
-        "What a worker makes of a record; `rows`, which rows of an array have without being told, is nothing",
+        "What a worker makes of a record; not to be set with `array.format`",
         &["graph_processor", "type"],
     ),
     key_also(
