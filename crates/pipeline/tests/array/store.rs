@@ -38,7 +38,7 @@ pub struct Derived {
     pub panics: bool,
     pub unopenable: bool,
     pub read: Arc<AtomicU64>,
-    genes: Vec<String>,
+    pub genes: Vec<String>,
 }
 
 impl Derived {

@@ -130,12 +130,7 @@ impl ArrayBuilder {
             }
         }
         reader.unchanged()?;
-        self.gather(
-            chunks,
-            &entered.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(),
-            places,
-            batch,
-        )?;
+        self.gather(&entered.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(), places, batch)?;
         drop(entered);
         Ok(epoch)
     }
