@@ -1,5 +1,10 @@
 /// The sentence for a name that is not there: those that are (the first of them, where they are many), and the closest.
-pub(crate) fn not_there<'a>(what: &str, plural: &str, name: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+pub(crate) fn not_there<'a>(
+    what: &str,
+    plural: &str,
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
     /// Names that are listed.
     const LISTED: usize = 20;
     /// Letters that a name that is meant can differ in.
@@ -7,11 +12,17 @@ pub(crate) fn not_there<'a>(what: &str, plural: &str, name: &str, names: impl It
     let lower = name.to_lowercase();
     let far = |other: &str| {
         // The distance is never less than the difference in length, which costs nothing to see.
-        if other.len().abs_diff(name.len()) > 2 * DISTANCE { usize::MAX } else { strsim::levenshtein(&lower, &other.to_lowercase()) }
+        if other.len().abs_diff(name.len()) > 2 * DISTANCE {
+            usize::MAX
+        } else {
+            strsim::levenshtein(&lower, &other.to_lowercase())
+        }
     };
-    let closest = names.clone().map(|other| (far(other), other)).min().filter(|(distance, _)| {
-        *distance <= DISTANCE && *distance < name.chars().count()
-    });
+    let closest = names
+        .clone()
+        .map(|other| (far(other), other))
+        .min()
+        .filter(|(distance, _)| *distance <= DISTANCE && *distance < name.chars().count());
     let count = names.clone().count();
     let listed: Vec<&str> = names.take(LISTED).collect();
     let mut text = what.to_owned();

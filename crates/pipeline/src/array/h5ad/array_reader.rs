@@ -119,7 +119,9 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                     let (at, len) = (self.wanted * size, here as usize * size);
                     match run.zero {
                         // Checked when the runs were made.
-                        Some(zero) => self.read(Piece { offset: (zero + (start * size as u64) as i64) as u64, at, len }),
+                        Some(zero) => {
+                            self.read(Piece { offset: (zero + (start * size as u64) as i64) as u64, at, len })
+                        }
                         None => self.holes.push(at..at + len),
                     }
                     (start, count, i) = (start + here, count - here, i + 1);

@@ -3,15 +3,15 @@ use std::ffi::{CStr, CString, c_void};
 use std::fmt::Write as _;
 
 use hdf5_metno::{Container, Datatype, sync::sync};
-use hdf5_metno_sys::h5d::H5Dread;
 use hdf5_metno_sys::h5::H5free_memory;
 use hdf5_metno_sys::h5a::H5Aread;
+use hdf5_metno_sys::h5d::H5Dread;
 use hdf5_metno_sys::h5i::{H5I_type_t, hid_t};
 use hdf5_metno_sys::h5p::H5P_DEFAULT;
 use hdf5_metno_sys::h5s::H5S_ALL;
 use hdf5_metno_sys::h5t::{
-    H5T_class_t, H5T_direction_t, H5T_sign_t, H5Tcreate, H5Tget_class, H5Tget_member_index, H5Tget_member_type,
-    H5Tget_member_name, H5Tget_native_type, H5Tget_nmembers, H5Tget_sign, H5Tget_size, H5Tinsert,
+    H5T_class_t, H5T_direction_t, H5T_sign_t, H5Tcreate, H5Tget_class, H5Tget_member_index, H5Tget_member_name,
+    H5Tget_member_type, H5Tget_native_type, H5Tget_nmembers, H5Tget_sign, H5Tget_size, H5Tinsert,
 };
 
 use super::strings::read_strings;

@@ -79,9 +79,9 @@ fn each_piece(source: &Source, columns: &Csr, mut of: impl FnMut(usize, &CsrRows
 
 fn zeros<T: Clone + Default>(count: usize) -> Result<Vec<T>, PipelineError> {
     let mut zeros = Vec::new();
-    zeros
-        .try_reserve_exact(count)
-        .map_err(|_| PipelineError::Invalid(format!("no memory for a matrix of {count} values that is stored by columns")))?;
+    zeros.try_reserve_exact(count).map_err(|_| {
+        PipelineError::Invalid(format!("no memory for a matrix of {count} values that is stored by columns"))
+    })?;
     zeros.resize(count, T::default());
     Ok(zeros)
 }

@@ -193,7 +193,8 @@ impl<'a> Open<'a> {
             } else {
                 Some(place(0))
             };
-            let chunk = u32::try_from(info.size).map(|bytes| Chunk { offset: info.addr, bytes, mask: info.filter_mask });
+            let chunk =
+                u32::try_from(info.size).map(|bytes| Chunk { offset: info.addr, bytes, mask: info.filter_mask });
             match (number, chunk) {
                 (Some(number), Ok(chunk)) => {
                     found.push((number, chunk));

@@ -88,7 +88,9 @@ impl MatrixFile {
             }
             Arrays::Sparse { encoding: Encoding::Csc, indptr, indices, data } => {
                 if i32::try_from(columns).is_err() {
-                    return Err(source.damaged(format!("has {columns} columns; more than {} are not supported", i32::MAX)));
+                    return Err(
+                        source.damaged(format!("has {columns} columns; more than {} are not supported", i32::MAX))
+                    );
                 }
                 let by_columns = Csr::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
                 Content::Turned(csc::turn(&source, &by_columns, rows, csc_bytes)?)
@@ -168,12 +170,7 @@ struct Described {
 
 enum Arrays {
     Dense(Stored),
-    Sparse {
-        encoding: Encoding,
-        indptr: Stored,
-        indices: Stored,
-        data: Stored,
-    },
+    Sparse { encoding: Encoding, indptr: Stored, indices: Stored, data: Stored },
 }
 
 impl Described {
@@ -211,7 +208,8 @@ fn found(open: &Open<'_>, location: &str) -> Result<String, PipelineError> {
     if let Some(name) = names.iter().find(|name| there(name)) {
         return Ok((*name).to_owned());
     }
-    let mut has: Vec<String> = ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
+    let mut has: Vec<String> =
+        ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
     if let Some(layers) = open.group("layers").and_then(|layers| layers.member_names().ok()) {
         has.extend(layers.into_iter().map(|layer| format!("layers/{layer}")));
     }
@@ -226,7 +224,9 @@ fn describe_dense(open: &Open<'_>, name: &str, dataset: &Dataset) -> Result<Desc
         return wrong("is no matrix: it does not have two dimensions".to_owned());
     };
     if columns > MOST_DENSE_COLUMNS {
-        return wrong(format!("has {columns} columns; more than {MOST_DENSE_COLUMNS} of a dense matrix are not supported"));
+        return wrong(format!(
+            "has {columns} columns; more than {MOST_DENSE_COLUMNS} of a dense matrix are not supported"
+        ));
     }
     Ok(Described { rows, columns, arrays: Arrays::Dense(open.describe(name, dataset)?) })
 }
@@ -240,7 +240,9 @@ fn describe_sparse(open: &Open<'_>, name: &str, group: &Group) -> Result<Describ
         Some("csc_matrix" | "csc") => Encoding::Csc,
         Some(other) => return Err(wrong(format!("is encoded as {other:?}; csr, csc and arrays can be read"))),
         None => {
-            return Err(wrong("is no matrix: a group without the attribute encoding-type or h5sparse_format".to_owned()));
+            return Err(wrong(
+                "is no matrix: a group without the attribute encoding-type or h5sparse_format".to_owned(),
+            ));
         }
     };
     let shape = attribute::integers(group, "shape", 2).or_else(|| attribute::integers(group, "h5sparse_shape", 2));

@@ -88,7 +88,9 @@ impl<'a> SparseReader<'a> {
             (*index, *value) = *sorted;
         }
         match indices.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(twice) => wrong(format!("has index {} twice in a row; sum_duplicates() of scipy puts that right", twice[0])),
+            Some(twice) => {
+                wrong(format!("has index {} twice in a row; sum_duplicates() of scipy puts that right", twice[0]))
+            }
             None => Ok(()),
         }
     }

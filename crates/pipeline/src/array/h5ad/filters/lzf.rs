@@ -46,7 +46,11 @@ mod tests {
 
     #[test]
     fn overlapping_and_long_matches() {
-        for data in [vec![7; 4000], b"abcabcabcabcabcabcabcabcabcabcabc".repeat(20), (0..9000u32).flat_map(u32::to_le_bytes).collect()] {
+        for data in [
+            vec![7; 4000],
+            b"abcabcabcabcabcabcabcabcabcabcabc".repeat(20),
+            (0..9000u32).flat_map(u32::to_le_bytes).collect(),
+        ] {
             let packed = lzf::compress(&data).unwrap();
             let mut out = vec![0; data.len()];
             assert_eq!(decompress(&packed, &mut out), Some(data.len()));

@@ -1,0 +1,138 @@
+//! Files that AnnData wrote, in several versions, read as AnnData reads them; and joined as it joins them.
+
+mod truth;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use expctl_pipeline::array::{ArrayStore, Collection, Form, H5adStore, MemoryStore, Rows};
+use expctl_record::Join;
+use truth::{Part, Truth, dense, read_range, read_rows};
+
+/// All that Python wrote: `tests/python/write_anndata.py`.
+static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = Command::new("bash").arg(root.join("scripts/python.sh")).stderr(Stdio::inherit()).output().unwrap();
+    assert!(python.status.success(), "scripts/python.sh failed");
+    let python = String::from_utf8(python.stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let script = root.join("tests/python/write_anndata.py");
+    assert!(Command::new(python.trim()).arg(script).arg(folder.path()).status().unwrap().success());
+    folder
+});
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// Files of a folder with an extension, in order.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|other| other == extension));
+    files.sort();
+    assert!(!files.is_empty(), "{}", folder.display());
+    files
+}
+
+/// Bits of all values: 0 and -0 are two things.
+fn bits(values: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    values.iter().map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
+}
+
+/// A store is what Python says of it, read in every way.
+fn check_part(store: &dyn ArrayStore, part: &Part, name: &str) {
+    assert_eq!(store.genes(), part.genes, "{name}");
+    assert_eq!(store.len(), part.values.len() as u64, "{name}");
+    let columns = part.genes.len();
+    let mut reader = store.reader().unwrap();
+    let rows = read_range(reader.as_mut(), store.form(), 0..store.len());
+    assert_eq!(bits(&dense(&rows, part.values.len(), columns)), bits(&part.values), "{name}");
+    if let Rows::Sparse(rows) = &rows {
+        for row in 0..rows.len() {
+            assert!(rows.view().row(row).0.is_sorted_by(|a, b| a < b), "{name}");
+        }
+    }
+    // In another order, with repeats.
+    let wanted: Vec<u64> = (0..store.len()).chain(0..store.len()).map(|i| (i * 7 + 3) % store.len()).collect();
+    let rows = read_rows(reader.as_mut(), store.form(), &wanted);
+    let expected: Vec<Vec<f32>> = wanted.iter().map(|row| part.values[*row as usize].clone()).collect();
+    assert_eq!(bits(&dense(&rows, wanted.len(), columns)), bits(&expected), "{name}");
+    reader.unchanged().unwrap();
+}
+
+fn check_file(path: &Path, truth: &Truth) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    for (layer, part) in &truth.parts {
+        let store = H5adStore::open(path, layer).unwrap_or_else(|e| panic!("{name} {layer}: {e}"));
+        check_part(&store, part, &format!("{name} {layer}"));
+        let memory = MemoryStore::read(Box::new(store), 2).unwrap();
+        check_part(&memory, part, &format!("{name} {layer} in memory"));
+    }
+    let store = H5adStore::open(path, "").unwrap();
+    assert_eq!(store.row_names().unwrap(), truth.rows, "{name}");
+    let columns: Vec<&String> = truth.columns.keys().collect();
+    let mut read = store.columns().unwrap();
+    read.sort_unstable();
+    assert_eq!(read.iter().collect::<Vec<_>>(), columns, "{name}");
+    for (column, expected) in &truth.columns {
+        let labels = store.labels(column).unwrap_or_else(|e| panic!("{name} {column}: {e}"));
+        assert_eq!(labels.categories, expected.categories, "{name} {column}");
+        assert_eq!(labels.codes, expected.codes, "{name} {column}");
+        match &expected.numbers {
+            Some(numbers) => {
+                let bits = |numbers: &[f64]| -> Vec<Option<u64>> {
+                    numbers.iter().map(|number| (!number.is_nan()).then(|| number.to_bits())).collect()
+                };
+                let expected: Vec<f64> = numbers.iter().map(|number| number.unwrap_or(f64::NAN)).collect();
+                assert_eq!(bits(&store.numbers(column).unwrap()), bits(&expected), "{name} {column}");
+            }
+            None => {
+                let e = store.numbers(column).unwrap_err().to_string();
+                assert!(e.contains(name) && e.contains(column) && e.contains("strings"), "{e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_what_anndata_says() {
+    for path in files(&WRITTEN.path().join("one"), "h5ad") {
+        check_file(&path, &Truth::read(&path.with_extension("json")));
+    }
+}
+
+#[test]
+fn old_files_are_what_anndata_says() {
+    let truth = Truth::read(&tests().join("anndata/anndata.json"));
+    for path in files(&tests().join("anndata"), "h5ad") {
+        check_file(&path, &truth);
+    }
+}
+
+#[test]
+fn files_are_joined_as_anndata_joins_them() {
+    for path in files(&WRITTEN.path().join("joined"), "json") {
+        let truth = truth::Joined::read(&path);
+        let parts = files(&path.with_extension(""), "h5ad");
+        for (join, expected) in [(Join::Inner, &truth.inner), (Join::Outer, &truth.outer)] {
+            let name = format!("{} {join:?}", path.display());
+            let collection = Collection::open_h5ad(&parts, "", join, &[]).unwrap();
+            assert_eq!(collection.form(), if expected.dense { Form::Dense } else { Form::Sparse }, "{name}");
+            check_part(&collection, &expected.part, &name);
+            assert_eq!(collection.labels("kind").unwrap().categories, truth.kind.categories, "{name}");
+            assert_eq!(collection.labels("kind").unwrap().codes, truth.kind.codes, "{name}");
+            assert_eq!(collection.numbers("depth").unwrap(), truth.depth, "{name}");
+            // Genes by name, in another order: the same columns.
+            let order: Vec<usize> = (0..expected.part.genes.len()).rev().step_by(2).collect();
+            let genes: Vec<String> = order.iter().map(|gene| expected.part.genes[*gene].clone()).collect();
+            if !genes.is_empty() {
+                let some = Collection::open_h5ad(&parts, "X", join, &genes).unwrap();
+                let values = expected.part.values.iter().map(|row| order.iter().map(|gene| row[*gene]).collect());
+                check_part(&some, &Part { genes, values: values.collect() }, &format!("{name} of some genes"));
+                let memory = MemoryStore::read(Box::new(collection), 3).unwrap();
+                check_part(&memory, &expected.part, &format!("{name} in memory"));
+            }
+        }
+    }
+}
