@@ -2,7 +2,9 @@
 # PyTorch in Python, for the tests that rebuild the models' layers with it: from the wheel that scripts/libtorch.sh takes
 # its libraries from, on the same libraries, without the 3 GB of CUDA libraries that the wheel asks for.
 #
-#   scripts/torch_python.sh    set up, then print the interpreter on stdout; exit with 3 if there is none for this Python
+#   scripts/torch_python.sh [PYTHON]    set up, then print the interpreter on stdout; exit with 3 if there is no wheel for it
+#
+# PYTHON (an interpreter with pip, of a virtual environment of its own) is scripts/python.sh's, if none is given.
 #
 # The wheel's Python module is linked with CUDA. What it takes from there is stood in for by functions that do nothing and
 # answer 0 (no devices), and by empty classes; nothing here computes on a device.
@@ -10,18 +12,18 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
-wheel=torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl
-sha=7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
 packages=(filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 typing-extensions==4.16.0)
 
-base=$("$here/python.sh")
+base=${1:-$("$here/python.sh")}
 version=$("$base" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
-case $wheel in *"-$version-"*) ;; *)
-  say "torch_python: the PyTorch wheel $wheel does not fit Python $version"
-  exit 3
+case $version in
+  cp311) sha=7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a;;
+  cp312) sha=0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756;;
+  *) say "torch_python: no PyTorch wheel is known for Python $version"; exit 3;;
 esac
+wheel=torch-2.11.0-$version-$version-manylinux_2_28_x86_64.whl
 lib=$("$here/libtorch.sh")/lib
-dir=$EXPCTL_CACHE/python-torch-$TORCH_VERSION
+dir=$EXPCTL_CACHE/python-torch-$TORCH_VERSION${1:+-$(printf %s "$1" | sha256sum | cut -c1-12)}
 mark="$wheel ${packages[*]} $lib"
 
 # Everything that libtorch_python.so takes from libraries that are not there.

@@ -44,14 +44,6 @@ pub(super) enum ObsLeaf {
     Number(usize, Numeric),
 }
 
-impl ObsLeaf {
-    pub(super) fn column(self) -> usize {
-        match self {
-            Self::Text(column) | Self::Bool(column) | Self::Number(column, _) => column,
-        }
-    }
-}
-
 /// What the schema and the key-value metadata of a file say.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -250,7 +242,9 @@ fn wide(
     });
     let leaves = leaves.collect();
     let names: Vec<String> = genes.into_iter().map(|(_, name, _)| name).collect();
-    names.iter().for_each(|name| drop(obs.remove(name)));
+    for name in &names {
+        obs.remove(name);
+    }
     Ok((Layout::Wide(leaves), names))
 }
 

@@ -58,6 +58,16 @@ pub(super) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, 
     Ok(all)
 }
 
+/// Which of `count` values are there: those whose definition level is `max`.
+pub(super) fn defined(bytes: &[u8], max: i16, count: usize) -> Result<Vec<bool>, &'static str> {
+    let mut defined = Vec::with_capacity(count);
+    for_runs(bytes, width(max), count, |_, level, n| {
+        defined.resize(defined.len() + n, level == max as u32);
+        Ok(())
+    })?;
+    Ok(defined)
+}
+
 /// Check that a row begins at every multiple of `genes` and nowhere else, in `count` repetition levels of which the first is that
 /// of value number `first` of the row group.
 pub(super) fn check_rows(bytes: &[u8], first: u64, count: usize, genes: u64) -> Result<(), Ragged> {

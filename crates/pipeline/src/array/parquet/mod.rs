@@ -14,6 +14,7 @@ mod layout;
 mod levels;
 mod numeric;
 mod obs;
+mod obs_values;
 mod options;
 mod page;
 mod page_header;

@@ -92,6 +92,35 @@ impl Element for f32 {
     }
 }
 
+/// Numbers of obs.
+impl Element for f64 {
+    fn convert(from: Numeric, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            Numeric::F32 => each!(f32, bytes, out, Self::from),
+            Numeric::F64 => copy(bytes, out),
+            Numeric::I32 => each!(i32, bytes, out, Self::from),
+            Numeric::U32 => each!(u32, bytes, out, Self::from),
+            Numeric::I64 => each!(i64, bytes, out, |value| value as Self),
+            Numeric::U64 => each!(u64, bytes, out, |value| value as Self),
+        }
+        Ok(())
+    }
+}
+
+/// Integers of obs, all of them.
+impl Element for i128 {
+    fn convert(from: Numeric, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            Numeric::I32 => each!(i32, bytes, out, Self::from),
+            Numeric::U32 => each!(u32, bytes, out, Self::from),
+            Numeric::I64 => each!(i64, bytes, out, Self::from),
+            Numeric::U64 => each!(u64, bytes, out, Self::from),
+            Numeric::F32 | Numeric::F64 => return Err("numbers are no integers"),
+        }
+        Ok(())
+    }
+}
+
 /// Numbers of genes: what int32 does not have becomes -1, which is none.
 impl Element for i32 {
     fn convert(from: Numeric, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {

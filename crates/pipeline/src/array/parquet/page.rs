@@ -82,12 +82,24 @@ impl Unpacker {
         leaf: &Leaf,
         compression: Compression,
     ) -> Result<DataPage<'a>, String> {
-        check_crc(header, body)?;
         // Levels have 2 bits a value, and a byte more for every run; dictionary indices 4 bytes, differences 9.
         let most = header.kind.data_values().saturating_mul(leaf.numeric.bytes() + 12).saturating_add(4096);
+        self.any_data(header, body, (leaf.max_repetition, leaf.max_definition), compression, most)
+    }
+
+    /// A data page of a column with these highest levels of repetition and definition, of `most` bytes at most.
+    pub(super) fn any_data<'a>(
+        &'a mut self,
+        header: &PageHeader,
+        body: &'a [u8],
+        (max_repetition, max_definition): (i16, i16),
+        compression: Compression,
+        most: usize,
+    ) -> Result<DataPage<'a>, String> {
+        check_crc(header, body)?;
         match header.kind {
             PageKind::V1 { encoding, definition, repetition, .. } => {
-                for (max, encoding) in [(leaf.max_definition, definition), (leaf.max_repetition, repetition)] {
+                for (max, encoding) in [(max_definition, definition), (max_repetition, repetition)] {
                     if max > 0 && encoding != Encoding::RLE {
                         return Err(format!("levels are encoded as {encoding}, which is not read here"));
                     }
@@ -103,8 +115,8 @@ impl Unpacker {
                     rest = behind;
                     Ok(levels)
                 };
-                let repetition = levels(leaf.max_repetition)?;
-                let definition = levels(leaf.max_definition)?;
+                let repetition = levels(max_repetition)?;
+                let definition = levels(max_definition)?;
                 Ok(DataPage { encoding, repetition, definition, values: rest })
             }
             PageKind::V2 { encoding, definition_bytes, repetition_bytes, is_compressed, .. } => {
@@ -129,6 +141,22 @@ impl Unpacker {
         compression: Compression,
         table: &mut Vec<T>,
     ) -> Result<(), String> {
+        let most = header.kind.dictionary_values().saturating_mul(numeric.bytes()).saturating_add(64);
+        let (values, bytes) = self.any_dictionary(header, body, compression, most)?;
+        let bytes = values.checked_mul(numeric.bytes()).and_then(|len| bytes.get(..len)).ok_or("a dictionary is cut short")?;
+        table.clear();
+        table.resize(values, T::default());
+        Ok(T::convert(numeric, bytes, table)?)
+    }
+
+    /// A dictionary page of `most` bytes at most: how many values it has, and its bytes.
+    pub(super) fn any_dictionary<'a>(
+        &'a mut self,
+        header: &PageHeader,
+        body: &'a [u8],
+        compression: Compression,
+        most: usize,
+    ) -> Result<(usize, &'a [u8]), String> {
         let PageKind::Dictionary { values, encoding } = header.kind else {
             return Err("this is no dictionary page".to_owned());
         };
@@ -136,12 +164,7 @@ impl Unpacker {
             return Err(format!("a dictionary is encoded as {encoding}"));
         }
         check_crc(header, body)?;
-        let len = values.checked_mul(numeric.bytes()).ok_or("a dictionary has too many values")?;
-        let bytes = self.plain(body, compression, header.uncompressed, len.saturating_add(64))?;
-        let bytes = bytes.get(..len).ok_or("a dictionary is cut short")?;
-        table.clear();
-        table.resize(values, T::default());
-        Ok(T::convert(numeric, bytes, table)?)
+        Ok((values, self.plain(body, compression, header.uncompressed, most)?))
     }
 }
 

@@ -36,6 +36,11 @@ impl PageKind {
             Self::Dictionary { .. } | Self::Other => 0,
         }
     }
+
+    /// Values of a dictionary page; 0 of all others.
+    pub(super) fn dictionary_values(&self) -> usize {
+        if let Self::Dictionary { values, .. } = self { *values } else { 0 }
+    }
 }
 
 /// Why there is no header.

@@ -32,9 +32,7 @@ impl<'a, T: Element> Values<'a, T> {
             Encoding::PLAIN => Ok(Self::Plain { numeric, bytes }),
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
                 let table = dictionary.ok_or("a page needs a dictionary, there is none")?;
-                // A page without values may have nothing at all.
-                let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
-                Ok(Self::Dictionary(Indices { runs: Runs::new(bytes, u32::from(*width))?, table, run: Taken::None }))
+                Ok(Self::Dictionary(Indices::new(bytes, table)?))
             }
             Encoding::BYTE_STREAM_SPLIT => Ok(Self::Split { numeric, bytes, at: 0 }),
             Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: delta::decode(numeric, bytes, count)?, at: 0 }),
@@ -112,7 +110,14 @@ enum Taken<'a, T> {
     Packed { bytes: &'a [u8], at: usize, count: usize },
 }
 
-impl<T: Element> Indices<'_, T> {
+impl<'a, T: Copy> Indices<'a, T> {
+    /// `bytes` are those of a page behind its levels.
+    pub(super) fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, &'static str> {
+        // A page without values may have nothing at all.
+        let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
+        Ok(Self { runs: Runs::new(bytes, u32::from(*width))?, table, run: Taken::None })
+    }
+
     #[inline]
     fn next_run(&mut self) -> Result<(), &'static str> {
         self.run = match self.runs.next()? {
@@ -124,7 +129,7 @@ impl<T: Element> Indices<'_, T> {
         Ok(())
     }
 
-    fn read(&mut self, mut out: &mut [T]) -> Result<(), &'static str> {
+    pub(super) fn read(&mut self, mut out: &mut [T]) -> Result<(), &'static str> {
         while !out.is_empty() {
             let take = match &mut self.run {
                 Taken::Repeat { value, left } if *left > 0 => {
@@ -174,7 +179,7 @@ impl<T: Element> Indices<'_, T> {
 
 /// Look up packed numbers from number `at` on.
 #[inline]
-fn read_packed<T: Element>(
+fn read_packed<T: Copy>(
     bytes: &[u8],
     width: u32,
     at: usize,

@@ -3,7 +3,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::writer::ColumnWriterImpl;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type};
 use parquet::errors::ParquetError;
@@ -309,6 +309,8 @@ fn properties(
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(compression)
+        // Where a dictionary becomes too long; version 2's own choices are read by fewer.
+        .set_encoding(Encoding::PLAIN)
         // Of a list of genes' values they say nothing, and cost a pass over all of them.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_key_value_metadata(Some(pairs));
