@@ -104,7 +104,10 @@ impl<'a> Open<'a> {
     }
 
     fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(Place, u64), String> {
-        let Some(offset) = dataset.offset().filter(|_| bytes > 0) else {
+        if bytes == 0 {
+            return Ok((Place::Plain(Vec::new()), 0));
+        }
+        let Some(offset) = dataset.offset() else {
             return Ok((Place::Plain(vec![Run { end: len, zero: None }]), 0));
         };
         self.inside(offset, bytes)?;
