@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use expctl_record::Data;
 
-use super::built::{base_file, part};
+use super::built::base_file;
+use super::finished::Finished;
 use super::in_order::in_order;
 use super::model::{Cell, Model};
 use super::rows::RowsSeen;
@@ -19,8 +20,6 @@ use crate::dataset::{BuildProgress, Family, Origin};
 
 /// Values that are drawn at a time by a thread, about.
 const PIECE: u64 = 1 << 20;
-/// What is known of files that a stopped build has finished.
-const FINISHED: &str = ".finished";
 
 /// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
 ///
@@ -50,15 +49,15 @@ pub fn build(
     }
     partial.prepare(&digest)?;
     let work = Work::new(recipe, data, jobs, partial.path());
+    let finished = Finished::open(partial.path())?;
     let files = (0..u64::from(data.files)).map(|file| file_range(data, file));
     let files: Vec<(Range<u64>, Option<ArrayFile>)> =
-        files.enumerate().map(|(index, rows)| (rows, work.finished(index as u64))).collect();
+        files.zip(0..).map(|(rows, index)| (rows, finished.get(index, &base_file(index)))).collect();
     let missing: u64 = files.iter().filter(|(_, done)| done.is_none()).map(|(rows, _)| rows.end - rows.start).sum();
     room(partial.path(), missing * work.row_bytes())?;
-    for sub in ["files", FINISHED] {
-        let sub = partial.path().join(sub);
-        std::fs::create_dir_all(&sub).map_err(PipelineError::io("create", &sub))?;
-    }
+    let sub = partial.path().join(base_file(0));
+    let sub = sub.parent().unwrap_or(partial.path());
+    std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
 
     let weights = work.weights();
     let mut built = Vec::new();
@@ -68,7 +67,11 @@ pub fn build(
         let count = rows.end - rows.start;
         let file = match done {
             Some(file) => file,
-            None => work.file(index as u64, rows, &weights, rows_done, progress)?,
+            None => {
+                let file = work.file(index as u64, rows, &weights, rows_done, progress)?;
+                finished.put(index as u64, &file)?;
+                file
+            }
         };
         rows_done += count;
         report(progress, "rows", rows_done, data.samples)?;
@@ -92,8 +95,7 @@ pub fn build(
     };
     let path = partial.path().join(MANIFEST_FILE);
     expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
-    let finished = partial.path().join(FINISHED);
-    std::fs::remove_dir_all(&finished).map_err(PipelineError::io("remove", &finished))?;
+    finished.remove()?;
     partial.finish(folder)?;
     Ok(manifest)
 }
@@ -156,18 +158,6 @@ impl<'a> Work<'a> {
     /// Bytes of a row on the disk, about: values and their columns, and what obs has of it.
     fn row_bytes(&self) -> u64 {
         (self.model.genes() as f64 * self.recipe.density * 8.1) as u64 + 100
-    }
-
-    fn finished_path(&self, index: u64) -> std::path::PathBuf {
-        self.folder.join(FINISHED).join(part(index, "json"))
-    }
-
-    /// What is known of a file, if an earlier run has finished it.
-    fn finished(&self, index: u64) -> Option<ArrayFile> {
-        let text = std::fs::read(self.finished_path(index)).ok()?;
-        let file: ArrayFile = serde_json::from_slice(&text).ok()?;
-        let there = self.folder.join(base_file(index)).metadata().ok()?;
-        (there.len() == file.file.bytes && file.file.path == base_file(index)).then_some(file)
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
@@ -262,10 +252,7 @@ impl<'a> Work<'a> {
         writer.finish()?;
         let file = checksums(self.folder, &[name], to)?.swap_remove(0);
         let (rows, nnz, sum) = (seen.rows, seen.nnz, seen.sum);
-        let file = ArrayFile { file, rows, nnz, sum, content_blake3: seen.digest() };
-        let path = self.finished_path(index);
-        expctl_record::write_json(&path, &file).map_err(|e| PipelineError::damaged(&path, e))?;
-        Ok(file)
+        Ok(ArrayFile { file, rows, nnz, sum, content_blake3: seen.digest() })
     }
 
     fn piece(&self, range: Range<u64>, weights: &Weights, scratch: &mut super::model::Scratch) -> Piece {

@@ -1,25 +1,25 @@
-use super::transfer::Transfer;
+use super::transfer::each_row;
 use crate::PipelineError;
-use crate::array::h5ad::MatrixFile;
-use crate::array::{CsrRows, CsrView};
+use crate::array::{ArrayStore, CsrRows, CsrView};
 
 /// Values that are turned in memory at a time.
 const HELD: u64 = 32 << 20;
 
 /// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
-/// so many columns as have [`HELD`] values together, so that memory is bounded.
+/// so many columns as have [`HELD`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
+/// whether it is the first.
 pub(super) fn each_column(
-    transfer: &Transfer<'_>,
-    matrix: &MatrixFile,
+    store: &dyn ArrayStore,
+    jobs: usize,
     mut take: impl FnMut(CsrView<'_>, u64) -> Result<(), PipelineError>,
-    mut pass: impl FnMut() -> Result<(), PipelineError>,
+    mut pass: impl FnMut(&CsrRows, bool) -> Result<(), PipelineError>,
 ) -> Result<(), PipelineError> {
-    let mut counts = vec![0u64; transfer.columns as usize];
-    transfer.each(matrix.form(), || matrix.reader(), |rows| {
+    let mut counts = vec![0u64; store.genes().len()];
+    each_row(store, jobs, |rows| {
         for column in &rows.indices {
             counts[*column as usize] += 1;
         }
-        pass()
+        pass(&rows, true)
     })?;
     let mut start = 0;
     while start < counts.len() {
@@ -31,10 +31,10 @@ pub(super) fn each_column(
         }
         let mut block = Block::new(start, &counts[start..end]);
         let mut row = 0;
-        transfer.each(matrix.form(), || matrix.reader(), |rows| {
+        each_row(store, jobs, |rows| {
             block.add(&rows, row);
             row += rows.len() as i32;
-            pass()
+            pass(&rows, false)
         })?;
         take(block.rows.view(), end as u64)?;
         start = end;

@@ -93,6 +93,8 @@ pub struct ArrayStoreManifest {
     pub row_group: u64,
     /// Rows of a shard of shuffled files; 0 of other formats.
     pub shard_rows: u64,
+    /// Seed of the order of shuffled files; 0 of other formats.
+    pub seed: u64,
     /// The files, in order.
     pub files: Vec<ArrayFile>,
     /// Seconds that the conversion took (its last run, if it was stopped before), checks included.

@@ -103,7 +103,7 @@ impl<'f> Frame<'f> {
         column.into_numbers().ok_or_else(|| self.wrong(name, "it holds strings where numbers are needed"))
     }
 
-    fn column(&self, name: &str) -> Result<Column, PipelineError> {
+    pub(super) fn column(&self, name: &str) -> Result<Column, PipelineError> {
         if !self.names.iter().any(|other| other == name) && name != self.index {
             let names = self.names.iter().map(String::as_str);
             let what = format!("{} has no column {name:?}", self.location);

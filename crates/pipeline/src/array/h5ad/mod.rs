@@ -24,6 +24,7 @@ mod sparse;
 mod store;
 mod stored;
 mod strings;
+mod table;
 
 pub use matrix::{CSC_BYTES, MatrixFile};
 pub use store::H5adStore;

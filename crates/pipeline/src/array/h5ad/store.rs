@@ -49,8 +49,13 @@ impl H5adStore {
         }
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Read something of obs, of the file that was opened.
-    fn obs<T>(&self, read: impl FnOnce(&Frame<'_>) -> Result<T, PipelineError>) -> Result<T, PipelineError> {
+    pub(super) fn obs<T>(&self, read: impl FnOnce(&Frame<'_>) -> Result<T, PipelineError>) -> Result<T, PipelineError> {
         let file = FrameFile::open(&self.path)?;
         let frame = Frame::open(&file, "obs")?;
         let values = read(&frame)?;

@@ -130,9 +130,21 @@ impl AnnDataWriter {
     /// # Errors
     /// The other file is of a format before AnnData 0.8, where these parts depend on each other, or cannot be read.
     pub fn copy_annotations(&mut self, other: &Path) -> Result<(), PipelineError> {
+        self.copy_parts(other, &["obs", "var", "obsm", "obsp", "uns", "varm", "varp"])
+    }
+
+    /// Copy what belongs to columns alone: var, varm and varp.
+    ///
+    /// # Errors
+    /// As [`AnnDataWriter::copy_annotations`].
+    pub fn copy_var(&mut self, other: &Path) -> Result<(), PipelineError> {
+        self.copy_parts(other, &["var", "varm", "varp"])
+    }
+
+    fn copy_parts(&mut self, other: &Path, parts: &[&str]) -> Result<(), PipelineError> {
         register()?;
         let source = File::open(other).map_err(|e| PipelineError::damaged(other, e))?;
-        for name in ["obs", "var", "obsm", "obsp", "uns", "varm", "varp"].into_iter().filter(|name| source.link_exists(name)) {
+        for name in parts.iter().copied().filter(|name| source.link_exists(name)) {
             if ["obs", "var"].contains(&name) && !is_frame(&source, name) {
                 let reason = format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
                 return Err(PipelineError::damaged(other, reason));

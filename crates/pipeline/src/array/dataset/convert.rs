@@ -1,0 +1,322 @@
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use expctl_record::ArrayFormat;
+
+use super::built::part;
+use super::convert_file::{FileConversion, most_bytes, open};
+use super::finished::Finished;
+use super::rows::RowsSeen;
+use super::shuffle::{Shards, Shuffle};
+use super::transfer::{seen, stored};
+use super::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest};
+use crate::PipelineError;
+use crate::array::{ArrayStore, H5adStore};
+use crate::dataset::files::{Report, checksums, room};
+use crate::dataset::manifest::MANIFEST_FILE;
+use crate::dataset::partial::{Partial, tidy};
+use crate::dataset::{BuildProgress, FileInfo};
+
+/// How files are converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvertOptions {
+    /// Rows of a parquet row group.
+    pub row_group: u64,
+    /// Rows of a shard of shuffled files; 0 takes as many files as there were.
+    pub shard_rows: u64,
+    /// Seed of the order of shuffled files.
+    pub seed: u64,
+    /// Threads.
+    pub jobs: usize,
+}
+
+impl Default for ConvertOptions {
+    fn default() -> Self {
+        Self { row_group: 1024, shard_rows: 0, seed: 42, jobs: 1 }
+    }
+}
+
+/// Make the files of a format from the base files of a data set and read them back, or return their manifest at once if they
+/// are there.
+///
+/// A conversion that was stopped leaves `<folder>.partial` with the files that were finished; the next one goes on with it.
+/// `folder` itself appears only when all is complete and checked.
+///
+/// # Errors
+/// The format is that of the base files; there is no room; another process is at it; the files that are there were made from
+/// other base files or with other options; what was written reads back as something else.
+pub fn convert(
+    dataset: &ArrayDataset,
+    format: ArrayFormat,
+    options: &ConvertOptions,
+    progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
+) -> Result<ArrayStoreManifest, PipelineError> {
+    make(dataset, format, options, progress).map_err(|e| dataset.advise(e))
+}
+
+fn make(
+    dataset: &ArrayDataset,
+    format: ArrayFormat,
+    options: &ConvertOptions,
+    to: &mut Report<'_>,
+) -> Result<ArrayStoreManifest, PipelineError> {
+    let started = Instant::now();
+    if matches!(format, ArrayFormat::H5ad | ArrayFormat::None) {
+        return Err(PipelineError::Invalid("the h5ad files are what the others are made from".to_owned()));
+    }
+    let folder = dataset.store_folder(format);
+    let base = dataset.manifest();
+    let shard_rows = match options.shard_rows {
+        0 => base.rows.div_ceil(base.files.len().max(1) as u64),
+        rows => rows,
+    };
+    let (row_group, shard_rows, seed) = relevant(format, options.row_group, shard_rows, options.seed);
+    if let Some(manifest) = there(dataset, format, (row_group, shard_rows, seed))? {
+        tidy(&folder);
+        return Ok(manifest);
+    }
+    if folder.exists() {
+        return Err(PipelineError::damaged(&folder, "exists, but holds no converted files (it has no manifest)"));
+    }
+    if row_group == 0 && is_parquet(format) {
+        return Err(PipelineError::Invalid("a row group has at least one row".to_owned()));
+    }
+    let partial = Partial::open(&folder)?;
+    if let Some(manifest) = there(dataset, format, (row_group, shard_rows, seed))? {
+        partial.discard()?;
+        return Ok(manifest);
+    }
+    let base_blake3 = base.base_blake3();
+    partial.prepare(&format!("{base_blake3} {} {row_group} {shard_rows} {seed} {ARRAY_SCHEMA}", format.name()))?;
+    let sources = dataset.store_files(ArrayFormat::H5ad)?;
+    let finished = Finished::open(partial.path())?;
+    let files = if format == ArrayFormat::H5adShuffled {
+        let shards = Shards { folder: partial.path(), rows: shard_rows, seed, jobs: options.jobs };
+        shuffled(&sources, &shards, &finished, to)?
+    } else {
+        let expected = |index: usize| part(index as u64, format.extension());
+        let known: Vec<_> = (0..sources.len()).map(|index| finished.get(index as u64, &expected(index))).collect();
+        let missing = base.files.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let bytes = missing.map(|(file, _)| most_bytes(format, file.rows, base.genes, file.nnz)).sum();
+        room(partial.path(), bytes)?;
+        let (mut files, mut done) = (Vec::new(), 0);
+        for ((index, source), known) in sources.iter().enumerate().zip(known) {
+            let file = match known {
+                Some(file) => file,
+                None => {
+                    let source = H5adStore::open(source, "")?;
+                    let one = FileConversion { format, row_group, jobs: options.jobs, source: &source };
+                    let written = one.run(&partial.path().join(expected(index)), done, base.rows, to)?;
+                    as_announced(&base.files[index], &written, source.path())?;
+                    let file = described(partial.path(), expected(index), &written, to)?;
+                    finished.put(index as u64, &file)?;
+                    file
+                }
+            };
+            done += file.rows;
+            files.push(file);
+        }
+        files
+    };
+    let manifest = ArrayStoreManifest {
+        schema: ARRAY_SCHEMA,
+        format,
+        base_blake3,
+        row_group,
+        shard_rows,
+        seed,
+        files,
+        build_seconds: started.elapsed().as_secs_f64(),
+    };
+    let path = partial.path().join(MANIFEST_FILE);
+    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    finished.remove()?;
+    partial.finish(&folder)?;
+    Ok(manifest)
+}
+
+const fn is_parquet(format: ArrayFormat) -> bool {
+    matches!(format, ArrayFormat::Parquet | ArrayFormat::ParquetSparse)
+}
+
+/// The options that a format has; the others are 0.
+const fn relevant(format: ArrayFormat, row_group: u64, shard_rows: u64, seed: u64) -> (u64, u64, u64) {
+    match format {
+        ArrayFormat::H5adShuffled => (0, shard_rows, seed),
+        _ if is_parquet(format) => (row_group, 0, 0),
+        _ => (0, 0, 0),
+    }
+}
+
+/// What is there of a format, if it was made with these options.
+fn there(
+    dataset: &ArrayDataset,
+    format: ArrayFormat,
+    options: (u64, u64, u64),
+) -> Result<Option<ArrayStoreManifest>, PipelineError> {
+    let Some(found) = dataset.converted(format)? else { return Ok(None) };
+    let made = (found.row_group, found.shard_rows, found.seed);
+    if made == options {
+        return Ok(Some(found));
+    }
+    let reason = match format {
+        ArrayFormat::H5adShuffled => format!("was made with shards of {} rows and seed {}", made.1, made.2),
+        _ => format!("was made with row groups of {} rows", made.0),
+    };
+    Err(PipelineError::damaged(&dataset.store_folder(format), reason))
+}
+
+/// The rows that came out of a base file are those that were built.
+fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), PipelineError> {
+    if file.content_blake3 == written.digest() {
+        return Ok(());
+    }
+    Err(PipelineError::damaged(path, "holds other rows than were built"))
+}
+
+fn described(
+    folder: &Path,
+    name: String,
+    written: &RowsSeen,
+    to: &mut Report<'_>,
+) -> Result<ArrayFile, PipelineError> {
+    let file: FileInfo = checksums(folder, &[name], to)?.swap_remove(0);
+    let (rows, nnz, sum) = (written.rows, written.nnz, written.sum);
+    Ok(ArrayFile { file, rows, nnz, sum, content_blake3: written.digest() })
+}
+
+/// Shuffle, and describe the shards.
+fn shuffled(
+    sources: &[PathBuf],
+    shards: &Shards<'_>,
+    finished: &Finished,
+    to: &mut Report<'_>,
+) -> Result<Vec<ArrayFile>, PipelineError> {
+    let sources = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
+    let rows: u64 = sources.iter().map(|source| source.len()).sum();
+    let names: Vec<String> = (0..rows.div_ceil(shards.rows.max(1))).map(|index| part(index, "h5ad")).collect();
+    let known: Option<Vec<ArrayFile>> =
+        names.iter().zip(0..).map(|(name, index)| finished.get(index, name)).collect();
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let values: u64 = sources.iter().map(|source| stored(source)).sum();
+    let columns = sources.first().map_or(0, |source| source.genes().len() as u64);
+    room(shards.folder, 2 * most_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
+    let written = Shuffle::new(&sources, shards)?.run(&names, to)?;
+    names
+        .into_iter()
+        .zip(written)
+        .zip(0..)
+        .map(|((name, written), index)| {
+            let file = described(shards.folder, name, &written, to)?;
+            finished.put(index, &file)?;
+            Ok(file)
+        })
+        .collect()
+}
+
+/// Convert AnnData files that belong to no data set into `folder`: a file each, of the same name with the format's extension;
+/// with `shuffle` shards `part-0000…` of all rows in random order. obs is kept. Each file appears only when it is complete
+/// and checked; what is there already is never replaced.
+///
+/// # Errors
+/// A file cannot be read, or one is in the way; there is no room; with `shuffle`, files differ in their genes or in the kinds
+/// of their columns of obs.
+pub fn convert_files(
+    sources: &[PathBuf],
+    format: ArrayFormat,
+    shuffle: bool,
+    options: &ConvertOptions,
+    folder: &Path,
+    progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
+) -> Result<Vec<PathBuf>, PipelineError> {
+    if options.row_group == 0 {
+        return Err(PipelineError::Invalid("a row group has at least one row".to_owned()));
+    }
+    std::fs::create_dir_all(folder).map_err(PipelineError::io("create", folder))?;
+    if !shuffle {
+        return each_file(sources, format, options, folder, progress);
+    }
+    // Hidden, and removed whatever happens.
+    let between = tempfile::Builder::new().prefix(".shuffle-").tempdir_in(folder);
+    let between = between.map_err(PipelineError::io("create a folder in", folder))?;
+    let stores = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
+    let rows: u64 = stores.iter().map(|store| store.len()).sum();
+    let shard_rows = match options.shard_rows {
+        0 => rows.div_ceil(stores.len().max(1) as u64),
+        rows => rows,
+    };
+    let shards = Shards { folder: between.path(), rows: shard_rows, seed: options.seed, jobs: options.jobs };
+    let names: Vec<String> = (0..rows.div_ceil(shard_rows.max(1))).map(|index| part(index, "h5ad")).collect();
+    let values: u64 = stores.iter().map(|store| stored(store)).sum();
+    let columns = stores.first().map_or(0, |store| store.genes().len() as u64);
+    room(folder, 3 * most_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
+    let written: Vec<PathBuf> = names.iter().map(|name| between.path().join(name)).collect();
+    Shuffle::new(&stores, &shards)?.run(&names, progress)?;
+    if matches!(format, ArrayFormat::H5ad | ArrayFormat::H5adShuffled) {
+        return moved(&names, between.path(), folder);
+    }
+    each_file(&written, format, options, folder, progress)
+}
+
+/// Rename finished files into a folder where none of them is.
+fn moved(names: &[String], from: &Path, to: &Path) -> Result<Vec<PathBuf>, PipelineError> {
+    let targets: Vec<PathBuf> = names.iter().map(|name| to.join(name)).collect();
+    free(&targets)?;
+    for (name, target) in names.iter().zip(&targets) {
+        std::fs::rename(from.join(name), target).map_err(PipelineError::io("rename to", target))?;
+    }
+    Ok(targets)
+}
+
+fn each_file(
+    sources: &[PathBuf],
+    format: ArrayFormat,
+    options: &ConvertOptions,
+    folder: &Path,
+    to: &mut Report<'_>,
+) -> Result<Vec<PathBuf>, PipelineError> {
+    let target = |source: &PathBuf| {
+        let name = Path::new(source.file_name().unwrap_or_default()).with_extension(format.extension());
+        folder.join(name)
+    };
+    let targets: Vec<PathBuf> = sources.iter().map(target).collect();
+    free(&targets)?;
+    for (index, target) in targets.iter().enumerate() {
+        if targets[..index].contains(target) {
+            return Err(PipelineError::Invalid(format!("two files would become {}", target.display())));
+        }
+    }
+    let stores = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
+    let bytes = stores.iter().map(|s| most_bytes(format, s.len(), s.genes().len() as u64, stored(s))).sum();
+    room(folder, bytes)?;
+    let rows = stores.iter().map(|store| store.len()).sum();
+    let mut done = 0;
+    for (source, target) in stores.iter().zip(&targets) {
+        let one = FileConversion { format, row_group: options.row_group, jobs: options.jobs, source };
+        done += one.run(target, done, rows, to)?.rows;
+    }
+    Ok(targets)
+}
+
+/// An error if one of these files is there.
+fn free(targets: &[PathBuf]) -> Result<(), PipelineError> {
+    match targets.iter().find(|target| target.exists()) {
+        Some(target) => Err(PipelineError::damaged(target, "is there; it is not replaced")),
+        None => Ok(()),
+    }
+}
+
+/// Read all rows of a file once more and compare them with what is known of it.
+pub(super) fn check_content(
+    path: &Path,
+    file: &ArrayFile,
+    jobs: usize,
+    mut passed: impl FnMut(u64) -> Result<(), PipelineError>,
+) -> Result<Option<String>, PipelineError> {
+    let store = open(path)?;
+    let found = seen(store.as_ref(), jobs, &mut passed)?;
+    let same = found.digest() == file.content_blake3 && (found.rows, found.nnz) == (file.rows, file.nnz);
+    Ok((!same).then(|| format!("{} rows with {} values, or other ones than were written", found.rows, found.nnz)))
+}
