@@ -8,7 +8,7 @@ use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
 use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
 use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Mode, Settings, ShuffleQuality, StoreKind, Trial, write_json,
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, StoreKind, Trial, write_json,
 };
 
 use super::options::{buffer_bytes, options_of_steps};
