@@ -78,7 +78,9 @@ fn alone() -> ProcessGroup {
 fn both_models_learn_the_classes() {
     let group = alone();
     for kind in [ModelKind::Mlp, ModelKind::Transformer] {
-        let mut trainer = Trainer::of_array(&of_kind(kind), GENES as u64, CLASSES, &group).unwrap();
+        let mut settings = of_kind(kind);
+        settings.train.learning_rate = if kind == ModelKind::Mlp { 0.01 } else { 0.002 };
+        let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group).unwrap();
         let (first, last) = train(&mut trainer, (0, 1, false), 120, &group);
         assert!(first > 0.5 && last < first / 10.0, "{kind:?}: {first} {last}");
     }
