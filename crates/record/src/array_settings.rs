@@ -201,7 +201,8 @@ pub struct Sampler {
     pub draw: Draw,
     /// The system that the chunks are as those of, as far as the config does not say more; the numbers below are what counts.
     pub preset: SamplerPreset,
-    /// With `chunked`: rows of a chunk.
+    /// With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a run of the store (a row group, the rows of
+    /// an HDF5 chunk).
     pub chunk_rows: u64,
     /// With `chunked`: chunks that are held and shuffled together.
     pub chunks: u64,

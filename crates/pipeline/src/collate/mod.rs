@@ -19,4 +19,5 @@ mod work;
 pub use assembler::Assembler;
 pub use batch::{Batch, Common, Layout};
 pub use replicate::replicate_shifted;
+pub(crate) use stream::finish;
 pub use tensors::{BitMasks, Edges, Followed, Graphs, MetabolicGraphs, Nodes, Phenotype, RemovedLists};

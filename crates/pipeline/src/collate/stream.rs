@@ -60,7 +60,7 @@ pub(super) fn renumber_for(len: usize) -> Write {
 }
 
 /// Make what was written around the caches visible to other threads, as any other write is.
-pub(super) fn finish() {
+pub(crate) fn finish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE.
     #[allow(unused_unsafe, reason = "safe from some compiler version on")]

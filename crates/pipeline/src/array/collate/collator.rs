@@ -2,9 +2,11 @@ use std::sync::Arc;
 
 use expctl_record::Output;
 
+use super::dense::{DenseWriter, prefetch};
 use super::{GeneMap, Row, Transform};
 use crate::PipelineError;
 use crate::array::{ArrayBatch, Labels, Values};
+use crate::collate::finish;
 
 /// Makes batches of rows. Each thread has a clone.
 #[derive(Clone, Debug)]
@@ -17,6 +19,7 @@ pub struct Collator {
     labels: Arc<Vec<Labels>>,
     /// Values of a row, changed.
     values: Vec<f32>,
+    writer: DenseWriter,
     /// Columns and values of a row, to be put in order.
     pairs: Vec<u64>,
 }
@@ -31,8 +34,16 @@ impl Collator {
         output: Output,
         labels: Arc<Vec<Labels>>,
     ) -> Self {
-        let genes = genes.map(Arc::new);
-        Self { columns, genes, transform, output, labels, values: Vec::new(), pairs: Vec::new() }
+        Self {
+            columns,
+            genes: genes.map(Arc::new),
+            transform,
+            output,
+            labels,
+            values: Vec::new(),
+            writer: DenseWriter::default(),
+            pairs: Vec::new(),
+        }
     }
 
     /// Genes of a batch.
@@ -52,7 +63,7 @@ impl Collator {
 
     /// Bytes kept between batches.
     pub fn work_bytes(&self) -> u64 {
-        (self.values.capacity() * 4 + self.pairs.capacity() * 8) as u64
+        (self.values.capacity() * 4 + self.pairs.capacity() * 8) as u64 + self.writer.work_bytes()
     }
 
     /// Make the batch of `rows`, of which `row` tells the i-th one, in the buffers of `batch`.
@@ -92,32 +103,43 @@ impl Collator {
         if columns == 0 {
             return Ok(());
         }
+        let around = DenseWriter::goes_around(data.len());
         for (i, out) in data.chunks_exact_mut(columns).enumerate() {
             match row(i) {
                 Row::Sparse(cols, values) => {
+                    if let Some(Row::Sparse(cols, values)) = (i + 1 < rows.len()).then(|| row(i + 1)) {
+                        prefetch(cols, values);
+                    }
                     let values = changed(self.transform, &mut self.values, values);
-                    out.fill(0.0);
-                    let whole = match &self.genes {
-                        None => scatter(cols, values, out),
-                        Some(genes) => scatter_some(cols, values, genes.to_batch(), out),
-                    };
+                    let to_batch = self.genes.as_ref().map(|genes| genes.to_batch());
+                    let whole = self.writer.sparse(cols, values, to_batch, out, around);
                     whole.map_err(|column| beyond(rows[i], column, self.columns))?;
                 }
                 Row::Dense(values) => {
                     self.whole(rows[i], values)?;
-                    match &self.genes {
-                        None => out.copy_from_slice(values),
-                        Some(genes) => {
-                            for (to, column) in out.iter_mut().zip(genes.to_store()) {
-                                *to = values[*column as usize];
-                            }
-                        }
-                    }
-                    self.transform.apply(self.transform.scale(values), out);
+                    self.dense_row(values, out, around);
                 }
             }
         }
+        if around {
+            finish();
+        }
         Ok(())
+    }
+
+    fn dense_row(&mut self, values: &[f32], out: &mut [f32], around: bool) {
+        if self.genes.is_none() && self.transform.is_none() {
+            return self.writer.dense(values, out, around);
+        }
+        self.values.clear();
+        match &self.genes {
+            None => self.values.extend_from_slice(values),
+            Some(genes) => self.values.extend(genes.to_store().iter().map(|column| values[*column as usize])),
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut self.values);
+        }
+        self.writer.dense(&self.values, out, around);
     }
 
     fn sparse<'a>(
@@ -218,29 +240,6 @@ fn changed<'a>(transform: Transform, space: &'a mut Vec<f32>, values: &'a [f32])
 
 fn beyond(row: u64, column: i32, columns: usize) -> PipelineError {
     PipelineError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
-}
-
-/// Put values where their columns are; the error is a column that is not there.
-fn scatter(cols: &[i32], values: &[f32], out: &mut [f32]) -> Result<(), i32> {
-    for (column, value) in cols.iter().zip(values) {
-        match out.get_mut(*column as usize) {
-            Some(to) => *to = *value,
-            None => return Err(*column),
-        }
-    }
-    Ok(())
-}
-
-/// The same for those columns that a batch has.
-fn scatter_some(cols: &[i32], values: &[f32], to_batch: &[i32], out: &mut [f32]) -> Result<(), i32> {
-    for (column, value) in cols.iter().zip(values) {
-        let Some(to) = to_batch.get(*column as usize) else { return Err(*column) };
-        // -1 is beyond any end.
-        if let Some(to) = out.get_mut(*to as usize) {
-            *to = *value;
-        }
-    }
-    Ok(())
 }
 
 /// Sort by column.

@@ -1,6 +1,7 @@
 //! ln(1 + x) of many values at once. Source: `s_log1pf.c` of FreeBSD's msun (Sun Microsystems, 1993): error below 1 ulp.
 
-const LN2_HIGH: f32 = 6.931_381_2e-1;
+/// The first 16 bits of ln 2, so that its product with an exponent is exact.
+const LN2_HIGH: f32 = f32::from_bits(0x3f31_7180);
 const LN2_LOW: f32 = 9.058_001e-6;
 const COEFFICIENTS: [f32; 4] = [0.666_666_6, 0.400_009_72, 0.284_987_87, 0.242_790_79];
 

@@ -2,6 +2,7 @@
 //! larger than what the largest batch needed.
 
 mod collator;
+mod dense;
 mod gene_map;
 mod log1p;
 mod row;

@@ -74,7 +74,9 @@ impl AliasTable {
     pub(super) fn draw(&self, [place, chance]: [u64; 2]) -> u64 {
         let column = super::philox::below(place, self.len());
         let (share, other) = self.columns[column as usize];
-        if ((chance >> 32) as u32) < share { column } else { u64::from(other) }
+        // Without a branch, which could not be foretold and would keep the processor from fetching the next columns meanwhile.
+        let own = u64::from(((chance >> 32) as u32) < share).wrapping_neg();
+        (column & own) | (u64::from(other) & !own)
     }
 }
 

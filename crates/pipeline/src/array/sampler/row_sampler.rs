@@ -136,19 +136,24 @@ impl RowSampler {
                 of_all_rows(labels.codes.len(), store, by()?)?;
                 Order::Balanced(ClassTable::new(&labels, by()?)?)
             }
-            Draw::Sequential | Draw::Chunked => {
-                let chunk_rows = if settings.chunk_rows == 0 { store.run_rows() } else { settings.chunk_rows };
-                let per_block = usize::try_from(settings.chunks).unwrap_or(usize::MAX).max(1);
-                let block = u128::from(chunk_rows.min(store.len())) * per_block as u128;
-                if settings.chunks == 0 || (block > u128::from(u32::MAX) && store.len() > u64::from(u32::MAX)) {
+            Draw::Sequential => {
+                // A block only bounds what is held: that of a few batches.
+                let chunk_rows = chunk_rows(settings, store);
+                let per_block = (8 * u128::from(sharding.batch_size)).div_ceil(chunk_rows.max(1).into());
+                Order::Chunked(chunked(store, chunk_rows, per_block as usize, false, share))
+            }
+            Draw::Chunked => {
+                let chunk_rows = chunk_rows(settings, store);
+                let block = u128::from(chunk_rows) * u128::from(settings.chunks);
+                if settings.chunks == 0 || block.min(store.len().into()) > u32::MAX.into() {
                     return Err(PipelineError::Invalid(format!(
-                        "sampler.chunks = {} of {chunk_rows} rows cannot be held; take at least 1 chunk and at most \
+                        "sampler.chunks = {} of {chunk_rows} rows cannot be held; take at least 1 chunk, and at most \
                          4,294,967,295 rows",
                         settings.chunks
                     )));
                 }
-                let cuts = Cuts::new(store.len(), &store.starts(), chunk_rows);
-                Order::Chunked(ChunkSampler::new(cuts, per_block, settings.draw == Draw::Chunked, share))
+                let per_block = usize::try_from(settings.chunks).unwrap_or(usize::MAX);
+                Order::Chunked(chunked(store, chunk_rows, per_block, true, share))
             }
         };
         Ok(Self { order, share })
@@ -203,6 +208,15 @@ impl RowSampler {
             _ => None,
         }
     }
+}
+
+/// Rows of a chunk; 0 is a run of the store.
+fn chunk_rows(settings: &Sampler, store: &dyn ArrayStore) -> u64 {
+    if settings.chunk_rows == 0 { store.run_rows() } else { settings.chunk_rows }
+}
+
+fn chunked(store: &dyn ArrayStore, chunk_rows: u64, per_block: usize, shuffle: bool, share: Share) -> ChunkSampler {
+    ChunkSampler::new(Cuts::new(store.len(), &store.starts(), chunk_rows), per_block, shuffle, share)
 }
 
 /// A column has a value for each row.

@@ -1,0 +1,79 @@
+//! What the memory of this machine allows, and what the loader makes of it, in one run:
+//! `cargo run --release -p expctl-pipeline --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
+//!
+//! Prints, for 1 and 2 threads, the bandwidth of copying (bytes read and bytes written) and of filling, into buffers of a batch
+//! that are used again as the loader's are; the rows/s that follow for a sparse batch (a copy) and a dense one (a fill, and
+//! reading the row); and the rows/s of the loader from rows in memory, drawn at random. Then what drawing a row
+//! costs, out of ten million.
+
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement")]
+
+mod draws;
+mod floor;
+mod memory;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use expctl_pipeline::array::loading::ArrayBuilder;
+use expctl_pipeline::array::sampler::{RowSampler, Sharding};
+use expctl_pipeline::loader::{Loader, LoaderOptions};
+use expctl_record::{Array, Draw, Output, Sampler};
+
+use memory::Memory;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<f64>().unwrap());
+    let mut next = |default: f64| arguments.next().unwrap_or(default);
+    let (rows, genes, values) = (next(200_000.0) as usize, next(20_000.0) as usize, next(1232.0) as usize);
+    let time = Duration::from_secs_f64(next(1.0));
+    let store = Arc::new(Memory::new(rows, genes, values));
+    for threads in [1, 2] {
+        for batch in [128, 1024] {
+            let copy = floor::copy(threads, batch, values * 8, store.bytes(), time);
+            let fill = floor::fill(threads, batch * genes * 4, time);
+            println!("threads {threads}, batch {batch}: copy {:.1} GB/s, fill {:.1} GB/s", copy / 1e9, fill / 1e9);
+            let row = (values * 8) as f64;
+            let floors = [copy / (2.0 * row), 1.0 / ((genes * 4) as f64 / fill + row / copy)];
+            for (output, floor) in [Output::Sparse, Output::Dense].into_iter().zip(floors) {
+                for (name, changed) in [("", false), (", normalised, ln(1 + x)", true)] {
+                    let settings = Array {
+                        output,
+                        normalize: if changed { 1e4 } else { 0.0 },
+                        log1p: changed,
+                        ..Array::default()
+                    };
+                    let rate = rate(&store, threads, batch as u64, &settings, time);
+                    println!(
+                        "  {output:?}{name}: {rate:.0} rows/s, floor {floor:.0}, {:.0} % of it",
+                        rate / floor * 100.0
+                    );
+                }
+            }
+        }
+    }
+    drop(store);
+    draws::measure();
+}
+
+/// Rows a second of the loader.
+fn rate(store: &Arc<Memory>, threads: u32, batch_size: u64, settings: &Array, time: Duration) -> f64 {
+    let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size, drop_last: true };
+    let draw = Sampler { draw: Draw::Uniform, ..Sampler::default() };
+    let sampler = Arc::new(RowSampler::new(&draw, store.as_ref(), sharding).unwrap());
+    let builder = ArrayBuilder::new(Arc::<Memory>::clone(store), sampler, settings).unwrap();
+    let options =
+        LoaderOptions { workers: threads, prefetch_factor: 2, first: 0, steps: u64::MAX / 2, buffer_bytes: 0 };
+    let mut loader = Loader::start(builder, options).unwrap();
+    let mut take = |time: Duration| {
+        let (start, mut rows) = (Instant::now(), 0);
+        while start.elapsed() < time {
+            let loaded = loader.next_batch().unwrap().unwrap();
+            rows += loaded.batch.len();
+            loader.recycle(loaded.batch);
+        }
+        rows as f64 / start.elapsed().as_secs_f64()
+    };
+    take(time / 5);
+    take(time)
+}
