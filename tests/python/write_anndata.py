@@ -2,7 +2,7 @@
 
     python write_anndata.py FOLDER
 
-`one/NAME.h5ad` with `one/NAME.json` are single files; `joined/NAME/*.h5ad` with `joined/NAME.json` are files to join, and what
+`one/NAME.h5ad` with `one/NAME.json` are single files, `real.json` is what the file that ships says; `joined/NAME/*.h5ad` with `joined/NAME.json` are files to join, and what
 anndata.concat makes of them.
 """
 
@@ -132,6 +132,9 @@ named = named[:, [4, 1, 9]].copy()
 named.layers["counts"] = sparse(21, 3, np.int32)
 named.layers["scaled"] = rng.standard_normal((21, 3))
 write("raw_and_layers", named)
+
+real = pathlib.Path(__file__).parents[2] / "experiments/arrayloader/real/pbmc68k_reduced.h5ad"
+anndata_truth.write(folder / "real.json", anndata.read_h5ad(real))
 
 # Joined files.
 letters = [chr(ord("a") + number) for number in range(14)] + ["ä", "Z", "ζ", "𝔸"]

@@ -11,16 +11,19 @@ use expctl_record::Join;
 use truth::{Part, Truth, dense, read_range, read_rows};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
-static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| run("write_anndata.py"));
+
+/// The folder that a script of `tests/python` fills.
+fn run(script: &str) -> tempfile::TempDir {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = Command::new("bash").arg(root.join("scripts/python.sh")).stderr(Stdio::inherit()).output().unwrap();
     assert!(python.status.success(), "scripts/python.sh failed");
     let python = String::from_utf8(python.stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let script = root.join("tests/python/write_anndata.py");
+    let script = root.join("tests/python").join(script);
     assert!(Command::new(python.trim()).arg(script).arg(folder.path()).status().unwrap().success());
     folder
-});
+}
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
@@ -35,9 +38,16 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Bits of all values: 0 and -0 are two things.
-fn bits(values: &[Vec<f32>]) -> Vec<Vec<u32>> {
-    values.iter().map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
+/// All values are the same, to the bit; but 0 stands for -0 where zeros are `left_out`.
+fn check_values(read: &[Vec<f32>], expected: &[Vec<f32>], left_out: bool, name: &str) {
+    assert_eq!(read.len(), expected.len(), "{name}");
+    for (row, (read, expected)) in read.iter().zip(expected).enumerate() {
+        assert_eq!(read.len(), expected.len(), "{name} row {row}");
+        for (column, (read, expected)) in read.iter().zip(expected).enumerate() {
+            let same = read.to_bits() == expected.to_bits() || (left_out && *read == 0.0 && *expected == 0.0);
+            assert!(same, "{name} row {row} column {column}: {read} is not {expected}");
+        }
+    }
 }
 
 /// A store is what Python says of it, read in every way.
@@ -47,7 +57,8 @@ fn check_part(store: &dyn ArrayStore, part: &Part, name: &str) {
     let columns = part.genes.len();
     let mut reader = store.reader().unwrap();
     let rows = read_range(reader.as_mut(), store.form(), 0..store.len());
-    assert_eq!(bits(&dense(&rows, part.values.len(), columns)), bits(&part.values), "{name}");
+    let left_out = store.form() == Form::Sparse;
+    check_values(&dense(&rows, part.values.len(), columns), &part.values, left_out, name);
     if let Rows::Sparse(rows) = &rows {
         for row in 0..rows.len() {
             assert!(rows.view().row(row).0.is_sorted_by(|a, b| a < b), "{name}");
@@ -57,7 +68,7 @@ fn check_part(store: &dyn ArrayStore, part: &Part, name: &str) {
     let wanted: Vec<u64> = (0..store.len()).chain(0..store.len()).map(|i| (i * 7 + 3) % store.len()).collect();
     let rows = read_rows(reader.as_mut(), store.form(), &wanted);
     let expected: Vec<Vec<f32>> = wanted.iter().map(|row| part.values[*row as usize].clone()).collect();
-    assert_eq!(bits(&dense(&rows, wanted.len(), columns)), bits(&expected), "{name}");
+    check_values(&dense(&rows, wanted.len(), columns), &expected, left_out, name);
     reader.unchanged().unwrap();
 }
 
@@ -103,6 +114,12 @@ fn files_are_what_anndata_says() {
 }
 
 #[test]
+fn the_file_that_ships_is_what_anndata_says() {
+    let path = tests().join("../../../experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+    check_file(&path, &Truth::read(&WRITTEN.path().join("real.json")));
+}
+
+#[test]
 fn old_files_are_what_anndata_says() {
     let truth = Truth::read(&tests().join("anndata/anndata.json"));
     for path in files(&tests().join("anndata"), "h5ad") {
@@ -133,6 +150,28 @@ fn files_are_joined_as_anndata_joins_them() {
                 let memory = MemoryStore::read(Box::new(collection), 3).unwrap();
                 check_part(&memory, &expected.part, &format!("{name} in memory"));
             }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said() {
+    let folder = run("write_broken_anndata.py");
+    let cases = std::fs::read(folder.path().join("cases.json")).unwrap();
+    let cases: Vec<(String, String, Vec<String>)> = serde_json::from_slice(&cases).unwrap();
+    assert!(cases.len() > 40);
+    H5adStore::open(&folder.path().join("whole.h5ad"), "X").unwrap();
+    for (file, read, says) in cases {
+        let store = H5adStore::open(&folder.path().join(&file), "");
+        let error = match read.split_once(' ') {
+            None => store.map(drop),
+            Some(("labels", column)) => store.unwrap_or_else(|e| panic!("{e}")).labels(column).map(drop),
+            Some((_, column)) => store.unwrap_or_else(|e| panic!("{e}")).numbers(column).map(drop),
+        };
+        let Err(error) = error else { panic!("{file}: {read} was read") };
+        let error = error.to_string();
+        for says in says.iter().chain([&file]) {
+            assert!(error.contains(says), "{file}: {says:?} is not in {error:?}");
         }
     }
 }

@@ -307,3 +307,76 @@ fn check_memory(source: &dyn ArrayStore, needed: u64, free: Option<u64>) -> Resu
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store whose third piece cannot be read.
+    #[derive(Debug)]
+    struct Broken {
+        rows: u64,
+        values: Option<u64>,
+    }
+
+    impl ArrayStore for Broken {
+        fn len(&self) -> u64 {
+            self.rows
+        }
+        fn genes(&self) -> &[String] {
+            &[]
+        }
+        fn form(&self) -> Form {
+            Form::Sparse
+        }
+        fn stored_bytes(&self) -> u64 {
+            0
+        }
+        fn most_values(&self) -> Option<u64> {
+            self.values
+        }
+        fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
+            Err(PipelineError::Invalid(column.to_owned()))
+        }
+        fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError> {
+            Err(PipelineError::Invalid(column.to_owned()))
+        }
+        fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
+            Ok(Box::new(BrokenReader))
+        }
+    }
+
+    struct BrokenReader;
+
+    impl ReadRows for BrokenReader {
+        fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError> {
+            let (Wanted::Range(range), Rows::Sparse(out)) = (wanted, out) else { panic!("ranges of sparse rows") };
+            if range.start > 40_000 {
+                return Err(PipelineError::Invalid(format!("row {} is broken", range.start)));
+            }
+            out.indptr.extend(range.clone().map(|_| 0));
+            Ok(0)
+        }
+        fn decode(&mut self, _: &mut Rows) -> Result<(), PipelineError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_thread_is_returned() {
+        for threads in 1..5 {
+            let e = MemoryStore::read(Box::new(Broken { rows: 1_000_000, values: None }), threads).unwrap_err();
+            assert!(e.to_string().contains("is broken"), "{e}");
+        }
+        let store = MemoryStore::read(Box::new(Broken { rows: 40_000, values: None }), 3).unwrap();
+        assert_eq!((store.len(), store.resident().unwrap().indptr.len()), (40_000, 40_001));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_said_before_it_is_taken() {
+        let e = MemoryStore::read(Box::new(Broken { rows: 7, values: Some(1 << 50) }), 1).unwrap_err().to_string();
+        assert!(e.contains("reading 7 rows of the array into memory needs 8388608.0"), "{e}");
+        assert!(e.contains("GiB are free") && e.contains("array.genes"), "{e}");
+        assert!(free_memory().unwrap() > 1 << 20);
+    }
+}

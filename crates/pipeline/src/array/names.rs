@@ -35,3 +35,20 @@ pub(crate) fn not_there<'a>(
         _ => text + &format!("; the {plural} are {}", listed.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closest_name_is_named() {
+        let say = |name, names: &[&'static str]| not_there("there is no x", "names", name, names.iter().copied());
+        assert_eq!(say("kidn", &["kind", "depth"]), "there is no x; is \"kind\" meant?; the names are kind, depth");
+        assert_eq!(say("KIND", &["depth", "kind"]), "there is no x; is \"kind\" meant?; the names are depth, kind");
+        assert_eq!(say("donor", &["kind", "depth"]), "there is no x; the names are kind, depth");
+        assert_eq!(say("ab", &["xy"]), "there is no x; the names are xy");
+        assert_eq!(say("", &[]), "there is no x; there are no names");
+        let many = ["a"; 23];
+        assert!(say("zzzz", &many).ends_with("a and 3 more"));
+    }
+}

@@ -9,5 +9,7 @@ mod limit;
 mod reader;
 mod reader_set;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use store::Collection;

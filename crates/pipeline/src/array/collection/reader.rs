@@ -42,10 +42,11 @@ enum PartWanted {
 }
 
 impl<'c> CollectionReader<'c> {
-    pub(super) fn new(collection: &'c Collection) -> Self {
+    /// With at most `kept` readers of files open.
+    pub(super) fn new(collection: &'c Collection, kept: usize) -> Self {
         Self {
             collection,
-            readers: ReaderSet::new(collection.stores()),
+            readers: ReaderSet::new(collection.stores(), kept),
             parts: Vec::new(),
             used: 0,
             order: Vec::new(),

@@ -3,9 +3,6 @@ use std::cell::Cell;
 use crate::PipelineError;
 use crate::array::{ArrayStore, ReadRows};
 
-/// Readers that a thread keeps: of many files most are not read for a while, and a reader has buffers.
-const KEPT: usize = 256;
-
 /// A reader for each store that one thread reads, opened when it is needed.
 pub(super) struct ReaderSet<'c> {
     stores: &'c [Box<dyn ArrayStore>],
@@ -26,9 +23,10 @@ struct Slot<'c> {
 }
 
 impl<'c> ReaderSet<'c> {
-    pub(super) fn new(stores: &'c [Box<dyn ArrayStore>]) -> Self {
+    /// At most `kept` of them are open at a time, and one at least.
+    pub(super) fn new(stores: &'c [Box<dyn ArrayStore>], kept: usize) -> Self {
         let slots = stores.iter().map(|_| Slot::default()).collect();
-        Self { stores, slots, open: 0, kept: KEPT, turn: 0 }
+        Self { stores, slots, open: 0, kept: kept.max(1), turn: 0 }
     }
 
     /// A new call: what was used in earlier ones may be closed.

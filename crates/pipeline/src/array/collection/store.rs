@@ -11,6 +11,9 @@ use crate::PipelineError;
 use crate::array::names::not_there;
 use crate::array::{ArrayStore, Form, H5adStore, Labels, ReadRows};
 
+/// Readers of files that a thread keeps: of many files most are not read for a while, and a reader has buffers.
+const KEPT: usize = 256;
+
 /// Several stores as one.
 ///
 /// Rows are those of the first store, then those of the second, and so on. They are sparse, or dense where those of all
@@ -182,7 +185,7 @@ impl ArrayStore for Collection {
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
-        Ok(Box::new(CollectionReader::new(self)))
+        Ok(Box::new(CollectionReader::new(self, KEPT)))
     }
 }
 

@@ -139,3 +139,50 @@ fn classes<T: Clone>(
     }
     Labels { categories: wrap(distinct).into_strings(), codes }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(values: Values, missing: &[bool]) -> Column {
+        Column::Plain { values, missing: missing.to_vec() }
+    }
+
+    #[test]
+    fn different_values_are_classes_in_ascending_order() {
+        let labels = plain(Values::Signed(vec![10, -2, 10, 9]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("-2 9 10".to_owned(), vec![2, 0, 2, 1]));
+        let labels = plain(Values::Double(vec![0.5, f64::NAN, -0.0, 0.0]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("0.0 0.5".to_owned(), vec![1, -1, 0, 0]));
+        let text = ["b", "a", "b"].map(str::to_owned).to_vec();
+        let labels = plain(Values::Text(text), &[false, true, false]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("b".to_owned(), vec![0, -1, 0]));
+        let labels = plain(Values::Bool(vec![true, false]), &[]).into_labels();
+        assert_eq!((labels.categories.join(" "), labels.codes), ("False True".to_owned(), vec![1, 0]));
+    }
+
+    #[test]
+    fn what_has_no_value_is_nan_as_a_number() {
+        let numbers = plain(Values::Unsigned(vec![3, u64::MAX, 1]), &[false, false, true]).into_numbers().unwrap();
+        assert_eq!(numbers[..2], [3.0, 18_446_744_073_709_551_616.0]);
+        assert!(numbers[2].is_nan());
+        let column = Column::categorical(Values::Signed(vec![1, -1, 0]), Values::Single(vec![0.5, 2.0])).unwrap();
+        let numbers = column.clone().into_numbers().unwrap();
+        assert_eq!((numbers[0], numbers[1].is_nan(), numbers[2]), (2.0, true, 0.5));
+        assert_eq!(column.into_strings(), None);
+        assert_eq!(plain(Values::Text(vec!["1".to_owned()]), &[]).into_numbers(), None);
+    }
+
+    #[test]
+    fn codes_are_of_categories() {
+        let two = || Values::Text(vec!["a".to_owned(), "b".to_owned()]);
+        let e = |codes| Column::categorical(codes, two()).unwrap_err();
+        assert_eq!(e(Values::Signed(vec![0, 2])), "row 1 has code 2 where there are 2 categories");
+        assert_eq!(
+            e(Values::Unsigned(vec![u64::MAX])),
+            "row 0 has a code of more than 63 bits where there are 2 categories"
+        );
+        assert_eq!(e(Values::Text(Vec::new())), "its codes are not integers");
+        assert!(Column::categorical(Values::Unsigned(vec![1, 0]), two()).is_ok());
+    }
+}

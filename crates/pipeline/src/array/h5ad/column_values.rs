@@ -321,3 +321,20 @@ pub(super) fn field_names(dtype: &Datatype) -> Result<Vec<String>, Cow<'static, 
             .collect()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_written_as_python_does() {
+        let values = [0.0, -1.0, 0.5, 123.25, 1e15, 123456789012345680.0, 1e16, 1e22, 1e-4, 1.25e-5, -2.5e-300, 1e-10];
+        let text = Values::Double(values.to_vec()).into_strings();
+        let python =
+            "0.0 -1.0 0.5 123.25 1000000000000000.0 1.2345678901234568e+17 1e+16 1e+22 0.0001 1.25e-05 -2.5e-300 1e-10";
+        assert_eq!(text.join(" "), python);
+        let text = Values::Double(vec![f64::INFINITY, f64::NEG_INFINITY, f64::NAN]).into_strings();
+        assert_eq!(text, ["inf", "-inf", "nan"]);
+        assert_eq!(Values::Single(vec![0.1, 16_777_216.0]).into_strings(), ["0.1", "16777216.0"]);
+    }
+}
