@@ -5,11 +5,21 @@ use super::page_header::PageKind;
 use super::values::Values;
 use super::work::{GroupWork, Work};
 
-/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places.
+/// Values that are decoded at once, 64 KiB: memory that is cleared for them is still in the cache when they are written.
+const AT_ONCE: usize = 1 << 14;
+
+/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places, the first of which is
+/// at `base`. `out` grows as far as it must.
 ///
 /// Rows are `genes` values long, so the place of a value is known without its levels: they are checked run by run, and values
 /// go straight from their page to their row.
-pub(super) fn decode(group: &GroupWork<'_>, leaf: &Leaf, work: &mut Work, out: &mut [f32]) -> Result<(), String> {
+pub(super) fn decode(
+    group: &GroupWork<'_>,
+    leaf: &Leaf,
+    work: &mut Work,
+    out: &mut Vec<f32>,
+    base: usize,
+) -> Result<(), String> {
     let genes = group.genes as u64;
     let total = group.rows * genes;
     let Work { unpacker, values: table, .. } = work;
@@ -53,10 +63,15 @@ pub(super) fn decode(group: &GroupWork<'_>, leaf: &Leaf, work: &mut Work, out: &
             for piece in pieces {
                 let start = (piece.row * genes).max(first);
                 let stop = ((piece.row + piece.rows) * genes).min(end);
-                let to = (piece.slot * genes + (start - piece.row * genes)) as usize;
+                let to = base + (piece.slot * genes + (start - piece.row * genes)) as usize;
                 let len = (stop - start) as usize;
                 values.skip((start - at) as usize)?;
-                values.read(out.get_mut(to..to + len).ok_or("there is no room for a row")?)?;
+                for to in (to..to + len).step_by(AT_ONCE).map(|first| first..(first + AT_ONCE).min(to + len)) {
+                    if out.len() < to.end {
+                        out.resize(to.end, 0.0);
+                    }
+                    values.read(&mut out[to])?;
+                }
                 at = stop;
                 missing -= len as u64;
             }

@@ -138,9 +138,13 @@ impl<'a> ParquetReader<'a> {
         Ok(used as u64)
     }
 
-    fn decode_dense(&mut self, out: &mut [f32]) -> Result<(), PipelineError> {
+    /// Append the rows to `out`.
+    fn decode_dense(&mut self, out: &mut Vec<f32>) -> Result<(), PipelineError> {
         let store = self.store;
         let genes = store.genes.len();
+        let base = out.len();
+        let end = base + self.selection.rows as usize * genes;
+        out.reserve(end - base);
         // The row group that is kept comes first: the others take its place.
         let kept = self.kept;
         let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();
@@ -153,9 +157,10 @@ impl<'a> ParquetReader<'a> {
             let rows = store.rows_of(*group);
             let work = GroupWork { rows, genes, pieces, segments: &self.segments[from..to], bytes: &self.bytes };
             let result = match &store.layout {
-                Layout::Dense(leaf) => dense::decode(&work, leaf, &mut self.work, out),
+                Layout::Dense(leaf) => dense::decode(&work, leaf, &mut self.work, out, base),
                 Layout::Wide(leaves) if rows * genes as u64 * 4 > KEPT_BYTES => {
-                    wide::decode(&work, leaves, &mut self.work, out)
+                    out.resize(end, 0.0);
+                    wide::decode(&work, leaves, &mut self.work, &mut out[base..])
                 }
                 Layout::Wide(leaves) => {
                     if self.kept != Some(*group) {
@@ -167,6 +172,8 @@ impl<'a> ParquetReader<'a> {
                             .map_err(|reason| store.damaged(*group, &reason))?;
                         self.kept = Some(*group);
                     }
+                    out.resize(end, 0.0);
+                    let out = &mut out[base..];
                     for piece in pieces {
                         let (from, to, len) = (piece.row as usize, piece.slot as usize, piece.rows as usize);
                         out[to * genes..(to + len) * genes]
@@ -178,8 +185,9 @@ impl<'a> ParquetReader<'a> {
             };
             result.map_err(|reason| store.damaged(*group, &reason))?;
         }
+        out.resize(end, 0.0);
         for (from, to) in &self.selection.copies {
-            let (from, to) = (*from as usize * genes, *to as usize * genes);
+            let (from, to) = (base + *from as usize * genes, base + *to as usize * genes);
             out.copy_within(from..from + genes, to);
         }
         Ok(())
@@ -277,8 +285,7 @@ impl ReadRows for ParquetReader<'_> {
                     return Err(PipelineError::Invalid(format!("rows of {genes} values behind rows of {}", out.columns)));
                 }
                 let before = out.data.len();
-                out.data.resize(before + self.selection.rows as usize * genes, 0.0);
-                let result = self.decode_dense(&mut out.data[before..]);
+                let result = self.decode_dense(&mut out.data);
                 if result.is_err() {
                     out.data.truncate(before);
                 }
