@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
+use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe};
 use expctl_pipeline::dataset::{Dataset, Recipe, StoreManifest};
-use expctl_record::{Data, StoreKind, Trial};
+use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
 
 use crate::project::Project;
 
@@ -20,14 +21,56 @@ pub enum DataState<T = ()> {
     Refused(PipelineError),
 }
 
+/// What is read of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wanted {
+    /// Records of a graph, from a store of this kind.
+    Graph(StoreKind),
+    /// Rows of an array, from files of this format.
+    Array(ArrayFormat),
+}
+
+impl Wanted {
+    /// What a trial reads; `None` if it reads files of its own.
+    pub fn of(settings: &Settings) -> Option<Self> {
+        match settings.reads_array() {
+            true => settings.array.files.is_empty().then_some(Self::Array(settings.array.format)),
+            false => Some(Self::Graph(settings.pipeline.store)),
+        }
+    }
+
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Graph(kind) => kind.name(),
+            Self::Array(format) => format.name(),
+        }
+    }
+}
+
 /// Every folder that `trials` read records from, with how it stands: data sets, and the stores that were made from them.
 pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, DataState> {
     let mut all = BTreeMap::new();
     for trial in trials {
-        let (folder, data, kind) = (&trial.data_dir, &trial.settings.data, trial.settings.pipeline.store);
+        let (folder, data) = (&trial.data_dir, &trial.settings.data);
+        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
         if !all.contains_key(folder) {
-            all.insert(folder.clone(), base_state(project, folder, data));
+            let found = match wanted {
+                Wanted::Graph(_) => graph_there(project, folder, data),
+                Wanted::Array(_) => array_there(project, folder, data),
+            };
+            all.insert(folder.clone(), base_state(found));
         }
+        let kind = match wanted {
+            Wanted::Graph(kind) => kind,
+            Wanted::Array(format) => {
+                let files = ArrayDataset::store_folder_in(folder, format);
+                if format != ArrayFormat::H5ad && !all.contains_key(&files) {
+                    all.insert(files, array_files_state(folder, format));
+                }
+                continue;
+            }
+        };
         let store = Dataset::store_folder_in(folder, kind);
         if kind != StoreKind::Json && !all.contains_key(&store) {
             let state = match Dataset::open(folder) {
@@ -44,16 +87,44 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
     all
 }
 
-/// The base store with all that lies beside it.
-fn base_state(project: &Project, folder: &Path, data: &Data) -> DataState {
-    let found = Dataset::open(folder).and_then(|dataset| {
-        let digest = Recipe::load(&project.study(&data.set))?.digest(data)?;
-        if dataset.manifest().recipe_blake3 == digest {
-            return Ok(());
+/// Whether the base store is there, built from the recipe as it is.
+fn graph_there(project: &Project, folder: &Path, data: &Data) -> Result<(), PipelineError> {
+    let dataset = Dataset::open(folder)?;
+    same_recipe(folder, &dataset.manifest().recipe_blake3, &Recipe::load(&project.study(&data.set))?.digest(data)?)
+}
+
+/// Whether the base files of an array are there, built from the recipe as it is.
+fn array_there(project: &Project, folder: &Path, data: &Data) -> Result<(), PipelineError> {
+    let dataset = ArrayDataset::open(folder)?;
+    let digest = ArrayRecipe::load(&project.study(&data.set))?.digest(data)?;
+    same_recipe(folder, &dataset.manifest().recipe_blake3, &digest)?;
+    dataset.store_files(ArrayFormat::H5ad).map(drop)
+}
+
+fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), PipelineError> {
+    if built == now {
+        return Ok(());
+    }
+    let reason = "was built from another state of the recipe; remove it to build again".to_owned();
+    Err(PipelineError::Damaged { path: folder.to_owned(), reason })
+}
+
+/// Files of another format, made from the base files.
+fn array_files_state(folder: &Path, format: ArrayFormat) -> DataState {
+    let path = ArrayDataset::store_folder_in(folder, format);
+    match ArrayDataset::open(folder).map(|dataset| dataset.converted(format)) {
+        Ok(Ok(Some(_))) => DataState::There(()),
+        Ok(Ok(None)) if path.exists() => {
+            let reason = "exists, but holds no converted files (it has no manifest); remove it".to_owned();
+            DataState::Refused(PipelineError::Damaged { path, reason })
         }
-        let reason = "was built from another state of the recipe; remove it to build again".to_owned();
-        Err(PipelineError::Damaged { path: folder.to_owned(), reason })
-    });
+        Ok(Err(e)) => DataState::Refused(e),
+        Ok(Ok(None)) | Err(_) => DataState::Missing,
+    }
+}
+
+/// How a data set stands that was looked for.
+fn base_state(found: Result<(), PipelineError>) -> DataState {
     match found {
         Ok(()) => DataState::There(()),
         Err(PipelineError::NotBuilt { path }) if path.exists() => {

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{self, Dataset, Recipe};
-use expctl_record::{Data, LabelSource, Networks, StoreKind, Trial};
+use expctl_pipeline::array;
+use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe, ConvertOptions};
+use expctl_pipeline::dataset::{self, Dataset, Family, Recipe};
+use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
-use super::{data_convert, data_info, data_verify, out, say};
-use crate::conf::closest;
-use crate::data_state::DataState;
+use super::data_set::{AnyRecipe, Set, known};
+use super::{data_convert, data_convert_array, data_info, data_info_array, data_verify, out, say};
+use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
@@ -35,63 +37,6 @@ pub enum Args {
     Verify(Set),
 }
 
-/// Which data set. The same options name the same folder.
-#[derive(Debug, clap::Args)]
-pub struct Set {
-    /// Folder in experiments/ that holds dataset.toml
-    #[arg(value_name = "SET")]
-    pub(super) name: String,
-    /// Number of samples [default: the published number]
-    #[arg(long, value_name = "N")]
-    samples: Option<u64>,
-    /// Share of the genes, in (0, 1]
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
-    scale: f64,
-    /// Edges of the networks that ship: the real ones as they are, or completed to the published counts
-    #[arg(long, value_enum, default_value_t = Edges::Real)]
-    networks: Edges,
-    /// Seed of everything that is generated
-    #[arg(long, value_name = "N", default_value_t = 42)]
-    seed: u64,
-    /// Labels: drawn at random, or a function of the three perturbed genes
-    #[arg(long, value_enum, default_value_t = Labels::Random)]
-    labels: Labels,
-}
-
-/// [`LabelSource`] on the command line.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Labels {
-    Random,
-    Planted,
-}
-
-/// [`Networks`] on the command line.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Edges {
-    Real,
-    Completed,
-}
-
-impl Set {
-    fn data(&self, recipe: &Recipe) -> Data {
-        Data {
-            set: self.name.clone(),
-            samples: self.samples.unwrap_or(recipe.samples.count),
-            scale: self.scale,
-            networks: match self.networks {
-                Edges::Real => Networks::Real,
-                Edges::Completed => Networks::Completed,
-            },
-            seed: self.seed,
-            labels: match self.labels {
-                Labels::Random => LabelSource::Random,
-                Labels::Planted => LabelSource::Planted,
-            },
-            files: 1,
-        }
-    }
-}
-
 /// What to do about work that was stopped.
 pub(super) const GOES_ON: &str = "the same command goes on where it stopped";
 
@@ -99,26 +44,52 @@ pub(super) const GOES_ON: &str = "the same command goes on where it stopped";
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     match args {
         Args::Build(set) => {
-            let recipe = recipe(project, &set.name)?;
-            let data = set.data(&recipe);
-            ensure(project, &data, StoreKind::Json, &Interrupt::listen()?)?;
+            let (data, family) = known(project, set)?;
+            let wanted = match family {
+                Family::Graph => Wanted::Graph(StoreKind::Json),
+                Family::Array => Wanted::Array(ArrayFormat::H5ad),
+            };
+            ensure(project, &data, wanted, &Interrupt::listen()?)?;
             out(project.data_dir(&data).display());
             Ok(())
         }
-        Args::Info { set, json } => data_info::info(project, set, *json),
+        Args::Info { set, json } => match known(project, set)? {
+            (data, Family::Graph) => data_info::info(project, &data, *json),
+            (data, Family::Array) => data_info_array::info(project, &data, *json),
+        },
         Args::Convert(args) => data_convert::run(project, args),
         Args::Verify(set) => data_verify::run(project, set),
     }
 }
 
-/// Build the data set if it is not there and convert it to `store`, with progress on stderr; an interrupt leaves a build that
-/// can go on.
-pub fn ensure(project: &Project, data: &Data, store: StoreKind, interrupt: &Interrupt) -> Result<(), Failure> {
+/// Build the data set if it is not there and convert it to what is `wanted`, with progress on stderr; an interrupt leaves a
+/// build that can go on.
+pub fn ensure(project: &Project, data: &Data, wanted: Wanted, interrupt: &Interrupt) -> Result<(), Failure> {
+    match (AnyRecipe::load(project, &data.set)?, wanted) {
+        (AnyRecipe::Graph(recipe), Wanted::Graph(store)) => ensure_graph(project, &recipe, data, store, interrupt),
+        (AnyRecipe::Array(recipe), Wanted::Array(format)) => ensure_array(project, &recipe, data, format, interrupt),
+        (recipe, _) => {
+            let (is, asked) = match recipe {
+                AnyRecipe::Graph(_) => ("samples of a graph", "rows of an array"),
+                AnyRecipe::Array(_) => ("rows of an array", "samples of a graph"),
+            };
+            let message = format_args!("data set `{}` has {is}, and {asked} are to be read", data.set);
+            Err(Failure::new(Exit::Config, message))
+        }
+    }
+}
+
+fn ensure_graph(
+    project: &Project,
+    recipe: &Recipe,
+    data: &Data,
+    store: StoreKind,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
     let folder = project.data_dir(data);
-    let recipe = recipe(project, &data.set)?;
     let new = Dataset::open(&folder).is_err();
     let mut progress = BuildBar::new(interrupt);
-    let manifest = dataset::build(&recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    let manifest = dataset::build(recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
         say(format_args!(
@@ -136,6 +107,39 @@ pub fn ensure(project: &Project, data: &Data, store: StoreKind, interrupt: &Inte
     data_convert::convert(&dataset, store, crate::parallel::threads(), interrupt)
 }
 
+fn ensure_array(
+    project: &Project,
+    recipe: &ArrayRecipe,
+    data: &Data,
+    format: ArrayFormat,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let folder = project.data_dir(data);
+    let new = ArrayDataset::open(&folder).is_err();
+    let mut progress = BuildBar::new(interrupt);
+    let jobs = crate::parallel::threads();
+    let manifest =
+        array::dataset::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    progress.finish();
+    if new {
+        say(format_args!(
+            "built {} rows of {} genes with {} values in {:.1} s: {}",
+            HumanCount(manifest.rows),
+            HumanCount(manifest.genes),
+            HumanCount(manifest.nnz),
+            manifest.build_seconds,
+            folder.display()
+        ));
+    }
+    let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e))?;
+    // Files that are there serve whatever options they were made with.
+    if format == ArrayFormat::H5ad || dataset.converted(format).map_err(|e| failure(&e))?.is_some() {
+        return Ok(());
+    }
+    let options = ConvertOptions { seed: data.seed, jobs, ..ConvertOptions::default() };
+    data_convert_array::convert(&dataset, format, &options, interrupt)
+}
+
 /// Refuse what [`ensure`] would refuse, before hours of building what is missing beside it.
 pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failure> {
     states.values().try_for_each(|state| match state {
@@ -144,46 +148,11 @@ pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failu
     })
 }
 
-/// [`ensure`] for every store that trials read.
+/// [`ensure`] for everything that trials read.
 pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
-    let store = |trial: &Trial| trial.settings.pipeline.store;
-    let wanted: BTreeMap<_, _> = trials.iter().map(|t| ((&t.data_dir, store(t)), &t.settings.data)).collect();
-    wanted.iter().try_for_each(|((_, store), data)| ensure(project, data, *store, interrupt))
-}
-
-/// The recipe of a data set; an unknown name is answered with those that exist.
-fn recipe(project: &Project, set: &str) -> Result<Recipe, Failure> {
-    let known = known_sets(project);
-    if known.iter().any(|name| name == set) {
-        return Recipe::load(&project.study(set)).map_err(|e| failure(&e));
-    }
-    let unknown = Failure::new(Exit::Config, format_args!("there is no data set `{set}`"));
-    let unknown = match closest(set, known.iter().map(String::as_str)) {
-        Some(name) => unknown.hint(format_args!("did you mean `{name}`?")),
-        None => unknown,
-    };
-    Err(match known.as_slice() {
-        [] => unknown.hint(format_args!("no folder in {} holds a dataset.toml", project.studies().display())),
-        known => unknown.hint(format_args!("data sets: {}", known.join(", "))),
-    })
-}
-
-/// What `set` asks for, if its recipe can make such a thing.
-pub(super) fn known(project: &Project, set: &Set) -> Result<Data, Failure> {
-    let recipe = recipe(project, &set.name)?;
-    let data = set.data(&recipe);
-    recipe.check(&data).map_err(|e| failure(&e))?;
-    Ok(data)
-}
-
-fn known_sets(project: &Project) -> Vec<String> {
-    let folders = std::fs::read_dir(project.studies()).into_iter().flatten().flatten();
-    let mut names: Vec<String> = folders
-        .filter(|folder| folder.path().join("dataset.toml").is_file())
-        .map(|folder| folder.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
+    let wanted = trials.iter().filter_map(|t| Some(((&t.data_dir, Wanted::of(&t.settings)?), &t.settings.data)));
+    let wanted: BTreeMap<_, _> = wanted.collect();
+    wanted.iter().try_for_each(|((_, wanted), data)| ensure(project, data, *wanted, interrupt))
 }
 
 pub(super) fn failure(e: &PipelineError) -> Failure {

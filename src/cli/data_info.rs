@@ -4,11 +4,11 @@ use std::path::Path;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
-use expctl_record::{LabelSource, StoreKind};
+use expctl_record::{Data, LabelSource, StoreKind};
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::data::{Set, failure, known};
+use super::data::failure;
 use super::out;
 use crate::data_state::{DataState, store_state};
 use crate::exit::{Exit, Failure};
@@ -17,9 +17,8 @@ use crate::report::Table;
 use crate::report::format::{self, MISSING};
 
 /// Print it, as tables or as one JSON object: the manifest, and `stores` with each store.
-pub(super) fn info(project: &Project, set: &Set, json: bool) -> Result<(), Failure> {
-    let data = known(project, set)?;
-    let folder = project.data_dir(&data);
+pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {
+    let folder = project.data_dir(data);
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
     let manifest = dataset.manifest();
     let (stores, refused) = stores(&dataset);

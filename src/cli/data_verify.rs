@@ -2,25 +2,31 @@
 
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{self, Dataset};
-use expctl_record::{Data, StoreKind};
+use expctl_pipeline::dataset::{self, Family};
+use expctl_pipeline::{PipelineError, array};
+use expctl_record::{ArrayFormat, Data, StoreKind};
 
 use super::build_bar::BuildBar;
-use super::data::{Set, failure, known};
+use super::data::failure;
+use super::data_set::{Set, known};
 use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::parallel;
 use crate::project::Project;
 use crate::report::format::count;
 
 /// Run the verb: what is wrong on stdout, store by store, and for each of these stores what to do.
 pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
-    let data = known(project, set)?;
+    let (data, family) = known(project, set)?;
     let folder = project.data_dir(&data);
     let interrupt = Interrupt::listen()?;
     let mut progress = BuildBar::new(&interrupt);
-    let problems = dataset::verify(&folder, &mut |p| progress.show(p)).map_err(|e| match e {
+    let problems = match family {
+        Family::Graph => dataset::verify(&folder, &mut |p| progress.show(p)),
+        Family::Array => array::dataset::verify(&folder, parallel::threads(), &mut |p| progress.show(p)),
+    };
+    let problems = problems.map_err(|e| match e {
         PipelineError::Stopped => Failure::new(Exit::Incomplete, "stopped before everything was compared"),
         e => failure(&e),
     })?;
@@ -31,41 +37,48 @@ pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
     }
     let found = format!("{}: {}", folder.display(), count(problems.len() as u64, "problem"));
     let mut answer = Failure::new(Exit::Incomplete, found);
-    for kind in StoreKind::ALL {
-        let of_store: Vec<&String> = problems.iter().filter(|problem| store_of(problem, &folder) == kind).collect();
+    let stores: Vec<&str> = match family {
+        Family::Graph => StoreKind::ALL.iter().skip(1).map(|kind| kind.name()).collect(),
+        Family::Array => ArrayFormat::ALL.iter().skip(1).map(|format| format.name()).collect(),
+    };
+    for store in std::iter::once(None).chain(stores.iter().map(|store| Some(*store))) {
+        let of_store = problems.iter().filter(|problem| store_of(problem, &folder, &stores) == store);
+        let of_store: Vec<&String> = of_store.collect();
         of_store.iter().for_each(out);
         if !of_store.is_empty() {
-            answer = answer.hint(what_to_do(&folder, &data, kind));
+            answer = answer.hint(what_to_do(&folder, &data, store));
         }
     }
     Err(answer)
 }
 
-/// The store that a problem is of: every problem begins with a path, inside the data set or absolute. What lies in no store
-/// counts as the base store's, which is built with it.
-fn store_of(problem: &str, folder: &Path) -> StoreKind {
-    let is_of = |kind: &&StoreKind| {
-        let whole = Dataset::store_folder_in(folder, **kind);
-        let inside = Dataset::store_folder_in(Path::new(""), **kind);
-        problem.contains(&*whole.to_string_lossy()) || problem.starts_with(&*inside.to_string_lossy())
+/// The store made from the base that a problem is of: every problem begins with a path, inside the data set or absolute. What
+/// lies in no such store is the base's.
+fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s str> {
+    let is_of = |store: &&&str| {
+        // With the end of the name, which others may begin with.
+        let inside = format!("stores/{store}");
+        let whole = folder.join(&inside).display().to_string();
+        let ends = |rest: &str| rest.starts_with(['/', ':', ' ']) || rest.is_empty();
+        let found = problem.split_once(&whole).map(|(_, rest)| rest).or_else(|| problem.strip_prefix(&inside));
+        found.is_some_and(ends)
     };
-    StoreKind::ALL.iter().filter(|kind| **kind != StoreKind::Json).find(is_of).copied().unwrap_or_default()
+    stores.iter().find(is_of).copied()
 }
 
 /// What to do about a store, as errors about it say.
-fn what_to_do(folder: &Path, data: &Data, kind: StoreKind) -> String {
-    let (path, reason) = (Dataset::store_folder_in(folder, kind), String::new());
-    let problem = match kind {
-        StoreKind::Json => PipelineError::NotBuilt { path: folder.to_owned() },
-        _ => PipelineError::Damaged { path, reason },
+fn what_to_do(folder: &Path, data: &Data, store: Option<&str>) -> String {
+    let problem = match store {
+        None => PipelineError::NotBuilt { path: folder.to_owned() },
+        Some(store) => PipelineError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
     };
     let advised = problem.advise(folder, data);
     let advice = advised.advice().unwrap_or_default();
-    match kind {
-        StoreKind::Json => format!(
+    match store {
+        None => format!(
             "the base store or what lies beside it: remove {} with everything in it, then {advice}",
             folder.display()
         ),
-        _ => format!("the {} store alone: {advice}", kind.name()),
+        Some(store) => format!("the {store} store alone: {advice}"),
     }
 }

@@ -1,6 +1,7 @@
 use expctl_record::{JobRecord, Trial};
 
 use super::{data, say, submit};
+use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::{JobStatus, State, TrialStatus};
@@ -61,7 +62,9 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     for Again { trial, words, .. } in &again {
         let settings = &trial.trial.settings;
-        data::ensure(project, &settings.data, settings.pipeline.store, &interrupt)?;
+        if let Some(wanted) = Wanted::of(settings) {
+            data::ensure(project, &settings.data, wanted, &interrupt)?;
+        }
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }

@@ -174,12 +174,7 @@ fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(),
     Err(PipelineError::damaged(path, "holds other rows than were built"))
 }
 
-fn described(
-    folder: &Path,
-    name: String,
-    written: &RowsSeen,
-    to: &mut Report<'_>,
-) -> Result<ArrayFile, PipelineError> {
+fn described(folder: &Path, name: String, written: &RowsSeen, to: &mut Report<'_>) -> Result<ArrayFile, PipelineError> {
     let file: FileInfo = checksums(folder, &[name], to)?.swap_remove(0);
     let (rows, nnz, sum) = (written.rows, written.nnz, written.sum);
     Ok(ArrayFile { file, rows, nnz, sum, content_blake3: written.digest() })
@@ -195,8 +190,7 @@ fn shuffled(
     let sources = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
     let rows: u64 = sources.iter().map(|source| source.len()).sum();
     let names: Vec<String> = (0..rows.div_ceil(shards.rows.max(1))).map(|index| part(index, "h5ad")).collect();
-    let known: Option<Vec<ArrayFile>> =
-        names.iter().zip(0..).map(|(name, index)| finished.get(index, name)).collect();
+    let known: Option<Vec<ArrayFile>> = names.iter().zip(0..).map(|(name, index)| finished.get(index, name)).collect();
     if let Some(known) = known {
         return Ok(known);
     }

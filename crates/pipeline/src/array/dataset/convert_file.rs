@@ -6,9 +6,7 @@ use super::columns::each_column;
 use super::rows::RowsSeen;
 use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
-use crate::array::write::{
-    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix,
-};
+use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use crate::array::{
     ArrayStore, H5adStore, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
     ParquetWriter, RowsView,
@@ -57,7 +55,13 @@ impl FileConversion<'_> {
     ///
     /// # Errors
     /// It cannot be read or written; what was written reads back as something else.
-    pub(super) fn run(&self, target: &Path, done: u64, rows: u64, to: &mut Report<'_>) -> Result<RowsSeen, PipelineError> {
+    pub(super) fn run(
+        &self,
+        target: &Path,
+        done: u64,
+        rows: u64,
+        to: &mut Report<'_>,
+    ) -> Result<RowsSeen, PipelineError> {
         let mut written = RowsSeen::default();
         match layout(self.format) {
             Some((matrix, layout)) => self.ann_data(target, matrix, layout, &mut written, (done, rows), to)?,
@@ -123,7 +127,8 @@ impl FileConversion<'_> {
     ) -> Result<(), PipelineError> {
         let store = self.source;
         let (columns, frame) = store.table()?;
-        let obs: Vec<ParquetObs> = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).collect();
+        let obs: Vec<ParquetObs> =
+            columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).collect();
         let announced: Vec<ParquetObsColumn> = obs.iter().map(|(column, _)| column.clone()).collect();
         let layout = match self.format {
             ArrayFormat::ParquetSparse => ParquetLayout::Sparse,

@@ -5,8 +5,8 @@
 
 mod alias;
 mod build;
-mod columns;
 mod built;
+mod columns;
 mod convert;
 mod convert_file;
 mod distributions;

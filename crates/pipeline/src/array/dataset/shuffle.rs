@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use super::rows::RowsSeen;
 use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
-use crate::array::write::{
-    AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix,
-};
+use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use crate::array::{ArrayStore, CsrRows, H5adStore};
 use crate::dataset::files::{Report, report};
 use crate::dataset::rng::Stream;
@@ -93,7 +91,10 @@ impl<'a> Shuffle<'a> {
             done += store.len();
         }
         if found != dealt {
-            return Err(PipelineError::damaged(self.shards.folder, "holds other rows than the files that were shuffled"));
+            return Err(PipelineError::damaged(
+                self.shards.folder,
+                "holds other rows than the files that were shuffled",
+            ));
         }
         Ok(written)
     }
@@ -177,7 +178,8 @@ impl<'a> Shuffle<'a> {
                 records.push(record);
                 rest = after;
             }
-            let order = Stream::new(self.shards.seed, 1.0, &format!("bucket {bucket}")).permutation(records.len() as u64);
+            let order =
+                Stream::new(self.shards.seed, 1.0, &format!("bucket {bucket}")).permutation(records.len() as u64);
             for at in order {
                 open.push(records[at as usize]).ok_or_else(cut)??;
                 if open.pending.len() >= PIECE_ROWS {

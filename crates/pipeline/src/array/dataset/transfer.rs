@@ -21,7 +21,8 @@ pub(super) fn each_row(
     take: impl FnMut(CsrRows) -> Result<(), PipelineError>,
 ) -> Result<(), PipelineError> {
     // Whole runs, so that none is read twice.
-    let of_piece = (PIECE * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
+    let of_piece =
+        (PIECE * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
     let what = format!("reading {}", store.name());
     let read = |reader: &mut Box<dyn ReadRows + '_>, piece: u64| {
         let start = piece * of_piece;

@@ -21,7 +21,9 @@ impl Codec {
             | Compression::LZ4
             | Compression::LZ4_RAW
             | Compression::ZSTD(_) => Ok(()),
-            other => Err(format!("pages are compressed with {other}, which is not read here: write the file with zstd or snappy")),
+            other => Err(format!(
+                "pages are compressed with {other}, which is not read here: write the file with zstd or snappy"
+            )),
         }
     }
 

@@ -10,7 +10,8 @@ pub(super) fn decode<T: Element>(numeric: Numeric, mut bytes: &[u8], most: usize
     }
     let block = varint(&mut bytes)?;
     let miniblocks = varint(&mut bytes)?;
-    let total = usize::try_from(varint(&mut bytes)?).ok().filter(|total| *total <= most).ok_or("there are too many values")?;
+    let total =
+        usize::try_from(varint(&mut bytes)?).ok().filter(|total| *total <= most).ok_or("there are too many values")?;
     let mut value = zigzag(&mut bytes)?;
     if block == 0 || block > 1 << 20 || miniblocks == 0 || block % miniblocks != 0 || block / miniblocks % 32 != 0 {
         return Err("blocks of differences have a wrong size");

@@ -53,7 +53,9 @@ pub(super) fn decode(
             let page = unpacker.data(&header, body, leaf, segment.compression)?;
             levels::check_rows(page.repetition, first, count, genes).map_err(|e| match e {
                 Ragged::Damaged(reason) => reason.to_owned(),
-                Ragged::Row(row) => format!("row {row} of its row group has not {genes} values: rows are of different lengths"),
+                Ragged::Row(row) => {
+                    format!("row {row} of its row group has not {genes} values: rows are of different lengths")
+                }
             })?;
             if !levels::all_defined(page.definition, leaf.max_definition, count)? {
                 return Err("values are missing (null)".to_owned());

@@ -39,17 +39,15 @@ const MAX_WINDOW: usize = 1 << 20;
 impl Directory {
     /// Find the pages of column `leaf` of row group `group`: in the file's page index, or else from page to page. `genes` is the
     /// length of all rows, if they have one length.
-    pub(super) fn of(
-        file: &ParquetFile,
-        group: usize,
-        leaf: &Leaf,
-        genes: Option<u64>,
-    ) -> Result<Self, PipelineError> {
+    pub(super) fn of(file: &ParquetFile, group: usize, leaf: &Leaf, genes: Option<u64>) -> Result<Self, PipelineError> {
         let chunk = file.chunk(group, leaf.column)?;
         let index = file.page_index.as_ref().and_then(|index| index.offset_index(group, leaf.column));
         if let Some(index) = index.filter(|index| !index.page_locations().is_empty()) {
             let rows = file.metadata.row_group(group).num_rows();
-            let pages = index.page_locations().iter().map(|page| (page.offset, page.compressed_page_size, page.first_row_index));
+            let pages = index
+                .page_locations()
+                .iter()
+                .map(|page| (page.offset, page.compressed_page_size, page.first_row_index));
             return Self::noted(&chunk, pages, rows, genes.unwrap_or(0))
                 .ok_or_else(|| file.damaged(format!("the page index of row group {group} is wrong")));
         }
@@ -135,7 +133,8 @@ impl Directory {
         // The page that row `rows.start` begins in is the last one that begins with it or before.
         let first = self.pages.partition_point(|page| page.first_row <= rows.start).saturating_sub(1);
         // Several pages can begin with the same row, if they have nothing but parts of one before.
-        let first_of_row = self.pages.partition_point(|page| page.first_row < self.pages.get(first).map_or(0, |p| p.first_row));
+        let first_of_row =
+            self.pages.partition_point(|page| page.first_row < self.pages.get(first).map_or(0, |p| p.first_row));
         let first = if self.aligned { first } else { first_of_row };
         let end = self.pages.partition_point(|page| page.first_row < rows.end + u64::from(!self.aligned));
         self.pages.get(first..end).unwrap_or_default()

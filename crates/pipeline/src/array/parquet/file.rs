@@ -7,8 +7,8 @@ use std::path::Path;
 use parquet::basic::Compression;
 use parquet::file::metadata::page_index::PageIndex;
 use parquet::file::metadata::{
-    ColumnChunkMask, ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
-    ParquetStatisticsPolicy,
+    ColumnChunkMask, ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions,
+    ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
 
 use super::codec::Codec;

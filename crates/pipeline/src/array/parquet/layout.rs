@@ -223,7 +223,9 @@ fn wide(
     }
     genes.sort_by_key(|(column, ..)| *column);
     if genes.is_empty() {
-        return Err("there is no matrix: no list column of numbers, and no column of numbers that could be a gene".to_owned());
+        return Err(
+            "there is no matrix: no list column of numbers, and no column of numbers that could be a gene".to_owned()
+        );
     }
     if let (Some(names), Some(missing)) = (&notes.genes, &named) {
         let have: HashSet<&String> = genes.iter().map(|(_, name, _)| name).collect();

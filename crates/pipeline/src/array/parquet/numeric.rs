@@ -24,7 +24,9 @@ impl Numeric {
                 | ConvertedType::INT_16
                 | ConvertedType::INT_32
                 | ConvertedType::INT_64 => false,
-                ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64 => true,
+                ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64 => {
+                    true
+                }
                 _ => return None,
             },
         };

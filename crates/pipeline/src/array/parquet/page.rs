@@ -125,7 +125,8 @@ impl Unpacker {
                 let len = header.uncompressed.checked_sub(repetition_bytes + definition_bytes);
                 let len = len.ok_or("levels are longer than their page")?;
                 // A page without values may have nothing to decompress.
-                let compression = if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
+                let compression =
+                    if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
                 Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
             }
             PageKind::Dictionary { .. } | PageKind::Other => Err("this is no data page".to_owned()),

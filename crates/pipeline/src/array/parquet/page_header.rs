@@ -195,10 +195,7 @@ impl Compact<'_> {
     }
 
     /// Call `field` with the id and the type of each field; it takes the value.
-    fn structure(
-        &mut self,
-        mut field: impl FnMut(&mut Self, i64, u8) -> Result<(), NoHeader>,
-    ) -> Result<(), NoHeader> {
+    fn structure(&mut self, mut field: impl FnMut(&mut Self, i64, u8) -> Result<(), NoHeader>) -> Result<(), NoHeader> {
         let mut id = 0_i64;
         loop {
             let byte = self.byte()?;
@@ -272,7 +269,8 @@ mod tests {
 
     /// A header of a version 1 page as pyarrow writes it: 20 values of 12 bytes (7 compressed), with statistics.
     const V1: [u8; 27] = [
-        0x15, 0, 0x15, 24, 0x15, 14, 0x2c, 0x15, 40, 0x15, 16, 0x15, 6, 0x15, 6, 0x1c, 0x18, 2, 9, 9, 0x18, 1, 7, 0, 0, 0, 0xff,
+        0x15, 0, 0x15, 24, 0x15, 14, 0x2c, 0x15, 40, 0x15, 16, 0x15, 6, 0x15, 6, 0x1c, 0x18, 2, 9, 9, 0x18, 1, 7, 0, 0,
+        0, 0xff,
     ];
 
     #[test]

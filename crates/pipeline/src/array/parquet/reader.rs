@@ -197,7 +197,8 @@ impl<'a> ParquetReader<'a> {
     fn decode_sparse(&mut self, indices: &Leaf, values: &Leaf, out: &mut CsrRows) -> Result<(), PipelineError> {
         // Segments of both columns, one column after the other.
         for (number, (group, pieces)) in self.selection.groups.iter().enumerate() {
-            let segments: Vec<Segment> = self.segments.iter().filter(|segment| segment.group == number).cloned().collect();
+            let segments: Vec<Segment> =
+                self.segments.iter().filter(|segment| segment.group == number).cloned().collect();
             let work = GroupWork {
                 rows: self.store.rows_of(*group),
                 genes: self.store.genes.len(),
@@ -282,7 +283,10 @@ impl ReadRows for ParquetReader<'_> {
                     out.columns = genes;
                 }
                 if out.columns != genes {
-                    return Err(PipelineError::Invalid(format!("rows of {genes} values behind rows of {}", out.columns)));
+                    return Err(PipelineError::Invalid(format!(
+                        "rows of {genes} values behind rows of {}",
+                        out.columns
+                    )));
                 }
                 let before = out.data.len();
                 let result = self.decode_dense(&mut out.data);

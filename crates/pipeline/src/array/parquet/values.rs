@@ -36,7 +36,9 @@ impl<'a, T: Element> Values<'a, T> {
             }
             Encoding::BYTE_STREAM_SPLIT => Ok(Self::Split { numeric, bytes, at: 0 }),
             Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: delta::decode(numeric, bytes, count)?, at: 0 }),
-            other => Err(format!("values are encoded as {other}, which is not read here: write the file with plain or dictionary encoding")),
+            other => Err(format!(
+                "values are encoded as {other}, which is not read here: write the file with plain or dictionary encoding"
+            )),
         }
     }
 

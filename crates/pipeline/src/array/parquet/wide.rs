@@ -17,7 +17,8 @@ pub(super) fn decode(group: &GroupWork<'_>, leaves: &[Leaf], work: &mut Work, ou
         for (i, leaf) in leaves.iter().enumerate() {
             let number = block * BLOCK + i;
             // One segment a column, in the order of the columns.
-            let segment = group.segments.get(number).filter(|segment| segment.leaf == number).ok_or("a column is missing")?;
+            let segment =
+                group.segments.get(number).filter(|segment| segment.leaf == number).ok_or("a column is missing")?;
             let column = &mut columns[i * rows..(i + 1) * rows];
             let bytes = &group.bytes[segment.at..segment.at + segment.len];
             decode_column(segment, bytes, leaf, work, column)

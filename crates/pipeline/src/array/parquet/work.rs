@@ -68,7 +68,8 @@ impl Work {
 
     /// Bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
-        let of = self.values.capacity() + self.indices.capacity() + self.lists.lens.capacity() + self.columns.capacity();
+        let of =
+            self.values.capacity() + self.indices.capacity() + self.lists.lens.capacity() + self.columns.capacity();
         self.unpacker.bytes() + of as u64 * 4
     }
 }

@@ -406,7 +406,8 @@ fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     write: impl FnOnce(&mut ColumnWriterImpl<'_, T>) -> Result<(), ParquetError>,
 ) -> Result<(), ParquetError> {
-    let mut column = group.next_column()?.ok_or_else(|| ParquetError::General("the schema has too few columns".to_owned()))?;
+    let mut column =
+        group.next_column()?.ok_or_else(|| ParquetError::General("the schema has too few columns".to_owned()))?;
     write(column.typed::<T>())?;
     column.close()
 }

@@ -146,7 +146,8 @@ impl AnnDataWriter {
         let source = File::open(other).map_err(|e| PipelineError::damaged(other, e))?;
         for name in parts.iter().copied().filter(|name| source.link_exists(name)) {
             if ["obs", "var"].contains(&name) && !is_frame(&source, name) {
-                let reason = format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
+                let reason =
+                    format!("{name} is not as AnnData 0.8 and later write it; read and write it with one of these");
                 return Err(PipelineError::damaged(other, reason));
             }
             copy(&source, &self.file, name).map_err(|e| PipelineError::damaged(other, format!("{name}: {e}")))?;
