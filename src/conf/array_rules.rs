@@ -199,7 +199,8 @@ impl Judge<'_> {
             problems.push(problem.help(help));
         };
         if draw != "chunked" {
-            for key in ["sampler.chunk_rows", "sampler.chunks", "sampler.preset"] {
+            let keys = ["sampler.chunks", "sampler.preset", "sampler.chunk_rows"];
+            for key in &keys[..if draw == "sequential" { 2 } else { 3 }] {
                 no_effect(key, "set sampler.draw to \"chunked\", or leave it out");
             }
         }
@@ -207,6 +208,14 @@ impl Judge<'_> {
             for key in ["sampler.by", "sampler.rows"] {
                 no_effect(key, "set sampler.draw to \"weighted\" or \"balanced\", or leave it out");
             }
+        }
+        let row_groups = values.text("array.format").is_none_or(|format| format.starts_with("parquet"));
+        if draw == "chunked" && values.number("sampler.chunk_rows") == Some(0) && !row_groups {
+            let key = ["sampler.chunk_rows", "sampler.preset"].into_iter().find(|key| values.at(key).is_some());
+            let at = self.at(values, key.unwrap_or("sampler.chunk_rows"));
+            let message = "a chunk is to be a row group, which AnnData files do not have";
+            let help = "set sampler.chunk_rows, or array.format to \"parquet\"";
+            problems.push(Problem::new(at, message, "of how many rows?").help(help));
         }
         if replaces && by.is_empty() {
             let message = format!("`sampler.draw` = \"{draw}\", but no column of obs is named");

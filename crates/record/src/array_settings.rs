@@ -182,11 +182,11 @@ impl SamplerPreset {
         }
     }
 
-    /// Rows of a chunk, and chunks that are shuffled together.
+    /// Rows of a chunk, 0 being a run of the store, and chunks that are shuffled together.
     pub const fn chunks(self) -> (u64, u64) {
         match self {
             Self::None | Self::Annbatch => (512, 32),
-            Self::Merlin => (1024, 16),
+            Self::Merlin => (0, 16),
             Self::Census => (64, 1024),
             Self::Scdataset => (16, 1024),
         }

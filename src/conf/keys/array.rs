@@ -95,9 +95,9 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key_also(
         "sampler.chunk_rows",
-        COUNT,
+        NATURAL,
         Derived("512, or as the preset has it"),
-        "With `chunked`: rows of a chunk",
+        "With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a row group of parquet, or what else a file has together",
         &["chunk_size", "block_size", "row_group_size"],
     ),
     key_also(
