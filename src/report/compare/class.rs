@@ -34,7 +34,10 @@ impl RowClass {
     pub fn name(&self, others: &[Self]) -> String {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
-        let said = said.filter_map(|(key, name)| Some(format!("{name} {}", self.shared.get(key)?)));
+        let said = said.filter_map(|(key, name)| {
+            let value = self.shared.get(key).filter(|value| !value.is_empty())?;
+            Some(format!("{name} {value}"))
+        });
         said.collect::<Vec<_>>().join(", ")
     }
 }
