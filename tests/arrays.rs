@@ -168,7 +168,8 @@ fn what_cannot_be_read_is_named_in_the_outcome() {
 #[test]
 fn own_files_are_read_from_memory_and_damaged_ones_are_refused_before_they_are_submitted() {
     let project = TestProject::new();
-    let real = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+    let real =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
     let file = project.path().join("own.h5ad");
     std::fs::copy(&real, &file).unwrap();
     let text = r#"

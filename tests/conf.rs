@@ -336,7 +336,9 @@ fn every_choice_makes_settings() {
                 }
                 match (spec.key, *word) {
                     ("sampler.draw", "weighted" | "balanced") => set.push("sampler.by=cell_type".to_owned()),
-                    ("sampler.preset", _) => set.extend(["sampler.draw=chunked", "array.format=parquet"].map(str::to_owned)),
+                    ("sampler.preset", _) => {
+                        set.extend(["sampler.draw=chunked", "array.format=parquet"].map(str::to_owned))
+                    }
                     _ => {}
                 }
                 let rows = of_arrays || *word == "rows" || (spec.key == "array.format" && *word != "none");

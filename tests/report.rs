@@ -210,8 +210,16 @@ fn storage_is_what_was_recorded_when_it_was_read() {
     ]) {
         completed(&dir, trial, &[steps(400, 80), steps(400, 8)]);
         let Some((store, size, selected)) = read else { continue };
-        let read =
-            DataRead { store, records: 332_313, selected, asked: None, buffer_bytes: 0, size, base_size: Some(base), array: None };
+        let read = DataRead {
+            store,
+            records: 332_313,
+            selected,
+            asked: None,
+            buffer_bytes: 0,
+            size,
+            base_size: Some(base),
+            array: None,
+        };
         write_json(&dir.attempts(&trial.id).unwrap()[0].data_path(), &read).unwrap();
     }
     // What lies there when the note is written was not read.

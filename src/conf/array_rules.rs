@@ -64,7 +64,8 @@ pub(super) fn derive_family(values: &mut Values) {
         derive("pipeline.edge_types", Some(Json::from(Vec::<String>::new())));
         derive("model.edge_types", Some(Json::from(Vec::<String>::new())));
     }
-    let preset = values.text("sampler.preset").and_then(|name| SamplerPreset::ALL.into_iter().find(|p| p.name() == name));
+    let preset =
+        values.text("sampler.preset").and_then(|name| SamplerPreset::ALL.into_iter().find(|p| p.name() == name));
     let (chunk_rows, chunks) = preset.unwrap_or_default().chunks();
     for (key, number) in [("sampler.chunk_rows", chunk_rows), ("sampler.chunks", chunks)] {
         if !values.has(key) {
@@ -131,8 +132,7 @@ impl Judge<'_> {
     /// Own files take the place of the data set's.
     fn array_files(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
         const KEY: &str = "array.files";
-        let named: Vec<String> =
-            values.texts(KEY).unwrap_or_default().into_iter().map(str::to_owned).collect();
+        let named: Vec<String> = values.texts(KEY).unwrap_or_default().into_iter().map(str::to_owned).collect();
         if named.is_empty() {
             return;
         }
@@ -167,7 +167,8 @@ impl Judge<'_> {
                 let shown = file.strip_prefix(self.root()).unwrap_or(&file).display();
                 if extension != format.as_str() {
                     let message = format!("`{KEY}`: {shown} is not called .{format}, as array.format says");
-                    problems.push(Problem::new(at, message, "does not fit").help("set array.format to what the files are"));
+                    problems
+                        .push(Problem::new(at, message, "does not fit").help("set array.format to what the files are"));
                     rows = None;
                     continue;
                 }
@@ -191,7 +192,8 @@ impl Judge<'_> {
         let replaces = matches!(draw, "weighted" | "balanced");
         let mut no_effect = |key: &str, help: &str| {
             let Some(at) = values.at(key).filter(|_| values.get(key).is_some()) else { return };
-            let problem = Problem::new(at, format!("`{key}` is set, but rows are drawn `{draw}`"), "would have no effect");
+            let problem =
+                Problem::new(at, format!("`{key}` is set, but rows are drawn `{draw}`"), "would have no effect");
             let problem = match values.at("sampler.draw") {
                 Some(at) => problem.also(at, "`sampler.draw`"),
                 None => problem,

@@ -64,7 +64,13 @@ impl Judge<'_> {
             }
             ("mlp" | "transformer", _) => {
                 let message = format!("model `{kind}` reads rows of an array, not samples of a graph");
-                report("model.kind", message, "does not fit", "pipeline.processor", "set array.format, or another model.kind");
+                report(
+                    "model.kind",
+                    message,
+                    "does not fit",
+                    "pipeline.processor",
+                    "set array.format, or another model.kind",
+                );
             }
             ("torchscript", _) if values.text("model.path") == Some("") => {
                 let message = "`model.kind` = \"torchscript\", but no file is named".to_owned();

@@ -34,13 +34,7 @@ const USUAL_WARM_UP: u64 = 10;
 
 impl<'a> Judge<'a> {
     pub fn new(project: &'a Project, place: &'a Place) -> Self {
-        Self {
-            project,
-            place,
-            recipes: BTreeMap::new(),
-            array_recipes: BTreeMap::new(),
-            file_rows: BTreeMap::new(),
-        }
+        Self { project, place, recipes: BTreeMap::new(), array_recipes: BTreeMap::new(), file_rows: BTreeMap::new() }
     }
 
     /// Complete `values` and report what is wrong with them. The same problem of several runs is reported once, because

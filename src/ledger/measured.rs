@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, ShuffleQuality, SlurmUsage, StepRecord,
-    Trial, TrialState, joined_learning, joined_steps,
+    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, ShuffleQuality,
+    SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
 };
 
 use crate::parallel;

@@ -214,6 +214,13 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { draw: Draw::Uniform, preset: SamplerPreset::None, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+        Self {
+            draw: Draw::Uniform,
+            preset: SamplerPreset::None,
+            chunk_rows: 512,
+            chunks: 32,
+            by: String::new(),
+            rows: 0,
+        }
     }
 }

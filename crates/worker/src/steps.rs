@@ -140,7 +140,13 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     }
 
     /// Masks and model; returns the loss.
-    fn use_batch(&mut self, step: u64, first: u64, loaded: &Loaded<B::Batch>, cost: &mut Cost) -> Result<Option<f64>, Stop> {
+    fn use_batch(
+        &mut self,
+        step: u64,
+        first: u64,
+        loaded: &Loaded<B::Batch>,
+        cost: &mut Cost,
+    ) -> Result<Option<f64>, Stop> {
         let Session { activity, group, .. } = self.session;
         // They stay until the step is over, as a model that reads them would need it.
         let mut made = Vec::new();

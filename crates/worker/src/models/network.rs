@@ -82,9 +82,7 @@ impl Network {
                 let config = TransformerConfig::of(model, genes, classes);
                 Ok(Self::Transformer(Box::new(Transformer::new(vs, &config)?)))
             }
-            ModelKind::Dango | ModelKind::Lazy | ModelKind::Torchscript => {
-                Err(misfit(model.kind, "rows of an array"))
-            }
+            ModelKind::Dango | ModelKind::Lazy | ModelKind::Torchscript => Err(misfit(model.kind, "rows of an array")),
         }
     }
 

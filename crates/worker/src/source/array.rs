@@ -90,9 +90,8 @@ impl<'a> ArraySource<'a> {
                 files: self.files.len() as u64,
                 genes: self.columns(),
                 classes: self.labels.iter().map(|labels| labels.categories.len() as u64).collect(),
-                resident_bytes: resident.map(|rows| {
-                    (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64
-                }),
+                resident_bytes: resident
+                    .map(|rows| (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64),
             }),
         })
     }

@@ -55,12 +55,7 @@ impl Trainer {
     ///
     /// # Errors
     /// As with [`Trainer::new`].
-    pub fn of_array(
-        settings: &Settings,
-        genes: u64,
-        classes: u64,
-        group: &ProcessGroup,
-    ) -> Result<Self, TrainError> {
+    pub fn of_array(settings: &Settings, genes: u64, classes: u64, group: &ProcessGroup) -> Result<Self, TrainError> {
         Self::with(settings, (0.0, 1.0), group, |vs| Network::of_array(settings, genes, classes, vs))
     }
 

@@ -29,11 +29,7 @@ fn sparse(batch: &ArrayBatch) -> ArrayBatch {
     ArrayBatch { values: Values::Sparse { crow, col, values }, ..batch.clone() }
 }
 
-const ROWS: [[f32; 7]; 3] = [
-    [0.0, 1.0, 0.0, 2.5, 0.0, 0.0, -1.0],
-    [0.0; 7],
-    [3.0, 0.5, 0.25, 0.0, 4.0, 1.0, 2.0],
-];
+const ROWS: [[f32; 7]; 3] = [[0.0, 1.0, 0.0, 2.5, 0.0, 0.0, -1.0], [0.0; 7], [3.0, 0.5, 0.25, 0.0, 4.0, 1.0, 2.0]];
 
 /// Outputs, and the gradients of all parameters of the sum of their squares.
 fn run(vs: &nn::VarStore, forward: &dyn Fn(&ArrayInputs<'_>) -> Tensor, batch: &ArrayBatch) -> (Tensor, Vec<Tensor>) {

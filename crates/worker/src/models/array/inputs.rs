@@ -43,9 +43,7 @@ impl<'batch> ArrayInputs<'batch> {
     pub fn of(batch: &'batch ArrayBatch, device: Device) -> Result<Self, ModelError> {
         let rows = batch.len() as i64;
         let values = match &batch.values {
-            Values::Dense(data) => {
-                ValueInputs::Dense(view(data, &[rows, batch.columns as i64], Kind::Float, device)?)
-            }
+            Values::Dense(data) => ValueInputs::Dense(view(data, &[rows, batch.columns as i64], Kind::Float, device)?),
             Values::Sparse { crow, col, values } => ValueInputs::Sparse {
                 crow: view(crow, &[rows + 1], Kind::Int, device)?,
                 col: view(col, &[col.len() as i64], Kind::Int, device)?,
@@ -78,7 +76,8 @@ mod tests {
         let values = Values::Sparse { crow, col, values };
         let sparse = ArrayBatch { values, labels: Vec::new(), ..dense };
         let inputs = ArrayInputs::of(&sparse, Device::Cpu).unwrap();
-        let (ValueInputs::Sparse { values, .. }, Values::Sparse { values: data, .. }) = (&inputs.values, &sparse.values)
+        let (ValueInputs::Sparse { values, .. }, Values::Sparse { values: data, .. }) =
+            (&inputs.values, &sparse.values)
         else {
             unreachable!()
         };

@@ -92,16 +92,8 @@ impl Mlp {
         match values {
             ValueInputs::Dense(rows) => self.bias.f_addmm(rows, &self.weight),
             ValueInputs::Sparse { crow, col, values } => {
-                let (sums, ..) = Tensor::f_embedding_bag(
-                    &self.weight,
-                    col,
-                    crow,
-                    false,
-                    SUM,
-                    false,
-                    Some(values),
-                    true,
-                )?;
+                let (sums, ..) =
+                    Tensor::f_embedding_bag(&self.weight, col, crow, false, SUM, false, Some(values), true)?;
                 sums.f_add(&self.bias)
             }
         }

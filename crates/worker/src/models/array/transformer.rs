@@ -29,8 +29,7 @@ pub struct TransformerConfig {
 impl TransformerConfig {
     /// As `model` says, over rows of `genes` values.
     pub fn of(model: &Model, genes: i64, classes: i64) -> Self {
-        let [hidden, heads, layers, tokens] =
-            [model.hidden, model.heads, model.layers, model.tokens].map(i64::from);
+        let [hidden, heads, layers, tokens] = [model.hidden, model.heads, model.layers, model.tokens].map(i64::from);
         Self { genes, hidden, heads, layers, tokens, classes }
     }
 
@@ -152,16 +151,8 @@ impl Layer {
         let qkv = apply(&self.qkv, &self.attention_norm.forward(x)?)?;
         let parts = qkv.f_view([rows, n, 3, self.heads, hidden / self.heads])?.f_permute([2, 0, 3, 1, 4])?;
         let [query, key, value] = [parts.f_select(0, 0)?, parts.f_select(0, 1)?, parts.f_select(0, 2)?];
-        let mixed = Tensor::f_scaled_dot_product_attention(
-            &query,
-            &key,
-            &value,
-            Some(seen),
-            0.0,
-            false,
-            None::<f64>,
-            false,
-        )?;
+        let mixed =
+            Tensor::f_scaled_dot_product_attention(&query, &key, &value, Some(seen), 0.0, false, None::<f64>, false)?;
         let mixed = mixed.f_permute([0, 2, 1, 3])?.f_reshape([rows, n, hidden])?;
         let x = x.f_add(&apply(&self.out, &mixed)?)?;
         let inner = Activation::Gelu.apply(&apply(&self.wide, &self.forward_norm.forward(&x)?)?)?;
