@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{SampleSet, Settings, Split, Trial};
+use expctl_record::{Loss, SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -58,6 +58,8 @@ fn trials_of(path: &Path, overrides: &[&str]) -> Result<Vec<Trial>, Vec<String>>
 }
 
 const SMALL: &str = "pipeline.processor = \"ids\"\nloader.batch_size = 28\nmeasure.repeats = 1\n";
+
+const ROWS: &str = "loader.batch_size = 28\nmeasure.repeats = 1\n";
 
 fn points(text: &str, keys: &[&str]) -> Vec<Vec<Json>> {
     let trials = trials(&format!("{SMALL}{text}"), &[]).unwrap();
@@ -328,11 +330,56 @@ fn every_choice_makes_settings() {
                     }
                     _ => {}
                 }
+                let of_arrays = matches!(spec.section(), "array" | "sampler") && spec.key != "array.format";
+                if of_arrays {
+                    set.push("array.format=h5ad".to_owned());
+                }
+                match (spec.key, *word) {
+                    ("sampler.draw", "weighted" | "balanced") => set.push("sampler.by=cell_type".to_owned()),
+                    ("sampler.preset", _) => {
+                        set.extend(["sampler.draw=chunked", "array.format=parquet"].map(str::to_owned))
+                    }
+                    _ => {}
+                }
+                let rows = of_arrays || *word == "rows" || (spec.key == "array.format" && *word != "none");
+                let text = if rows { ROWS } else { SMALL };
+                if *word == "rows" {
+                    set.push("array.format=h5ad".to_owned());
+                }
                 let set: Vec<&str> = set.iter().map(String::as_str).collect();
-                assert!(trials(SMALL, &set).is_ok(), "{} = {word}", spec.key);
+                assert!(trials(text, &set).is_ok(), "{} = {word}", spec.key);
             }
         }
     }
+}
+
+#[test]
+fn rows_of_an_array_have_their_own_defaults() {
+    let of = |text: &str| trials(&format!("{ROWS}{text}"), &[]).unwrap()[0].settings.clone();
+    let rows = of("array.format = \"h5ad\"\n");
+    let derived = (rows.data.set.as_str(), rows.pipeline.processor.name(), rows.model.kind.name(), rows.train.loss);
+    assert_eq!(derived, ("arrayloader", "rows", "mlp", Loss::CrossEntropy));
+    assert_eq!((rows.model.hidden, rows.model.heads, rows.model.layers), (1024, 1, 5));
+    assert_eq!((rows.sampler.chunk_rows, rows.sampler.chunks, rows.data.files), (512, 32, 1));
+    let chunked = "array.format = \"parquet\"\nsampler.draw = \"chunked\"\nsampler.preset = \"census\"\n";
+    assert_eq!((of(chunked).sampler.chunk_rows, of(chunked).sampler.chunks), (64, 1024));
+    assert_eq!(of(&format!("{chunked}sampler.chunks = 7\n")).sampler.chunks, 7);
+    // 1,000 rows on two ranks are 18 batches of 28 on each; three epochs less the warm-up of 10.
+    let epochs = "array.format = \"h5ad\"\ndata.samples = 1_000\nlaunch.ranks = 2\nmeasure.epochs = 3\n";
+    assert_eq!(of(epochs).measure.steps, 3 * 18 - 10);
+    let weighted = format!("{epochs}sampler.draw = \"weighted\"\nsampler.by = \"weight\"\nsampler.rows = 560\n");
+    assert_eq!(of(&weighted).measure.steps, 3 * 10 - 10);
+    assert_eq!(trials(&format!("{ROWS}{epochs}"), &["measure.steps=7"]).unwrap()[0].settings.measure.steps, 7);
+}
+
+#[test]
+fn own_files_are_found_and_counted() {
+    let file = root().join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+    let named = "experiments/arrayloader/real/*.h5ad";
+    let text = format!("{ROWS}array.format = \"h5ad\"\narray.files = [\"{named}\"]\n");
+    let trial = &trials(&text, &[]).unwrap()[0];
+    assert_eq!(trial.settings.array.files, [file.to_string_lossy()]);
+    assert_eq!(trial.settings.data.samples, 700);
 }
 
 #[test]

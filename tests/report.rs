@@ -210,8 +210,16 @@ fn storage_is_what_was_recorded_when_it_was_read() {
     ]) {
         completed(&dir, trial, &[steps(400, 80), steps(400, 8)]);
         let Some((store, size, selected)) = read else { continue };
-        let read =
-            DataRead { store, records: 332_313, selected, asked: None, buffer_bytes: 0, size, base_size: Some(base) };
+        let read = DataRead {
+            store,
+            records: 332_313,
+            selected,
+            asked: None,
+            buffer_bytes: 0,
+            size,
+            base_size: Some(base),
+            array: None,
+        };
         write_json(&dir.attempts(&trial.id).unwrap()[0].data_path(), &read).unwrap();
     }
     // What lies there when the note is written was not read.
@@ -313,7 +321,7 @@ fn a_published_timer_stands_beside_the_right_rate() {
 fn read(dir: &JobDir, trial: &str, selected: u64, asked: Option<u64>, buffer_bytes: u64) {
     let size = FileSize { apparent_bytes: 10_000_000, allocated_bytes: 4_000_000 };
     let (store, base_size) = (StoreKind::Json, Some(size));
-    let read = DataRead { store, records: 1000, selected, asked, buffer_bytes, size, base_size };
+    let read = DataRead { store, records: 1000, selected, asked, buffer_bytes, size, base_size, array: None };
     write_json(&dir.attempts(trial).unwrap()[0].data_path(), &read).unwrap();
 }
 

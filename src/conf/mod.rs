@@ -3,6 +3,8 @@
 //! Invariant: every value keeps the place that it came from, through inheritance, variants, sweeps and `--set`; so every
 //! problem points into a file or argument, and all problems are reported at once.
 
+mod array_files;
+mod array_rules;
 mod batch_template;
 mod contradictions;
 mod document;
@@ -29,6 +31,7 @@ mod train_rules;
 mod user;
 mod values;
 
+pub use array_files::matching;
 pub use batch_template::{SHIPPED_TEMPLATE, batch_template};
 pub use kind::Kind;
 pub use layer::{Layer, Setting};

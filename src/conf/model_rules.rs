@@ -2,6 +2,7 @@ use expctl_pipeline::sampler::{DistributedSampler, split_sizes};
 use expctl_record::Train;
 use serde_json::Value as Json;
 
+use super::array_rules::reads_array;
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::values::Values;
@@ -15,8 +16,13 @@ const MODULE_INPUTS: [&str; 5] = ["genes", "gene_sample", "gene_ptr", "batch_siz
 impl Judge<'_> {
     /// Sizes that depend on the kind of model.
     pub(super) fn model_sizes(&self, values: &mut Values) {
-        let lazy = values.text("model.kind") == Some("lazy");
-        for (key, size) in [("model.heads", if lazy { 8 } else { 4 }), ("model.layers", if lazy { 3 } else { 2 })] {
+        let (hidden, heads, layers) = match values.text("model.kind") {
+            Some("lazy") => (64, 8, 3),
+            Some("mlp") => (1024, 1, 5),
+            Some("transformer") => (256, 4, 8),
+            _ => (64, 4, 2),
+        };
+        for (key, size) in [("model.hidden", hidden), ("model.heads", heads), ("model.layers", layers)] {
             if !values.has(key) {
                 values.derive(key, Some(Json::from(size)));
             }
@@ -56,11 +62,25 @@ impl Judge<'_> {
                 let help = "set pipeline.processor to \"shared\" or \"ids\"";
                 report("model.implementation", message, "does not fit", "pipeline.processor", help);
             }
+            ("mlp" | "transformer", _) => {
+                let message = format!("model `{kind}` reads rows of an array, not samples of a graph");
+                report(
+                    "model.kind",
+                    message,
+                    "does not fit",
+                    "pipeline.processor",
+                    "set array.format, or another model.kind",
+                );
+            }
             ("torchscript", _) if values.text("model.path") == Some("") => {
                 let message = "`model.kind` = \"torchscript\", but no file is named".to_owned();
                 report("model.kind", message, "which module?", "model.path", "set model.path");
             }
             _ => {}
+        }
+        if values.text("train.loss") == Some("cross_entropy") {
+            let message = "the loss \"cross_entropy\" is of classes, and samples of a graph have numbers".to_owned();
+            report("train.loss", message, "does not fit", "model.kind", "set train.loss to \"log_cosh\" or \"mse\"");
         }
         if kind == "torchscript" {
             self.module_inputs(values, problems);
@@ -96,7 +116,7 @@ impl Judge<'_> {
     }
 
     /// The file that `key` names is there, if it names one.
-    fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
+    pub(super) fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
         let Some(named) = values.text(key).filter(|path| !path.is_empty()) else { return };
         let path = self.root().join(named);
         if path.is_file() {
@@ -116,9 +136,17 @@ impl Judge<'_> {
             let help = "for example [\"0:1\", \"10:4\"]: from epoch 10 on, four batches a step";
             problems.push(Problem::new(at, format!("`train.accumulation`: {reason}"), "this one").help(help));
         }
-        let epochs = values.number("train.epochs").unwrap_or(0);
+        let (epochs, measured) =
+            (values.number("train.epochs").unwrap_or(0), values.number("measure.epochs").unwrap_or(0));
+        if epochs > 0 && measured > 0 {
+            let message = "`measure.epochs` and `train.epochs` both say how long the run is".to_owned();
+            let at = self.at(values, "measure.epochs");
+            problems.push(Problem::new(at, message, "only one of them can").help("leave one out"));
+        }
         if epochs == 0 {
-            if !values.has("measure.steps") {
+            if measured > 0 {
+                self.steps_of_epochs(values, "measure.epochs", measured, problems);
+            } else if !values.has("measure.steps") {
                 values.derive("measure.steps", Some(Json::from(USUAL_STEPS)));
             }
             if values.number("train.patience").is_some_and(|patience| patience > 0) {
@@ -136,14 +164,23 @@ impl Judge<'_> {
             report("train.epochs", message, "would have no effect", "set train.mode to \"train\", or leave epochs out");
         }
         let validates = values.number("train.validate_every").is_some_and(|every| every > 0);
+        let validates = validates && !reads_array(values);
         if let Some(split) = values.text("select.split").filter(|split| validates && matches!(*split, "all" | "val")) {
             let message = format!("split `{split}` is trained on, and `val`, which is in it, is validated on");
             let help = "set select.split to \"train\", or train.validate_every to 0";
             report("select.split", message, "the figures would say nothing", help);
         }
+        self.steps_of_epochs(values, "train.epochs", epochs, problems);
+    }
+
+    /// The steps that so many epochs have, which `key` says.
+    fn steps_of_epochs(&self, values: &mut Values, key: &str, epochs: u64, problems: &mut Vec<Problem>) {
+        let mut report = |key: &str, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.at(values, key), message, label).help(help));
+        };
         if values.has("measure.steps") {
             if values.at("measure.steps").is_some() {
-                let message = "`measure.steps` and `train.epochs` both say how long the run is".to_owned();
+                let message = format!("`measure.steps` and `{key}` both say how long the run is");
                 report("measure.steps", message, "only one of them can", "leave one out");
             }
             return;
@@ -153,18 +190,13 @@ impl Judge<'_> {
             Some(steps) if steps > 0 => values.derive("measure.steps", Some(Json::from(steps))),
             _ if values.text("select.samples") == Some("metabolic") => {
                 let message = "how many samples are metabolic is not known before the data set is built".to_owned();
-                let help = "set measure.steps instead of train.epochs";
-                report("train.epochs", message, "its steps cannot be counted", help);
+                let help = format!("set measure.steps instead of {key}");
+                report(key, message, "its steps cannot be counted", &help);
                 values.derive("measure.steps", None);
             }
             _ => {
                 let message = format!("{epochs} epochs have no step beyond the warm-up");
-                report(
-                    "train.epochs",
-                    message,
-                    "nothing would be measured",
-                    "set more epochs, or measure.warmup to less",
-                );
+                report(key, message, "nothing would be measured", "set more epochs, or measure.warmup to less");
                 values.derive("measure.steps", None);
             }
         }
@@ -173,11 +205,16 @@ impl Judge<'_> {
 
 /// Steps of so many epochs; none where a number is not known.
 fn steps_of(values: &Values, epochs: u64) -> Option<u64> {
+    if reads_array(values) {
+        // As many rows as there are, or as `sampler.rows` has drawn of them.
+        let rows = values.number("sampler.rows")?;
+        let rows = if rows == 0 { values.number("data.samples")? } else { rows };
+        return batches_of(values, rows)?.checked_mul(epochs);
+    }
     if values.text("select.samples")? != "all" {
         return None;
     }
-    let (samples, subset, batch) =
-        (values.number("data.samples")?, values.number("select.subset")?, values.number("loader.batch_size")?);
+    let (samples, subset) = (values.number("data.samples")?, values.number("select.subset")?);
     let part = |samples| {
         let [train, val, test] = split_sizes(samples);
         match values.text("select.split") {
@@ -188,10 +225,15 @@ fn steps_of(values: &Values, epochs: u64) -> Option<u64> {
         }
     };
     let len = if subset == 0 { part(samples) } else { part(subset).min(part(samples)) };
+    batches_of(values, len)?.checked_mul(epochs)
+}
+
+/// Batches of an epoch of `len` samples, on each rank.
+fn batches_of(values: &Values, len: u64) -> Option<u64> {
+    let batch = values.number("loader.batch_size")?;
     let world_size = u32::try_from(values.number("launch.ranks")?).ok()?;
     let drop_last = values.get("loader.drop_last")? == &Json::Bool(true);
     let sampler = DistributedSampler { len, world_size, rank: 0, shuffle: false, seed: 0, drop_last };
     let samples = sampler.samples_per_rank();
-    let batches = if drop_last { samples / batch } else { samples.div_ceil(batch) };
-    batches.checked_mul(epochs)
+    Some(if drop_last { samples / batch } else { samples.div_ceil(batch) })
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use expctl_record::Estimator;
 
+use super::array_rules::derive_family;
 use super::document::{Document, Variant};
 use super::keys::{KEYS, KeySpec, Preset};
 use super::layer::{DEFAULTS, Layer};
@@ -52,6 +53,7 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
             values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
             let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
             epochs_for_steps(&mut values, typed, point);
+            derive_family(&mut values);
             for spec in required().filter(|spec| !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
                 if lacking.last().is_none_or(|v| v.name != variant.name) {
@@ -73,6 +75,10 @@ fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Lay
     let epochs = is_typed("train.epochs") && values.number("train.epochs").is_some_and(|epochs| epochs > 0);
     if epochs && !is_typed("measure.steps") && !point.settings.contains_key("measure.steps") {
         values.0.remove("measure.steps");
+    }
+    // And the other way round: whoever types steps does not mean the epochs of a file.
+    if is_typed("measure.steps") && !is_typed("measure.epochs") && !point.settings.contains_key("measure.epochs") {
+        values.0.extend(DEFAULTS.get_key_value("measure.epochs").map(|(key, setting)| (*key, setting.clone())));
     }
 }
 

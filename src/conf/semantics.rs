@@ -1,9 +1,16 @@
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use expctl_pipeline::PipelineError;
+use expctl_pipeline::array::dataset::ArrayRecipe;
+use expctl_pipeline::array::h5ad::MatrixFile;
 use expctl_pipeline::dataset::Recipe;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value as Json;
 
+use super::array_rules::reads_array;
 use super::problem::Problem;
 use super::resolve::Place;
 use super::source::Origin;
@@ -17,6 +24,9 @@ pub(super) struct Judge<'a> {
     place: &'a Place,
     /// None for a recipe that could not be read.
     recipes: BTreeMap<String, Option<Arc<Recipe>>>,
+    array_recipes: BTreeMap<String, Option<Arc<ArrayRecipe>>>,
+    /// Rows of own files, by file and layer.
+    file_rows: BTreeMap<(PathBuf, String), Result<u64, String>>,
 }
 
 /// Steps of warm-up where nothing calls for more.
@@ -24,7 +34,7 @@ const USUAL_WARM_UP: u64 = 10;
 
 impl<'a> Judge<'a> {
     pub fn new(project: &'a Project, place: &'a Place) -> Self {
-        Self { project, place, recipes: BTreeMap::new() }
+        Self { project, place, recipes: BTreeMap::new(), array_recipes: BTreeMap::new(), file_rows: BTreeMap::new() }
     }
 
     /// Complete `values` and report what is wrong with them. The same problem of several runs is reported once, because
@@ -34,6 +44,42 @@ impl<'a> Judge<'a> {
             values.derive("experiment.study", values.get("data.set").cloned());
         }
         self.study(values, problems);
+        self.family(values, problems);
+        if reads_array(values) {
+            self.data_of_array(values, problems);
+        } else {
+            self.data_of_graph(values, problems);
+        }
+        self.batches(values, problems);
+        self.warm_up(values, problems);
+        self.epochs(values, problems);
+        self.schedule(values, problems);
+    }
+
+    /// The array, and what reads it.
+    fn data_of_array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        self.array(values, problems);
+        if values.texts("array.files").is_some_and(|files| files.is_empty()) {
+            let recipe = self.array_recipe(values, problems);
+            if !values.has("data.samples") {
+                values.derive("data.samples", recipe.as_ref().map(|recipe| Json::from(recipe.rows)));
+            }
+            if let (Some(rows), Some(files)) = (values.number("data.samples"), values.number("data.files"))
+                && files > rows
+            {
+                let message = format!("{rows} rows cannot be in {files} files");
+                let problem = Problem::new(self.at(values, "data.files"), message, "too many");
+                problems.push(problem.help("set data.files to at most data.samples"));
+            }
+        }
+        self.model_sizes(values);
+        self.heads(values, problems);
+        self.nodes(values, problems);
+        self.existing_file(values, "train.start_from", problems);
+    }
+
+    /// The graph and its samples, and what reads them.
+    fn data_of_graph(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
         let recipe = self.recipe(values, problems);
         if !values.has("pipeline.edge_types") {
             let all = recipe.as_ref().map(|r| r.network.iter().map(|n| Json::from(n.name.as_str())).collect());
@@ -53,12 +99,8 @@ impl<'a> Judge<'a> {
         self.model(values, problems);
         self.pipeline(values, problems);
         self.followed(values, problems);
-        self.batches(values, problems);
         self.selection(values, problems);
-        self.warm_up(values, problems);
         self.model_inputs(values, problems);
-        self.epochs(values, problems);
-        self.schedule(values, problems);
     }
 
     /// The project folder.
@@ -100,26 +142,50 @@ impl<'a> Judge<'a> {
         if let Some(Some(known)) = self.recipes.get(&set) {
             return Some(Arc::clone(known));
         }
-        let folder = self.project.study(&set);
-        let at = self.at(values, "data.set");
-        let found = if set.is_empty() || !folder.join("dataset.toml").is_file() {
-            let label = format!("no experiments/{set}/dataset.toml");
-            let problem = Problem::new(at, format!("there is no data set `{set}`"), label);
-            problems.push(problem.help(choose(&set, &self.folders(true))));
-            None
-        } else {
-            match Recipe::load(&folder) {
-                Ok(recipe) => Some(Arc::new(recipe)),
-                Err(e) => {
-                    let problem =
-                        Problem::new(at, format!("the recipe of data set `{set}` cannot be read"), "this one");
-                    problems.push(problem.help(e));
-                    None
-                }
-            }
-        };
+        let found = self.load_recipe(values, &set, problems, Recipe::load);
         self.recipes.insert(set, found.clone());
         found
+    }
+
+    fn array_recipe(&mut self, values: &Values, problems: &mut Vec<Problem>) -> Option<Arc<ArrayRecipe>> {
+        let set = values.text("data.set")?.to_owned();
+        if let Some(Some(known)) = self.array_recipes.get(&set) {
+            return Some(Arc::clone(known));
+        }
+        let found = self.load_recipe(values, &set, problems, ArrayRecipe::load);
+        self.array_recipes.insert(set, found.clone());
+        found
+    }
+
+    fn load_recipe<R>(
+        &self,
+        values: &Values,
+        set: &str,
+        problems: &mut Vec<Problem>,
+        load: impl FnOnce(&Path) -> Result<R, PipelineError>,
+    ) -> Option<Arc<R>> {
+        let folder = self.project.study(set);
+        let at = self.at(values, "data.set");
+        if set.is_empty() || !folder.join("dataset.toml").is_file() {
+            let label = format!("no experiments/{set}/dataset.toml");
+            let problem = Problem::new(at, format!("there is no data set `{set}`"), label);
+            problems.push(problem.help(choose(set, &self.folders(true))));
+            return None;
+        }
+        match load(&folder) {
+            Ok(recipe) => Some(Arc::new(recipe)),
+            Err(e) => {
+                let problem = Problem::new(at, format!("the recipe of data set `{set}` cannot be read"), "this one");
+                problems.push(problem.help(e));
+                None
+            }
+        }
+    }
+
+    /// Rows of an own file.
+    pub(super) fn rows_of(&mut self, file: &Path, layer: &str) -> Result<u64, String> {
+        let known = self.file_rows.entry((file.to_owned(), layer.to_owned()));
+        known.or_insert_with(|| count_rows(file, layer)).clone()
     }
 
     fn samples(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
@@ -273,6 +339,18 @@ impl Judge<'_> {
         let problem = Problem::new(self.at(values, "measure.warmup"), message, label);
         problems.push(problem.help(format!("set measure.warmup to at least {ahead}")));
     }
+}
+
+/// Rows of a file; nothing of its values is read.
+fn count_rows(file: &Path, layer: &str) -> Result<u64, String> {
+    if file.extension().is_some_and(|extension| extension == "parquet") {
+        let fail = |reason: String| format!("{}: {reason}", file.display());
+        let open = File::open(file).map_err(|e| fail(e.to_string()))?;
+        let reader = SerializedFileReader::new(open).map_err(|e| fail(e.to_string()))?;
+        return u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| fail(e.to_string()));
+    }
+    let shape = MatrixFile::shape(file, if layer.is_empty() { "X" } else { layer });
+    Ok(shape.map_err(|e| e.to_string())?.0)
 }
 
 fn choose(word: &str, known: &[String]) -> String {

@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, SlurmUsage, StepRecord,
-    Trial, TrialState, joined_learning, joined_steps,
+    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, ShuffleQuality,
+    SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
 };
 
 use crate::parallel;
@@ -59,6 +59,8 @@ pub struct Run {
     pub environment: Option<Environment>,
     /// What it read; none of an attempt that is older than this record, or whose loader was never set up.
     pub data: Option<DataRead>,
+    /// How well the rows of an array were shuffled; none where samples of a graph were read.
+    pub shuffle: Option<ShuffleQuality>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// What training had come to at the end of each epoch; empty without epochs.
@@ -88,6 +90,7 @@ impl Run {
             state: RunState::NotStarted,
             environment: None,
             data: None,
+            shuffle: None,
             outcome: None,
             learning: Vec::new(),
             slurm: None,
@@ -130,6 +133,7 @@ impl Run {
         self.environment = attempt.environment()?;
         // These add to the steps; without them they are as good as ever.
         self.data = attempt.data_read().unwrap_or_else(without);
+        self.shuffle = attempt.shuffle().unwrap_or_else(without);
         self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
         self.slurm = attempt.slurm_usage().unwrap_or_else(without);
         self.ranks =

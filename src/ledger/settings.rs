@@ -5,11 +5,28 @@ use serde_json::Value;
 
 use super::{MeasuredJob, Run};
 
-/// Settings as text by dotted key.
+/// Sections and keys of graphs alone; of [`OF_ARRAYS`] those of arrays.
+const OF_GRAPHS: [&str; 7] = [
+    "pipeline.",
+    "select.",
+    "data.networks",
+    "data.labels",
+    "loader.shuffle",
+    "model.edge_types",
+    "train.validate_every",
+];
+const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"];
+
+/// Settings as text by dotted key, without those of the family that is not read: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(value) = serde_json::to_value(settings) {
         walk("", &value, &mut flat);
+    }
+    let foreign: &[&str] = if settings.reads_array() { &OF_GRAPHS } else { &OF_ARRAYS };
+    flat.retain(|key, _| !foreign.iter().any(|start| key.starts_with(start)) || key == "pipeline.processor");
+    if settings.measure.epochs == 0 {
+        flat.remove("measure.epochs");
     }
     flat
 }
@@ -47,11 +64,13 @@ pub fn setting_text(value: &Value) -> String {
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
-/// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values
+/// The processor is left out: it is the method. So are the format and the draw of an array. Where the runs themselves differ (two nodes, for example), all values
 /// are named.
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
-    flat.remove("pipeline.processor");
+    for method in ["pipeline.processor", "array.format", "sampler.draw"] {
+        flat.remove(method);
+    }
     flat.remove("measure.repeats");
     let record = &job.record;
     flat.insert("backend".into(), record.backend.clone());

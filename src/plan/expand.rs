@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use super::id::trial_id;
 use super::plan_type::Plan;
-use crate::conf::{ConfErrors, Config, Origin, Problem, Run};
+use crate::conf::{ConfErrors, Config, Origin, Problem, Run, matching};
 use crate::project::Project;
 
 /// Make the trials of a config.
@@ -44,6 +44,10 @@ fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<T
             *path = project.root().join(path.as_str()).to_string_lossy().into_owned();
         }
     }
+    // All of them exist: the config was judged.
+    let named = std::mem::take(&mut settings.array.files);
+    let files = named.iter().flat_map(|named| matching(project.root(), named).unwrap_or_default());
+    settings.array.files = files.map(|path| path.to_string_lossy().into_owned()).collect();
     if settings.train.epochs > 0 {
         // With the seeds of the first one, each further run would be its copy, bit for bit.
         let (model, loader) = seeds(&settings, repeat);

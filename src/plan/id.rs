@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 43] = [
+const LATER: [(&str, &str); 62] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -91,6 +91,25 @@ const LATER: [(&str, &str); 43] = [
     ("train.monitor", "\"loss\""),
     ("train.patience", "0"),
     ("train.start_from", "\"\""),
+    ("measure.epochs", "0"),
+    ("data.files", "1"),
+    ("model.tokens", "2200"),
+    ("array.format", "\"none\""),
+    ("array.files", "[]"),
+    ("array.memory", "false"),
+    ("array.layer", "\"\""),
+    ("array.join", "\"inner\""),
+    ("array.genes", "[]"),
+    ("array.output", "\"dense\""),
+    ("array.normalize", "0.0"),
+    ("array.log1p", "false"),
+    ("array.labels", "[]"),
+    ("sampler.draw", "\"uniform\""),
+    ("sampler.preset", "\"none\""),
+    ("sampler.chunk_rows", "512"),
+    ("sampler.chunks", "32"),
+    ("sampler.by", "\"\""),
+    ("sampler.rows", "0"),
 ];
 
 /// Whether a setting changes what is run.

@@ -1,4 +1,4 @@
-use expctl_record::StoreKind;
+use expctl_record::{StoreKind, Trial};
 
 use super::plan_type::Plan;
 use crate::report::Table;
@@ -16,7 +16,8 @@ fn trials(plan: &Plan) -> Table {
     if swept {
         header.push("Point");
     }
-    let stores = plan.trials.iter().any(|trial| trial.settings.pipeline.store != StoreKind::Json);
+    let of_base = |trial: &Trial| trial.settings.pipeline.store == StoreKind::Json && !trial.settings.reads_array();
+    let stores = plan.trials.iter().any(|trial| !of_base(trial));
     let repeat = header.len();
     header.push("Repeat");
     header.extend(stores.then_some("Store"));
@@ -33,7 +34,8 @@ fn trials(plan: &Plan) -> Table {
             row.push(point.join(", "));
         }
         row.push(trial.repeat.to_string());
-        row.extend(stores.then(|| s.pipeline.store.name().to_owned()));
+        let store = if s.reads_array() { s.array.format.name() } else { s.pipeline.store.name() };
+        row.extend(stores.then(|| store.to_owned()));
         row.extend([
             s.pipeline.processor.name().to_owned(),
             s.train.mode.name().to_owned(),

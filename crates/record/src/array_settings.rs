@@ -150,12 +150,57 @@ impl Draw {
     }
 }
 
+/// A known system whose chunks are taken where a config does not say how large they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SamplerPreset {
+    /// None.
+    #[default]
+    None,
+    /// NVIDIA Merlin: row groups of parquet files, 16 of which are shuffled together.
+    Merlin,
+    /// cellxgene_census and tiledbsoma-ml: chunks of 64 rows, of which 65,536 rows are shuffled together.
+    Census,
+    /// annbatch: chunks of 512 rows, 32 of them together.
+    Annbatch,
+    /// scDataset: blocks of 16 rows, 256 batches of 64 rows together.
+    Scdataset,
+}
+
+impl SamplerPreset {
+    /// All presets but none.
+    pub const ALL: [Self; 4] = [Self::Merlin, Self::Census, Self::Annbatch, Self::Scdataset];
+
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Merlin => "merlin",
+            Self::Census => "census",
+            Self::Annbatch => "annbatch",
+            Self::Scdataset => "scdataset",
+        }
+    }
+
+    /// Rows of a chunk, 0 being a run of the store, and chunks that are shuffled together.
+    pub const fn chunks(self) -> (u64, u64) {
+        match self {
+            Self::None | Self::Annbatch => (512, 32),
+            Self::Merlin => (0, 16),
+            Self::Census => (64, 1024),
+            Self::Scdataset => (16, 1024),
+        }
+    }
+}
+
 /// `[sampler]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampler {
     /// How rows are drawn.
     pub draw: Draw,
+    /// The system that the chunks are as those of, as far as the config does not say more; the numbers below are what counts.
+    pub preset: SamplerPreset,
     /// With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a run of the store (a row group, the rows of
     /// an HDF5 chunk).
     pub chunk_rows: u64,
@@ -169,6 +214,13 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Self {
-        Self { draw: Draw::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+        Self {
+            draw: Draw::Uniform,
+            preset: SamplerPreset::None,
+            chunk_rows: 512,
+            chunks: 32,
+            by: String::new(),
+            rows: 0,
+        }
     }
 }

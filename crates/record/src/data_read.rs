@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RecordError, StoreKind};
+use crate::{ArrayFormat, RecordError, StoreKind};
 
 /// Size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,20 @@ impl FileSize {
         // The unit of st_blocks is 512 bytes, whatever the file system's blocks are.
         Ok(Self { apparent_bytes: metadata.len(), allocated_bytes: metadata.blocks() * 512 })
     }
+
+    /// The size of all these files together.
+    ///
+    /// # Errors
+    /// One of them cannot be looked at.
+    pub fn of_all<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, RecordError> {
+        let mut all = Self { apparent_bytes: 0, allocated_bytes: 0 };
+        for path in paths {
+            let one = Self::of(path)?;
+            all.apparent_bytes += one.apparent_bytes;
+            all.allocated_bytes += one.allocated_bytes;
+        }
+        Ok(all)
+    }
 }
 
 /// `data.json`: what an attempt read, written by rank 0 when its loader is set up.
@@ -41,11 +55,31 @@ pub struct DataRead {
     /// The most bytes of batches that a rank might hold; 0 in records that are older than the field.
     #[serde(default)]
     pub buffer_bytes: u64,
-    /// Size of that store's `data.mdb`.
+    /// Size of that store's `data.mdb`; of an array, of all its files.
     pub size: FileSize,
     /// Size of the base store's `data.mdb`; none where the data set has no base store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_size: Option<FileSize>,
+    /// What else is to be said of an array; none where samples of a graph were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayRead>,
+}
+
+/// The array that an attempt read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayRead {
+    /// What its files are.
+    pub format: ArrayFormat,
+    /// Number of files.
+    pub files: u64,
+    /// Values of a row of a batch: the genes of all files joined, or those that were asked for.
+    pub genes: u64,
+    /// Classes of each label column, in the order of `array.labels`.
+    #[serde(default)]
+    pub classes: Vec<u64>,
+    /// Bytes of all rows in the memory of each rank; none where they are read from the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
 }
 
 #[cfg(test)]

@@ -32,11 +32,11 @@ mod train_settings;
 mod trial;
 mod weights;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler};
+pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset};
 pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
-pub use data_read::{DataRead, FileSize};
+pub use data_read::{ArrayRead, DataRead, FileSize};
 pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;

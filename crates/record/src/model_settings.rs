@@ -12,6 +12,10 @@ pub enum ModelKind {
     Lazy,
     /// A TorchScript module from a file.
     Torchscript,
+    /// Multi-layer perceptron over the rows of an array, to the classes of a label.
+    Mlp,
+    /// Transformer over the genes that each row of an array expresses, to the classes of a label.
+    Transformer,
 }
 
 impl ModelKind {
@@ -21,7 +25,14 @@ impl ModelKind {
             Self::Dango => "dango",
             Self::Lazy => "lazy",
             Self::Torchscript => "torchscript",
+            Self::Mlp => "mlp",
+            Self::Transformer => "transformer",
         }
+    }
+
+    /// Whether it reads rows of an array, and not samples of a graph.
+    pub const fn reads_array(self) -> bool {
+        matches!(self, Self::Mlp | Self::Transformer)
     }
 }
 
@@ -95,7 +106,7 @@ pub struct Model {
     pub hidden: u32,
     /// Attention heads.
     pub heads: u32,
-    /// Attention layers of DANGO, message passing layers of the lazy model.
+    /// Attention layers of DANGO and the transformer, message passing layers of the lazy model, hidden layers of the MLP.
     pub layers: u32,
     /// Edge types that the model reads.
     pub edge_types: Vec<String>,
@@ -131,6 +142,14 @@ pub struct Model {
     /// What the module's forward takes, in order.
     #[serde(default = "module_inputs")]
     pub inputs: Vec<String>,
+    /// The most genes of a row that the transformer reads.
+    #[serde(default = "scprint_tokens")]
+    pub tokens: u32,
+}
+
+/// As scPRINT was trained with.
+const fn scprint_tokens() -> u32 {
+    2200
 }
 
 const fn yes() -> bool {

@@ -22,6 +22,8 @@ pub enum Processor {
     Packed,
     /// Gene ids and labels only.
     Ids,
+    /// Nothing: rows of an array become a batch as they are.
+    Rows,
 }
 
 impl Processor {
@@ -36,6 +38,7 @@ impl Processor {
             Self::Shared => "shared",
             Self::Packed => "packed",
             Self::Ids => "ids",
+            Self::Rows => "rows",
         }
     }
 }

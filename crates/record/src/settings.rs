@@ -112,6 +112,9 @@ pub struct Measure {
     pub warmup: u64,
     /// Steps that are measured.
     pub steps: u64,
+    /// Epochs that the steps were taken from, the warm-up included; 0 where steps were given.
+    #[serde(default)]
+    pub epochs: u64,
     /// Runs of each variant.
     pub repeats: u32,
     /// All trials in one allocation, one after another in the order of the plan.

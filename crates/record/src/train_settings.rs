@@ -73,6 +73,8 @@ pub enum Loss {
     Mse,
     /// Mean of their squares, and the Sinkhorn divergence between predictions and labels, earlier batches included.
     MseSinkhorn,
+    /// Cross entropy over classes; rows without a class are left out.
+    CrossEntropy,
 }
 
 /// Whether the Sinkhorn divergence sees the predictions of all ranks.

@@ -24,6 +24,7 @@ pub fn data_read(
         buffer_bytes,
         size: FileSize::of(&dataset.store_file(store))?,
         // A data set may have been moved here without it.
+        array: None,
         base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
     })
 }

@@ -7,35 +7,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
-use expctl_pipeline::dataset::Dataset;
 use expctl_record::write_json;
 use expctl_record::{AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, Settings, Trial};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
-use crate::device_masks::DeviceMaskMaker;
 use crate::environment;
 use crate::last_words::LastWords;
-use crate::loading::Loading;
 use crate::monitor::{
     CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
     publish_loss,
 };
 use crate::rank_env::RankEnv;
 use crate::session::Session;
+use crate::source::{ArraySource, Batches, GraphSource, Source};
 use crate::steps::Steps;
 use crate::stop::Stop;
 use crate::table::write_table;
 use crate::trainer::Trainer;
-use crate::training::{Epochs, Progress, TrainingRun, Validator, start_from};
+use crate::training::{Epochs, Progress, TrainingRun, start_from};
 
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.
 const COLLECTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-
-/// Where batches are used. Nothing is copied to it: it is the host.
-const DEVICE: tch::Device = tch::Device::Cpu;
 
 /// Set by the signals that a rank gets.
 #[derive(Clone, Debug, Default)]
@@ -181,16 +176,27 @@ impl Rank<'_> {
         self.activity.enter(Phase::Meet);
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
-        let dataset =
-            Dataset::open(&self.trial.data_dir).map_err(|e| e.advise(&self.trial.data_dir, &settings.data))?;
-        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
+        if settings.reads_array() {
+            self.steps(&ArraySource::open(self.trial, self.env)?, store, monitor, &group, journal)
+        } else {
+            self.steps(&GraphSource::open(self.trial)?, store, monitor, &group, journal)
+        }
+    }
+
+    /// Load and step what comes of `source`, until the last step.
+    fn steps(
+        &self,
+        source: &impl Source,
+        store: &Store,
+        monitor: &Monitor,
+        group: &ProcessGroup,
+        journal: &mut Journal,
+    ) -> Result<Option<String>, Stop> {
+        let settings = &self.trial.settings;
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
-            Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
-                let samples = &dataset.manifest().samples;
-                Some(Trainer::new(settings, &graph, (samples.label_mean, samples.label_sd), &group)?)
-            }
+            Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(source.trainer(group)?),
         };
         let (first, progress) = self.start(store, trainer.as_mut())?;
         if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
@@ -200,10 +206,9 @@ impl Rank<'_> {
         group.barrier()?;
         // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
-        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, &graph, DEVICE)?.map(Arc::new);
-        let loading = Loading::new(self.attempt, settings, self.env, &dataset, graph)?;
-        let batches = loading.batches_per_epoch();
-        let mut training = TrainingRun::new(progress, batches, self.epochs(&loading, masks.as_ref())?);
+        let loading = source.batches(self.attempt, self.env)?;
+        let batches = loading.per_epoch();
+        let mut training = TrainingRun::new(progress, batches, self.epochs(&loading)?);
         training.resume(first, self.attempt, self.env.rank)?;
         let session = Session {
             attempt: self.attempt,
@@ -214,12 +219,12 @@ impl Rank<'_> {
             activity: &self.activity,
             store,
             monitor,
-            group: &group,
+            group,
         };
         if let Some(trainer) = &mut trainer {
             trainer.starts_at(first, progress.first_epoch, batches);
         }
-        let loader = loading.start(first, progress.first_epoch * batches)?;
+        let (loader, masks) = (loading.start(first, progress.first_epoch * batches)?, loading.step_masks());
         let model = trainer.as_mut().map(|trainer| (trainer, training));
         Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, journal }.run(first)?;
         self.activity.enter(Phase::Over);
@@ -250,9 +255,9 @@ impl Rank<'_> {
     }
 
     /// What happens at the end of an epoch; none where the run is not divided into epochs.
-    fn epochs(&self, loading: &Loading<'_>, masks: Option<&Arc<DeviceMaskMaker>>) -> Result<Option<Epochs>, Stop> {
+    fn epochs(&self, loading: &impl Batches) -> Result<Option<Epochs>, Stop> {
         let Settings { train, measure, .. } = &self.trial.settings;
-        let (steps, batches, count) = (measure.warmup + measure.steps, loading.batches_per_epoch(), train.epochs);
+        let (steps, batches, count) = (measure.warmup + measure.steps, loading.per_epoch(), train.epochs);
         if count == 0 || train.mode != Mode::Train {
             return Ok(None);
         }
@@ -261,7 +266,7 @@ impl Rank<'_> {
         }
         let validator = match train.validate_every {
             0 => None,
-            _ => Some(Validator::new(loading.validation()?, masks.map(Arc::clone))),
+            _ => Some(loading.validator()?),
         };
         Ok(Some(Epochs { count, validator }))
     }

@@ -1,26 +1,26 @@
-use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_pipeline::loader::{Loaded, Loader};
+use expctl_pipeline::loader::{Build, Loaded, Loader};
 use expctl_record::{Journal, PerStage, Stage, StepRecord};
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
-use crate::device_masks::DeviceMaskMaker;
+use crate::models::ModelBatch;
 use crate::session::Session;
+use crate::source::StepMasks;
 use crate::stop::Stop;
 use crate::trainer::{ADVICE, Trainer, all_finite};
 use crate::training::{TrainingRun, Verdict};
 
 /// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
 /// them, except what is spent at the end of an epoch.
-pub(crate) struct Steps<'a> {
+pub(crate) struct Steps<'a, B: Build> {
     pub(crate) session: Session<'a>,
     /// None where steps change nothing that could be kept.
     pub(crate) checkpoints: Option<&'a Checkpoints<'a>>,
-    pub(crate) loader: Loader,
+    pub(crate) loader: Loader<B>,
     /// None where the loader makes all masks.
-    pub(crate) masks: Option<Arc<DeviceMaskMaker>>,
+    pub(crate) masks: Option<StepMasks<B::Batch>>,
     /// None in data mode.
     pub(crate) model: Option<(&'a mut Trainer, TrainingRun)>,
     pub(crate) journal: &'a mut Journal,
@@ -49,7 +49,7 @@ impl Cost {
     }
 }
 
-impl Steps<'_> {
+impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     /// All steps from `first`, and the end of the loader.
     pub(crate) fn run(mut self, first: u64) -> Result<(), Stop> {
         self.all(first)?;
@@ -80,7 +80,7 @@ impl Steps<'_> {
                 self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
             cost.add(&loaded.busy(), &loaded.exposed);
             let loss = self.use_batch(step, first, &loaded, &mut cost)?;
-            let (samples, bytes_batch) = (loaded.batch.common.len() as u64, loaded.batch.bytes());
+            let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch));
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             let from = Instant::now();
             // Frees the batch where the loader has no room for a spare one.
@@ -140,14 +140,20 @@ impl Steps<'_> {
     }
 
     /// Masks and model; returns the loss.
-    fn use_batch(&mut self, step: u64, first: u64, loaded: &Loaded, cost: &mut Cost) -> Result<Option<f64>, Stop> {
+    fn use_batch(
+        &mut self,
+        step: u64,
+        first: u64,
+        loaded: &Loaded<B::Batch>,
+        cost: &mut Cost,
+    ) -> Result<Option<f64>, Stop> {
         let Session { activity, group, .. } = self.session;
         // They stay until the step is over, as a model that reads them would need it.
         let mut made = Vec::new();
         if let Some(masks) = &self.masks {
             activity.phase(Phase::Mask);
             let from = Instant::now();
-            made = masks.make(&loaded.batch.common)?;
+            made = masks(&loaded.batch)?;
             cost.both(Stage::Mask, from);
         }
         let mut loss = None;

@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, KeySpec, NATURAL, key, key_also, words};
+use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, key, key_also, words};
 
 /// `[experiment]`, `[data]` and `[select]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -20,7 +20,7 @@ pub(super) const KEYS: &[KeySpec] = &[
     key_also(
         "data.set",
         Kind::Text,
-        Value("\"006-kuzmin-tmi\""),
+        Derived("`006-kuzmin-tmi`; `arrayloader` with `array.format`"),
         "Data set: a folder in `experiments/` with a `dataset.toml`",
         &["dataset", "name"],
     ),
@@ -28,19 +28,19 @@ pub(super) const KEYS: &[KeySpec] = &[
         "data.samples",
         COUNT,
         Derived("all that the recipe has"),
-        "Number of samples; at most what the recipe has",
+        "Number of samples, at most what the recipe has; of an array any number of rows",
         &["size"],
     ),
     key(
         "data.scale",
         Kind::Number { min: 0.0, from: false, max: 1.0 },
         Value("1.0"),
-        "Share of the genes that the graph has",
+        "Share of the genes that the graph has, or the array",
     ),
     key(
         "data.networks",
         words(&["real", "completed"]),
-        Value("\"real\""),
+        Derived("`real`; none with `array.format`"),
         "STRING networks as they are, or completed with generated edges to the published counts",
     ),
     key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),
@@ -51,6 +51,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and deviation are the published ones",
         &["label"],
     ),
+    key("data.files", COUNT32, Value("1"), "With `array.format`: number of files that the rows are in"),
     key_also(
         "select.samples",
         words(&["all", "metabolic"]),

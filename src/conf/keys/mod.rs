@@ -1,5 +1,6 @@
 //! The one table of keys. Checking, defaults, `--set`, suggestions and the reference in docs/config.md all read it.
 
+mod array;
 mod data;
 mod model;
 mod pipeline;

@@ -5,20 +5,25 @@ use super::spec::{COUNT32, KeySpec, NATURAL, key, key_also, words};
 
 /// `[model]`.
 pub(super) const KEYS: &[KeySpec] = &[
-    key("model.kind", words(&["dango", "lazy", "torchscript"]), Value("\"dango\""), "Which model"),
+    key(
+        "model.kind",
+        words(&["dango", "lazy", "torchscript", "mlp", "transformer"]),
+        Derived("`dango`; `mlp` with `array.format`"),
+        "Which model; `mlp` and `transformer` read arrays, the others graphs",
+    ),
     key_also(
         "model.hidden",
         COUNT32,
-        Value("64"),
+        Derived("64; 1024 for `mlp`, 256 for `transformer`"),
         "Channels; a multiple of `heads`",
         &["hidden_channels", "hidden_dim"],
     ),
-    key_also("model.heads", COUNT32, Derived("4 for `dango`, 8 for `lazy`"), "Attention heads", &["num_heads"]),
+    key_also("model.heads", COUNT32, Derived("4; 8 for `lazy`"), "Attention heads", &["num_heads"]),
     key_also(
         "model.layers",
         COUNT32,
-        Derived("2 for `dango`, 3 for `lazy`"),
-        "Attention layers of `dango`, message passing layers of `lazy`",
+        Derived("2 for `dango`, 3 for `lazy`, 5 for `mlp`, 8 for `transformer`"),
+        "Attention layers of `dango` and `transformer`, message passing layers of `lazy`, hidden layers of `mlp`",
         &["num_layers"],
     ),
     key_also(
@@ -93,5 +98,12 @@ pub(super) const KEYS: &[KeySpec] = &[
         Kind::TextList,
         Value("[\"genes\", \"gene_sample\", \"batch_size\"]"),
         "With `torchscript`: what its `forward` takes, in order (docs/training.md)",
+    ),
+    key_also(
+        "model.tokens",
+        COUNT32,
+        Value("2200"),
+        "With `transformer`: the most genes of a row that it reads, those with the largest values",
+        &["max_len", "n_genes", "context_length"],
     ),
 ];

@@ -14,9 +14,19 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key_also(
         "pipeline.processor",
-        words(&["lazy", "subgraph", "incidence_subgraph", "neighborhood", "perturbation", "shared", "packed", "ids"]),
+        words(&[
+            "lazy",
+            "subgraph",
+            "incidence_subgraph",
+            "neighborhood",
+            "perturbation",
+            "shared",
+            "packed",
+            "ids",
+            "rows",
+        ]),
         Required,
-        "What a worker makes of a record",
+        "What a worker makes of a record; not to be set with `array.format`",
         &["graph_processor", "type"],
     ),
     key_also(
@@ -82,7 +92,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Copy batches into page-locked memory, for a device to copy from; ranks run on the CPU, where there is nothing to do",
         &["pin"],
     ),
-    key("loader.shuffle", Kind::Bool, Value("true"), "A new order in each epoch"),
+    key("loader.shuffle", Kind::Bool, Value("true"), "A new order in each epoch; of an array `sampler.draw` says it"),
     key(
         "loader.drop_last",
         Kind::Bool,

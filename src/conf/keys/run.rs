@@ -14,9 +14,15 @@ pub(super) const KEYS: &[KeySpec] = &[
     key_also(
         "measure.steps",
         COUNT,
-        Derived("100; with train.epochs what these have, less the warm-up"),
+        Derived("100; with epochs what these have, less the warm-up"),
         "Steps that are measured",
         &["max_steps"],
+    ),
+    key(
+        "measure.epochs",
+        NATURAL,
+        Value("0"),
+        "Epochs that are measured, the warm-up included, in place of `steps`; 0 goes by the steps. Training runs have `train.epochs`",
     ),
     key("measure.repeats", COUNT32, Value("3"), "Runs of each variant; with one there is no verdict"),
     key_also(

@@ -2,14 +2,16 @@ use std::sync::LazyLock;
 
 use crate::conf::kind::Kind;
 
-use super::{data, model, pipeline, run, train};
+use super::{array, data, model, pipeline, run, train};
 
 /// Sections of a config, in the order of the reference.
-pub const SECTIONS: [&str; 11] = [
+pub const SECTIONS: [&str; 13] = [
     "experiment",
     "data",
     "select",
     "pipeline",
+    "array",
+    "sampler",
     "loader",
     "model",
     "train",
@@ -96,4 +98,4 @@ pub(super) const fn key_also(
 
 /// All keys, in the order of the reference.
 pub static KEYS: LazyLock<Vec<KeySpec>> =
-    LazyLock::new(|| [data::KEYS, pipeline::KEYS, model::KEYS, train::KEYS, run::KEYS].concat());
+    LazyLock::new(|| [data::KEYS, array::KEYS, pipeline::KEYS, model::KEYS, train::KEYS, run::KEYS].concat());

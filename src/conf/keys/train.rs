@@ -1,6 +1,6 @@
 use crate::conf::kind::Kind;
 
-use super::spec::Preset::Value;
+use super::spec::Preset::{Derived, Value};
 use super::spec::{COUNT, KeySpec, NATURAL, NOT_NEGATIVE, key, key_also, words};
 
 /// `[train]`.
@@ -43,9 +43,9 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key_also(
         "train.loss",
-        words(&["log_cosh", "mse", "mse_sinkhorn"]),
-        Value("\"log_cosh\""),
-        "Loss of the predictions",
+        words(&["log_cosh", "mse", "mse_sinkhorn", "cross_entropy"]),
+        Derived("`log_cosh`; `cross_entropy` with `array.format`"),
+        "Loss of the predictions; classes have `cross_entropy`, and nothing else",
         &["regression_task.loss", "criterion"],
     ),
     key_also(
@@ -138,8 +138,8 @@ pub(super) const KEYS: &[KeySpec] = &[
     key_also(
         "train.validate_every",
         NATURAL,
-        Value("1"),
-        "With `epochs`: epochs from one validation to the next, on the split `val`; 0 never validates",
+        Derived("1; 0 with `array.format`"),
+        "With `epochs`: epochs from one validation to the next, on the split `val`; 0 never validates, as arrays have to",
         &["check_val_every_n_epoch"],
     ),
     key("train.monitor", words(&["loss", "pearson"]), Value("\"loss\""), "What decides which epoch is the best"),

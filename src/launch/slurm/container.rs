@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_record::JobRecord;
+use expctl_record::{JobRecord, Trial};
 
 use super::path_text;
 use super::tools::Programs;
@@ -70,7 +70,15 @@ fn folders(project: &Project, job: &JobRecord, programs: &Programs) -> Vec<PathB
     let mut folders: Vec<PathBuf> = programs.worker.parent().map(Path::to_owned).into_iter().collect();
     folders.extend(libtorch_folder(&programs.worker));
     folders.push(project.runs().to_owned());
-    let data: BTreeSet<PathBuf> = job.trials.iter().map(|trial| trial.data_dir.clone()).collect();
+    let data: BTreeSet<PathBuf> = job.trials.iter().flat_map(data_folders).collect();
     folders.extend(data);
     folders
+}
+
+/// Where a trial reads its data from: the data set, or own files.
+fn data_folders(trial: &Trial) -> Vec<PathBuf> {
+    match trial.settings.array.files.as_slice() {
+        [] => vec![trial.data_dir.clone()],
+        own => own.iter().filter_map(|file| Some(Path::new(file).parent()?.to_owned())).collect(),
+    }
 }

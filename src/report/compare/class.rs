@@ -3,11 +3,14 @@ use std::collections::BTreeMap;
 use super::Row;
 
 /// Settings that tables are split by, with how many of what a heading says; the data set itself is what rows are compared in at all.
-const SPLIT: [(&str, &str); 9] = [
+const SPLIT: [(&str, &str); 12] = [
     ("launch.ranks", "ranks"),
     ("data.samples", "samples"),
     ("data.scale", "scale"),
     ("data.networks", "networks"),
+    ("data.files", "files"),
+    ("array.files", "own files"),
+    ("array.genes", "genes"),
     ("select.samples", "samples taken"),
     ("select.subset", "subset"),
     ("select.split", "split"),
@@ -31,7 +34,10 @@ impl RowClass {
     pub fn name(&self, others: &[Self]) -> String {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
-        let said = said.filter_map(|(key, name)| Some(format!("{name} {}", self.shared.get(key)?)));
+        let said = said.filter_map(|(key, name)| {
+            let value = self.shared.get(key).filter(|value| !value.is_empty())?;
+            Some(format!("{name} {value}"))
+        });
         said.collect::<Vec<_>>().join(", ")
     }
 }

@@ -25,11 +25,14 @@ const IRRELEVANT: [&str; 14] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 11] = [
+const CLASS: [(&str, &str); 14] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
     ("data.networks", "set of network edges"),
+    ("data.files", "number of files"),
+    ("array.files", "own files"),
+    ("array.genes", "choice of genes"),
     ("select.samples", "choice of samples"),
     ("select.subset", "size of the subset"),
     ("select.split", "split"),

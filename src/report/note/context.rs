@@ -55,6 +55,7 @@ pub(super) fn values(
         ("modes", json!(prose::measures_of_modes(job))),
         ("warnings", json!(warnings(job))),
         ("results", json!(results.table().markdown())),
+        ("shuffle", json!(sections::shuffle(job).map(|t| t.markdown()))),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),

@@ -10,6 +10,7 @@ mod learning;
 mod provenance;
 mod ranks;
 mod results;
+mod shuffle;
 mod slurm;
 mod straggler;
 mod tree;
@@ -24,6 +25,7 @@ pub use learning::{Learned, learned, learning};
 pub use provenance::{provenance, trials};
 pub use ranks::ranks;
 pub use results::{Results, mixed_modes};
+pub use shuffle::shuffle;
 pub use slurm::slurm;
 
 /// A table under a heading, with a sentence below it.

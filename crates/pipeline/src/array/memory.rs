@@ -55,6 +55,10 @@ impl ArrayStore for MemoryStore {
         self.rows.len() as u64
     }
 
+    fn starts(&self) -> Vec<u64> {
+        self.source.starts()
+    }
+
     fn genes(&self) -> &[String] {
         self.source.genes()
     }

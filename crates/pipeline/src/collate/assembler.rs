@@ -58,7 +58,7 @@ impl Assembler {
             Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
                 Some(MaskSources::build(&graph))
             }
-            Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => None,
+            Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids | Processor::Rows => None,
         };
         let neighborhoods = (processor == Processor::Neighborhood)
             .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
@@ -88,7 +88,7 @@ impl Assembler {
             }
             Processor::Shared => Layout::Shared { removed: vec![RemovedLists::default(); masks] },
             Processor::Packed => Layout::Packed { masks: vec![BitMasks::default(); masks] },
-            Processor::Ids => Layout::Ids,
+            Processor::Ids | Processor::Rows => Layout::Ids,
         };
         Batch { common: Common::default(), layout }
     }
@@ -154,6 +154,9 @@ impl Plan {
         let invalid = |reason: String| Err(PipelineError::Invalid(reason));
         let own_edges =
             matches!(processor, Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood);
+        if *processor == Processor::Rows {
+            return invalid("processor `rows` is of arrays: samples of a graph need another one".to_owned());
+        }
         if own_edges && *collation == Collation::SharedIndex {
             let processor = processor.name();
             return invalid(format!("with {processor} each sample has edges of its own: there is no index to share"));

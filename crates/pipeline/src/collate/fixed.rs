@@ -30,7 +30,7 @@ impl Assembler {
                 let entries = self.shared.sources.iter().flat_map(|sources| sources.entries());
                 entries.map(|entries| 8 * samples * entries.div_ceil(64)).sum()
             }
-            Processor::Ids => 0,
+            Processor::Ids | Processor::Rows => 0,
             Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood | Processor::Shared => {
                 return None;
             }

@@ -2,6 +2,7 @@
 //! training; what it remembers of earlier batches is a state that can be kept.
 
 mod buffer;
+mod cross_entropy;
 mod distribution;
 mod error;
 mod label_scale;
@@ -11,6 +12,7 @@ mod reconstruction;
 mod sinkhorn;
 
 pub use buffer::Buffer;
+pub use cross_entropy::cross_entropy;
 pub use distribution::Distribution;
 pub use error::LossError;
 pub use label_scale::LabelScale;

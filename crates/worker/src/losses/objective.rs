@@ -2,7 +2,7 @@ use expctl_dist::ProcessGroup;
 use expctl_record::{Loss, ModelKind, Settings};
 use tch::Tensor;
 
-use super::{Buffer, Distribution, LossError, ReconstructionWeight, log_cosh};
+use super::{Buffer, Distribution, LossError, ReconstructionWeight, cross_entropy, log_cosh};
 use crate::activity::Activity;
 use crate::models::Output;
 
@@ -64,11 +64,12 @@ impl Objective {
     }
 
     /// The loss of predictions alone, without terms that remember earlier batches: what validation reports. Both float32
-    /// or both float64, `[B]`.
+    /// or both float64, `[B]`; with the cross entropy `[B, classes]` and int64 `[B]`.
     pub fn of_predictions(&self, prediction: &Tensor, labels: &Tensor) -> Tensor {
         match self.loss {
             Loss::LogCosh => log_cosh(prediction, labels),
             Loss::Mse | Loss::MseSinkhorn => (prediction - labels).square().mean(labels.kind()),
+            Loss::CrossEntropy => cross_entropy(prediction, labels),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The models a trial can train.
 
+pub mod array;
 pub mod dango;
 mod edge_list;
 mod error;
@@ -9,13 +10,16 @@ mod inputs;
 mod layer_cases;
 pub mod lazy;
 mod linear;
+mod model_batch;
 mod network;
 mod parameters;
 pub mod torchscript;
+mod view;
 mod wide;
 
 pub use edge_list::EdgeList;
 pub use error::ModelError;
 pub use inputs::{EdgeInputs, GraphInputs, Inputs};
+pub use model_batch::{ModelBatch, ModelInputs};
 pub use network::{Network, Output};
 pub use parameters::{named_parameters, named_variables, parameters_digest};

@@ -5,7 +5,7 @@ use tch::{Device, Tensor, nn};
 
 use super::{Accumulation, TrainError};
 use crate::losses::{LabelScale, Objective};
-use crate::models::{Network, named_parameters, parameters_digest};
+use crate::models::{ModelError, Network, named_parameters, parameters_digest};
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
 
@@ -48,11 +48,27 @@ impl Trainer {
         labels: (f64, f64),
         group: &ProcessGroup,
     ) -> Result<Self, TrainError> {
-        let model = &settings.model;
-        tch::manual_seed(model.seed as i64);
+        Self::with(settings, labels, group, |vs| Network::new(settings, graph, vs))
+    }
+
+    /// The same for rows of `genes` values, of which a model tells the class, of `classes`.
+    ///
+    /// # Errors
+    /// As with [`Trainer::new`].
+    pub fn of_array(settings: &Settings, genes: u64, classes: u64, group: &ProcessGroup) -> Result<Self, TrainError> {
+        Self::with(settings, (0.0, 1.0), group, |vs| Network::of_array(settings, genes, classes, vs))
+    }
+
+    fn with(
+        settings: &Settings,
+        labels: (f64, f64),
+        group: &ProcessGroup,
+        network: impl FnOnce(&nn::Path) -> Result<Network, ModelError>,
+    ) -> Result<Self, TrainError> {
+        tch::manual_seed(settings.model.seed as i64);
         let device = Device::Cpu;
         let vs = nn::VarStore::new(device);
-        let network = Network::new(settings, graph, &vs.root())?;
+        let network = network(&vs.root())?;
         let train = &settings.train;
         let objective = Objective::of_rank(settings, group.rank());
         let mut optimizer = Optimizer::new(train, &vs)?;

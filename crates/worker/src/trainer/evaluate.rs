@@ -2,7 +2,7 @@ use expctl_pipeline::collate::Batch;
 use tch::{Tensor, no_grad};
 
 use super::{TrainError, Trainer};
-use crate::models::Inputs;
+use crate::models::ModelBatch;
 
 impl Trainer {
     /// Predictions and labels of a batch, in its order and in the units of the labels; without gradients, and without a
@@ -12,7 +12,7 @@ impl Trainer {
     /// The batch does not have what the model reads, or libtorch refuses.
     pub fn evaluate(&self, batch: &Batch, masks: &[Tensor]) -> Result<(Vec<f32>, Vec<f32>), TrainError> {
         no_grad(|| {
-            let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
+            let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
             let output = self.forward(&inputs, false)?;
             Ok((self.labels.unscaled(&output.prediction)?, batch.common.labels.clone()))
         })

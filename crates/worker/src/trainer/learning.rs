@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 
-use expctl_pipeline::collate::Batch;
 use tch::{Tensor, no_grad};
 
 use super::{TrainError, Trainer};
-use crate::models::{Inputs, Network, named_variables};
+use crate::models::{ModelBatch, Network, named_variables};
 
 impl Trainer {
     /// All that the model computes with, by name: what weights are.
@@ -24,12 +23,12 @@ impl Trainer {
     ///
     /// # Errors
     /// It does not.
-    pub fn try_forward(&mut self, batch: &Batch, masks: &[Tensor]) -> Result<(), TrainError> {
+    pub fn try_forward(&mut self, batch: &impl ModelBatch, masks: &[Tensor]) -> Result<(), TrainError> {
         if !matches!(self.network, Network::Script(_)) {
             return Ok(());
         }
         self.network.set_training(false)?;
-        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
+        let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
         no_grad(|| self.forward(&inputs, false))?;
         Ok(self.network.set_training(true)?)
     }

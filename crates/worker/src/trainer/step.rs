@@ -1,12 +1,11 @@
 use expctl_dist::{Autocast, DistError, ProcessGroup, Reducer};
-use expctl_pipeline::collate::Batch;
 use expctl_record::{Mode, PerStage, Precision, Stage};
 use tch::{Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use super::{TrainError, Trainer};
 use crate::activity::{Activity, Phase};
-use crate::models::{Inputs, Output, named_parameters, named_variables};
+use crate::models::{ModelBatch, ModelInputs, Output, named_parameters, named_variables};
 
 /// What a step found out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +40,7 @@ impl Trainer {
     /// libtorch refuses; a peer is gone.
     pub fn step(
         &mut self,
-        batch: &Batch,
+        batch: &impl ModelBatch,
         masks: &[Tensor],
         epoch: u64,
         group: &ProcessGroup,
@@ -53,7 +52,7 @@ impl Trainer {
         let mut result = StepResult::default();
         activity.phase(Phase::Transfer);
         let mut clock = Clock::start();
-        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
+        let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
         result.both(Stage::Transfer, clock.lap());
 
         activity.phase(Phase::Forward);
@@ -124,7 +123,7 @@ impl Trainer {
     }
 
     /// What the network makes of a batch; the prediction is float32 whatever it was computed in.
-    pub(super) fn forward(&self, inputs: &Inputs<'_>, reconstruct: bool) -> Result<Output, TrainError> {
+    pub(super) fn forward(&self, inputs: &ModelInputs<'_>, reconstruct: bool) -> Result<Output, TrainError> {
         let _region = (self.precision == Precision::Bf16Mixed).then(|| Autocast::bf16(self.device));
         let Output { prediction, reconstruction } = self.network.forward(inputs, reconstruct)?;
         Ok(Output { prediction: prediction.f_to_kind(Kind::Float)?, reconstruction })
@@ -132,7 +131,7 @@ impl Trainer {
 
     fn loss(
         &mut self,
-        inputs: &Inputs<'_>,
+        inputs: &ModelInputs<'_>,
         epoch: u64,
         group: &ProcessGroup,
         activity: &Activity,
@@ -141,7 +140,7 @@ impl Trainer {
             return self.zero_loss();
         }
         let output = self.forward(inputs, self.objective.reconstructs())?;
-        let labels = self.labels.scaled(&inputs.labels)?;
+        let labels = self.labels.scaled(inputs.labels()?)?;
         Ok(self.objective.of(&output, &labels, epoch, group, activity)?)
     }
 
@@ -163,7 +162,7 @@ impl Trainer {
     /// As with [`Trainer::step`].
     pub fn settle(
         &mut self,
-        batch: &Batch,
+        batch: &impl ModelBatch,
         masks: &[Tensor],
         epoch: u64,
         group: &ProcessGroup,
@@ -178,7 +177,7 @@ impl Trainer {
             .filter(|(_, tensor)| !tensor.requires_grad())
             .map(|(_, tensor)| (tensor.copy(), tensor))
             .collect();
-        let inputs = Inputs::of(batch, masks, self.reads_graphs, self.device)?;
+        let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
         let loss = self.loss(&inputs, epoch, group, activity)?;
         activity.phase(Phase::Backward);
         self.backward(&loss, true)?;

@@ -124,6 +124,10 @@ impl ArrayStore for Collection {
         self.starts[self.stores.len()]
     }
 
+    fn starts(&self) -> Vec<u64> {
+        self.starts[..self.stores.len()].to_vec()
+    }
+
     fn genes(&self) -> &[String] {
         &self.genes
     }

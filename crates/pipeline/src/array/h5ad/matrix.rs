@@ -50,6 +50,15 @@ impl MatrixFile {
         Self::open_within(path, location, CSC_BYTES)
     }
 
+    /// Rows and columns of the matrix at `location`, which is not opened for that.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn shape(path: &Path, location: &str) -> Result<(u64, u64), PipelineError> {
+        let described = describe(&Source::open(path)?, location)?;
+        Ok((described.rows, described.columns))
+    }
+
     /// As [`Self::open`], with another bound on the bytes of memory that a matrix by columns may take.
     ///
     /// # Errors

@@ -1,0 +1,87 @@
+use expctl_pipeline::array::{ArrayBatch, Values};
+use tch::{Device, Kind, Tensor};
+
+use crate::models::ModelError;
+use crate::models::view::view;
+
+/// What models read of one batch of B rows of an array, as tensors on the device.
+///
+/// Invariant: where the device is the host, all of it is a view of the batch's own memory; it must not outlive it.
+#[derive(Debug)]
+pub struct ArrayInputs<'batch> {
+    /// The values.
+    pub values: ValueInputs,
+    /// int64 `[B]`: class of each row in the first label column, -1 for those without; none where the batch has no labels.
+    pub classes: Option<Tensor>,
+    /// B.
+    pub batch_size: i64,
+    /// The batch, for what is not done with tensors.
+    pub batch: &'batch ArrayBatch,
+}
+
+/// The values of a batch, in the form that it has them in.
+#[derive(Debug)]
+pub enum ValueInputs {
+    /// float32 `[B, genes]`.
+    Dense(Tensor),
+    /// CSR.
+    Sparse {
+        /// int32 `[B + 1]`: where each row starts.
+        crow: Tensor,
+        /// int32 `[nnz]`: gene of each value.
+        col: Tensor,
+        /// float32 `[nnz]`.
+        values: Tensor,
+    },
+}
+
+impl<'batch> ArrayInputs<'batch> {
+    /// Tensors of `batch`.
+    ///
+    /// # Errors
+    /// There is no room on the device.
+    pub fn of(batch: &'batch ArrayBatch, device: Device) -> Result<Self, ModelError> {
+        let rows = batch.len() as i64;
+        let values = match &batch.values {
+            Values::Dense(data) => ValueInputs::Dense(view(data, &[rows, batch.columns as i64], Kind::Float, device)?),
+            Values::Sparse { crow, col, values } => ValueInputs::Sparse {
+                crow: view(crow, &[rows + 1], Kind::Int, device)?,
+                col: view(col, &[col.len() as i64], Kind::Int, device)?,
+                values: view(values, &[values.len() as i64], Kind::Float, device)?,
+            },
+        };
+        let classes = batch.labels.first().map(|codes| view(codes, &[rows], Kind::Int64, device)).transpose()?;
+        Ok(Self { values, classes, batch_size: rows, batch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_seen_as_it_lies_in_memory() {
+        let dense = ArrayBatch {
+            rows: vec![4, 9],
+            columns: 3,
+            values: Values::Dense(vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
+            labels: vec![vec![1, -1]],
+        };
+        let inputs = ArrayInputs::of(&dense, Device::Cpu).unwrap();
+        let (ValueInputs::Dense(seen), Values::Dense(data)) = (&inputs.values, &dense.values) else { unreachable!() };
+        assert_eq!((seen.size(), seen.double_value(&[1, 0])), (vec![2, 3], 3.0));
+        assert_eq!(seen.data_ptr() as usize, data.as_ptr() as usize);
+        assert_eq!(inputs.classes.unwrap().int64_value(&[1]), -1);
+        let (crow, col, values) = (vec![0, 1, 1], vec![2], vec![7.0]);
+        let values = Values::Sparse { crow, col, values };
+        let sparse = ArrayBatch { values, labels: Vec::new(), ..dense };
+        let inputs = ArrayInputs::of(&sparse, Device::Cpu).unwrap();
+        let (ValueInputs::Sparse { values, .. }, Values::Sparse { values: data, .. }) =
+            (&inputs.values, &sparse.values)
+        else {
+            unreachable!()
+        };
+        assert_eq!(values.data_ptr() as usize, data.as_ptr() as usize);
+        assert!(inputs.classes.is_none());
+    }
+}

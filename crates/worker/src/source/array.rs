@@ -1,0 +1,169 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use expctl_dist::ProcessGroup;
+use expctl_pipeline::array::dataset::ArrayDataset;
+use expctl_pipeline::array::loading::ArrayBuilder;
+use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
+use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
+use expctl_pipeline::loader::Loader;
+use expctl_record::{
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, StoreKind, Trial, write_json,
+};
+
+use super::options::{buffer_bytes, options_of_steps};
+use super::{Batches, Source, StepMasks};
+use crate::rank_env::RankEnv;
+use crate::stop::Stop;
+use crate::trainer::{TrainError, Trainer};
+use crate::training::Validator;
+
+/// Rows of the first epoch that the quality of its shuffling is taken from, at most.
+const METERED_ROWS: u64 = 1_000_000;
+
+/// Rows of an array.
+pub(crate) struct ArraySource<'a> {
+    settings: &'a Settings,
+    files: Vec<PathBuf>,
+    store: Arc<dyn ArrayStore>,
+    /// Those of `array.labels`, in its order.
+    labels: Vec<Labels>,
+}
+
+impl<'a> ArraySource<'a> {
+    /// Open the files of `trial`: its own, or those of its data set; read them into memory where it says so.
+    ///
+    /// # Errors
+    /// They are not there, damaged, or do not fit together; a label column is missing; they do not fit into memory.
+    pub(crate) fn open(trial: &'a Trial, env: RankEnv) -> Result<Self, Stop> {
+        let settings = &trial.settings;
+        let array = &settings.array;
+        let files = match array.files.as_slice() {
+            [] => {
+                let dataset =
+                    ArrayDataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
+                dataset.store_files(array.format)?
+            }
+            own => own.iter().map(PathBuf::from).collect(),
+        };
+        let ranks_here = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(ranks_here);
+        let store = open(array, &files, threads)?;
+        let labels = array.labels.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { settings, files, store, labels })
+    }
+
+    /// Values of a row of a batch.
+    fn columns(&self) -> u64 {
+        match self.settings.array.genes.len() {
+            0 => self.store.genes().len() as u64,
+            chosen => chosen as u64,
+        }
+    }
+
+    fn sharding(&self, env: RankEnv) -> Sharding {
+        let options = &self.settings.loader;
+        Sharding {
+            seed: options.seed,
+            rank: env.rank,
+            world_size: env.world_size,
+            batch_size: options.batch_size,
+            drop_last: options.drop_last,
+        }
+    }
+
+    /// What this attempt reads, in batches of together at most `buffer_bytes`.
+    fn read(&self, buffer_bytes: u64) -> Result<DataRead, Stop> {
+        let array = &self.settings.array;
+        let rows = self.store.len();
+        let resident = self.store.resident();
+        Ok(DataRead {
+            store: StoreKind::Json,
+            records: rows,
+            selected: rows,
+            asked: None,
+            buffer_bytes,
+            size: FileSize::of_all(self.files.iter().map(PathBuf::as_path))?,
+            base_size: None,
+            array: Some(ArrayRead {
+                format: array.format,
+                files: self.files.len() as u64,
+                genes: self.columns(),
+                classes: self.labels.iter().map(|labels| labels.categories.len() as u64).collect(),
+                resident_bytes: resident
+                    .map(|rows| (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64),
+            }),
+        })
+    }
+
+    /// How well the first epoch of this rank is shuffled, or its first batches where it is a long one.
+    fn shuffle(&self, sampler: &RowSampler) -> ShuffleQuality {
+        let labels = self.settings.array.labels.first().map(String::as_str).zip(self.labels.first());
+        let batches = (METERED_ROWS / sampler.batch_size().max(1)).clamp(1, sampler.batches_per_epoch());
+        let mut meter = ShuffleMeter::new(self.store.len(), sampler.rows_per_epoch(), labels);
+        let mut rows = Vec::new();
+        for step in 0..batches {
+            rows.clear();
+            sampler.batch(step, &mut rows);
+            meter.add(&rows);
+        }
+        meter.finish()
+    }
+}
+
+impl<'a> Source for ArraySource<'a> {
+    type Batches<'b>
+        = ArrayBatches<'b>
+    where
+        'a: 'b;
+
+    fn trainer(&self, group: &ProcessGroup) -> Result<Trainer, TrainError> {
+        let classes = self.labels.first().map_or(0, |labels| labels.categories.len() as u64);
+        Trainer::of_array(self.settings, self.columns(), classes, group)
+    }
+
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<ArrayBatches<'_>, Stop> {
+        let settings = self.settings;
+        let sampler = Arc::new(RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env))?);
+        if settings.sampler.draw == Draw::Balanced && sampler.left_out() > 0 && env.rank == 0 {
+            let (column, rows) = (&settings.sampler.by, sampler.left_out());
+            tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
+        }
+        let builder = ArrayBuilder::new(Arc::clone(&self.store), Arc::clone(&sampler), &settings.array)?;
+        let buffer_bytes = buffer_bytes(settings, env);
+        if env.rank == 0 {
+            write_json(&attempt.data_path(), &self.read(buffer_bytes)?)?;
+            write_json(&attempt.shuffle_path(), &self.shuffle(&sampler))?;
+        }
+        Ok(ArrayBatches { settings, sampler, builder, buffer_bytes })
+    }
+}
+
+/// What makes the batches of this rank.
+pub(crate) struct ArrayBatches<'a> {
+    settings: &'a Settings,
+    sampler: Arc<RowSampler>,
+    builder: ArrayBuilder,
+    buffer_bytes: u64,
+}
+
+impl Batches for ArrayBatches<'_> {
+    type Builder = ArrayBuilder;
+
+    fn per_epoch(&self) -> u64 {
+        self.sampler.batches_per_epoch()
+    }
+
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<ArrayBuilder>, Stop> {
+        let options = options_of_steps(self.settings, self.buffer_bytes, first, offset);
+        Ok(Loader::start(self.builder.clone(), options)?)
+    }
+
+    fn step_masks(&self) -> Option<StepMasks<ArrayBatch>> {
+        None
+    }
+
+    fn validator(&self) -> Result<Validator, Stop> {
+        Err(Stop::Invalid("rows of an array have no split to validate on: set train.validate_every to 0".to_owned()))
+    }
+}

@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use expctl_dist::ProcessGroup;
+use expctl_pipeline::collate::{Assembler, Batch};
+use expctl_pipeline::dataset::Dataset;
+use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
+use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
+use expctl_record::{AttemptDir, Select, Settings, Split, Trial, write_json};
+
+use super::options::{buffer_bytes, options, options_of_steps};
+use super::{Batches, Source, StepMasks};
+use crate::data_read::data_read;
+use crate::device_masks::DeviceMaskMaker;
+use crate::rank_env::RankEnv;
+use crate::stop::Stop;
+use crate::trainer::{TrainError, Trainer};
+use crate::training::{Share, Validator};
+
+/// Where batches are used. Nothing is copied to it: it is the host.
+const DEVICE: tch::Device = tch::Device::Cpu;
+
+/// Samples of a graph.
+pub(crate) struct GraphSource<'a> {
+    settings: &'a Settings,
+    dataset: Dataset,
+    graph: Arc<CellGraph>,
+}
+
+impl<'a> GraphSource<'a> {
+    /// Open the data set of `trial`.
+    ///
+    /// # Errors
+    /// It is not there, or damaged.
+    pub(crate) fn open(trial: &'a Trial) -> Result<Self, Stop> {
+        let settings = &trial.settings;
+        let dataset = Dataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
+        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
+        Ok(Self { settings, dataset, graph })
+    }
+}
+
+impl<'a> Source for GraphSource<'a> {
+    type Batches<'b>
+        = GraphBatches<'b>
+    where
+        'a: 'b;
+
+    fn trainer(&self, group: &ProcessGroup) -> Result<Trainer, TrainError> {
+        let samples = &self.dataset.manifest().samples;
+        Trainer::new(self.settings, &self.graph, (samples.label_mean, samples.label_sd), group)
+    }
+
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<GraphBatches<'_>, Stop> {
+        GraphBatches::new(attempt, env, self)
+    }
+}
+
+/// What makes the batches of this rank.
+pub(crate) struct GraphBatches<'a> {
+    settings: &'a Settings,
+    env: RankEnv,
+    dataset: &'a Dataset,
+    records: Arc<DatasetRecords>,
+    schedule: Arc<Schedule>,
+    assembler: Assembler,
+    masks: Option<Arc<DeviceMaskMaker>>,
+    buffer_bytes: u64,
+}
+
+impl<'a> GraphBatches<'a> {
+    fn new(attempt: &AttemptDir, env: RankEnv, source: &'a GraphSource<'_>) -> Result<Self, Stop> {
+        let GraphSource { settings, dataset, graph } = source;
+        let options = &settings.loader;
+        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, DEVICE)?.map(Arc::new);
+        let records = DatasetRecords::open(dataset, &settings.pipeline)?;
+        let selection = Selection::of(dataset, &settings.select)?;
+        let samples = selection.len();
+        let sampler = DistributedSampler {
+            len: samples,
+            world_size: env.world_size,
+            rank: env.rank,
+            shuffle: options.shuffle,
+            seed: options.seed,
+            drop_last: options.drop_last,
+        };
+        let buffer_bytes = buffer_bytes(settings, env);
+        if env.rank == 0 {
+            let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
+            write_json(&attempt.data_path(), &read)?;
+        }
+        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
+            let (ranks, batch) = (env.world_size, options.batch_size);
+            Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
+        })?;
+        let (records, schedule) = (Arc::new(records), Arc::new(schedule));
+        let assembler = Assembler::new(&settings.pipeline, Arc::clone(graph))?;
+        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes })
+    }
+
+    /// This rank's share of the split `val`, of the same candidates and the same share of the subset, in order.
+    fn validation(&self) -> Result<Option<Share>, Stop> {
+        let select = Select { split: Split::Val, ..self.settings.select };
+        let selection = Selection::of(self.dataset, &select)?;
+        if selection.is_empty() {
+            let message =
+                "the split `val` has no samples to validate on: set train.validate_every to 0, or more samples";
+            return Err(Stop::Invalid(message.to_owned()));
+        }
+        // A rank deals its own share to itself alone: a sampler of all ranks would fill them up with repeated samples.
+        let share = selection.share(self.env.rank, self.env.world_size);
+        let sampler =
+            DistributedSampler { len: share.len(), world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
+        let schedule = Schedule::of(share, sampler, self.settings.loader.batch_size);
+        Ok(schedule.map(|schedule| {
+            let options = options(self.settings, self.buffer_bytes, 0, schedule.batches_per_epoch());
+            let builder = BatchBuilder::new(self.records.clone(), Arc::new(schedule), self.assembler.clone());
+            Share { builder, options }
+        }))
+    }
+}
+
+impl Batches for GraphBatches<'_> {
+    type Builder = BatchBuilder;
+
+    fn per_epoch(&self) -> u64 {
+        self.schedule.batches_per_epoch()
+    }
+
+    fn start(&self, first: u64, offset: u64) -> Result<Loader, Stop> {
+        let builder = BatchBuilder::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
+        Ok(Loader::start(builder, options_of_steps(self.settings, self.buffer_bytes, first, offset))?)
+    }
+
+    fn step_masks(&self) -> Option<StepMasks<Batch>> {
+        let masks = Arc::clone(self.masks.as_ref()?);
+        Some(Box::new(move |batch: &Batch| masks.make(&batch.common)))
+    }
+
+    fn validator(&self) -> Result<Validator, Stop> {
+        Ok(Validator::new(self.validation()?, self.masks.clone()))
+    }
+}

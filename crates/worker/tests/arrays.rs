@@ -1,0 +1,128 @@
+//! Models over arrays learn the classes of made-up rows, on one rank and on two alike.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+#[path = "../../dist/tests/common/mod.rs"]
+mod common;
+mod support;
+
+use std::time::Duration;
+
+use common::{Role, leave, meet, trained};
+use expctl_dist::{ProcessGroup, Store};
+use expctl_pipeline::array::{ArrayBatch, Values};
+use expctl_record::{Loss, ModelKind, Settings};
+use expctl_worker::Activity;
+use expctl_worker::trainer::{TrainError, Trainer};
+use serde_json::json;
+use support::{farthest, parameters, settings};
+
+const GENES: usize = 40;
+const CLASSES: u64 = 4;
+/// Rows of a whole step.
+const BATCH: u64 = 16;
+
+fn of_kind(kind: ModelKind) -> Settings {
+    let mut settings = settings(json!({"optimizer": "adamw", "learning_rate": 0.01}));
+    settings.train.loss = Loss::CrossEntropy;
+    let model = &mut settings.model;
+    (model.kind, model.hidden, model.heads, model.layers, model.tokens) = (kind, 32, 4, 2, 12);
+    settings
+}
+
+/// Rows with these numbers, CSR: a row of class c has large values in every fourth gene from c on, and a small one elsewhere;
+/// of every ninth row the class is not known.
+fn rows(ids: impl IntoIterator<Item = u64>) -> ArrayBatch {
+    let rows: Vec<u64> = ids.into_iter().collect();
+    let (mut crow, mut col, mut values) = (vec![0], Vec::new(), Vec::new());
+    for id in &rows {
+        for gene in (0..GENES as u64).filter(|gene| gene % CLASSES == id % CLASSES || (gene * 7 + id) % 11 == 0) {
+            col.push(gene as i32);
+            values.push(if gene % CLASSES == id % CLASSES { 2.0 } else { 0.5 } + (id % 5) as f32 * 0.1);
+        }
+        crow.push(col.len() as i32);
+    }
+    let labels = rows.iter().map(|id| if id % 9 == 8 { -1 } else { (id % CLASSES) as i64 }).collect();
+    ArrayBatch { rows, columns: GENES, values: Values::Sparse { crow, col, values }, labels: vec![labels] }
+}
+
+fn step(trainer: &mut Trainer, batch: &ArrayBatch, group: &ProcessGroup) -> Result<f64, TrainError> {
+    Ok(trainer.step(batch, &[], 0, group, &Activity::default())?.loss.unwrap())
+}
+
+/// The share of rank `role.0` of `role.1` of `count` steps, with all classes known if `role.2` says so; returns the mean losses of the first and the last four.
+fn train(trainer: &mut Trainer, role: (u32, u32, bool), count: u64, group: &ProcessGroup) -> (f64, f64) {
+    let (rank, world) = (u64::from(role.0), u64::from(role.1));
+    trainer.starts_at(0, 0, count);
+    let mut losses = Vec::new();
+    for number in 0..count {
+        let ids = (0..BATCH).filter(|row| row % world == rank).map(|row| number % 8 * BATCH + row);
+        let mut batch = rows(ids);
+        if role.2 {
+            // The loss of a rank is a mean over its rows of known class: with as many on each, it is that of all of them.
+            batch.labels[0] = batch.rows.iter().map(|id| (id % CLASSES) as i64).collect();
+        }
+        losses.push(step(trainer, &batch, group).unwrap());
+    }
+    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+    (mean(&losses[..4]), mean(&losses[losses.len() - 4..]))
+}
+
+fn alone() -> ProcessGroup {
+    tch::set_num_threads(1);
+    let limit = Duration::from_secs(60);
+    let store = Store::serve("127.0.0.1", 0, limit).unwrap();
+    ProcessGroup::gloo(&store, 0, 1, limit).unwrap()
+}
+
+#[test]
+fn both_models_learn_the_classes() {
+    let group = alone();
+    for kind in [ModelKind::Mlp, ModelKind::Transformer] {
+        let mut settings = of_kind(kind);
+        settings.train.learning_rate = if kind == ModelKind::Mlp { 0.01 } else { 0.002 };
+        let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group).unwrap();
+        let (first, last) = train(&mut trainer, (0, 1, false), 120, &group);
+        assert!(first > 0.5 && last < first / 10.0, "{kind:?}: {first} {last}");
+    }
+}
+
+#[test]
+fn rows_without_labels_are_refused() {
+    let group = alone();
+    let mut trainer = Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group).unwrap();
+    let batch = ArrayBatch { labels: Vec::new(), ..rows(0..4) };
+    let message = step(&mut trainer, &batch, &group).unwrap_err().to_string();
+    assert!(message.contains("array.labels"), "{message}");
+    let graphs = support::batch(0..4);
+    let message = trainer.step(&graphs, &[], 0, &group, &Activity::default()).unwrap_err().to_string();
+    assert!(message.contains("rows of an array"), "{message}");
+    let message = Trainer::of_array(&of_kind(ModelKind::Dango), 10, 2, &group).map(|_| ()).unwrap_err().to_string();
+    assert!(message.contains("does not read rows of an array"), "{message}");
+}
+
+#[test]
+#[ignore = "entry of the ranks that the tests start"]
+fn rank_entry() {
+    let role = Role::from_env();
+    let (store, group) = meet(&role);
+    let kind = if role.scenario == "mlp" { ModelKind::Mlp } else { ModelKind::Transformer };
+    let mut settings = of_kind(kind);
+    // AdamW would make much of differences in rounding.
+    settings.train.optimizer = expctl_record::Optimizer::Sgd;
+    settings.train.learning_rate = 0.05;
+    let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group).unwrap();
+    let (first, last) = train(&mut trainer, (role.rank, role.world, true), 60, &group);
+    assert!(last < first, "{first} {last}");
+    leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
+}
+
+#[test]
+fn two_ranks_train_as_one_does() {
+    for scenario in ["mlp", "transformer"] {
+        let (alone, _) = trained(scenario, 1);
+        let (both, digests) = trained(scenario, 2);
+        assert_eq!(digests[0], digests[1], "{scenario}: ranks differ from each other");
+        let apart = farthest(&alone[0], &both[0]);
+        assert!(apart < 1e-3, "{scenario}: {apart}");
+    }
+}

@@ -1,0 +1,53 @@
+use std::path::{Path, PathBuf};
+
+/// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all
+/// that fit, sorted by name.
+///
+/// # Errors
+/// There is none, or it is no pattern; the message says which.
+pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
+    let path = root.join(named);
+    if path.is_file() {
+        return Ok(vec![path]);
+    }
+    if !named.contains(['*', '?', '[']) {
+        return Err(format!("there is no file {named}"));
+    }
+    // What the root is called is no pattern.
+    let pattern = if Path::new(named).is_absolute() {
+        named.to_owned()
+    } else {
+        format!("{}/{named}", glob::Pattern::escape(&root.to_string_lossy()))
+    };
+    let found = glob::glob(&pattern).map_err(|e| format!("`{named}` is no pattern: {e}"))?;
+    let files: Result<Vec<PathBuf>, _> = found.collect();
+    let mut files = files.map_err(|e| e.to_string())?;
+    files.retain(|file| file.is_file());
+    files.sort();
+    if files.is_empty() { Err(format!("no file is like {named}")) } else { Ok(files) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_expanded_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("a[b]");
+        std::fs::create_dir_all(root.join("data/c.h5ad")).unwrap();
+        for name in ["data/b.h5ad", "data/a.h5ad", "data/a.txt", "data/[x].h5ad"] {
+            std::fs::write(root.join(name), "").unwrap();
+        }
+        let names = |named: &str| {
+            let files = matching(&root, named)?;
+            Ok(files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(names("data/*.h5ad"), Ok(vec!["[x].h5ad".to_owned(), "a.h5ad".to_owned(), "b.h5ad".to_owned()]));
+        assert_eq!(names("data/[x].h5ad").unwrap(), ["[x].h5ad"]);
+        let missing: Result<_, String> = names("data/d.h5ad");
+        assert!(missing.unwrap_err().contains("there is no file"));
+        assert!(names("data/*.zarr").unwrap_err().contains("no file is like"));
+        assert!(names("data/[.h5ad").unwrap_err().contains("is no pattern"));
+    }
+}

@@ -1,0 +1,195 @@
+//! Rows of arrays end to end: built, loaded, trained on, gone on with, and refused.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Guard, PATIENCE, TestProject, text, wait_until};
+use expctl_record::{ArrayFormat, AttemptDir, Outcome, Stage, TrialState, joined_steps, read_learning};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// 600 rows of 400 genes in two files, of which an MLP learns the cell types on two ranks.
+const SMALL: &str = r#"
+[experiment]
+study = "arrayloader"
+title = "Small array"
+
+[data]
+samples = 600
+scale = 0.02
+files = 2
+
+[array]
+format = "h5ad"
+labels = ["cell_type"]
+log1p = true
+
+[loader]
+batch_size = 16
+workers = 1
+
+[model]
+hidden = 32
+layers = 1
+
+[train]
+mode = "train"
+learning_rate = 0.01
+epochs = 6
+
+[measure]
+warmup = 2
+repeats = 1
+
+[launch]
+ranks = 2
+heartbeat_timeout_s = 5
+
+[variant.weighted]
+sampler.draw = "weighted"
+sampler.by = "weight"
+
+[variant.chunked]
+array.output = "sparse"
+sampler.draw = "chunked"
+sampler.chunk_rows = 20
+sampler.chunks = 3
+
+[compare]
+baseline = "weighted"
+"#;
+
+/// 600 rows on two ranks in batches of 16.
+const PER_EPOCH: u64 = 19;
+
+fn arguments(project: &TestProject, more: &[&str]) -> Vec<String> {
+    let conf = project.conf("small", SMALL);
+    let mut args: Vec<String> =
+        ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"].map(Into::into).to_vec();
+    args.extend(more.iter().map(|argument| (*argument).to_owned()));
+    args
+}
+
+fn submit(project: &TestProject, more: &[&str]) -> (Option<i32>, String) {
+    let args = arguments(project, more);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let output = project.run(&args);
+    (output.status.code(), text(&output.stderr))
+}
+
+fn outcome(attempt: &AttemptDir) -> Outcome {
+    attempt.outcome().unwrap().unwrap()
+}
+
+#[test]
+fn two_ranks_learn_cell_types_and_the_note_says_how_rows_were_shuffled() {
+    let project = TestProject::new();
+    let (code, message) = submit(&project, &[]);
+    assert_eq!(code, Some(0), "{message}");
+    for variant in ["weighted", "chunked"] {
+        let attempt = project.attempt("1", variant).unwrap();
+        let told = outcome(&attempt);
+        assert!(told.ranks.iter().all(|r| r.parameters_digest == told.ranks[0].parameters_digest), "{told:?}");
+        let losses: Vec<f64> = read_learning(&attempt.learning_path()).unwrap().iter().map(|r| r.train_loss).collect();
+        assert_eq!(losses.len(), 6);
+        assert!(losses[5] < losses[0] / 2.0, "{variant}: {losses:?}");
+        let read = attempt.data_read().unwrap().unwrap();
+        let array = read.array.unwrap();
+        assert_eq!((read.records, array.format, array.files, array.genes), (600, ArrayFormat::H5ad, 2, 400));
+        assert_eq!(array.classes, [16]);
+        let shuffle = attempt.shuffle().unwrap().unwrap();
+        assert_eq!(shuffle.batches, PER_EPOCH);
+        assert_eq!(variant == "chunked", shuffle.duplicates <= 4, "{shuffle:?}");
+        let steps = attempt.steps(1).unwrap();
+        assert_eq!(steps.len() as u64, 6 * PER_EPOCH);
+        let busy = |stage: Stage| steps.iter().map(|s| s.busy[stage]).sum::<u64>();
+        for stage in [Stage::Sample, Stage::Read, Stage::Collate, Stage::Forward, Stage::Backward, Stage::Optimizer] {
+            assert!(busy(stage) > 0, "{variant}: {stage}");
+        }
+        assert!(steps.iter().all(|s| s.samples == 16 || (s.step + 1).is_multiple_of(PER_EPOCH)), "{steps:?}");
+        assert!(steps.iter().map(|s| s.bytes_read).sum::<u64>() > 0);
+    }
+    let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
+    for said in ["chunked 20 × 3", "weighted by weight", "600 rows of 400 genes, h5ad in 2 files", "(cell_type)"] {
+        assert!(note.contains(said), "{said}: {note}");
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_reads_the_rest_of_its_epoch() {
+    let more = ["--only", "chunked", "--set", "train.epochs=60", "--set", "launch.ranks=1"];
+    let project = TestProject::new();
+    assert_eq!(submit(&project, &more).0, Some(0));
+    let whole = project.attempt("1", "chunked").unwrap();
+    let args = arguments(&project, &more);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut command = project.expctl(&args);
+    let mut guard = Guard(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    // In the middle of an epoch, if it stops soon.
+    wait_until("steps", PATIENCE, || {
+        let attempt = project.attempt("2", "chunked")?;
+        attempt.steps(0).is_ok_and(|steps| steps.len() > 45).then_some(())
+    });
+    kill(Pid::from_raw(guard.0.id() as i32), Signal::SIGTERM).unwrap();
+    assert_eq!(guard.0.wait().unwrap().code(), Some(6));
+    let first = project.attempt("2", "chunked").unwrap();
+    let done = first.steps(0).unwrap().len() as u64;
+    assert!(done < 60 * PER_EPOCH * 2, "it was over before it was stopped");
+    project.ok(&["retry", "2", "--wait"]);
+    let last = project.attempt("2", "chunked").unwrap();
+    assert_eq!((last.number(), last.steps(0).unwrap()[0].step), (2, done));
+    let losses = |attempts: &[AttemptDir]| -> Vec<Option<f64>> {
+        joined_steps(attempts, 0).unwrap().iter().map(|step| step.loss).collect()
+    };
+    assert_eq!(losses(&[first, last.clone()]), losses(std::slice::from_ref(&whole)));
+    assert_eq!(outcome(&last).ranks[0].parameters_digest, outcome(&whole).ranks[0].parameters_digest);
+}
+
+#[test]
+fn what_cannot_be_read_is_named_in_the_outcome() {
+    let project = TestProject::new();
+    let (code, _) = submit(&project, &["--only", "weighted", "--set", "array.labels=[\"cell_typ\"]"]);
+    assert_eq!(code, Some(5));
+    let told = project.outcome("1", "weighted");
+    assert_eq!(told.state, TrialState::Failed);
+    assert!(told.message.contains("cell_typ") && told.message.contains("cell_type"), "{}", told.message);
+    let (code, _) = submit(&project, &["--only", "weighted", "--set", "sampler.by=cell_type"]);
+    assert_eq!(code, Some(5));
+    let told = project.outcome("2", "weighted");
+    assert!(told.message.contains("cell_type"), "{}", told.message);
+    let (code, _) = submit(&project, &["--only", "weighted", "--set", "array.genes=[\"no such gene\"]"]);
+    assert_eq!(code, Some(5));
+    assert!(project.outcome("3", "weighted").message.contains("no such gene"));
+}
+
+#[test]
+fn own_files_are_read_from_memory_and_damaged_ones_are_refused_before_they_are_submitted() {
+    let project = TestProject::new();
+    let real =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
+    let file = project.path().join("own.h5ad");
+    std::fs::copy(&real, &file).unwrap();
+    let text = r#"
+        array = { format = "h5ad", files = ["*.h5ad"], memory = true, labels = ["bulk_labels"] }
+        loader.batch_size = 32
+        measure = { repeats = 1, warmup = 2, steps = 5 }
+        sampler = { draw = "balanced", by = "bulk_labels" }
+        model = { kind = "transformer", hidden = 16, heads = 2, layers = 1, tokens = 40 }
+        train.mode = "forward_backward"
+    "#;
+    let conf = project.conf("own", text);
+    let arguments = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
+    project.ok(&arguments);
+    let read = project.attempt("1", "default").unwrap().data_read().unwrap().unwrap();
+    let array = read.array.unwrap();
+    assert_eq!((read.records, array.genes), (700, 765));
+    assert!(array.resident_bytes.unwrap() > 0);
+    let half = std::fs::metadata(&file).unwrap().len() / 2;
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(half).unwrap();
+    let refused = project.run(&arguments);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(common::text(&refused.stderr).contains("own.h5ad"), "{}", common::text(&refused.stderr));
+}
