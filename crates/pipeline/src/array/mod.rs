@@ -28,8 +28,8 @@ pub use labels::Labels;
 pub use memory::MemoryStore;
 pub use open::open;
 pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore,
-    ParquetWriter,
+    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
+    ParquetStore, ParquetWriter,
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};

@@ -18,9 +18,9 @@ pub fn open(settings: &Array, files: &[PathBuf], threads: usize) -> Result<Arc<d
             return Err(PipelineError::Invalid(format!("parquet files have no layers: array.layer = \"{layer}\"")));
         }
         "parquet" => {
-            let stores = files.iter().map(|file| -> Result<Box<dyn ArrayStore>, PipelineError> {
-                Ok(Box::new(ParquetStore::open(file)?))
-            });
+            let stores = files
+                .iter()
+                .map(|file| -> Result<Box<dyn ArrayStore>, PipelineError> { Ok(Box::new(ParquetStore::open(file)?)) });
             Collection::new(stores.collect::<Result<_, _>>()?, settings.join, &[])?
         }
         _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, settings.join, &[])?,

@@ -58,7 +58,11 @@ impl Assembler {
             Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
                 Some(MaskSources::build(&graph))
             }
-            Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids | Processor::Rows => None,
+            Processor::Subgraph
+            | Processor::Neighborhood
+            | Processor::Perturbation
+            | Processor::Ids
+            | Processor::Rows => None,
         };
         let neighborhoods = (processor == Processor::Neighborhood)
             .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
