@@ -146,6 +146,7 @@ fn stored_masks_are_what_is_removed_and_genes_where_a_layout_goes_by_them() {
                 Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => {
                     assert_eq!(found, own, "{what}");
                 }
+                Processor::Rows => panic!("an array has no graph"),
                 Processor::Lazy | Processor::IncidenceSubgraph => {
                     let (Layout::Graphs(found), Layout::Graphs(own), Layout::Graphs(other)) = (found, &own, &other)
                     else {

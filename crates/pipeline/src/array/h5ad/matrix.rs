@@ -55,7 +55,7 @@ impl MatrixFile {
     /// # Errors
     /// As [`Self::open`].
     pub fn shape(path: &Path, location: &str) -> Result<(u64, u64), PipelineError> {
-        let described = describe(&Source::open(path)?, location)?;
+        let described = locate::describe(&Source::open(path)?, location)?;
         Ok((described.rows, described.columns))
     }
 
