@@ -99,7 +99,7 @@ impl AnnDataWriter {
 
     /// Begin obs, which [`AnnDataWriter::push_obs`] fills.
     pub fn begin_obs(&mut self, rows: u64, columns: &[Column]) -> Result<(), PipelineError> {
-        self.obs = Some(FrameWriter::create(self.path(), &self.file, "obs", rows, columns)?);
+        self.obs = Some(FrameWriter::create(self.target(), &self.file, "obs", rows, columns)?);
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl AnnDataWriter {
     /// # Errors
     /// There are not as many as the matrix has columns.
     pub fn put_var(&mut self, columns: &[Column], var: &Frame) -> Result<(), PipelineError> {
-        let mut writer = FrameWriter::create(self.path(), &self.file, "var", self.columns, columns)?;
+        let mut writer = FrameWriter::create(self.target(), &self.file, "var", self.columns, columns)?;
         writer.push(var)?;
         writer.finish()
     }
@@ -156,7 +156,7 @@ impl AnnDataWriter {
     }
 
     /// Where it will be.
-    pub fn path(&self) -> &Path {
+    pub fn target(&self) -> &Path {
         &self.temporary.target
     }
 
@@ -197,7 +197,7 @@ impl AnnDataWriter {
                 && indices.last().is_none_or(|last| (*last as u64) < self.minor);
             if !bound || !indices.is_sorted_by(|a, b| a < b) {
                 let reason = format!("indices that do not ascend within 0 to {} were to be written", self.minor);
-                return Err(PipelineError::damaged(self.path(), reason));
+                return Err(PipelineError::damaged(self.target(), reason));
             }
         }
         Ok(())

@@ -242,7 +242,7 @@ impl Made<'_> {
                 // The narrowest type that has room for all classes and for -1, as pandas does it.
                 let codes = match categories.len() {
                     0..=0x7f => self.numbers::<i8>(&group, "codes"),
-                    0..=0x7fff => self.numbers::<i16>(&group, "codes"),
+                    0x80..=0x7fff => self.numbers::<i16>(&group, "codes"),
                     _ => self.numbers::<i32>(&group, "codes"),
                 };
                 codes.map(only)
