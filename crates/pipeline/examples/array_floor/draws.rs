@@ -20,7 +20,7 @@ pub fn measure() {
         (Draw::Chunked, "", 16, 1024),
     ] {
         let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size: 128, drop_last: true };
-        let settings = Sampler { draw, chunk_rows, chunks, by: by.into(), rows: 0 };
+        let settings = Sampler { draw, chunk_rows, chunks, by: by.into(), ..Sampler::default() };
         let start = Instant::now();
         let sampler = RowSampler::new(&settings, &store, sharding).unwrap();
         let made = start.elapsed();
