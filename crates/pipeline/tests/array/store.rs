@@ -163,7 +163,7 @@ pub fn drawn(draw: Draw) -> Sampler {
         Draw::Balanced => "kind",
         _ => "",
     };
-    Sampler { draw, chunk_rows: 4, chunks: 3, by: by.into(), rows: 0 }
+    Sampler { draw, chunk_rows: 4, chunks: 3, by: by.into(), ..Sampler::default() }
 }
 
 pub fn alone(batch_size: u64) -> Sharding {
