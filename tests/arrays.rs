@@ -156,7 +156,7 @@ fn what_cannot_be_read_is_named_in_the_outcome() {
     let told = project.outcome("1", "weighted");
     assert_eq!(told.state, TrialState::Failed);
     assert!(told.message.contains("cell_typ") && told.message.contains("cell_type"), "{}", told.message);
-    let (code, _) = submit(&project, &["--only", "weighted", "--set", "sampler.by=cell_type"]);
+    let (code, _) = submit(&project, &["--only", "weighted", "--set", "variant.weighted.sampler.by=cell_type"]);
     assert_eq!(code, Some(5));
     let told = project.outcome("2", "weighted");
     assert!(told.message.contains("cell_type"), "{}", told.message);

@@ -47,7 +47,7 @@ pub(super) fn reads_array(values: &Values) -> bool {
 
 /// Fill in what follows from what is read: rows of an array, or samples of a graph.
 pub(super) fn derive_family(values: &mut Values) {
-    let array = reads_array(values);
+    let (array, known) = (reads_array(values), values.get("array.format").is_some());
     let either = |rows: &'static str, samples: &'static str| Some(Json::from(if array { rows } else { samples }));
     let mut derive = |key: &'static str, value: Option<Json>| {
         if !values.has(key) {
@@ -59,6 +59,10 @@ pub(super) fn derive_family(values: &mut Values) {
     derive("model.kind", either("mlp", "dango"));
     derive("train.loss", either("cross_entropy", "log_cosh"));
     derive("train.validate_every", Some(Json::from(u64::from(!array))));
+    if !known {
+        // A word that is none: it is not known what is read, and nothing more is asked for.
+        derive("pipeline.processor", None);
+    }
     if array {
         derive("pipeline.processor", Some(Json::from("rows")));
         derive("pipeline.edge_types", Some(Json::from(Vec::<String>::new())));
