@@ -165,6 +165,25 @@ def scdataset(options):
 
 
 def scdl(options):
+    """As its documents say: torch's DataLoader, its own way of making a batch."""
+    from bionemo.scdl.io.single_cell_memmap_dataset import SingleCellMemMapDataset
+    from bionemo.scdl.util.torch_dataloader_utils import collate_sparse_matrix_batch
+    from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
+
+    data = SingleCellMemMapDataset(str(options.data / "scdl"))
+    if options.weighted:
+        sampler = WeightedRandomSampler(torch.from_numpy(obs_column(options, "weight").astype(float)), len(data))
+    else:
+        sampler = RandomSampler(data)
+    loader = DataLoader(data, batch_size=options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
+                        collate_fn=collate_sparse_matrix_batch)
+    while True:
+        for batch in loader:
+            yield batch.to_dense() if options.output == "dense" else batch
+
+
+def scdl_by_hand(options):
+    """The rows of its memory maps, joined without torch: what its files allow in Python."""
     from bionemo.scdl.io.single_cell_memmap_dataset import SingleCellMemMapDataset
 
     data = SingleCellMemMapDataset(str(options.data / "scdl"))
@@ -212,7 +231,8 @@ def parquet(options):
 
 
 PEERS = {"scipy": scipy_memory, "h5py_rows": h5py_rows, "h5py_blocks": h5py_blocks, "mapped": mapped,
-         "annbatch": annbatch, "scdataset": scdataset, "scdl": scdl, "parquet": parquet}
+         "annbatch": annbatch, "scdataset": scdataset, "scdl": scdl, "scdl_by_hand": scdl_by_hand,
+         "parquet": parquet}
 
 
 def cpu_seconds():

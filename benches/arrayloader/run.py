@@ -7,7 +7,8 @@ memory of it and of all that it started is looked at (PSS: smaps_rollup). --cold
 (root only) and takes the cases that read files. Writes rates.csv, a line a run, and rates.md, a line a case: median
 [least..most] of n.
 
-ARRAY_RATES is our program (target/release/examples/array_rates).
+ARRAY_RATES is our program (target/release/examples/array_rates). ARRAY_FLOOR (array_floor beside it), if it is set,
+measures in each round what the memory allows.
 """
 
 import argparse
@@ -39,6 +40,14 @@ def cases(data):
         if files:
             found.append(Case(group, f"expctl {name}", (os.environ["ARRAY_RATES"], *files, *options)))
 
+    if "ARRAY_FLOOR" in os.environ:
+        for threads in ["1", "2"]:
+            for batch in ["128", "1024"]:
+                for output in ["sparse", "dense"]:
+                    found.append(Case("floor", f"memory, {output}, batch {batch}, threads {threads}",
+                                      (os.environ["ARRAY_FLOOR"], "--threads", threads, "--batch", batch,
+                                       "--output", output)))
+
     weighted = ["--draw", "weighted", "--by", "weight", "--label", "cell_type"]
     for workers in ["0", "2"]:
         peer("weighted", f"MappedCollection, dense, workers {workers}", "mapped", "--weighted", "--output", "dense",
@@ -46,6 +55,7 @@ def cases(data):
         peer("gzip rows", f"MappedCollection, dense, workers {workers}", "mapped", "--gzip", "--workers", workers)
     for output in ["sparse", "dense"]:
         peer("weighted", f"BioNeMo SCDL, {output}", "scdl", "--weighted", "--output", output)
+        peer("weighted", f"rows of SCDL's files by hand, {output}", "scdl_by_hand", "--weighted", "--output", output)
         peer("weighted", f"scDataset, block 1, {output}", "scdataset", "--weighted", "--output", output,
              "--chunk-rows", "1", "--chunks", "128")
         peer("chunked", f"annbatch 512 × 32, {output}", "annbatch", "--output", output)

@@ -13,9 +13,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 data=$1 out=$2; shift 2
 
 python=$("$here/setup.sh")
-cargo build --release --manifest-path "$here/../../Cargo.toml" -p expctl-pipeline --example array_rates >&2
+cargo build --release --manifest-path "$here/../../Cargo.toml" -p expctl-pipeline --example array_rates --example array_floor >&2
 target=$(cargo metadata --no-deps --format-version 1 --manifest-path "$here/../../Cargo.toml" |
   "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 read -ra make <<< "${MAKE_DATA:-}"
 "$python" "$here/make_data.py" "$data" "${make[@]}" >&2
-ARRAY_RATES=$target/release/examples/array_rates exec "$python" "$here/run.py" --data "$data" --out "$out" "$@"
+export ARRAY_RATES=$target/release/examples/array_rates ARRAY_FLOOR=$target/release/examples/array_floor
+exec "$python" "$here/run.py" --data "$data" --out "$out" "$@"

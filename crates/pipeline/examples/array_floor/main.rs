@@ -1,6 +1,9 @@
 //! What the memory of this machine allows, and what the loader makes of it, in one run:
 //! `cargo run --release -p expctl-pipeline --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
 //!
+//! With `--threads N --batch N --output sparse|dense --seconds S` it measures that floor alone and prints it as JSON, for
+//! `benches/arrayloader`.
+//!
 //! Prints, for 1 and 2 threads, the bandwidth of copying (bytes read and bytes written) and of filling, into buffers of a batch
 //! that are used again as the loader's are; the rows/s that follow for a sparse batch (a copy) and a dense one (a fill, and
 //! reading the row); and the rows/s of the loader from rows in memory, drawn at random. Then what drawing a row
@@ -23,6 +26,9 @@ use expctl_record::{Array, Draw, Output, Sampler};
 use memory::Memory;
 
 fn main() {
+    if std::env::args().nth(1).is_some_and(|first| first.starts_with("--")) {
+        return one_floor();
+    }
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<f64>().unwrap());
     let mut next = |default: f64| arguments.next().unwrap_or(default);
     let (rows, genes, values) = (next(200_000.0) as usize, next(20_000.0) as usize, next(1232.0) as usize);
@@ -30,11 +36,9 @@ fn main() {
     let store = Arc::new(Memory::new(rows, genes, values));
     for threads in [1, 2] {
         for batch in [128, 1024] {
-            let copy = floor::copy(threads, batch, values * 8, store.bytes(), time);
-            let fill = floor::fill(threads, batch * genes * 4, time);
+            let (copy, fill) = bandwidths(&store, threads, batch, genes, values, time);
             println!("threads {threads}, batch {batch}: copy {:.1} GB/s, fill {:.1} GB/s", copy / 1e9, fill / 1e9);
-            let row = (values * 8) as f64;
-            let floors = [copy / (2.0 * row), 1.0 / ((genes * 4) as f64 / fill + row / copy)];
+            let floors = floors(copy, fill, genes, values);
             for (output, floor) in [Output::Sparse, Output::Dense].into_iter().zip(floors) {
                 for (name, changed) in [("", false), (", normalised, ln(1 + x)", true)] {
                     let settings = Array {
@@ -54,6 +58,32 @@ fn main() {
     }
     drop(store);
     draws::measure();
+}
+
+/// Bytes a second of copying and of filling.
+fn bandwidths(store: &Memory, threads: u32, batch: usize, genes: usize, values: usize, time: Duration) -> (f64, f64) {
+    let copy = floor::copy(threads, batch, values * 8, store.bytes(), time);
+    (copy, floor::fill(threads, batch * genes * 4, time))
+}
+
+/// Rows a second that they allow, sparse and dense: a row is copied, or read and a dense one filled.
+fn floors(copy: f64, fill: f64, genes: usize, values: usize) -> [f64; 2] {
+    let row = (values * 8) as f64;
+    [copy / (2.0 * row), 1.0 / ((genes * 4) as f64 / fill + row / copy)]
+}
+
+/// One floor, as JSON.
+fn one_floor() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let option = |name: &str| arguments.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str()).unwrap();
+    let (threads, batch) = (option("--threads").parse().unwrap(), option("--batch").parse().unwrap());
+    let time = Duration::from_secs_f64(option("--seconds").parse::<f64>().unwrap() / 2.0);
+    let (genes, values) = (20_000, 1_232);
+    let store = Memory::new(200_000, genes, values);
+    let (copy, fill) = bandwidths(&store, threads, batch, genes, values, time);
+    let [sparse, dense] = floors(copy, fill, genes, values);
+    let rate = if option("--output") == "dense" { dense } else { sparse };
+    println!(r#"{{"rows_per_s": {rate}, "cpu": {threads}, "copy": {copy}, "fill": {fill}}}"#);
 }
 
 /// Rows a second of the loader.
