@@ -5,7 +5,7 @@ use expctl_record::Output;
 use super::dense::{goes_around, write_dense, write_sparse};
 use super::{GeneMap, Row, Transform};
 use crate::PipelineError;
-use crate::array::{ArrayBatch, Labels, Values};
+use crate::array::{ArrayBatch, Labels, Rows, Values};
 use crate::collate::finish;
 
 /// Makes batches of rows. Each thread has a clone.
@@ -77,6 +77,48 @@ impl Collator {
         row: impl Fn(usize) -> Row<'a>,
         batch: &mut ArrayBatch,
     ) -> Result<(), PipelineError> {
+        self.annotate(rows, batch);
+        match &mut batch.values {
+            Values::Dense(data) => self.dense(rows, row, data),
+            Values::Sparse { crow, col, values } => self.sparse(rows, row, crow, col, values),
+        }
+    }
+
+    /// Where a batch holds just what was read, in the same form, make it of the buffers that this was read into, without a
+    /// copy: `found` gets those of `batch` instead. False where a batch holds something else; nothing has been done then.
+    ///
+    /// # Errors
+    /// As [`Self::collate`].
+    pub fn take(&self, rows: &[u64], found: &mut Rows, batch: &mut ArrayBatch) -> Result<bool, PipelineError> {
+        let (Rows::Sparse(found), Values::Sparse { crow, col, values }) = (found, &mut batch.values) else {
+            return Ok(false);
+        };
+        if self.genes.is_some() || !self.transform.is_none() {
+            return Ok(false);
+        }
+        if found.len() != rows.len() {
+            return Err(PipelineError::Invalid(format!("{} rows were read in place of {}", found.len(), rows.len())));
+        }
+        crow.clear();
+        crow.push(0);
+        for (number, ends) in rows.iter().zip(found.indptr.windows(2)) {
+            // They ascend.
+            let cols = &found.indices[ends[0] as usize..ends[1] as usize];
+            let outer = [cols.first(), cols.last()].into_iter().flatten();
+            if let Some(column) = outer.into_iter().find(|col| **col as usize >= self.columns) {
+                return Err(beyond(*number, *column, self.columns));
+            }
+            crow.push(i32::try_from(ends[1]).map_err(|_| too_many(rows.len()))?);
+        }
+        std::mem::swap(col, &mut found.indices);
+        std::mem::swap(values, &mut found.data);
+        found.clear();
+        self.annotate(rows, batch);
+        Ok(true)
+    }
+
+    /// All that a batch has besides values.
+    fn annotate(&self, rows: &[u64], batch: &mut ArrayBatch) {
         batch.rows.clear();
         batch.rows.extend_from_slice(rows);
         batch.columns = self.columns();
@@ -84,10 +126,6 @@ impl Collator {
         for (labels, column) in batch.labels.iter_mut().zip(self.labels.iter()) {
             labels.clear();
             labels.extend(rows.iter().map(|row| column.codes.get(*row as usize).map_or(-1, |code| i64::from(*code))));
-        }
-        match &mut batch.values {
-            Values::Dense(data) => self.dense(rows, row, data),
-            Values::Sparse { crow, col, values } => self.sparse(rows, row, crow, col, values),
         }
     }
 
@@ -193,13 +231,7 @@ impl Collator {
             if !self.transform.is_none() {
                 self.transform.apply(self.transform.scale(values), &mut data[start..]);
             }
-            let Ok(end) = i32::try_from(data.len()) else {
-                return Err(PipelineError::Invalid(format!(
-                    "a sparse batch of {} rows has 2,147,483,648 values or more; take smaller batches",
-                    rows.len()
-                )));
-            };
-            crow.push(end);
+            crow.push(i32::try_from(data.len()).map_err(|_| too_many(rows.len()))?);
         }
         Ok(())
     }
@@ -230,6 +262,12 @@ impl Collator {
         }
         Err(PipelineError::Invalid(format!("row {row} has {} values for {} genes", values.len(), self.columns)))
     }
+}
+
+fn too_many(rows: usize) -> PipelineError {
+    PipelineError::Invalid(format!(
+        "a sparse batch of {rows} rows has 2,147,483,648 values or more; take smaller batches"
+    ))
 }
 
 fn beyond(row: u64, column: i32, columns: usize) -> PipelineError {

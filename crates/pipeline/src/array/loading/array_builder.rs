@@ -105,8 +105,10 @@ impl ArrayBuilder {
         work.laps.lap(Stage::Read);
         reader.decode(&mut self.rows)?;
         work.laps.lap(Stage::Decode);
-        let rows = self.rows.view();
-        self.collator.collate(&self.wanted, |i| rows.row(i), batch)?;
+        if !self.collator.take(&self.wanted, &mut self.rows, batch)? {
+            let rows = self.rows.view();
+            self.collator.collate(&self.wanted, |i| rows.row(i), batch)?;
+        }
         Ok(epoch)
     }
 
@@ -125,11 +127,13 @@ impl ArrayBuilder {
         let keys = chunks.plan(epoch).blocks_of(&places);
         work.laps.lap(Stage::Sample);
         let entered = shared.enter(chunks, step, epoch, keys, &mut work.laps)?;
+        let mut made = Vec::new();
         for (key, _) in &entered.blocks {
             loop {
                 while let Some(claim) = shared.claim(*key, usize::MAX) {
-                    self.read(reader, claim, work)?;
+                    made.push(self.read(reader, claim, work)?);
                 }
+                share(reader, &mut made, work)?;
                 work.laps.skip();
                 let complete = shared.wait_for(*key, step)?;
                 // Others have read (and decoded) meanwhile: their work, and what this batch waited for.
@@ -142,20 +146,24 @@ impl ArrayBuilder {
         let last = entered.blocks.last().map(|(key, _)| *key);
         let ahead = last.and_then(|key| shared.ahead(chunks, key, step, self.workers));
         work.laps.lap(Stage::Sample);
-        if let Some((key, share)) = ahead {
-            while let Some(claim) = shared.claim(key, share) {
-                self.read(reader, claim, work)?;
+        if let Some((key, part)) = ahead {
+            while let Some(claim) = shared.claim(key, part) {
+                made.push(self.read(reader, claim, work)?);
             }
         }
-        reader.unchanged()?;
-        work.laps.lap(Stage::Read);
+        share(reader, &mut made, work)?;
         self.gather(&entered.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(), places, batch)?;
         drop(entered);
         Ok(epoch)
     }
 
-    /// Read one chunk.
-    fn read(&self, reader: &mut dyn ReadRows, mut claim: Claim<'_>, work: &mut Work) -> Result<(), PipelineError> {
+    /// Read one chunk, which is not others' yet.
+    fn read<'b>(
+        &self,
+        reader: &mut dyn ReadRows,
+        mut claim: Claim<'b>,
+        work: &mut Work,
+    ) -> Result<(Claim<'b>, Rows), PipelineError> {
         work.laps.skip();
         let mut rows = claim.buffer().unwrap_or_else(|| self.no_rows());
         let wanted = claim.rows();
@@ -168,8 +176,7 @@ impl ArrayBuilder {
             let reason = format!("rows {wanted:?} were asked for, and {found} rows came");
             return Err(PipelineError::Invalid(reason));
         }
-        claim.finish(rows);
-        Ok(())
+        Ok((claim, rows))
     }
 
     fn no_rows(&self) -> Rows {
@@ -201,6 +208,16 @@ impl ArrayBuilder {
         let own = self.rows.capacity_bytes() + self.wanted.capacity() as u64 * 8 + self.collator.work_bytes();
         reader + own + self.blocks.bytes() / self.workers.max(1)
     }
+}
+
+/// Hand chunks to all threads, now that their files are known to be those that were opened.
+fn share(reader: &dyn ReadRows, made: &mut Vec<(Claim<'_>, Rows)>, work: &mut Work) -> Result<(), PipelineError> {
+    reader.unchanged()?;
+    work.laps.lap(Stage::Read);
+    for (claim, rows) in made.drain(..) {
+        claim.finish(rows);
+    }
+    Ok(())
 }
 
 /// What a batch has cost so far.
