@@ -31,6 +31,9 @@ assert len(frame) == table.num_rows == len(rows)
 print(json.dumps({
     "rows": rows,
     "kind": frame["kind"].tolist(),
+    "count": table["count"].to_pylist(),
+    "good": table["good"].to_pylist(),
+    "types": {name: str(table.schema.field(name).type) for name in ["kind", "score", "count", "good"]},
     "score": [None if np.isnan(x) else x for x in frame["score"]],
     "genes": genes,
     "categories": json.loads(notes["expctl.categories"]),
