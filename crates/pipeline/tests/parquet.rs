@@ -2,13 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use expctl_pipeline::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
 use expctl_pipeline::array::{
-    ArrayStore, DenseRows, Form, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues,
-    ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+    ArrayStore, CsrRows, DenseRows, Form, H5adStore, ParquetCompression, ParquetLayout, ParquetObsColumn,
+    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+    dataset,
 };
+use expctl_record::ArrayFormat;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
@@ -173,7 +177,7 @@ fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> Written
             ParquetObsValues::Integers(&counts[start..end]),
             ParquetObsValues::Bools(&good[start..end]),
         ];
-        let mut rows = expctl_pipeline::array::CsrRows::default();
+        let mut rows = CsrRows::default();
         for row in data.chunks(genes) {
             let present = row.iter().enumerate().filter(|(_, value)| value.to_bits() != 0);
             present.for_each(|(column, value)| {
@@ -474,4 +478,60 @@ fn bytes_are_counted_that_were_read() {
         let second = fetch(&mut *store.reader().unwrap(), &store, Wanted::Rows(&[5]));
         assert!(second > 0 && second < all && first >= second + all, "{first}, then {second} of {all}");
     }
+}
+
+/// Labels and numbers do not depend on whether a file was converted.
+#[test]
+fn columns_of_obs_keep_their_types_when_they_are_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("cells.h5ad");
+    let plate = ColumnKind::Categorical { categories: vec!["zebra".to_owned(), "ant".to_owned()], ordered: false };
+    let (columns, cells): (Vec<Column>, Vec<Cells>) = [
+        ("count", ColumnKind::Int64, Cells::Int64(vec![10, 2, -3, (1 << 60) + 1])),
+        ("rank", ColumnKind::NullableInt64, Cells::NullableInt64(vec![Some(7), None, Some(-1), Some(7)])),
+        ("good", ColumnKind::Bool, Cells::Bool(vec![true, false, true, true])),
+        ("share", ColumnKind::Float32, Cells::Float32(vec![0.1, f32::NAN, -2.0, 3.5])),
+        ("score", ColumnKind::Float64, Cells::Float64(vec![0.1, f64::NAN, -2.0, 3.5])),
+        ("plate", plate, Cells::Codes(vec![1, 0, -1, 1])),
+    ]
+    .into_iter()
+    .map(|(name, kind, cells)| (Column { name: name.to_owned(), kind }, cells))
+    .unzip();
+    let layout = Layout::Contiguous;
+    let spec = AnnDataSpec { rows: 4, columns: 2, values: 1, matrix: Matrix::Csr, layout, threads: 1 };
+    let mut writer = AnnDataWriter::create(&source, &spec).unwrap();
+    writer.begin_obs(4, &columns).unwrap();
+    let index = |names: [&str; 4]| names.map(str::to_owned).to_vec();
+    writer.push_obs(&Frame { index: index(["a", "b", "c", "d"]), columns: cells }).unwrap();
+    writer.put_var(&[], &Frame { index: vec!["g0".to_owned(), "g1".to_owned()], columns: Vec::new() }).unwrap();
+    let rows = CsrRows { indptr: vec![0, 0, 1, 1, 1], indices: vec![1], data: vec![2.0] };
+    writer.push(rows.view()).unwrap();
+    writer.finish().unwrap();
+
+    let made = dataset::convert_files(
+        std::slice::from_ref(&source),
+        ArrayFormat::ParquetSparse,
+        false,
+        &dataset::ConvertOptions::default(),
+        &folder.path().join("converted"),
+        &mut |_| ControlFlow::Continue(()),
+    );
+    let before = H5adStore::open(&source, "").unwrap();
+    let after = ParquetStore::open(&made.unwrap()[0]).unwrap();
+    for Column { name, kind } in &columns {
+        match kind {
+            // float32 would have other names of classes as the float64 that it becomes.
+            ColumnKind::Float32 | ColumnKind::Float64 => assert!(after.labels(name).is_err(), "{name}"),
+            _ => assert_eq!(after.labels(name).unwrap(), before.labels(name).unwrap(), "{name}"),
+        }
+        match before.numbers(name) {
+            Ok(numbers) => {
+                let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                assert_eq!(bits(after.numbers(name).unwrap()), bits(numbers), "{name}");
+            }
+            Err(_) => assert!(after.numbers(name).is_err(), "{name}"),
+        }
+    }
+    assert_eq!(after.labels("count").unwrap().categories, ["-3", "2", "10", "1152921504606846977"]);
+    assert_eq!(after.labels("good").unwrap().categories, ["False", "True"]);
 }
