@@ -9,12 +9,12 @@ import json
 import sys
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 
 path = sys.argv[1]
 file = pq.ParquetFile(path)
-table = file.read()
+# Without threads: with them, one exit in six or so of the interpreter is an abort ("terminate called").
+table = file.read(use_threads=False)
 notes = {k.decode(): v.decode() for k, v in table.schema.metadata.items()}
 genes = json.loads(notes["expctl.genes"])
 if "X" in table.column_names:
@@ -26,11 +26,14 @@ else:
         assert indices == sorted(set(indices))
         row[indices] = values
     rows = rows.tolist()
-frame = pd.read_parquet(path)
+frame = table.to_pandas(use_threads=False)
 assert len(frame) == table.num_rows == len(rows)
 print(json.dumps({
     "rows": rows,
     "kind": frame["kind"].tolist(),
+    "count": table["count"].to_pylist(),
+    "good": table["good"].to_pylist(),
+    "types": {name: str(table.schema.field(name).type) for name in ["kind", "score", "count", "good"]},
     "score": [None if np.isnan(x) else x for x in frame["score"]],
     "genes": genes,
     "categories": json.loads(notes["expctl.categories"]),

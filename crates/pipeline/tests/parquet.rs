@@ -2,13 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use expctl_pipeline::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
 use expctl_pipeline::array::{
-    ArrayStore, DenseRows, Form, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues,
-    ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+    ArrayStore, CsrRows, DenseRows, Form, H5adStore, ParquetCompression, ParquetLayout, ParquetObsColumn,
+    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+    dataset,
 };
+use expctl_record::ArrayFormat;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
@@ -123,14 +127,24 @@ fn what_pyarrow_writes_is_read_identically() {
         let good = store.labels("good").unwrap();
         assert_eq!(good.categories, ["False", "True"]);
         assert!(good.codes.iter().zip(&codes).all(|(good, code)| *good == i32::from(*code > 0)), "{name}");
-        let missing = store.labels("no such").unwrap_err().to_string();
-        assert!(missing.contains(name) && missing.contains("barcode"), "{missing}");
+        let missing = store.labels("barcodes").unwrap_err().to_string();
+        assert!(missing.contains(name) && missing.contains("is \"barcode\" meant?"), "{missing}");
+        assert!(store.name().ends_with(name));
         assert!(store.numbers("text").is_err() && store.labels("score").is_err());
     }
 }
 
+/// What [`written`] writes.
+struct Written {
+    matrix: Vec<f32>,
+    kind: Vec<i32>,
+    score: Vec<f64>,
+    count: Vec<Option<i64>>,
+    good: Vec<bool>,
+}
+
 /// A file of 150 rows × 40 genes, and its values.
-fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> (Vec<f32>, Vec<i32>, Vec<f64>) {
+fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> Written {
     let (rows, genes) = (150, 40);
     let mut rng = rand_pcg::Pcg64::seed_from_u64(11);
     let mut matrix: Vec<f32> = (0..rows * genes)
@@ -141,18 +155,29 @@ fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> (Vec<f3
     let codes: Vec<i32> = (0..rows).map(|_| rng.random_range(-1..3)).collect();
     let scores: Vec<f64> =
         codes.iter().map(|code| if *code < 0 { f64::NAN } else { f64::from(*code) + 0.25 }).collect();
+    // More than float64 holds exactly; in numerical order "10" is behind "2".
+    let counts = [Some(2), None, Some(10), Some(-3), Some((1 << 60) + 1)];
+    let counts: Vec<Option<i64>> = (0..rows).map(|_| counts[rng.random_range(0..counts.len())]).collect();
+    let good: Vec<bool> = (0..rows).map(|_| rng.random()).collect();
     let names: Vec<String> = (0..genes).map(|gene| format!("g{gene}")).collect();
     let classes = ["zebra", "ant", "cow"].map(str::to_owned).to_vec();
     let obs = [
         ParquetObsColumn { name: "kind".to_owned(), kind: ParquetObsKind::Labels(classes) },
         ParquetObsColumn { name: "score".to_owned(), kind: ParquetObsKind::Numbers },
+        ParquetObsColumn { name: "count".to_owned(), kind: ParquetObsKind::Integers },
+        ParquetObsColumn { name: "good".to_owned(), kind: ParquetObsKind::Bools },
     ];
     let mut writer = ParquetWriter::create(path, &names, &obs, options).unwrap();
     for start in (0..rows).step_by(37) {
         let end = (start + 37).min(rows);
         let data = &matrix[start * genes..end * genes];
-        let obs = [ParquetObsValues::Labels(&codes[start..end]), ParquetObsValues::Numbers(&scores[start..end])];
-        let mut rows = expctl_pipeline::array::CsrRows::default();
+        let obs = [
+            ParquetObsValues::Labels(&codes[start..end]),
+            ParquetObsValues::Numbers(&scores[start..end]),
+            ParquetObsValues::Integers(&counts[start..end]),
+            ParquetObsValues::Bools(&good[start..end]),
+        ];
+        let mut rows = CsrRows::default();
         for row in data.chunks(genes) {
             let present = row.iter().enumerate().filter(|(_, value)| value.to_bits() != 0);
             present.for_each(|(column, value)| {
@@ -168,7 +193,7 @@ fn written(path: &Path, options: &ParquetOptions, sparse_input: bool) -> (Vec<f3
         writer.write_rows(&view, &obs).unwrap();
     }
     assert_eq!(writer.finish().unwrap(), rows as u64);
-    (matrix, codes, scores)
+    Written { matrix, kind: codes, score: scores, count: counts, good }
 }
 
 #[test]
@@ -178,7 +203,7 @@ fn what_is_written_here_pyarrow_and_the_store_read_identically() {
         for compression in [ParquetCompression::None, ParquetCompression::Snappy, ParquetCompression::Zstd(3)] {
             let path = folder.path().join("rows.parquet");
             let options = ParquetOptions { layout, compression, row_group_rows: 64, page_rows: 5 };
-            let (matrix, codes, scores) = written(&path, &options, number == 0);
+            let Written { matrix, kind: codes, score: scores, count, good } = written(&path, &options, number == 0);
 
             let store = ParquetStore::open(&path).unwrap();
             assert_eq!((store.len(), store.run_rows()), (150, 64));
@@ -196,22 +221,38 @@ fn what_is_written_here_pyarrow_and_the_store_read_identically() {
             let found = store.numbers("score").unwrap();
             assert!(found.iter().zip(&scores).all(|(a, b)| a == b || (a.is_nan() && b.is_nan())));
 
+            // In numerical order; "nothing" is no class.
+            let labels = store.labels("count").unwrap();
+            assert_eq!(labels.categories, ["-3", "2", "10", "1152921504606846977"]);
+            let classes = [Some(-3), Some(2), Some(10), Some((1 << 60) + 1)];
+            let class =
+                |count: &Option<i64>| classes.iter().position(|class| class == count).map_or(-1, |at| at as i32);
+            assert_eq!(labels.codes, count.iter().map(class).collect::<Vec<_>>());
+            let found = store.numbers("count").unwrap();
+            assert!(found.iter().zip(&count).all(|(a, b)| b.map_or(a.is_nan(), |b| *a == b as f64)));
+            let labels = store.labels("good").unwrap();
+            assert_eq!(labels.categories, ["False", "True"]);
+            assert_eq!(labels.codes, good.iter().map(|good| i32::from(*good)).collect::<Vec<_>>());
+
             let there: Value = serde_json::from_str(&python("read_parquet.py", &path)).unwrap();
             let values: Vec<Vec<f32>> = serde_json::from_value(there["rows"].clone()).unwrap();
-            assert!(values.concat() == matrix, "{options:?}");
+            assert!(bits(&values.concat()) == bits(&matrix), "{options:?}");
             let kind =
                 |code: &i32| usize::try_from(*code).map_or(Value::Null, |code| ["zebra", "ant", "cow"][code].into());
             assert_eq!(there["kind"], codes.iter().map(kind).collect::<Value>());
-            assert_eq!(there["score"][0], if codes[0] < 0 { Value::Null } else { scores[0].into() });
-            assert_eq!(
-                (&there["groups"], &there["genes"][39]),
-                (&serde_json::json!([64, 64, 22]), &Value::from("g39"))
-            );
+            // `Value` has no NaN: it is null there, too.
+            assert_eq!(there["score"], scores.iter().copied().map(Value::from).collect::<Value>());
+            assert_eq!((&there["count"], &there["good"]), (&serde_json::json!(count), &serde_json::json!(good)));
+            let types = serde_json::json!({"kind": "string", "score": "double", "count": "int64", "good": "bool"});
+            assert_eq!(there["types"], types);
+            assert_eq!(there["groups"], serde_json::json!([64, 64, 22]));
+            assert_eq!(there["genes"], (0..40).map(|gene| format!("g{gene}")).collect::<Value>());
+            assert_eq!(there["categories"], serde_json::json!({"kind": ["zebra", "ant", "cow"]}));
         }
     }
 }
 
-/// Copies of a small file with something changed; none may be a panic, and none other numbers.
+/// Copies of a small file with something changed; none may be a panic, and none other rows than were wanted.
 #[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
@@ -245,9 +286,252 @@ fn try_all(path: &Path) {
     let mut reader = store.reader().unwrap();
     for wanted in [Wanted::Range(0..store.len()), Wanted::Rows(&[3, 140, 64, 3]), Wanted::Range(10..70)] {
         let mut rows = empty(&store);
-        if reader.fetch(&wanted, &mut rows).is_ok() && reader.decode(&mut rows).is_err() {
-            assert!(dense(&rows, store.genes().len()).is_empty(), "rows of a read that failed were left");
+        if reader.fetch(&wanted, &mut rows).is_err() {
+            continue;
         }
+        let is_read = reader.decode(&mut rows).is_ok();
+        let found = dense(&rows, store.genes().len()).len();
+        let wanted = match wanted {
+            Wanted::Rows(rows) => rows.len(),
+            Wanted::Range(range) => (range.end - range.start) as usize,
+        };
+        assert_eq!(found, if is_read { wanted * store.genes().len() } else { 0 });
     }
     let _ = (store.labels("kind"), store.numbers("score"));
+}
+
+/// Files of `write_parquet_edges.py`.
+fn edges() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    python("write_parquet_edges.py", folder.path());
+    folder
+}
+
+/// The values of these files, but for some columns.
+fn edge_rows(rows: std::ops::Range<u64>, genes: &[u64]) -> Vec<f32> {
+    rows.flat_map(|row| genes.iter().map(move |gene| (row * 4 + gene + 1) as f32)).collect()
+}
+
+/// Where a column chunk is in its file.
+fn chunk(path: &Path, group: usize, column: usize) -> std::ops::Range<u64> {
+    let file = std::fs::File::open(path).unwrap();
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new().parse_and_finish(&file).unwrap();
+    let (start, len) = metadata.row_group(group).column(column).byte_range();
+    start..start + len
+}
+
+#[test]
+fn other_numbers_than_were_written_are_errors_where_pages_have_checksums() {
+    let folder = edges();
+    let path = folder.path().join("checked.parquet");
+    let good = std::fs::read(&path).unwrap();
+    let store = ParquetStore::open(&path).unwrap();
+    let all = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(0..60));
+    assert_eq!(all, edge_rows(0..60, &[0, 1, 2, 3]));
+    let pages = chunk(&path, 0, 0);
+    let header = 64;
+    assert!(pages.end - pages.start > 60 * 4 * 4 + 40);
+    for at in (pages.start + header..pages.end).map(|at| at as usize) {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &bad).unwrap();
+        let store = ParquetStore::open(&path).unwrap();
+        let (mut reader, mut rows) = (store.reader().unwrap(), empty(&store));
+        let read = reader.fetch(&Wanted::Rows(&[7, 3]), &mut rows).and_then(|_| reader.decode(&mut rows));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains("checked.parquet") && error.contains("checksum"), "byte {at}: {error}");
+    }
+}
+
+#[test]
+fn a_row_group_without_a_dictionary_does_not_take_that_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.parquet");
+    let options = ParquetOptions { compression: ParquetCompression::None, row_group_rows: 64, ..Default::default() };
+    written(&path, &options, true);
+    let good = std::fs::read(&path).unwrap();
+    for (column, name) in ["kind", "score", "count"].into_iter().enumerate() {
+        let at = chunk(&path, 1, column + 1).start as usize;
+        // The kind of the page is the first field of its header: 2 is a dictionary, 1 a page without values.
+        assert_eq!(good[at..at + 2], [0x15, 4]);
+        let mut bad = good.clone();
+        bad[at + 1] = 2;
+        let path = folder.path().join("bad.parquet");
+        std::fs::write(&path, &bad).unwrap();
+        let store = ParquetStore::open(&path).unwrap();
+        let error = if name == "score" { store.numbers(name).map(drop) } else { store.labels(name).map(drop) };
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("row group 1: a page needs a dictionary"), "{error}");
+    }
+}
+
+/// Keeps what is said.
+#[derive(Clone, Default)]
+struct Said(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Said {
+    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().unwrap().push(format!("{value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Said {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn columns_that_may_be_no_genes_are_told() {
+    let folder = edges();
+    let open = |name: &str| {
+        let said = Said::default();
+        let store = tracing::subscriber::with_default(said.clone(), || ParquetStore::open(&folder.path().join(name)));
+        let said = said.0.lock().unwrap().join("\n");
+        (store.unwrap(), said)
+    };
+    let (store, said) = open("wide_unsaid.parquet");
+    assert_eq!(store.genes(), ["g0", "g1", "g2", "g3", "n_counts"]);
+    for part in ["wide_unsaid.parquet", "the 5 columns", "'g0' to 'n_counts'", "expctl.genes", "expctl.obs"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let error = store.numbers("n_counts").unwrap_err().to_string();
+    assert!(error.contains("column 'n_counts' is one of the genes") && error.contains("expctl.obs"), "{error}");
+
+    for (name, genes) in [("wide_obs_said.parquet", [0, 1, 2, 3]), ("wide_genes_said.parquet", [3, 2, 1, 0])] {
+        let (store, said) = open(name);
+        assert_eq!(said, "");
+        assert_eq!(store.genes(), genes.map(|gene| format!("g{gene}")));
+        let found = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(2..9));
+        assert_eq!(found, edge_rows(2..9, &genes));
+        assert_eq!(store.numbers("n_counts").unwrap()[1], 5.0 + 6.0 + 7.0 + 8.0);
+    }
+}
+
+#[test]
+fn names_that_come_twice_are_refused() {
+    let folder = edges();
+    for (name, reason) in [
+        ("twins.parquet", "gene names that come more than once: a"),
+        ("columns_twice.parquet", "two columns have the name 'depth'"),
+    ] {
+        let error = ParquetStore::open(&folder.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(reason), "{error}");
+    }
+    let genes = ["a", "b", "a"].map(str::to_owned);
+    let error = ParquetWriter::create(&folder.path().join("new.parquet"), &genes, &[], &ParquetOptions::default());
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("new.parquet") && error.contains("more than once: a"), "{error}");
+    assert!(!folder.path().join("new.parquet").exists());
+}
+
+#[test]
+fn bytes_are_counted_that_were_read() {
+    let folder = edges();
+    let fetch = |reader: &mut dyn ReadRows, store: &ParquetStore, wanted: Wanted<'_>| {
+        let mut rows = empty(store);
+        let bytes = reader.fetch(&wanted, &mut rows).unwrap();
+        reader.decode(&mut rows).unwrap();
+        let expected = match wanted {
+            Wanted::Range(range) => edge_rows(range, &[0, 1, 2, 3]),
+            Wanted::Rows(rows) => rows.iter().flat_map(|row| edge_rows(*row..*row + 1, &[0, 1, 2, 3])).collect(),
+        };
+        assert_eq!(dense(&rows, 4), expected);
+        bytes
+    };
+    for (form, columns) in [("dense", 1), ("sparse", 2)] {
+        let open = |index: &str| {
+            let path = folder.path().join(format!("{form}_{index}.parquet"));
+            let group = chunk(&path, 0, 0).start..chunk(&path, 0, columns - 1).end;
+            (ParquetStore::open(&path).unwrap(), group.end - group.start)
+        };
+        // Whole row groups: all of their columns, and nothing else.
+        for index in ["True", "False"] {
+            let (store, all) = open(index);
+            assert_eq!(fetch(&mut *store.reader().unwrap(), &store, Wanted::Range(0..40)), all);
+        }
+        let (store, all) = open("True");
+        let mut reader = store.reader().unwrap();
+        let some = fetch(&mut *reader, &store, Wanted::Rows(&[5]));
+        assert!(some > 0 && some < all, "{some} of {all}");
+        assert_eq!(fetch(&mut *reader, &store, Wanted::Rows(&[5])), some);
+        // Without an index, pages are looked for first: the headers of all, and all of a sparse file. Once for all
+        // readers.
+        let (store, all) = open("False");
+        let first = fetch(&mut *store.reader().unwrap(), &store, Wanted::Rows(&[5]));
+        let second = fetch(&mut *store.reader().unwrap(), &store, Wanted::Rows(&[5]));
+        assert!(second > 0 && second < all && first >= second + all, "{first}, then {second} of {all}");
+    }
+}
+
+/// Labels and numbers do not depend on whether a file was converted.
+#[test]
+fn columns_of_obs_keep_their_types_when_they_are_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("cells.h5ad");
+    let plate = ColumnKind::Categorical { categories: vec!["zebra".to_owned(), "ant".to_owned()], ordered: false };
+    let (columns, cells): (Vec<Column>, Vec<Cells>) = [
+        ("count", ColumnKind::Int64, Cells::Int64(vec![10, 2, -3, (1 << 60) + 1])),
+        ("rank", ColumnKind::NullableInt64, Cells::NullableInt64(vec![Some(7), None, Some(-1), Some(7)])),
+        ("good", ColumnKind::Bool, Cells::Bool(vec![true, false, true, true])),
+        ("share", ColumnKind::Float32, Cells::Float32(vec![0.1, f32::NAN, -2.0, 3.5])),
+        ("score", ColumnKind::Float64, Cells::Float64(vec![0.1, f64::NAN, -2.0, 3.5])),
+        ("plate", plate, Cells::Codes(vec![1, 0, -1, 1])),
+    ]
+    .into_iter()
+    .map(|(name, kind, cells)| (Column { name: name.to_owned(), kind }, cells))
+    .unzip();
+    let layout = Layout::Contiguous;
+    let spec = AnnDataSpec { rows: 4, columns: 2, values: 1, matrix: Matrix::Csr, layout, threads: 1 };
+    let mut writer = AnnDataWriter::create(&source, &spec).unwrap();
+    writer.begin_obs(4, &columns).unwrap();
+    let index = |names: [&str; 4]| names.map(str::to_owned).to_vec();
+    writer.push_obs(&Frame { index: index(["a", "b", "c", "d"]), columns: cells }).unwrap();
+    writer.put_var(&[], &Frame { index: vec!["g0".to_owned(), "g1".to_owned()], columns: Vec::new() }).unwrap();
+    let rows = CsrRows { indptr: vec![0, 0, 1, 1, 1], indices: vec![1], data: vec![2.0] };
+    writer.push(rows.view()).unwrap();
+    writer.finish().unwrap();
+
+    let made = dataset::convert_files(
+        std::slice::from_ref(&source),
+        ArrayFormat::ParquetSparse,
+        false,
+        &dataset::ConvertOptions::default(),
+        &folder.path().join("converted"),
+        &mut |_| ControlFlow::Continue(()),
+    );
+    let before = H5adStore::open(&source, "").unwrap();
+    let after = ParquetStore::open(&made.unwrap()[0]).unwrap();
+    for Column { name, kind } in &columns {
+        match kind {
+            // float32 would have other names of classes as the float64 that it becomes.
+            ColumnKind::Float32 | ColumnKind::Float64 => assert!(after.labels(name).is_err(), "{name}"),
+            _ => assert_eq!(after.labels(name).unwrap(), before.labels(name).unwrap(), "{name}"),
+        }
+        match before.numbers(name) {
+            Ok(numbers) => {
+                let bits = |numbers: Vec<f64>| numbers.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                assert_eq!(bits(after.numbers(name).unwrap()), bits(numbers), "{name}");
+            }
+            Err(_) => assert!(after.numbers(name).is_err(), "{name}"),
+        }
+    }
+    assert_eq!(after.labels("count").unwrap().categories, ["-3", "2", "10", "1152921504606846977"]);
+    assert_eq!(after.labels("good").unwrap().categories, ["False", "True"]);
 }

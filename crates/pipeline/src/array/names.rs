@@ -1,3 +1,6 @@
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
 /// The sentence for a name that is not there: those that are (the first of them, where they are many), and the closest.
 pub(crate) fn not_there<'a>(
     what: &str,
@@ -34,6 +37,24 @@ pub(crate) fn not_there<'a>(
         _ if count > LISTED => text + &format!("; the {plural} are {} and {} more", listed.join(", "), count - LISTED),
         _ => text + &format!("; the {plural} are {}", listed.join(", ")),
     }
+}
+
+/// An error that lists the names that come more than once.
+pub(super) fn all_different(genes: &[String]) -> Result<(), String> {
+    /// Names that are listed.
+    const LISTED: usize = 10;
+    let mut seen = HashSet::with_capacity(genes.len());
+    let mut listed = HashSet::new();
+    let twice: Vec<&str> =
+        genes.iter().map(String::as_str).filter(|gene| !seen.insert(*gene) && listed.insert(*gene)).collect();
+    if twice.is_empty() {
+        return Ok(());
+    }
+    let mut text = format!("gene names that come more than once: {}", twice[..twice.len().min(LISTED)].join(", "));
+    if twice.len() > LISTED {
+        let _ = write!(text, " and {} more", twice.len() - LISTED);
+    }
+    Err(text)
 }
 
 #[cfg(test)]

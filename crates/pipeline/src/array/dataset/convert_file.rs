@@ -170,6 +170,8 @@ type ParquetObs = (ParquetObsColumn, ParquetCells);
 enum ParquetCells {
     Labels(Vec<i32>),
     Numbers(Vec<f64>),
+    Integers(Vec<Option<i64>>),
+    Bools(Vec<bool>),
 }
 
 impl ParquetCells {
@@ -177,6 +179,8 @@ impl ParquetCells {
         match self {
             Self::Labels(values) => ParquetObsValues::Labels(&values[rows]),
             Self::Numbers(values) => ParquetObsValues::Numbers(&values[rows]),
+            Self::Integers(values) => ParquetObsValues::Integers(&values[rows]),
+            Self::Bools(values) => ParquetObsValues::Bools(&values[rows]),
         }
     }
 }
@@ -190,23 +194,20 @@ fn parquet_obs(column: Column, cells: Cells) -> ParquetObs {
             let labels = distinct(values);
             (ParquetObsKind::Labels(labels.0), ParquetCells::Labels(labels.1))
         }
-        (_, cells) => (ParquetObsKind::Numbers, ParquetCells::Numbers(numbers(cells))),
+        (_, Cells::Codes(codes)) => integers(codes.into_iter().map(|code| Some(code.into()))),
+        (_, Cells::Int64(values)) => integers(values.into_iter().map(Some)),
+        (_, Cells::NullableInt64(values)) => integers(values.into_iter()),
+        (_, Cells::Bool(values)) => (ParquetObsKind::Bools, ParquetCells::Bools(values)),
+        (_, Cells::Float64(values)) => (ParquetObsKind::Numbers, ParquetCells::Numbers(values)),
+        (_, Cells::Float32(values)) => {
+            (ParquetObsKind::Numbers, ParquetCells::Numbers(values.into_iter().map(f64::from).collect()))
+        }
     };
     (ParquetObsColumn { name: column.name, kind }, cells)
 }
 
-fn numbers(cells: Cells) -> Vec<f64> {
-    match cells {
-        Cells::Codes(values) => values.into_iter().map(f64::from).collect(),
-        Cells::Strings(_) => Vec::new(),
-        Cells::Float64(values) => values,
-        Cells::Float32(values) => values.into_iter().map(f64::from).collect(),
-        Cells::Int64(values) => values.into_iter().map(|value| value as f64).collect(),
-        Cells::NullableInt64(values) => {
-            values.into_iter().map(|value| value.map_or(f64::NAN, |value| value as f64)).collect()
-        }
-        Cells::Bool(values) => values.into_iter().map(f64::from).collect(),
-    }
+fn integers(values: impl Iterator<Item = Option<i64>>) -> (ParquetObsKind, ParquetCells) {
+    (ParquetObsKind::Integers, ParquetCells::Integers(values.collect()))
 }
 
 /// Different texts in the order in which they come, and which of them each row has.

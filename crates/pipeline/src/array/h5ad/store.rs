@@ -1,5 +1,3 @@
-use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,6 +5,7 @@ use super::MatrixFile;
 use super::frame::{Frame, var_location};
 use super::frame_file::FrameFile;
 use crate::PipelineError;
+use crate::array::names::all_different;
 use crate::array::{ArrayStore, Form, Labels, ReadRows};
 
 /// One matrix of one AnnData file: rows are those of obs, columns those of var (of `raw/var` with `raw`).
@@ -37,7 +36,9 @@ impl H5adStore {
             }
         }
         let genes = Frame::open(&file, var)?.index()?;
-        all_different(&genes).map_err(|reason| file.wrong(var, &reason))?;
+        all_different(&genes).map_err(|reason| {
+            file.wrong(var, &format!("{reason}; AnnData.var_names_make_unique() makes them different"))
+        })?;
         Ok(Self { path: path.to_owned(), matrix, genes: genes.into() })
     }
 
@@ -116,22 +117,4 @@ impl ArrayStore for H5adStore {
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
         self.matrix.reader()
     }
-}
-
-/// An error that lists the names that come more than once.
-fn all_different(genes: &[String]) -> Result<(), String> {
-    /// Names that are listed.
-    const LISTED: usize = 10;
-    let mut seen = HashSet::with_capacity(genes.len());
-    let mut listed = HashSet::new();
-    let twice: Vec<&str> =
-        genes.iter().map(String::as_str).filter(|gene| !seen.insert(*gene) && listed.insert(*gene)).collect();
-    if twice.is_empty() {
-        return Ok(());
-    }
-    let mut text = format!("gene names that come more than once: {}", twice[..twice.len().min(LISTED)].join(", "));
-    if twice.len() > LISTED {
-        let _ = write!(text, " and {} more", twice.len() - LISTED);
-    }
-    Err(text + "; AnnData.var_names_make_unique() makes them different")
 }

@@ -17,7 +17,8 @@ pub(super) fn decode<T: Element>(numeric: Numeric, mut bytes: &[u8], most: usize
         return Err("blocks of differences have a wrong size");
     }
     let (miniblocks, of_miniblock) = (miniblocks as usize, (block / miniblocks) as usize);
-    let mut values = Vec::with_capacity(total);
+    let mut values = Vec::new();
+    values.try_reserve_exact(total).map_err(|_| "there is no memory for so many values")?;
     if total > 0 {
         push(numeric, value, &mut values)?;
     }

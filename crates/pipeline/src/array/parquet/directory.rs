@@ -4,7 +4,7 @@ use parquet::file::metadata::page_index::PageIndexProvider;
 
 use super::file::{Chunk, ParquetFile};
 use super::layout::Leaf;
-use super::levels::{self, Lists};
+use super::levels::{self, Lists, Most};
 use super::page::{Pages, Unpacker};
 use super::page_header::{NoHeader, PageHeader, PageKind};
 use crate::PipelineError;
@@ -49,23 +49,31 @@ const MAX_WINDOW: usize = 1 << 20;
 
 impl Directory {
     /// Find the pages of column `leaf` of row group `group`: in the file's page index, or else from page to page.
-    /// `genes` is the length of all rows, if they have one length.
-    pub(super) fn of(file: &ParquetFile, group: usize, leaf: &Leaf, genes: Option<u64>) -> Result<Self, PipelineError> {
+    /// Rows have `genes` values, or as many at most; `is_dense` says which. Returns how many bytes had to be read, too.
+    pub(super) fn of(
+        file: &ParquetFile,
+        group: usize,
+        leaf: &Leaf,
+        genes: usize,
+        is_dense: bool,
+    ) -> Result<(Self, u64), PipelineError> {
         let chunk = file.chunk(group, leaf.column)?;
+        let rows = file.metadata.row_group(group).num_rows();
         let index = file.page_index.as_ref().and_then(|index| index.offset_index(group, leaf.column));
         if let Some(index) = index.filter(|index| !index.page_locations().is_empty()) {
-            let rows = file.metadata.row_group(group).num_rows();
             let pages = index
                 .page_locations()
                 .iter()
                 .map(|page| (page.offset, page.compressed_page_size, page.first_row_index));
-            return Self::noted(&chunk, pages, rows, genes.unwrap_or(0))
+            return Self::noted(&chunk, pages, rows, if is_dense { genes as u64 } else { 0 })
+                .map(|found| (found, 0))
                 .ok_or_else(|| file.damaged(format!("the page index of row group {group} is wrong")));
         }
-        match genes {
-            Some(genes) => Self::from_headers(file, &chunk, genes),
-            None => Self::from_levels(file, &chunk, leaf),
+        if is_dense {
+            return Self::from_headers(file, &chunk, genes as u64);
         }
+        let most = Most { rows: rows as u64, begun: 0, genes, values: chunk.values };
+        Self::from_levels(file, &chunk, leaf, most)
     }
 
     /// From the page index; nothing if it cannot be.
@@ -104,12 +112,12 @@ impl Directory {
     }
 
     /// From page to page, reading the headers alone.
-    fn from_headers(file: &ParquetFile, chunk: &Chunk, genes: u64) -> Result<Self, PipelineError> {
+    fn from_headers(file: &ParquetFile, chunk: &Chunk, genes: u64) -> Result<(Self, u64), PipelineError> {
         let mut found = Self { dictionary: chunk.bytes.start..chunk.bytes.start, pages: Vec::new(), aligned: false };
-        let (mut at, mut value) = (chunk.bytes.start, 0_u64);
+        let (mut at, mut value, mut bytes) = (chunk.bytes.start, 0_u64, 0);
         let mut window = Vec::new();
         while at < chunk.bytes.end {
-            let header = read_header(file, at..chunk.bytes.end, &mut window)?;
+            let header = read_header(file, at..chunk.bytes.end, &mut window, &mut bytes)?;
             let end = at + (header.header_bytes + header.compressed) as u64;
             if end > chunk.bytes.end {
                 return Err(file.damaged("a page is cut short"));
@@ -126,30 +134,36 @@ impl Directory {
             at = end;
         }
         found.close(value.checked_div(genes).unwrap_or(0), value);
-        Ok(found)
+        Ok((found, bytes))
     }
 
     /// From page to page, reading the levels: nothing else says which rows a page has.
-    fn from_levels(file: &ParquetFile, chunk: &Chunk, leaf: &Leaf) -> Result<Self, PipelineError> {
-        let mut found = Self::from_headers(file, chunk, 0)?;
+    fn from_levels(
+        file: &ParquetFile,
+        chunk: &Chunk,
+        leaf: &Leaf,
+        mut most: Most,
+    ) -> Result<(Self, u64), PipelineError> {
+        let (mut found, mut all_bytes) = Self::from_headers(file, chunk, 0)?;
         let (mut unpacker, mut lists, mut bytes) = (Unpacker::new(), Lists::default(), Vec::new());
-        let mut row = 0;
         for page in &mut found.pages {
             bytes.resize((page.bytes.end - page.bytes.start) as usize, 0);
             file.read(page.bytes.start, &mut bytes)?;
-            page.first_row = row;
+            all_bytes += bytes.len() as u64;
+            page.first_row = most.begun;
             let of_page = Pages::new(&bytes).next().and_then(|next| {
                 let (header, body) = next.ok_or("a page is cut short")?;
-                let data = unpacker.data(&header, body, leaf, chunk.compression)?;
                 let count = header.kind.data_values();
-                levels::lists(data.repetition, data.definition, count, leaf.max_definition, leaf.empty, &mut lists)?;
+                most.check(count)?;
+                let data = unpacker.data(&header, body, leaf, chunk.compression)?;
+                levels::lists(data.repetition, data.definition, count, leaf, most, &mut lists)?;
                 Ok(())
             });
             of_page.map_err(|reason| file.damaged(reason))?;
-            row += lists.lens.len() as u64;
+            most.begun += lists.lens.len() as u64;
         }
-        found.close(row, 0);
-        Ok(found)
+        found.close(most.begun, 0);
+        Ok((found, all_bytes))
     }
 
     /// The pages that rows `rows` are in.
@@ -172,13 +186,19 @@ impl Directory {
     }
 }
 
-/// The header at the beginning of `bytes` of the file.
-fn read_header(file: &ParquetFile, bytes: Range<u64>, window: &mut Vec<u8>) -> Result<PageHeader, PipelineError> {
+/// The header at the beginning of `bytes` of the file; adds to `read` how many it took.
+fn read_header(
+    file: &ParquetFile,
+    bytes: Range<u64>,
+    window: &mut Vec<u8>,
+    read: &mut u64,
+) -> Result<PageHeader, PipelineError> {
     let most = usize::try_from(bytes.end - bytes.start).unwrap_or(usize::MAX);
     let mut len = WINDOW.min(most);
     loop {
         window.resize(len, 0);
         file.read(bytes.start, window)?;
+        *read += len as u64;
         match PageHeader::parse(window) {
             Ok(header) => return Ok(header),
             Err(NoHeader::Short) if len < most.min(MAX_WINDOW) => len = (len * 2).min(most),

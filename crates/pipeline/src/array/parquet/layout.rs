@@ -6,6 +6,7 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::keys;
 use super::numeric::Numeric;
+use crate::array::names::all_different;
 
 /// A column of the matrix.
 #[derive(Clone, Debug)]
@@ -54,11 +55,18 @@ pub(super) struct Found {
     pub(super) obs: BTreeMap<String, ObsLeaf>,
     /// Categories of columns of obs in their own order, as far as the file has noted them.
     pub(super) categories: BTreeMap<String, Vec<String>>,
+    /// What had to be guessed, in a sentence.
+    pub(super) guess: Option<String>,
 }
 
 /// Find the matrix, the genes and obs.
 pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
     let schema = metadata.file_metadata().schema_descr();
+    let roots = schema.root_schema().get_fields();
+    let mut names = HashSet::with_capacity(roots.len());
+    if let Some(root) = roots.iter().find(|root| !names.insert(root.name())) {
+        return Err(format!("two columns have the name '{}'", root.name()));
+    }
     let notes = Notes::of(metadata)?;
     let lists = lists(schema);
     let leaf = |name: &str| lists.iter().find(|(list, _)| *list == name).map(|(_, leaf)| leaf.clone());
@@ -84,6 +92,18 @@ pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
         }
         _ => wide(schema, &notes, &mut obs)?,
     };
+    // What pandas says of its index says nothing about the other columns.
+    let is_guess = matches!(layout, Layout::Wide(_)) && notes.genes.is_none() && !notes.has_obs;
+    let guess = genes.first().zip(genes.last()).filter(|_| is_guess).map(|(first, last)| {
+        format!(
+            "nothing says which columns are genes, so the {} columns of numbers of the most frequent type are: '{first}' \
+             to '{last}'; the key-value metadata can say '{}' (a JSON list of the genes) or '{}' (of columns of numbers \
+             that are none)",
+            genes.len(),
+            keys::GENES,
+            keys::OBS
+        )
+    });
     if genes.is_empty() {
         genes = match notes.genes {
             Some(genes) => genes,
@@ -104,7 +124,7 @@ pub(super) fn find(metadata: &ParquetMetaData) -> Result<Found, String> {
     if i32::try_from(genes.len()).is_err() {
         return Err(format!("{} genes are more than there can be", genes.len()));
     }
-    Ok(Found { layout, genes, obs, categories: notes.categories })
+    Ok(Found { layout, genes, obs, categories: notes.categories, guess })
 }
 
 /// More genes without names are taken for damage.
@@ -125,6 +145,8 @@ struct Notes {
     columns: Option<usize>,
     categories: BTreeMap<String, Vec<String>>,
     obs: HashSet<String>,
+    /// The file has said what is of obs, not only pandas what its index is.
+    has_obs: bool,
 }
 
 impl Notes {
@@ -134,13 +156,20 @@ impl Notes {
             let Some(value) = &pair.value else { continue };
             let wrong = |e: serde_json::Error| format!("key '{}' of its metadata: {e}", pair.key);
             match pair.key.as_str() {
-                keys::GENES => notes.genes = Some(serde_json::from_str(value).map_err(wrong)?),
+                keys::GENES => {
+                    let genes: Vec<String> = serde_json::from_str(value).map_err(wrong)?;
+                    all_different(&genes)?;
+                    notes.genes = Some(genes);
+                }
                 keys::COLUMNS => {
                     let columns: i32 = serde_json::from_str(value).map_err(wrong)?;
                     notes.columns = usize::try_from(columns).ok();
                 }
                 keys::CATEGORIES => notes.categories = serde_json::from_str(value).map_err(wrong)?,
-                keys::OBS => notes.obs.extend(serde_json::from_str::<Vec<String>>(value).map_err(wrong)?),
+                keys::OBS => {
+                    notes.has_obs = true;
+                    notes.obs.extend(serde_json::from_str::<Vec<String>>(value).map_err(wrong)?);
+                }
                 "pandas" => notes.obs.extend(pandas_index(value)),
                 _ => {}
             }

@@ -1,3 +1,4 @@
+use super::layout::Leaf;
 use super::runs::{Run, Runs, unpack_one};
 
 /// Number of bits of levels up to `max`.
@@ -103,30 +104,76 @@ pub(super) struct Lists {
     pub(super) lens: Vec<u32>,
 }
 
-/// Levels of a list column: repetition 0 begins a row; definition `max` is a value, `empty` a list without one.
+/// What lists of a page can be at most. A page says in a few bytes that it has billions of equal levels; nobody makes
+/// room for more than these.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    /// Rows of its row group.
+    pub(super) rows: u64,
+    /// How many of them begin before the page.
+    pub(super) begun: u64,
+    /// Values of a row.
+    pub(super) genes: usize,
+    /// Values and empty lists of its column chunk, as the footer says.
+    pub(super) values: u64,
+}
+
+impl Most {
+    /// An error where a page cannot have `count` values and empty lists.
+    pub(super) fn check(&self, count: usize) -> Result<(), String> {
+        let most = self.values.min(self.rows.saturating_mul(self.genes.max(1) as u64));
+        if count as u64 > most {
+            return Err(format!("a page says that it has {count} values, there can be {most}"));
+        }
+        Ok(())
+    }
+}
+
+const TOO_MANY_LISTS: &str = "there are more lists than rows";
+pub(super) const TOO_LONG: &str = "a row has more values than there are genes";
+
+impl Lists {
+    /// Rows begin: as many as `lens` has, with so many values of their first one.
+    fn begin(&mut self, lens: impl ExactSizeIterator<Item = u32>, most: Most) -> Result<(), &'static str> {
+        if most.begun + (self.lens.len() + lens.len()) as u64 > most.rows {
+            return Err(TOO_MANY_LISTS);
+        }
+        self.lens.extend(lens);
+        Ok(())
+    }
+
+    /// The last row goes on by `n` values.
+    fn go_on(&mut self, n: usize, most: Most) -> Result<(), &'static str> {
+        let before = self.lens.last().map_or(self.lead, |len| *len as usize);
+        if before + n > most.genes {
+            return Err(TOO_LONG);
+        }
+        match self.lens.last_mut() {
+            Some(len) => *len += n as u32,
+            None => self.lead += n,
+        }
+        Ok(())
+    }
+}
+
+/// Levels of list column `leaf`, `count` of them, which [`Most::check`] has allowed: repetition 0 begins a row;
+/// definition says whether there is a value, or a list without one.
 pub(super) fn lists(
     repetition: &[u8],
     definition: &[u8],
     count: usize,
-    max: i16,
-    empty: i16,
+    leaf: &Leaf,
+    most: Most,
     lists: &mut Lists,
 ) -> Result<(), &'static str> {
+    let (max, empty) = (leaf.max_definition, leaf.empty);
     lists.lead = 0;
     lists.lens.clear();
-    let mut add = |level: u32, n: usize| {
-        if level == 0 {
-            lists.lens.resize(lists.lens.len() + n, 1);
-        } else {
-            match lists.lens.last_mut() {
-                Some(len) => *len += n as u32,
-                None => lists.lead += n,
-            }
-        }
-        Ok(())
-    };
     if all_defined(definition, max, count)? {
-        return for_runs(repetition, 1, count, |_, level, n| add(level, n));
+        return for_runs(repetition, 1, count, |_, level, n| match level {
+            0 => lists.begin(std::iter::repeat_n(1, n), most),
+            _ => lists.go_on(n, most),
+        });
     }
     let mut defined = Vec::with_capacity(count);
     let mut missing = false;
@@ -140,17 +187,14 @@ pub(super) fn lists(
     }
     for_runs(repetition, 1, count, |at, level, n| {
         if level == 0 {
-            lists.lens.extend(defined[at..at + n].iter().map(|defined| u32::from(*defined)));
-            return Ok(());
+            return lists.begin(defined[at..at + n].iter().map(|defined| u32::from(*defined)), most);
         }
         if !defined[at..at + n].iter().all(|defined| *defined) {
             return Err("a list that is empty goes on");
         }
-        match lists.lens.last_mut() {
-            Some(0) => return Err("a list that is empty goes on"),
-            Some(len) => *len += n as u32,
-            None => lists.lead += n,
+        if lists.lens.last() == Some(&0) {
+            return Err("a list that is empty goes on");
         }
-        Ok(())
+        lists.go_on(n, most)
     })
 }

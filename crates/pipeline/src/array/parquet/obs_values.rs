@@ -24,8 +24,8 @@ pub(super) fn numbers<T: Element>(
             Ok(Vec::new())
         }
         PageIn::Data { encoding, bytes, count } => {
-            let mut out = vec![T::default(); count];
-            Values::new(encoding, numeric, bytes, count, Some(&table))?.read(&mut out)?;
+            let mut out = Vec::new();
+            Values::new(encoding, numeric, bytes, count, Some(&table))?.append(count, &mut out)?;
             Ok(out)
         }
     })
@@ -128,6 +128,8 @@ fn read<T>(
         let chunk = file.chunk(number, column).map_err(|e| e.to_string())?;
         bytes.resize((chunk.bytes.end - chunk.bytes.start) as usize, 0);
         file.read(chunk.bytes.start, &mut bytes).map_err(|e| e.to_string())?;
+        // What an earlier row group has is not this one's.
+        let mut has_dictionary = false;
         let mut pages = Pages::new(&bytes);
         while let Some((header, body)) = pages.next()? {
             let count = header.kind.data_values();
@@ -135,6 +137,7 @@ fn read<T>(
                 PageKind::Other => continue,
                 PageKind::Dictionary { .. } => {
                     decode(PageIn::Dictionary { header: &header, body, chunk: &chunk }, &mut dictionaries)?;
+                    has_dictionary = true;
                     continue;
                 }
                 PageKind::V1 { .. } | PageKind::V2 { .. } => {}
@@ -143,6 +146,9 @@ fn read<T>(
                 return Err(format!("row group {number}: it has more values than there are rows"));
             }
             let data = unpacker.any_data(&header, body, (0, max), chunk.compression, MAX_PAGE)?;
+            if !has_dictionary && matches!(data.encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY) {
+                return Err(format!("row group {number}: a page needs a dictionary, there is none"));
+            }
             let is_there = if max > 0 { levels::defined(data.definition, max, count)? } else { vec![true; count] };
             let there = is_there.iter().filter(|is_there| **is_there).count();
             let page = PageIn::Data { encoding: data.encoding, bytes: data.values, count: there };

@@ -52,6 +52,10 @@ pub enum ParquetObsKind {
     Labels(Vec<String>),
     /// float64.
     Numbers,
+    /// int64, or none.
+    Integers,
+    /// Truth values.
+    Bools,
 }
 
 /// A column of obs to be written.
@@ -80,4 +84,8 @@ pub enum ParquetObsValues<'a> {
     Labels(&'a [i32]),
     /// float64 `[rows]`; NaN where there is none.
     Numbers(&'a [f64]),
+    /// int64 `[rows]`.
+    Integers(&'a [Option<i64>]),
+    /// `[rows]`.
+    Bools(&'a [bool]),
 }

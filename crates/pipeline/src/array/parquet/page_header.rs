@@ -104,7 +104,9 @@ struct Fields([Option<i64>; 8]);
 impl Fields {
     fn size(&self, id: usize) -> Result<usize, NoHeader> {
         let value = self.0[id].ok_or(NoHeader::Wrong("a page header lacks a field"))?;
-        usize::try_from(value).map_err(|_| NoHeader::Wrong("a page header has a negative count"))
+        // The format has int32 there.
+        let value = i32::try_from(value).ok().and_then(|value| usize::try_from(value).ok());
+        value.ok_or(NoHeader::Wrong("a page header has a count that is negative or too large"))
     }
 
     fn encoding(&self, id: usize) -> Result<Encoding, NoHeader> {

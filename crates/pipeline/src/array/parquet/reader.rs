@@ -43,8 +43,9 @@ impl<'a> ParquetReader<'a> {
         }
     }
 
-    /// Note what must be read of column `leaf`, a list.
-    fn want_lists(&mut self, number: usize, leaf: &Leaf) -> Result<(), PipelineError> {
+    /// Note what must be read of column `leaf`, a list; returns how many bytes were read to find that out.
+    fn want_lists(&mut self, number: usize, leaf: &Leaf) -> Result<u64, PipelineError> {
+        let mut searched = 0;
         let store = self.store;
         let is_dense = matches!(store.layout, Layout::Dense(_));
         for (group_number, (group, pieces)) in self.selection.groups.iter().enumerate() {
@@ -66,6 +67,7 @@ impl<'a> ParquetReader<'a> {
                 end_value: has_rows.then_some(values[1]),
                 leaf: number,
                 group: group_number,
+                values: chunk.values,
                 compression: chunk.compression,
             };
             let pieces = &self.selection.pieces[pieces.clone()];
@@ -73,7 +75,8 @@ impl<'a> ParquetReader<'a> {
                 self.segments.push(segment(&chunk.bytes, [0, rows], [0, rows * genes], true));
                 continue;
             }
-            let directory = store.directory(*group, number, leaf)?;
+            let (directory, bytes) = store.directory(*group, number, leaf)?;
+            searched += bytes;
             if !directory.dictionary.is_empty() {
                 self.segments.push(segment(&directory.dictionary, [0; 2], [0; 2], false));
             }
@@ -91,7 +94,7 @@ impl<'a> ParquetReader<'a> {
                 end = pages.last().map_or(end, |page| page.bytes.end.max(end));
             }
         }
-        Ok(())
+        Ok(searched)
     }
 
     /// Note that all columns must be read, but of the row group that is there already.
@@ -116,6 +119,7 @@ impl<'a> ParquetReader<'a> {
                     end_value: None,
                     leaf: number,
                     group: group_number,
+                    values: chunk.values,
                     compression: chunk.compression,
                 });
             }
@@ -210,15 +214,14 @@ impl<'a> ParquetReader<'a> {
 
     /// Append the rows in the order of the file.
     fn decode_sparse(&mut self, indices: &Leaf, values: &Leaf, out: &mut CsrRows) -> Result<(), PipelineError> {
-        // Segments of both columns, one column after the other.
         for (number, (group, pieces)) in self.selection.groups.iter().enumerate() {
-            let segments: Vec<Segment> =
-                self.segments.iter().filter(|segment| segment.group == number).cloned().collect();
+            let from = self.segments.partition_point(|segment| segment.group < number);
+            let to = self.segments.partition_point(|segment| segment.group <= number);
             let work = GroupWork {
                 rows: self.store.rows_of(*group),
                 genes: self.store.genes.len(),
                 pieces: &self.selection.pieces[pieces.clone()],
-                segments: &segments,
+                segments: &self.segments[from..to],
                 bytes: &self.bytes,
             };
             sparse::decode(&work, indices, values, &mut self.work, out)
@@ -259,15 +262,20 @@ impl ReadRows for ParquetReader<'_> {
             let rows = store.starts.last().copied().unwrap_or(0);
             PipelineError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
         })?;
-        match &store.layout {
+        let searched = match &store.layout {
             Layout::Dense(leaf) => self.want_lists(0, leaf)?,
             Layout::Sparse { indices, values } => {
-                self.want_lists(0, indices)?;
-                self.want_lists(1, values)?;
+                let searched = self.want_lists(0, indices)? + self.want_lists(1, values)?;
+                // One column came after the other; pages of each stay in order.
+                self.segments.sort_by_key(|segment| segment.group);
+                searched
             }
-            Layout::Wide(leaves) => self.want_columns(leaves)?,
-        }
-        self.read()
+            Layout::Wide(leaves) => {
+                self.want_columns(leaves)?;
+                0
+            }
+        };
+        Ok(searched + self.read()?)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {

@@ -1,20 +1,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::directory::Directory;
 use super::file::ParquetFile;
+use super::keys;
 use super::layout::{self, Layout, Leaf, ObsLeaf};
 use super::obs;
 use super::reader::ParquetReader;
 use crate::PipelineError;
+use crate::array::names::not_there;
 use crate::array::{ArrayStore, Form, Labels, ReadRows};
 
 /// Rows of a parquet file. The matrix is, whichever the file has:
 ///
 /// - `X`, or the only list column: a list of all genes' values for each row;
 /// - `indices` and `values`: lists of gene numbers, ascending, and of values;
-/// - a column for each gene: of the columns of numbers those of the most frequent type.
+/// - a column for each gene: those that `expctl.genes` names, else of the columns of numbers those of the most frequent
+///   type but for `expctl.obs`. A warning says which ones, where neither key is there.
 ///
 /// Values are of any type of numbers; float64 and integers become the nearest float32. All other columns with one value
 /// a row are obs. The key-value metadata may say more: `expctl.genes` (JSON list: names of the genes), `expctl.columns`
@@ -30,17 +33,29 @@ pub struct ParquetStore {
     obs: BTreeMap<String, ObsLeaf>,
     categories: BTreeMap<String, Vec<String>>,
     /// Where the pages of each list column are, by row group; found when rows are wanted that are not all of it.
-    directories: Vec<[OnceLock<Directory>; 2]>,
+    directories: Vec<[Known; 2]>,
+}
+
+/// Where the pages of a column chunk are, once it is known.
+#[derive(Debug, Default)]
+struct Known {
+    directory: OnceLock<Directory>,
+    /// Held while it is looked for: without a page index that may read all of the chunk, once is enough.
+    search: Mutex<()>,
 }
 
 impl ParquetStore {
     /// Open a file: read its footer and find the matrix.
     ///
     /// # Errors
-    /// It cannot be read, is no parquet file, has no matrix, or is compressed in a way that is not known here.
+    /// It cannot be read, is no parquet file, has no matrix, is compressed in a way that is not known here; two genes or
+    /// two columns have one name.
     pub fn open(path: &Path) -> Result<Self, PipelineError> {
         let file = ParquetFile::open(path)?;
         let found = layout::find(&file.metadata).map_err(|reason| PipelineError::damaged(path, reason))?;
+        if let Some(guess) = &found.guess {
+            tracing::warn!("{}: {guess}", path.display());
+        }
         let columns = match &found.layout {
             Layout::Dense(leaf) => vec![leaf.column],
             Layout::Sparse { indices, values } => vec![indices.column, values.column],
@@ -56,7 +71,7 @@ impl ParquetStore {
         });
         let starts = std::iter::once(0).chain(rows).collect();
         let directories = file.metadata.row_groups().iter().map(|_| Default::default()).collect();
-        let layout::Found { layout, genes, obs, categories } = found;
+        let layout::Found { layout, genes, obs, categories, .. } = found;
         Ok(Self { file, layout, genes, starts, obs, categories, directories })
     }
 
@@ -70,22 +85,45 @@ impl ParquetStore {
         self.file.damaged(format!("row group {group}: {reason}"))
     }
 
-    /// Where the pages of list column `leaf`, number `number` of the matrix, are.
-    pub(super) fn directory(&self, group: usize, number: usize, leaf: &Leaf) -> Result<&Directory, PipelineError> {
-        let slot = &self.directories[group][number];
-        if let Some(directory) = slot.get() {
-            return Ok(directory);
+    /// Where the pages of list column `leaf`, number `number` of the matrix, are, and how many bytes had to be read to
+    /// find that out.
+    pub(super) fn directory(
+        &self,
+        group: usize,
+        number: usize,
+        leaf: &Leaf,
+    ) -> Result<(&Directory, u64), PipelineError> {
+        let known = &self.directories[group][number];
+        if let Some(directory) = known.directory.get() {
+            return Ok((directory, 0));
         }
-        let genes = matches!(self.layout, Layout::Dense(_)).then_some(self.genes.len() as u64);
-        let directory = Directory::of(&self.file, group, leaf, genes)?;
-        Ok(slot.get_or_init(|| directory))
+        // The lock guards no value that a panic could leave half done.
+        let _search = known.search.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = known.directory.get() {
+            return Ok((directory, 0));
+        }
+        let is_dense = matches!(self.layout, Layout::Dense(_));
+        let (directory, bytes) = Directory::of(&self.file, group, leaf, self.genes.len(), is_dense)?;
+        Ok((known.directory.get_or_init(|| directory), bytes))
     }
 
     fn obs_column(&self, name: &str) -> Result<ObsLeaf, PipelineError> {
         self.obs.get(name).copied().ok_or_else(|| {
-            let names: Vec<&str> = self.obs.keys().map(String::as_str).collect();
-            let have = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            PipelineError::damaged(self.file.path(), format!("there is no obs column '{name}'; there are: {have}"))
+            let is_gene = matches!(self.layout, Layout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
+            let reason = match is_gene {
+                true => format!(
+                    "column '{name}' is one of the genes, not of obs; the key-value metadata can say '{}' (a JSON list of \
+                     columns of numbers that are no genes)",
+                    keys::OBS
+                ),
+                false => not_there(
+                    &format!("there is no obs column '{name}'"),
+                    "obs columns",
+                    name,
+                    self.obs.keys().map(String::as_str),
+                ),
+            };
+            PipelineError::damaged(self.file.path(), reason)
         })
     }
 }
@@ -121,6 +159,10 @@ impl ArrayStore for ParquetStore {
         };
         let groups = self.file.metadata.row_groups().iter();
         groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
+    }
+
+    fn name(&self) -> String {
+        self.file.path().display().to_string()
     }
 
     fn labels(&self, column: &str) -> Result<Labels, PipelineError> {

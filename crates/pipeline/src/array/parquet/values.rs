@@ -66,6 +66,19 @@ impl<'a, T: Element> Values<'a, T> {
         }
     }
 
+    /// Append the next values to `out`, which grows no farther than there are some.
+    pub(super) fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), &'static str> {
+        /// Values that are made room for at once.
+        const AT_ONCE: usize = 1 << 14;
+        let end = out.len() + count;
+        while out.len() < end {
+            let start = out.len();
+            out.resize((start + AT_ONCE).min(end), T::default());
+            self.read(&mut out[start..])?;
+        }
+        Ok(())
+    }
+
     /// Leave values out.
     pub(super) fn skip(&mut self, count: usize) -> Result<(), &'static str> {
         match self {

@@ -13,15 +13,15 @@ pub(super) fn decode(group: &GroupWork<'_>, leaves: &[Leaf], work: &mut Work, ou
     let (rows, genes) = (group.rows as usize, group.genes);
     for (block, leaves) in leaves.chunks(BLOCK).enumerate() {
         let mut columns = std::mem::take(&mut work.columns);
-        columns.resize(BLOCK * rows, 0.0);
+        columns.clear();
+        columns.try_reserve_exact(leaves.len() * rows).map_err(|_| format!("there is no memory for {rows} rows"))?;
         for (i, leaf) in leaves.iter().enumerate() {
             let number = block * BLOCK + i;
             // One segment a column, in the order of the columns.
             let segment =
                 group.segments.get(number).filter(|segment| segment.leaf == number).ok_or("a column is missing")?;
-            let column = &mut columns[i * rows..(i + 1) * rows];
             let bytes = &group.bytes[segment.at..segment.at + segment.len];
-            decode_column(segment, bytes, leaf, work, column)
+            decode_column(segment, bytes, leaf, work, &mut columns, (i + 1) * rows)
                 .map_err(|reason| format!("the column of gene {number}: {reason}"))?;
         }
         for piece in group.pieces {
@@ -38,9 +38,18 @@ pub(super) fn decode(group: &GroupWork<'_>, leaves: &[Leaf], work: &mut Work, ou
     Ok(())
 }
 
-fn decode_column(segment: &Segment, bytes: &[u8], leaf: &Leaf, work: &mut Work, out: &mut [f32]) -> Result<(), String> {
+/// Append all values of a column to `out`, which has `end` values then. Pages are not believed: `out` grows as far as
+/// there are values.
+fn decode_column(
+    segment: &Segment,
+    bytes: &[u8],
+    leaf: &Leaf,
+    work: &mut Work,
+    out: &mut Vec<f32>,
+    end: usize,
+) -> Result<(), String> {
     let Work { unpacker, values: table, .. } = work;
-    let (mut has_dictionary, mut at) = (false, 0);
+    let mut has_dictionary = false;
     let mut pages = Pages::new(bytes);
     while let Some((header, body)) = pages.next()? {
         let count = match header.kind {
@@ -52,14 +61,19 @@ fn decode_column(segment: &Segment, bytes: &[u8], leaf: &Leaf, work: &mut Work, 
             PageKind::Other => continue,
             kind => kind.data_values(),
         };
-        let out = out.get_mut(at..at + count).ok_or("it has more values than its row group has rows")?;
+        if count > end - out.len() {
+            return Err("it has more values than its row group has rows".to_owned());
+        }
         let page = unpacker.data(&header, body, leaf, segment.compression)?;
         if leaf.max_definition > 0 && !levels::all_defined(page.definition, leaf.max_definition, count)? {
             return Err("values are missing (null)".to_owned());
         }
         let dictionary = has_dictionary.then_some(table.as_slice());
-        Values::new(page.encoding, leaf.numeric, page.values, count, dictionary)?.read(out)?;
-        at += count;
+        Values::new(page.encoding, leaf.numeric, page.values, count, dictionary)?.append(count, out)?;
     }
-    if at < out.len() { Err(format!("it has {at} values, its row group {} rows", out.len())) } else { Ok(()) }
+    if out.len() < end {
+        Err(format!("it has {} values fewer than its row group has rows", end - out.len()))
+    } else {
+        Ok(())
+    }
 }

@@ -24,6 +24,8 @@ pub(super) struct Segment {
     pub(super) leaf: usize,
     /// Which of the row groups of the selection.
     pub(super) group: usize,
+    /// Values of all its pages, as the footer says.
+    pub(super) values: u64,
     /// How they are compressed.
     pub(super) compression: Compression,
 }

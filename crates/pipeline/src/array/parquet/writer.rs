@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::writer::ColumnWriterImpl;
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
@@ -15,6 +15,7 @@ use parquet::schema::types::{ColumnPath, Type};
 use super::keys;
 use super::{ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions};
 use crate::PipelineError;
+use crate::array::names::all_different;
 use crate::array::{CsrRows, CsrView, RowsView};
 
 /// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is
@@ -41,13 +42,15 @@ pub struct ParquetWriter {
 enum Held {
     Labels(Vec<i32>),
     Numbers(Vec<f64>),
+    Integers(Vec<Option<i64>>),
+    Bools(Vec<bool>),
 }
 
 impl ParquetWriter {
     /// Make `path`, or replace it. `genes` are the names of the columns.
     ///
     /// # Errors
-    /// Two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more
+    /// Two genes or two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more
     /// genes than int32 counts; the file cannot be written.
     pub fn create(
         path: &Path,
@@ -64,6 +67,8 @@ impl ParquetWriter {
         let held = obs.iter().map(|column| match column.kind {
             ParquetObsKind::Labels(_) => Held::Labels(Vec::new()),
             ParquetObsKind::Numbers => Held::Numbers(Vec::new()),
+            ParquetObsKind::Integers => Held::Integers(Vec::new()),
+            ParquetObsKind::Bools => Held::Bools(Vec::new()),
         });
         Ok(Self {
             path: path.to_owned(),
@@ -99,6 +104,10 @@ impl ParquetWriter {
                 match (held, values) {
                     (Held::Labels(held), ParquetObsValues::Labels(values)) => held.extend(&values[done..done + take]),
                     (Held::Numbers(held), ParquetObsValues::Numbers(values)) => held.extend(&values[done..done + take]),
+                    (Held::Integers(held), ParquetObsValues::Integers(values)) => {
+                        held.extend(&values[done..done + take]);
+                    }
+                    (Held::Bools(held), ParquetObsValues::Bools(values)) => held.extend(&values[done..done + take]),
                     // `check_obs` has refused it.
                     _ => {}
                 }
@@ -162,6 +171,8 @@ impl ParquetWriter {
                     (codes.len(), codes.iter().all(|code| classes.contains(&i64::from(*code))))
                 }
                 (ParquetObsKind::Numbers, ParquetObsValues::Numbers(values)) => (values.len(), true),
+                (ParquetObsKind::Integers, ParquetObsValues::Integers(values)) => (values.len(), true),
+                (ParquetObsKind::Bools, ParquetObsValues::Bools(values)) => (values.len(), true),
                 _ => return Err(format!("the values of obs column '{}' are of another kind", column.name)),
             };
             if len != count {
@@ -221,6 +232,8 @@ impl ParquetWriter {
             match held {
                 Held::Labels(codes) => codes.clear(),
                 Held::Numbers(values) => values.clear(),
+                Held::Integers(values) => values.clear(),
+                Held::Bools(values) => values.clear(),
             }
         }
         Ok(())
@@ -231,6 +244,7 @@ fn check(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOptions) -
     if genes.is_empty() || i32::try_from(genes.len()).is_err() {
         return Err(format!("cannot write rows of {} genes", genes.len()));
     }
+    all_different(genes)?;
     if options.row_group_rows == 0 || options.page_rows == 0 {
         return Err("row groups and pages have 1 row or more".to_owned());
     }
@@ -279,6 +293,12 @@ fn schema(obs: &[ParquetObsColumn], layout: ParquetLayout) -> Result<Arc<Type>, 
             ParquetObsKind::Numbers => Type::primitive_type_builder(&column.name, Physical::DOUBLE)
                 .with_repetition(Repetition::REQUIRED)
                 .build()?,
+            ParquetObsKind::Integers => Type::primitive_type_builder(&column.name, Physical::INT64)
+                .with_repetition(Repetition::OPTIONAL)
+                .build()?,
+            ParquetObsKind::Bools => Type::primitive_type_builder(&column.name, Physical::BOOLEAN)
+                .with_repetition(Repetition::REQUIRED)
+                .build()?,
         };
         fields.push(Arc::new(field));
     }
@@ -294,7 +314,7 @@ fn properties(
         .iter()
         .filter_map(|column| match &column.kind {
             ParquetObsKind::Labels(names) => Some((column.name.as_str(), names.as_slice())),
-            ParquetObsKind::Numbers => None,
+            ParquetObsKind::Numbers | ParquetObsKind::Integers | ParquetObsKind::Bools => None,
         })
         .collect();
     let json = |e: serde_json::Error| ParquetError::General(e.to_string());
@@ -397,8 +417,18 @@ fn write_obs(
         (_, Held::Numbers(values)) => column(group, |writer: &mut ColumnWriterImpl<'_, DoubleType>| {
             writer.write_batch(values, None, None).map(|_| ())
         }),
+        (_, Held::Integers(values)) => {
+            let present: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+            let values: Vec<i64> = values.iter().flatten().copied().collect();
+            column(group, |writer: &mut ColumnWriterImpl<'_, Int64Type>| {
+                writer.write_batch(&values, Some(&present), None).map(|_| ())
+            })
+        }
+        (_, Held::Bools(values)) => column(group, |writer: &mut ColumnWriterImpl<'_, BoolType>| {
+            writer.write_batch(values, None, None).map(|_| ())
+        }),
         // `create` makes both of the same kind.
-        (ParquetObsKind::Numbers, Held::Labels(_)) => Ok(()),
+        (_, Held::Labels(_)) => Ok(()),
     }
 }
 
