@@ -138,6 +138,21 @@ impl MatrixFile {
         rows.clamp(1, self.rows.max(1))
     }
 
+    /// Add how many values each of these rows has, if they can be read to given places; `false` if not.
+    pub(super) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        match &self.content {
+            Content::Csr(csr) if csr.can_be_placed() => {
+                out.extend(rows.iter().map(|row| csr.starts[*row as usize + 1] - csr.starts[*row as usize]));
+                true
+            }
+            Content::Dense(dense) if dense.data.can_be_placed::<f32>() => {
+                out.extend(rows.iter().map(|_| self.columns));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// All rows, where they are in memory because the file has them by columns.
     pub fn turned(&self) -> Option<&CsrRows> {
         match &self.content {

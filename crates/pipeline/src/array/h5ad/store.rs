@@ -7,7 +7,7 @@ use super::MatrixFile;
 use super::frame::{Frame, var_location};
 use super::frame_file::FrameFile;
 use crate::PipelineError;
-use crate::array::{ArrayStore, Form, Labels, ReadRows};
+use crate::array::{ArrayStore, CsrRows, CsrView, Form, Labels, ReadRows};
 
 /// One matrix of one AnnData file: rows are those of obs, columns those of var (of `raw/var` with `raw`).
 #[derive(Debug)]
@@ -91,6 +91,18 @@ impl ArrayStore for H5adStore {
 
     fn form(&self) -> Form {
         self.matrix.form()
+    }
+
+    fn run_rows(&self) -> u64 {
+        self.matrix.run_rows()
+    }
+
+    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        self.matrix.row_values(rows, out)
+    }
+
+    fn resident(&self) -> Option<CsrView<'_>> {
+        self.matrix.turned().map(CsrRows::view)
     }
 
     fn stored_bytes(&self) -> u64 {
