@@ -202,7 +202,7 @@ fn the_quality_of_a_shuffle_tells_the_samplers_apart() {
     let rows = 20_000;
     let store = Derived::new(rows, Form::Sparse);
     let codes = (0..rows).map(|row| (row / 2000) as i32).collect();
-    let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes };
+    let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes, ..Labels::default() };
     let quality = |settings: &Sampler| {
         let sampler = RowSampler::new(settings, &store, alone(100)).unwrap();
         ShuffleMeter::epoch(&sampler, store.len(), Some(("block", &labels)), 1)

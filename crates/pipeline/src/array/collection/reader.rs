@@ -58,11 +58,11 @@ enum PartWanted {
 }
 
 impl<'c> CollectionReader<'c> {
-    /// With at most `kept` readers of files open.
-    pub(super) fn new(collection: &'c Collection, kept: usize) -> Self {
+    /// With at most `kept` readers of files open, which keep no more than `bytes` between calls.
+    pub(super) fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
         Self {
             collection,
-            readers: ReaderSet::new(collection.stores(), kept),
+            readers: ReaderSet::new(collection.stores(), kept, bytes),
             parts: Vec::new(),
             used: 0,
             order: Vec::new(),
@@ -218,7 +218,7 @@ impl<'c> CollectionReader<'c> {
         if self.readers.get(store)?.is_none() {
             // As many files as are kept open are in use: what they have must be taken before one of them can be closed.
             (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
-            self.readers.next_turn();
+            self.readers.next_turn()?;
         }
         let Some(reader) = self.readers.get(store)? else {
             return Err(PipelineError::Invalid("no file can be opened for reading".to_owned()));
@@ -253,7 +253,7 @@ impl<'c> CollectionReader<'c> {
     fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError> {
         self.split(wanted)?;
         self.way = self.choose_way(out)?;
-        self.readers.next_turn();
+        self.readers.next_turn()?;
         (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
     }
 

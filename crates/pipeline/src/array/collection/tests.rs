@@ -52,7 +52,7 @@ impl ArrayStore for Made {
     }
     fn labels(&self, _: &str) -> Result<Labels, PipelineError> {
         let categories = vec![format!("own {}", self.number), "common".to_owned()];
-        Ok(Labels { categories, codes: (0..self.rows as i32).map(|row| row % 3 - 1).collect() })
+        Ok(Labels { categories, codes: (0..self.rows as i32).map(|row| row % 3 - 1).collect(), ..Labels::default() })
     }
     fn numbers(&self, _: &str) -> Result<Vec<f64>, PipelineError> {
         Ok((0..self.rows).map(|row| (self.number * 100 + row) as f64).collect())
@@ -201,6 +201,7 @@ proptest! {
         some in vec(any::<Index>(), 0..6),
         calls in vec((any::<bool>(), vec(any::<Index>(), 0..20)), 1..6),
         kept in 1..5_usize,
+        most_bytes in prop_oneof![Just(u64::MAX), 0..2000_u64],
     ) {
         let parts: Vec<_> = parts
             .iter()
@@ -234,8 +235,8 @@ proptest! {
             prop_assert_eq!(collection.genes(), asked.as_slice());
         }
         let genes = collection.genes().to_vec();
-        let memory = MemoryStore::read(Box::new(Collection::new(boxed(), join, &genes).unwrap()), 2);
-        let mut reader = CollectionReader::new(&collection, kept);
+        let memory = MemoryStore::read(Box::new(Collection::new(boxed(), join, &genes).unwrap()), 2, u64::MAX);
+        let mut reader = CollectionReader::new(&collection, kept, most_bytes);
         let mut all = empty(collection.form());
         let mut wanted_so_far = Vec::new();
         for (range, rows) in &calls {

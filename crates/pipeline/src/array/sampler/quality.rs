@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn labels(codes: Vec<i32>) -> Labels {
-        Labels { categories: vec!["a".into(), "b".into()], codes }
+        Labels { categories: vec!["a".into(), "b".into()], codes, ..Labels::default() }
     }
 
     fn measured(population: u64, order: &[u64], batch: usize, labels: &Labels) -> ShuffleQuality {
