@@ -33,8 +33,17 @@ impl H5adStore {
     /// # Errors
     /// As [`Self::open`]; this process may not hold as many files open.
     pub fn open_all(files: &[PathBuf], layer: &str) -> Result<Vec<Self>, PipelineError> {
+        Self::open_all_within(files, layer, CSC_BYTES)
+    }
+
+    /// As [`Self::open_all`], with another bound.
+    pub(in crate::array) fn open_all_within(
+        files: &[PathBuf],
+        layer: &str,
+        mut csc_bytes: u64,
+    ) -> Result<Vec<Self>, PipelineError> {
         allow_open_files(files.len())?;
-        let (mut known, mut csc_bytes) = (Vec::new(), CSC_BYTES);
+        let mut known = Vec::new();
         let open = |path: &PathBuf| {
             let mut store = Self::open_within(path, layer, csc_bytes)?;
             csc_bytes -= store.matrix.turned_bytes();
