@@ -88,7 +88,7 @@ fn open(options: &Options) -> Result<Arc<dyn ArrayStore>, PipelineError> {
         Collection::open_h5ad(&options.files, "", Join::Inner, &[])?
     };
     Ok(if options.array.memory {
-        Arc::new(MemoryStore::read(Box::new(collection), options.workers.max(1) as usize)?)
+        Arc::new(MemoryStore::read(Box::new(collection), options.workers.max(1) as usize, u64::MAX)?)
     } else {
         Arc::new(collection)
     })

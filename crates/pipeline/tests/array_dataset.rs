@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::array::{ArrayStore, CsrRows, H5adStore, Rows, Wanted};
+use expctl_pipeline::array::{ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted};
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Recipe};
-use expctl_record::{ArrayFormat, Data, LabelSource, Networks};
+use expctl_record::{ArrayFormat, Data, Join, LabelSource, Networks};
 
 fn study(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)
@@ -135,6 +135,90 @@ fn a_stopped_conversion_goes_on() {
     // No more rows stay in their file than chance keeps there: a third, give or take.
     let stayed = position.iter().enumerate().filter(|(row, position)| row / 400 == *position / 400).count();
     assert!((320..480).contains(&stayed), "{stayed}");
+}
+
+/// Rows of several files in any order, behind others, from stores that are asked through the trait.
+#[test]
+fn rows_of_several_files_get_to_their_places() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(900, 3), 2);
+    let set = ArrayDataset::open(&folder).unwrap();
+    let (expected, _) = rows(&folder, ArrayFormat::H5ad);
+    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+    let formats = [ArrayFormat::H5ad, ArrayFormat::H5adGzip, ArrayFormat::H5adContiguous, ArrayFormat::H5adDense];
+    for format in formats {
+        if format != ArrayFormat::H5ad {
+            dataset::convert(&set, format, &options, &mut go_on).unwrap();
+        }
+        let files = set.store_files(format).unwrap();
+        let store: Box<dyn ArrayStore> = Box::new(Collection::open_h5ad(&files, "", Join::Inner, &[]).unwrap());
+        let single: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
+        assert_eq!(store.run_rows() > 1, format == ArrayFormat::H5adGzip, "{format:?}");
+        assert_eq!(single.run_rows() > 1, format == ArrayFormat::H5adGzip, "{format:?}");
+        let mut out = match store.form() {
+            Form::Sparse => Rows::Sparse(CsrRows::default()),
+            Form::Dense => Rows::Dense(DenseRows { columns: store.genes().len(), data: Vec::new() }),
+        };
+        let mut reader = store.reader().unwrap();
+        let wanted: Vec<u64> = (0..300).map(|i| i * 7919 % 900).collect();
+        let sorted: Vec<u64> = (100..800).step_by(3).collect();
+        for wanted in [&wanted, &sorted] {
+            let bytes = reader.fetch(&Wanted::Rows(wanted), &mut out).unwrap();
+            reader.decode(&mut out).unwrap();
+            reader.unchanged().unwrap();
+            let values: usize = wanted.iter().map(|row| expected.view().row(*row as usize).0.len()).sum();
+            match format {
+                ArrayFormat::H5ad | ArrayFormat::H5adContiguous => assert_eq!(bytes, 8 * values as u64, "{format:?}"),
+                ArrayFormat::H5adDense => assert_eq!(bytes, (wanted.len() * store.genes().len() * 4) as u64),
+                _ => {}
+            }
+        }
+        for (i, row) in wanted.iter().chain(&sorted).enumerate() {
+            let (indices, data) = expected.view().row(*row as usize);
+            match out.view() {
+                RowsView::Sparse(out) => assert_eq!(out.row(i), (indices, data), "{format:?} {row}"),
+                RowsView::Dense { columns, data: out } => {
+                    let mut dense = vec![0.0; columns];
+                    indices.iter().zip(data).for_each(|(index, value)| dense[*index as usize] = *value);
+                    assert_eq!(out[i * columns..(i + 1) * columns], dense, "{row}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_has_its_name_only_when_it_is_checked() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, out) = (parent.path().join("set"), parent.path().join("out"));
+    build(&folder, &data(600, 2), 2);
+    let sources = ArrayDataset::open(&folder).unwrap().store_files(ArrayFormat::H5ad).unwrap();
+    let names = || -> Vec<String> {
+        let mut names: Vec<_> =
+            std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+    for format in [ArrayFormat::H5adGzip, ArrayFormat::Parquet] {
+        let mut stop = |progress: BuildProgress| match progress {
+            BuildProgress { phase: "check", .. } => {
+                assert!(names().iter().all(|name| name.starts_with('.')), "{:?}", names());
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        };
+        let stopped = dataset::convert_files(&sources, format, false, &options, &out, &mut stop).unwrap_err();
+        assert!(matches!(stopped, PipelineError::Stopped), "{stopped}");
+        assert_eq!(names(), Vec::<String>::new());
+    }
+    // What is in the way is said before anything is shuffled.
+    std::fs::write(out.join("part-0001.parquet"), "mine").unwrap();
+    let mut none = |progress: BuildProgress| panic!("{progress:?}");
+    let refused = dataset::convert_files(&sources, ArrayFormat::Parquet, true, &options, &out, &mut none).unwrap_err();
+    assert!(refused.to_string().contains("part-0001.parquet: is there; it is not replaced"), "{refused}");
+    assert_eq!(names(), ["part-0001.parquet"]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn check_file(path: &Path, truth: &Truth) {
     for (layer, part) in &truth.parts {
         let store = H5adStore::open(path, layer).unwrap_or_else(|e| panic!("{name} {layer}: {e}"));
         check_part(&store, part, &format!("{name} {layer}"));
-        let memory = MemoryStore::read(Box::new(store), 2).unwrap();
+        let memory = MemoryStore::read(Box::new(store), 2, u64::MAX).unwrap();
         check_part(&memory, part, &format!("{name} {layer} in memory"));
     }
     let store = H5adStore::open(path, "").unwrap();
@@ -149,7 +149,7 @@ fn files_are_joined_as_anndata_joins_them() {
                 let some = Collection::open_h5ad(&parts, "X", join, &genes).unwrap();
                 let values = expected.part.values.iter().map(|row| order.iter().map(|gene| row[*gene]).collect());
                 check_part(&some, &Part { genes, values: values.collect() }, &format!("{name} of some genes"));
-                let memory = MemoryStore::read(Box::new(collection), 3).unwrap();
+                let memory = MemoryStore::read(Box::new(collection), 3, u64::MAX).unwrap();
                 check_part(&memory, &expected.part, &format!("{name} in memory"));
             }
         }

@@ -55,6 +55,7 @@ impl ArrayStore for Memory {
         Ok(Labels {
             categories: (0..100).map(|class| class.to_string()).collect(),
             codes: (0..self.len()).map(class).collect(),
+            ..Labels::default()
         })
     }
 

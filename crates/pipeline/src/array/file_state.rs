@@ -1,4 +1,5 @@
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,22 @@ impl FileState {
     /// Its length in bytes when it was opened.
     pub(crate) fn bytes(&self) -> u64 {
         self.identity.bytes
+    }
+
+    /// An error if what is at the path now is another file than was opened, or was written to: for what is opened by its path
+    /// once more.
+    ///
+    /// # Errors
+    /// [`PipelineError::Rewritten`], or the system does not say.
+    pub(crate) fn at_path(&self) -> Result<(), PipelineError> {
+        match self.path.metadata() {
+            // The file that is open keeps its inode, so a new one cannot have the same.
+            Ok(about) if Identity::of(&about) == self.identity => Ok(()),
+            Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(PipelineError::io("inspect", &self.path)(e))
+            }
+            _ => Err(PipelineError::Rewritten { path: self.path.clone() }),
+        }
     }
 
     /// An error if `file` is not as it was opened, or has no name any more: it was removed, or another one has its
@@ -105,7 +122,21 @@ mod tests {
             let (file, state) = old_file(&path);
             change(&path);
             assert!(matches!(state.unchanged(&file), Err(PipelineError::Rewritten { path: at }) if at == path));
+            assert!(matches!(state.at_path(), Err(PipelineError::Rewritten { path: at }) if at == path));
         }
+    }
+
+    #[test]
+    fn a_file_that_was_moved_is_not_at_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let (file, state) = old_file(&path);
+        state.at_path().unwrap();
+        std::fs::rename(&path, folder.path().join("other")).unwrap();
+        std::fs::write(&path, b"abc").unwrap();
+        // What is read is still the file that was opened; who opens the path gets another.
+        state.unchanged(&file).unwrap();
+        assert!(matches!(state.at_path(), Err(PipelineError::Rewritten { .. })));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -28,25 +27,67 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Read all rows of `source` with `threads` threads. Zeros of dense rows are left out.
+    /// Read all rows of `source` with `threads` threads into at most `free` bytes of memory (`u64::MAX` where it is not known
+    /// how much may be taken). Zeros of dense rows are left out.
     ///
     /// # Errors
-    /// There is less memory free than the rows need; they cannot be read.
-    pub fn read(source: Box<dyn ArrayStore>, threads: usize) -> Result<Self, PipelineError> {
-        let threads = threads.max(1);
-        let needed = Self::bytes_needed(source.as_ref(), threads);
-        if let Some(needed) = needed {
-            check_memory(source.as_ref(), needed, free_memory())?;
-        }
-        let rows = read_all(source.as_ref(), threads)?;
+    /// The rows need more memory, of dense rows as far as they have been read; they cannot be read.
+    pub fn read(source: Box<dyn ArrayStore>, threads: usize, free: u64) -> Result<Self, PipelineError> {
+        let plan = Plan::new(source.as_ref(), threads.max(1), free);
+        plan.check(plan.values_known)?;
+        let rows = read_all(&plan)?;
         Ok(Self { source, rows })
     }
+}
 
-    /// Bytes of memory that reading all rows takes at most, if that is known without reading them.
-    pub fn bytes_needed(source: &dyn ArrayStore, threads: usize) -> Option<u64> {
-        let values = source.most_values()?.checked_mul(VALUE_BYTES)?;
-        let rows = source.len().checked_add(1)?.checked_mul(ROW_BYTES)?;
-        values.checked_add(rows)?.checked_add(PIECE_BYTES * buffers(threads) as u64)
+/// How all rows are read, and what that takes.
+struct Plan<'s> {
+    source: &'s dyn ArrayStore,
+    threads: usize,
+    /// Rows of a piece.
+    piece: u64,
+    /// Bytes beside those of the values.
+    fixed: u64,
+    /// Values that all rows have, as far as that is known before they are read.
+    values_known: u64,
+    free: u64,
+}
+
+impl<'s> Plan<'s> {
+    fn new(source: &'s dyn ArrayStore, threads: usize, free: u64) -> Self {
+        let rows = source.len().max(1);
+        let known = source.most_values();
+        let row_bytes = known.map_or(PIECE_BYTES / 1024, |values| values.saturating_mul(VALUE_BYTES) / rows).max(1);
+        // Whole runs of the file, some megabytes.
+        let run = source.run_rows().max(1);
+        let piece = (PIECE_BYTES / row_bytes).clamp(1, PIECE_ROWS).div_ceil(run).saturating_mul(run).min(rows);
+        let buffers = piece.saturating_mul(row_bytes).saturating_mul(buffers(threads) as u64);
+        // Dense rows are first read as they are, 4 bytes a value.
+        let (dense, values_known) = match source.form() {
+            Form::Sparse => (0, known.unwrap_or(0)),
+            Form::Dense => (piece.saturating_mul(row_bytes / 2).saturating_mul(threads as u64), 0),
+        };
+        let starts = rows.saturating_add(1).saturating_mul(ROW_BYTES);
+        let fixed = starts.saturating_add(buffers).saturating_add(dense);
+        Self { source, threads, piece, fixed, values_known, free }
+    }
+
+    /// An error if so many values need more memory than there is.
+    fn check(&self, values: u64) -> Result<(), PipelineError> {
+        let needed = values.saturating_mul(VALUE_BYTES).saturating_add(self.fixed);
+        if needed <= self.free {
+            return Ok(());
+        }
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let (needed, free) = (gib(needed), gib(self.free));
+        let (rows, name) = (self.source.len(), self.source.name());
+        Err(PipelineError::Advised {
+            problem: Box::new(PipelineError::Invalid(format!(
+                "reading {rows} rows of {name} into memory needs {needed:.2} GiB at least, {free:.2} GiB are free"
+            ))),
+            advice: "leave `array.memory` out, or read fewer files; all genes are read, whatever `array.genes` chooses"
+                .to_owned(),
+        })
     }
 }
 
@@ -153,18 +194,15 @@ fn buffers(threads: usize) -> usize {
 }
 
 /// Threads read pieces, and this one adds them up in order: all that is held twice are the pieces in the buffers.
-fn read_all(source: &dyn ArrayStore, threads: usize) -> Result<CsrRows, PipelineError> {
+fn read_all(plan: &Plan<'_>) -> Result<CsrRows, PipelineError> {
+    let (source, threads) = (plan.source, plan.threads);
     let rows = source.len();
-    let piece = piece_rows(source);
-    let pieces = rows.div_ceil(piece);
     let mut all = CsrRows::default();
     let too_many = || PipelineError::Invalid(format!("there is no memory for the {rows} rows of {}", source.name()));
     all.indptr.try_reserve_exact(usize::try_from(rows).map_err(|_| too_many())?).map_err(|_| too_many())?;
-    if let Some(values) = source.most_values() {
-        let values = usize::try_from(values).map_err(|_| too_many())?;
-        all.indices.try_reserve_exact(values).map_err(|_| too_many())?;
-        all.data.try_reserve_exact(values).map_err(|_| too_many())?;
-    }
+    let values = usize::try_from(plan.values_known).map_err(|_| too_many())?;
+    all.indices.try_reserve_exact(values).map_err(|_| too_many())?;
+    all.data.try_reserve_exact(values).map_err(|_| too_many())?;
     let next = AtomicU64::new(0);
     let (give_back, empty) = channel::<CsrRows>();
     for _ in 0..buffers(threads) {
@@ -176,23 +214,15 @@ fn read_all(source: &dyn ArrayStore, threads: usize) -> Result<CsrRows, Pipeline
         for _ in 0..threads {
             let deliver = deliver.clone();
             let (next, empty) = (&next, &empty);
-            scope.spawn(move || read_pieces(source, piece, next, empty, &deliver));
+            scope.spawn(move || read_pieces(source, plan.piece, next, empty, &deliver));
         }
         drop(deliver);
         // Taken by value: when this thread ends early, the others find nobody to deliver to, and end too.
-        add_pieces(pieces, delivered, give_back, &mut all)
+        add_pieces(plan, delivered, give_back, &mut all)
     })?;
     all.indices.shrink_to_fit();
     all.data.shrink_to_fit();
     Ok(all)
-}
-
-/// Rows of a piece: whole runs of the file, some megabytes.
-fn piece_rows(source: &dyn ArrayStore) -> u64 {
-    let rows = source.len().max(1);
-    let row_bytes = source.most_values().map_or(PIECE_BYTES / 1024, |values| values * VALUE_BYTES / rows).max(1);
-    let run = source.run_rows().max(1);
-    (PIECE_BYTES / row_bytes).clamp(1, PIECE_ROWS).next_multiple_of(run)
 }
 
 /// What a thread does: take a buffer, then the next piece, so that the piece that comes next always has one.
@@ -237,7 +267,12 @@ fn read_pieces(
             }
             reader.unchanged()
         };
-        let result = read().map(|()| rows);
+        // A thread that just ended would leave the others waiting for its buffer, and this one's piece would never come.
+        let result = std::panic::catch_unwind(AssertUnwindSafe(&mut read));
+        let result = result.unwrap_or_else(|panic| {
+            Err(PipelineError::panicked(&format!("reading {} into memory", source.name()), panic.as_ref()))
+        });
+        let result = result.map(|()| rows);
         if deliver.send((number, result)).is_err() {
             return;
         }
@@ -260,13 +295,13 @@ fn add_dense(dense: &Rows, count: usize, out: &mut CsrRows) {
 
 /// Add pieces in order as they come.
 fn add_pieces(
-    pieces: u64,
+    plan: &Plan<'_>,
     delivered: Receiver<Piece>,
     give_back: std::sync::mpsc::Sender<CsrRows>,
     all: &mut CsrRows,
 ) -> Result<(), PipelineError> {
     let mut early = BTreeMap::new();
-    for number in 0..pieces {
+    for number in 0..plan.source.len().div_ceil(plan.piece) {
         let rows = loop {
             if let Some(rows) = early.remove(&number) {
                 break rows;
@@ -277,57 +312,48 @@ fn add_pieces(
             early.insert(other, rows?);
         };
         let count = rows.len() as u64;
+        plan.check((all.data.len() + rows.data.len()) as u64)?;
+        let no_memory = |_| PipelineError::Invalid(format!("there is no memory for the rows of {}", plan.source.name()));
+        all.indices.try_reserve(rows.indices.len()).map_err(no_memory)?;
+        all.data.try_reserve(rows.data.len()).map_err(no_memory)?;
         add_range(rows.view(), &(0..count), all);
         let _ = give_back.send(rows);
     }
     Ok(())
 }
 
-/// Bytes that can be had without swapping (`MemAvailable`); `None` where the system does not say.
-fn free_memory() -> Option<u64> {
-    let text = fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// An error if `needed` bytes are more than are free.
-fn check_memory(source: &dyn ArrayStore, needed: u64, free: Option<u64>) -> Result<(), PipelineError> {
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    match free {
-        Some(free) if needed > free => {
-            let (needed, free) = (gib(needed), gib(free));
-            let what = format!("{} rows of {}", source.len(), source.name());
-            Err(PipelineError::Advised {
-                problem: Box::new(PipelineError::Invalid(format!(
-                    "reading {what} into memory needs {needed:.2} GiB, {free:.2} GiB are free"
-                ))),
-                advice: "leave `array.memory` out, or choose fewer genes with `array.genes`".to_owned(),
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A store whose third piece cannot be read.
+    /// Row n has n % 3 values, which are n; of dense rows of three genes the others are 0.
     #[derive(Debug)]
-    struct Broken {
+    struct Made {
         rows: u64,
+        form: Form,
         values: Option<u64>,
+        genes: Vec<String>,
+        /// From this row on, reading fails or panics.
+        fails: u64,
+        panics: u64,
     }
 
-    impl ArrayStore for Broken {
+    impl Default for Made {
+        fn default() -> Self {
+            let genes = ["a", "b", "c"].map(str::to_owned).to_vec();
+            Self { rows: 200_000, form: Form::Sparse, values: None, genes, fails: u64::MAX, panics: u64::MAX }
+        }
+    }
+
+    impl ArrayStore for Made {
         fn len(&self) -> u64 {
             self.rows
         }
         fn genes(&self) -> &[String] {
-            &[]
+            &self.genes
         }
         fn form(&self) -> Form {
-            Form::Sparse
+            self.form
         }
         fn stored_bytes(&self) -> u64 {
             0
@@ -342,19 +368,32 @@ mod tests {
             Err(PipelineError::Invalid(column.to_owned()))
         }
         fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
-            Ok(Box::new(BrokenReader))
+            Ok(Box::new(MadeReader(self)))
         }
     }
 
-    struct BrokenReader;
+    struct MadeReader<'m>(&'m Made);
 
-    impl ReadRows for BrokenReader {
+    impl ReadRows for MadeReader<'_> {
         fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError> {
-            let (Wanted::Range(range), Rows::Sparse(out)) = (wanted, out) else { panic!("ranges of sparse rows") };
-            if range.start > 40_000 {
-                return Err(PipelineError::Invalid(format!("row {} is broken", range.start)));
+            let Wanted::Range(range) = wanted else { panic!("ranges are asked for") };
+            assert!(range.end <= self.0.panics, "row {} is a panic", range.end);
+            if range.end > self.0.fails {
+                return Err(PipelineError::Invalid(format!("row {} is broken", range.end)));
             }
-            out.indptr.extend(range.clone().map(|_| 0));
+            for row in range.clone() {
+                let count = (row % 3) as usize;
+                match out {
+                    Rows::Sparse(out) => {
+                        out.indices.extend(0..count as i32);
+                        out.data.extend(std::iter::repeat_n(row as f32, count));
+                        out.indptr.push(out.data.len() as u64);
+                    }
+                    Rows::Dense(out) => {
+                        out.data.extend((0..3).map(|gene| if gene < count { row as f32 } else { 0.0 }));
+                    }
+                }
+            }
             Ok(0)
         }
         fn decode(&mut self, _: &mut Rows) -> Result<(), PipelineError> {
@@ -363,20 +402,45 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_thread_is_returned() {
-        for threads in 1..5 {
-            let e = MemoryStore::read(Box::new(Broken { rows: 1_000_000, values: None }), threads).unwrap_err();
-            assert!(e.to_string().contains("is broken"), "{e}");
+    fn rows_of_many_pieces_are_in_order() {
+        for (threads, form) in (1..5).zip([Form::Sparse, Form::Dense, Form::Sparse, Form::Dense]) {
+            let store = MemoryStore::read(Box::new(Made { form, ..Made::default() }), threads, u64::MAX).unwrap();
+            let rows = store.resident().unwrap();
+            assert_eq!(rows.indptr.len(), 200_001);
+            for row in 0..200_000 {
+                let (indices, data) = rows.row(row);
+                assert!(indices == &[0, 1][..row % 3] && data == &[row as f32; 2][..row % 3], "{row} {data:?}");
+            }
         }
-        let store = MemoryStore::read(Box::new(Broken { rows: 40_000, values: None }), 3).unwrap();
-        assert_eq!((store.len(), store.resident().unwrap().indptr.len()), (40_000, 40_001));
+    }
+
+    #[test]
+    fn an_error_or_panic_of_a_thread_is_returned() {
+        for threads in 1..5 {
+            let fails = Made { fails: 70_000, rows: 1_000_000, ..Made::default() };
+            let e = MemoryStore::read(Box::new(fails), threads, u64::MAX).unwrap_err();
+            assert!(e.to_string().contains("is broken"), "{e}");
+            let panics = Made { panics: 70_000, rows: 1_000_000, ..Made::default() };
+            let e = MemoryStore::read(Box::new(panics), threads, u64::MAX).unwrap_err();
+            assert!(e.to_string().contains("is a panic"), "{e}");
+        }
     }
 
     #[test]
     fn memory_that_is_not_there_is_said_before_it_is_taken() {
-        let e = MemoryStore::read(Box::new(Broken { rows: 7, values: Some(1 << 50) }), 1).unwrap_err().to_string();
-        assert!(e.contains("reading 7 rows of the array into memory needs 8388608.0"), "{e}");
-        assert!(e.contains("GiB are free") && e.contains("array.genes"), "{e}");
-        assert!(free_memory().unwrap() > 1 << 20);
+        let large = Made { rows: 7, values: Some(1 << 50), ..Made::default() };
+        let e = MemoryStore::read(Box::new(large), 1, 1 << 40).unwrap_err().to_string();
+        assert!(e.contains("reading 7 rows of the array into memory needs ") && e.contains("1024.00 GiB are free"), "{e}");
+    }
+
+    #[test]
+    fn of_dense_rows_only_what_is_kept_counts() {
+        // One value a row is kept in the mean, of three.
+        let dense = |rows| Box::new(Made { form: Form::Dense, rows, values: Some(rows * 3), ..Made::default() });
+        let plan = |rows: u64| Plan::new(&*dense(rows), 1, 0).fixed;
+        let (rows, values) = (200_000, 199_999);
+        MemoryStore::read(dense(rows), 1, plan(rows) + values * 8).unwrap();
+        let e = MemoryStore::read(dense(rows), 1, plan(rows) + values * 8 - 1).unwrap_err().to_string();
+        assert!(e.contains("GiB at least"), "{e}");
     }
 }

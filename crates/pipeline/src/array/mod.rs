@@ -11,6 +11,7 @@ pub mod dataset;
 mod file_state;
 pub mod h5ad;
 mod labels;
+mod limit;
 pub mod loading;
 mod memory;
 mod names;
@@ -24,7 +25,7 @@ pub mod write;
 pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
 pub use h5ad::H5adStore;
-pub use labels::Labels;
+pub use labels::{LabelKind, Labels};
 pub use memory::MemoryStore;
 pub use open::open;
 pub use parquet::{

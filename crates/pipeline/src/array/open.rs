@@ -3,21 +3,24 @@ use std::sync::Arc;
 
 use expctl_record::Array;
 
+use super::limit::allow_open_files;
 use super::{ArrayStore, Collection, MemoryStore, ParquetStore};
 use crate::PipelineError;
 
 /// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
-/// are over all genes), and read into memory by `threads` threads where they are to be.
+/// are over all genes), and read into memory by `threads` threads where they are to be, which
+/// may take `free` bytes (`u64::MAX` where that is not known).
 ///
 /// # Errors
 /// A file cannot be opened; they do not fit together; a layer is asked for where files have none; there is not enough memory.
-pub fn open(settings: &Array, files: &[PathBuf], threads: usize) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+pub fn open(settings: &Array, files: &[PathBuf], threads: usize, free: u64) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     let layer = settings.layer.as_str();
     let collection = match settings.format.extension() {
         "parquet" if !layer.is_empty() => {
             return Err(PipelineError::Invalid(format!("parquet files have no layers: array.layer = \"{layer}\"")));
         }
         "parquet" => {
+            allow_open_files(files.len())?;
             let stores = files
                 .iter()
                 .map(|file| -> Result<Box<dyn ArrayStore>, PipelineError> { Ok(Box::new(ParquetStore::open(file)?)) });
@@ -25,8 +28,8 @@ pub fn open(settings: &Array, files: &[PathBuf], threads: usize) -> Result<Arc<d
         }
         _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, settings.join, &[])?,
     };
-    if settings.memory {
-        return Ok(Arc::new(MemoryStore::read(Box::new(collection), threads)?));
+    if settings.memory && collection.resident().is_none() {
+        return Ok(Arc::new(MemoryStore::read(Box::new(collection), threads, free)?));
     }
     Ok(Arc::new(collection))
 }

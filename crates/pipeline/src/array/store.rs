@@ -40,6 +40,13 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
         vec![0]
     }
 
+    /// Add how many values readers yield of each of these rows to `out`, in the form of the store; `false` where that is not
+    /// known before they are read, or [`ReadRows::fetch_to`] is not to be had. The rows are below [`ArrayStore::len`].
+    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        let _ = (rows, out);
+        false
+    }
+
     /// Bytes of the files.
     fn stored_bytes(&self) -> u64;
 
@@ -95,11 +102,22 @@ pub trait ReadRows {
     /// A row is beyond the end; the file cannot be read, or is not what was opened.
     fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError>;
 
+    /// As [`ReadRows::fetch`] of `rows`, but the values of each go to their place in `out`, which is as long already: those of
+    /// `rows[i]` to `places[i]` and behind it, as many as [`ArrayStore::row_values`] says. Several readers can fill one `out`;
+    /// [`ReadRows::decode`] follows here too. After an error places have any values.
+    ///
+    /// # Errors
+    /// As [`ReadRows::fetch`]; a place is beyond the end of `out`; the store does not say how many values rows have.
+    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, PipelineError> {
+        let _ = (rows, places, out);
+        Err(PipelineError::Invalid("rows of this store cannot be read to given places".to_owned()))
+    }
+
     /// Decompress, convert and put in order what was fetched last (stage *decode*). `out` is the one of the fetch, and
     /// nothing was added to it since.
     ///
     /// # Errors
-    /// It is damaged.
+    /// It is damaged; `out` has the rows that it had before the fetch.
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError>;
 
     /// An error if what was read so far may be of something else than was opened. Called once for each batch, after its

@@ -115,7 +115,7 @@ impl ArrayStore for Derived {
             return Err(PipelineError::Invalid(format!("no column {column}")));
         }
         let categories = (0..4).map(|class| format!("c{class}")).collect();
-        Ok(Labels { categories, codes: (0..self.rows).map(class).collect() })
+        Ok(Labels { categories, codes: (0..self.rows).map(class).collect(), ..Labels::default() })
     }
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError> {

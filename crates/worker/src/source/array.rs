@@ -13,6 +13,7 @@ use expctl_record::{
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
+use crate::hardware::free_memory;
 use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
@@ -48,7 +49,7 @@ impl<'a> ArraySource<'a> {
         };
         let ranks_here = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(ranks_here);
-        let store = open(array, &files, threads)?;
+        let store = open(array, &files, threads, free_memory() / ranks_here as u64)?;
         let labels = Labels::of(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }

@@ -5,7 +5,6 @@
 
 mod column_map;
 mod join;
-mod limit;
 mod reader;
 mod reader_set;
 mod store;

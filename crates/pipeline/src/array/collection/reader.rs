@@ -8,8 +8,8 @@ use crate::array::{ArrayStore, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted}
 
 /// Reads a collection's rows, file by file, and puts them in order.
 ///
-/// What comes from files one after another, and as it is to be, goes straight into the result. Only rows that are mixed over
-/// files, or need other columns, are read beside it and copied.
+/// Rows of one file that are as they are to be go straight into the result; those of several go straight to their places
+/// in it, where files say how long rows are before they are read. All others are read beside it and copied.
 pub(super) struct CollectionReader<'c> {
     collection: &'c Collection,
     readers: ReaderSet<'c>,
@@ -19,6 +19,9 @@ pub(super) struct CollectionReader<'c> {
     /// For each row that was wanted its part and its place there, where parts do not simply follow each other.
     order: Vec<(u32, u32)>,
     mixed: bool,
+    way: Way,
+    /// What `out` had before the last fetch: rows, and values.
+    before: (usize, usize),
     /// `[stores]`: the file's part in this fetch, or [`NONE`].
     part_of: Vec<u32>,
     scratch: Scratch,
@@ -27,10 +30,23 @@ pub(super) struct CollectionReader<'c> {
 /// A file has no part in this fetch.
 const NONE: u32 = u32::MAX;
 
+/// How the rows of a fetch get into the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// There is one part, which is read into it.
+    Straight,
+    /// Each row is read to its place in it.
+    Placed,
+    /// Parts are read beside it and copied.
+    Beside,
+}
+
 /// What is read of one file.
 struct Part {
     store: usize,
     wanted: PartWanted,
+    /// How many values each row has, then where they go in the result: only of rows that are read to their places.
+    places: Vec<u64>,
     rows: Rows,
     /// It was fetched, and not decoded yet.
     pending: bool,
@@ -42,15 +58,17 @@ enum PartWanted {
 }
 
 impl<'c> CollectionReader<'c> {
-    /// With at most `kept` readers of files open.
-    pub(super) fn new(collection: &'c Collection, kept: usize) -> Self {
+    /// With at most `kept` readers of files open, which keep no more than `bytes` between calls.
+    pub(super) fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
         Self {
             collection,
-            readers: ReaderSet::new(collection.stores(), kept),
+            readers: ReaderSet::new(collection.stores(), kept, bytes),
             parts: Vec::new(),
             used: 0,
             order: Vec::new(),
             mixed: false,
+            way: Way::Beside,
+            before: (0, 0),
             part_of: vec![NONE; collection.stores().len()],
             scratch: Scratch::default(),
         }
@@ -131,7 +149,8 @@ impl<'c> CollectionReader<'c> {
     fn new_part(&mut self, store: usize) -> &mut Part {
         let form = self.collection.stores()[store].form();
         if self.used == self.parts.len() {
-            self.parts.push(Part { store, wanted: PartWanted::Rows(Vec::new()), rows: empty(form), pending: false });
+            let wanted = PartWanted::Rows(Vec::new());
+            self.parts.push(Part { store, wanted, places: Vec::new(), rows: empty(form), pending: false });
         }
         let part = &mut self.parts[self.used];
         self.used += 1;
@@ -152,9 +171,45 @@ impl<'c> CollectionReader<'c> {
         part
     }
 
-    /// A part's rows go straight into the result.
-    fn is_straight(&self, number: usize) -> bool {
-        !self.mixed && self.collection.keeps(self.parts[number].store)
+    /// How the rows that are wanted get into `out`; makes their places in it where they have some.
+    fn choose_way(&mut self, out: &mut Rows) -> Result<Way, PipelineError> {
+        let collection = self.collection;
+        let parts = &mut self.parts[..self.used];
+        if !parts.iter().all(|part| collection.keeps(part.store)) {
+            return Ok(Way::Beside);
+        }
+        if parts.len() < 2 {
+            return Ok(Way::Straight);
+        }
+        for part in &mut *parts {
+            part.places.clear();
+            let PartWanted::Rows(rows) = &part.wanted else { return Ok(Way::Beside) };
+            if !collection.stores()[part.store].row_values(rows, &mut part.places) {
+                return Ok(Way::Beside);
+            }
+        }
+        let mut end = values(out) as u64;
+        for (part, row) in &self.order {
+            let place = &mut parts[*part as usize].places[*row as usize];
+            end += std::mem::replace(place, end);
+            if let Rows::Sparse(out) = out {
+                out.indptr.push(end);
+            }
+        }
+        let count = end as usize;
+        match out {
+            Rows::Sparse(out) => {
+                reserve(&mut out.indices, count)?;
+                reserve(&mut out.data, count)?;
+                out.indices.resize(count, 0);
+                out.data.resize(count, 0.0);
+            }
+            Rows::Dense(out) => {
+                reserve(&mut out.data, count)?;
+                out.data.resize(count, 0.0);
+            }
+        }
+        Ok(Way::Placed)
     }
 
     /// Fetch a part, into the result or beside it.
@@ -162,10 +217,9 @@ impl<'c> CollectionReader<'c> {
         let store = self.parts[number].store;
         if self.readers.get(store)?.is_none() {
             // As many files as are kept open are in use: what they have must be taken before one of them can be closed.
-            (0..number).try_for_each(|earlier| self.take_part(earlier, out))?;
-            self.readers.next_turn();
+            (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
+            self.readers.next_turn()?;
         }
-        let straight = self.is_straight(number);
         let Some(reader) = self.readers.get(store)? else {
             return Err(PipelineError::Invalid("no file can be opened for reading".to_owned()));
         };
@@ -174,22 +228,58 @@ impl<'c> CollectionReader<'c> {
             PartWanted::Rows(rows) => Wanted::Rows(rows),
             PartWanted::Range(range) => Wanted::Range(range.clone()),
         };
-        let bytes = reader.fetch(&wanted, if straight { out } else { &mut part.rows })?;
+        let bytes = match (self.way, &wanted) {
+            (Way::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Way::Straight, _) => reader.fetch(&wanted, out)?,
+            _ => reader.fetch(&wanted, &mut part.rows)?,
+        };
         part.pending = true;
         Ok(bytes)
     }
 
-    /// Decode what a part fetched, and add it to the result where it comes next.
-    fn take_part(&mut self, number: usize, out: &mut Rows) -> Result<(), PipelineError> {
-        let straight = self.is_straight(number);
+    /// Decode what a part fetched.
+    fn decode_part(&mut self, number: usize, out: &mut Rows) -> Result<(), PipelineError> {
         let part = &mut self.parts[number];
         if !std::mem::take(&mut part.pending) {
             return Ok(());
         }
-        if let Some(reader) = self.readers.get(part.store)? {
-            reader.decode(if straight { &mut *out } else { &mut part.rows })?;
+        let out = if self.way == Way::Beside { &mut part.rows } else { out };
+        match self.readers.get(part.store)? {
+            Some(reader) => reader.decode(out),
+            None => Err(PipelineError::Invalid("a file was closed before its rows were taken".to_owned())),
         }
-        if straight || self.mixed { Ok(()) } else { self.add_part(number, out) }
+    }
+
+    fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError> {
+        self.split(wanted)?;
+        self.way = self.choose_way(out)?;
+        self.readers.next_turn()?;
+        (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
+    }
+
+    fn decode_all(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
+        (0..self.used).try_for_each(|number| self.decode_part(number, out))?;
+        if self.way == Way::Beside {
+            match self.mixed {
+                true => self.add_mixed(out)?,
+                false => (0..self.used).try_for_each(|number| self.add_part(number, out))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Take back what was added to `out`: there was an error.
+    fn take_back(&mut self, out: &mut Rows) {
+        self.used = 0;
+        let (rows, values) = self.before;
+        match out {
+            Rows::Sparse(out) => {
+                out.indptr.truncate(rows + 1);
+                out.indices.truncate(values);
+                out.data.truncate(values);
+            }
+            Rows::Dense(out) => out.data.truncate(values),
+        }
     }
 
     /// Add all rows of a part to the result.
@@ -233,24 +323,13 @@ impl ReadRows for CollectionReader<'_> {
             (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
             _ => return Err(PipelineError::Invalid("rows of two forms cannot be in one result".to_owned())),
         }
-        self.split(wanted)?;
-        self.readers.next_turn();
-        let mut bytes = 0;
-        for number in 0..self.used {
-            if !self.mixed && number > 0 {
-                // Its rows follow those of the part before, so these must all be there.
-                self.take_part(number - 1, out)?;
-            }
-            bytes += self.fetch_part(number, out)?;
-        }
-        Ok(bytes)
+        let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
+        self.before = (rows, values(out));
+        self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
-        (0..self.used).try_for_each(|number| self.take_part(number, out))?;
-        if self.mixed {
-            self.add_mixed(out)?;
-        }
+        self.decode_all(out).inspect_err(|_| self.take_back(out))?;
         self.used = 0;
         Ok(())
     }
@@ -279,7 +358,7 @@ impl Part {
             PartWanted::Rows(rows) => rows.capacity() * 8,
             PartWanted::Range(_) => 0,
         };
-        self.rows.capacity_bytes() + wanted as u64
+        self.rows.capacity_bytes() + (wanted + self.places.capacity() * 8) as u64
     }
 }
 
@@ -309,6 +388,20 @@ fn add_row(
         }
     }
     Ok(())
+}
+
+/// Values that rows have together.
+fn values(rows: &Rows) -> usize {
+    match rows {
+        Rows::Sparse(rows) => rows.indices.len(),
+        Rows::Dense(rows) => rows.data.len(),
+    }
+}
+
+/// Make room for `count` values in all, or say that there is none.
+fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), PipelineError> {
+    let more = count.saturating_sub(values.len());
+    values.try_reserve(more).map_err(|_| PipelineError::Invalid(format!("no memory for {count} values of a batch")))
 }
 
 fn empty(form: Form) -> Rows {

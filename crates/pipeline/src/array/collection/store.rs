@@ -9,10 +9,12 @@ use super::join::joined;
 use super::reader::CollectionReader;
 use crate::PipelineError;
 use crate::array::names::not_there;
-use crate::array::{ArrayStore, Form, H5adStore, Labels, ReadRows};
+use crate::array::{ArrayStore, CsrView, Form, H5adStore, Labels, ReadRows};
 
 /// Readers of files that a thread keeps: of many files most are not read for a while, and a reader has buffers.
 const KEPT: usize = 256;
+/// Bytes that these keep together: decompressed row groups of parquet files are large.
+const KEPT_BYTES: u64 = 1 << 30;
 
 /// Several stores as one.
 ///
@@ -80,19 +82,13 @@ impl Collection {
         })
     }
 
-    /// Join AnnData files: see [`H5adStore::open`] for `layer`.
+    /// Join AnnData files: see [`H5adStore::open_all`] for `layer`.
     ///
     /// # Errors
     /// A file cannot be opened; as [`Collection::new`].
     pub fn open_h5ad(files: &[PathBuf], layer: &str, join: Join, genes: &[String]) -> Result<Self, PipelineError> {
-        super::limit::allow_open_files(files.len())?;
-        let mut known = Vec::new();
-        let stores = files.iter().map(|path| -> Result<Box<dyn ArrayStore>, PipelineError> {
-            let mut store = H5adStore::open(path, layer)?;
-            store.share_genes(&mut known);
-            Ok(Box::new(store))
-        });
-        Self::new(stores.collect::<Result<_, _>>()?, join, genes)
+        let stores = H5adStore::open_all(files, layer)?.into_iter();
+        Self::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), join, genes)
     }
 
     /// The stores, in order.
@@ -158,8 +154,24 @@ impl ArrayStore for Collection {
     fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
         let mut all = Labels::default();
         let mut numbers: HashMap<String, i32> = HashMap::new();
+        let mut named: Option<&dyn ArrayStore> = None;
         for store in &self.stores {
             let labels = store.labels(column)?;
+            match named {
+                // A file without any value has no say.
+                _ if labels.categories.is_empty() => {}
+                None => (named, all.kind) = (Some(store.as_ref()), labels.kind),
+                Some(first) if labels.kind != all.kind => {
+                    let (a, b) = (all.kind.name(), labels.kind.name());
+                    return Err(PipelineError::Invalid(format!(
+                        "classes of {column:?} are {a} in {}, but {b} in {}; the same class would have two names: write the \
+                         column with one type in all files",
+                        first.name(),
+                        store.name()
+                    )));
+                }
+                Some(_) => {}
+            }
             let codes: Vec<i32> = labels
                 .categories
                 .into_iter()
@@ -184,8 +196,15 @@ impl ArrayStore for Collection {
         Ok(all)
     }
 
+    fn resident(&self) -> Option<CsrView<'_>> {
+        match self.stores.as_slice() {
+            [one] if self.keeps(0) => one.resident(),
+            _ => None,
+        }
+    }
+
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
-        Ok(Box::new(CollectionReader::new(self, KEPT)))
+        Ok(Box::new(CollectionReader::new(self, KEPT, KEPT_BYTES)))
     }
 }
 

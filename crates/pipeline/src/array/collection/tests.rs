@@ -9,7 +9,7 @@ use proptest::sample::{Index, subsequence};
 use super::reader::CollectionReader;
 use super::store::Collection;
 use crate::PipelineError;
-use crate::array::{ArrayStore, CsrRows, DenseRows, Form, Labels, MemoryStore, ReadRows, Rows, RowsView, Wanted};
+use crate::array::{ArrayStore, CsrRows, DenseRows, Form, LabelKind, Labels, MemoryStore, ReadRows, Rows, RowsView, Wanted};
 
 /// A store whose values say which file, row and gene they are of.
 #[derive(Debug)]
@@ -50,9 +50,13 @@ impl ArrayStore for Made {
     fn name(&self) -> String {
         format!("file {}", self.number)
     }
-    fn labels(&self, _: &str) -> Result<Labels, PipelineError> {
+    fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
+        if column == "mixed" && self.number == 1 {
+            let categories = vec!["1.0".to_owned()];
+            return Ok(Labels { categories, kind: LabelKind::Float, codes: vec![0; self.rows] });
+        }
         let categories = vec![format!("own {}", self.number), "common".to_owned()];
-        Ok(Labels { categories, codes: (0..self.rows as i32).map(|row| row % 3 - 1).collect() })
+        Ok(Labels { categories, codes: (0..self.rows as i32).map(|row| row % 3 - 1).collect(), ..Labels::default() })
     }
     fn numbers(&self, _: &str) -> Result<Vec<f64>, PipelineError> {
         Ok((0..self.rows).map(|row| (self.number * 100 + row) as f64).collect())
@@ -123,6 +127,9 @@ impl ReadRows for MadeReader<'_> {
     fn unchanged(&self) -> Result<(), PipelineError> {
         self.seen.set(true);
         Ok(())
+    }
+    fn work_bytes(&self) -> u64 {
+        500
     }
 }
 
@@ -201,6 +208,7 @@ proptest! {
         some in vec(any::<Index>(), 0..6),
         calls in vec((any::<bool>(), vec(any::<Index>(), 0..20)), 1..6),
         kept in 1..5_usize,
+        most_bytes in prop_oneof![Just(u64::MAX), 0..2000_u64],
     ) {
         let parts: Vec<_> = parts
             .iter()
@@ -234,8 +242,8 @@ proptest! {
             prop_assert_eq!(collection.genes(), asked.as_slice());
         }
         let genes = collection.genes().to_vec();
-        let memory = MemoryStore::read(Box::new(Collection::new(boxed(), join, &genes).unwrap()), 2);
-        let mut reader = CollectionReader::new(&collection, kept);
+        let memory = MemoryStore::read(Box::new(Collection::new(boxed(), join, &genes).unwrap()), 2, u64::MAX);
+        let mut reader = CollectionReader::new(&collection, kept, most_bytes);
         let mut all = empty(collection.form());
         let mut wanted_so_far = Vec::new();
         for (range, rows) in &calls {
@@ -287,6 +295,8 @@ fn labels_are_joined_by_name() {
     let labels = collection.labels("kind").unwrap();
     assert_eq!(labels.categories, ["own 0", "common", "own 1", "own 2"]);
     assert_eq!(labels.codes, [-1, 0, 1, -1, -1, 2, -1, 3, 1]);
+    let e = collection.labels("mixed").unwrap_err().to_string();
+    assert!(e.starts_with("classes of \"mixed\" are text in file 0, but floats in file 1"), "{e}");
     assert_eq!(collection.numbers("depth").unwrap(), [0.0, 1.0, 2.0, 3.0, 100.0, 101.0, 200.0, 201.0, 202.0]);
     assert_eq!(collection.starts(), [0, 4, 6, 9]);
     assert_eq!(collection.name(), "file 0 and 2 more");

@@ -21,6 +21,9 @@ use crate::dataset::{BuildProgress, Family, Origin};
 /// Values that are drawn at a time by a thread, about.
 const PIECE: u64 = 1 << 20;
 
+/// Rows whose classes are counted at a time by a thread.
+const COUNTED: u64 = 1 << 16;
+
 /// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
 ///
 /// A build that was stopped (`Break`, which gives [`PipelineError::Stopped`], or a killed process) leaves
@@ -59,7 +62,7 @@ pub fn build(
     let sub = sub.parent().unwrap_or(partial.path());
     std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
 
-    let weights = work.weights();
+    let weights = work.weights(progress)?;
     let mut built = Vec::new();
     let resumed_files = files.iter().filter(|(_, done)| done.is_some()).count() as u64;
     let mut rows_done = 0;
@@ -161,17 +164,35 @@ impl<'a> Work<'a> {
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
-    fn weights(&self) -> Weights {
-        let mut weights = Weights {
+    fn weights(&self, to: &mut Report<'_>) -> Result<Weights, PipelineError> {
+        let none = || Weights {
             of_type: vec![0; self.recipe.cell_types.count as usize],
             of_donor: vec![0; self.recipe.donors.count as usize],
         };
-        for row in 0..self.data.samples {
-            let cell = self.model.cell(row);
-            weights.of_type[cell.cell_type as usize] += 1;
-            weights.of_donor[cell.donor as usize] += 1;
-        }
-        weights
+        let (rows, mut all, mut done) = (self.data.samples, none(), 0);
+        in_order(
+            self.jobs,
+            rows.div_ceil(COUNTED),
+            "counting the rows of each class",
+            || Ok(()),
+            |(), piece| {
+                let mut own = none();
+                for row in piece * COUNTED..rows.min((piece + 1) * COUNTED) {
+                    let cell = self.model.cell(row);
+                    own.of_type[cell.cell_type as usize] += 1;
+                    own.of_donor[cell.donor as usize] += 1;
+                }
+                Ok(own)
+            },
+            |own| {
+                let add = |all: &mut [u64], own: &[u64]| all.iter_mut().zip(own).for_each(|(all, own)| *all += own);
+                add(&mut all.of_type, &own.of_type);
+                add(&mut all.of_donor, &own.of_donor);
+                done = rows.min(done + COUNTED);
+                report(to, "classes", done, rows)
+            },
+        )?;
+        Ok(all)
     }
 
     fn columns(&self) -> Vec<Column> {

@@ -11,6 +11,7 @@ use super::shuffle::{Shards, Shuffle};
 use super::transfer::{seen, stored};
 use super::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest};
 use crate::PipelineError;
+use crate::array::h5ad::MatrixFile;
 use crate::array::{ArrayStore, H5adStore};
 use crate::dataset::files::{Report, checksums, room};
 use crate::dataset::manifest::MANIFEST_FILE;
@@ -187,7 +188,7 @@ fn shuffled(
     finished: &Finished,
     to: &mut Report<'_>,
 ) -> Result<Vec<ArrayFile>, PipelineError> {
-    let sources = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
+    let sources = H5adStore::open_all(sources, "")?;
     let rows: u64 = sources.iter().map(|source| source.len()).sum();
     let names: Vec<String> = (0..rows.div_ceil(shards.rows.max(1))).map(|index| part(index, "h5ad")).collect();
     let known: Option<Vec<ArrayFile>> = names.iter().zip(0..).map(|(name, index)| finished.get(index, name)).collect();
@@ -230,12 +231,13 @@ pub fn convert_files(
     }
     std::fs::create_dir_all(folder).map_err(PipelineError::io("create", folder))?;
     if !shuffle {
-        return each_file(sources, format, options, folder, progress);
+        let targets = targets(sources.iter().map(PathBuf::as_path), format, folder)?;
+        return each_file(sources, targets, format, options, progress);
     }
     // Hidden, and removed whatever happens.
     let between = tempfile::Builder::new().prefix(".shuffle-").tempdir_in(folder);
     let between = between.map_err(PipelineError::io("create a folder in", folder))?;
-    let stores = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
+    let stores = H5adStore::open_all(sources, "")?;
     let rows: u64 = stores.iter().map(|store| store.len()).sum();
     let shard_rows = match options.shard_rows {
         0 => rows.div_ceil(stores.len().max(1) as u64),
@@ -243,63 +245,73 @@ pub fn convert_files(
     };
     let shards = Shards { folder: between.path(), rows: shard_rows, seed: options.seed, jobs: options.jobs };
     let names: Vec<String> = (0..rows.div_ceil(shard_rows.max(1))).map(|index| part(index, "h5ad")).collect();
+    let targets = targets(names.iter().map(Path::new), format, folder)?;
     let values: u64 = stores.iter().map(|store| stored(store)).sum();
     let columns = stores.first().map_or(0, |store| store.genes().len() as u64);
     room(folder, 3 * most_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
     let written: Vec<PathBuf> = names.iter().map(|name| between.path().join(name)).collect();
     Shuffle::new(&stores, &shards)?.run(&names, progress)?;
     if matches!(format, ArrayFormat::H5ad | ArrayFormat::H5adShuffled) {
-        return moved(&names, between.path(), folder);
+        return moved(&written, targets);
     }
-    each_file(&written, format, options, folder, progress)
+    each_file(&written, targets, format, options, progress)
 }
 
-/// Rename finished files into a folder where none of them is.
-fn moved(names: &[String], from: &Path, to: &Path) -> Result<Vec<PathBuf>, PipelineError> {
-    let targets: Vec<PathBuf> = names.iter().map(|name| to.join(name)).collect();
-    free(&targets)?;
-    for (name, target) in names.iter().zip(&targets) {
-        std::fs::rename(from.join(name), target).map_err(PipelineError::io("rename to", target))?;
+/// What files become in a folder: none of them is there, and no two are one.
+fn targets<'a>(
+    sources: impl Iterator<Item = &'a Path>,
+    format: ArrayFormat,
+    folder: &Path,
+) -> Result<Vec<PathBuf>, PipelineError> {
+    let target = |source: &Path| {
+        let name = Path::new(source.file_name().unwrap_or_default()).with_extension(format.extension());
+        folder.join(name)
+    };
+    let targets: Vec<PathBuf> = sources.map(target).collect();
+    let mut seen = std::collections::HashSet::new();
+    for target in &targets {
+        if target.exists() {
+            return Err(PipelineError::damaged(target, "is there; it is not replaced"));
+        }
+        if !seen.insert(target) {
+            return Err(PipelineError::Invalid(format!("two files would become {}", target.display())));
+        }
+    }
+    Ok(targets)
+}
+
+/// Rename finished files.
+fn moved(from: &[PathBuf], targets: Vec<PathBuf>) -> Result<Vec<PathBuf>, PipelineError> {
+    for (from, target) in from.iter().zip(&targets) {
+        std::fs::rename(from, target).map_err(PipelineError::io("rename to", target))?;
     }
     Ok(targets)
 }
 
 fn each_file(
     sources: &[PathBuf],
+    targets: Vec<PathBuf>,
     format: ArrayFormat,
     options: &ConvertOptions,
-    folder: &Path,
     to: &mut Report<'_>,
 ) -> Result<Vec<PathBuf>, PipelineError> {
-    let target = |source: &PathBuf| {
-        let name = Path::new(source.file_name().unwrap_or_default()).with_extension(format.extension());
-        folder.join(name)
-    };
-    let targets: Vec<PathBuf> = sources.iter().map(target).collect();
-    free(&targets)?;
-    for (index, target) in targets.iter().enumerate() {
-        if targets[..index].contains(target) {
-            return Err(PipelineError::Invalid(format!("two files would become {}", target.display())));
-        }
+    let (mut rows, mut bytes) = (0, 0);
+    for source in sources {
+        // Not opened yet: one that is stored by columns takes memory while it is.
+        let (own, columns, values) = MatrixFile::size(source, "X")?;
+        bytes += most_bytes(format, own, columns, values);
+        rows += own;
     }
-    let stores = sources.iter().map(|path| H5adStore::open(path, "")).collect::<Result<Vec<_>, _>>()?;
-    let bytes = stores.iter().map(|s| most_bytes(format, s.len(), s.genes().len() as u64, stored(s))).sum();
-    room(folder, bytes)?;
-    let rows = stores.iter().map(|store| store.len()).sum();
+    if let Some(folder) = targets.first().and_then(|target| target.parent()) {
+        room(folder, bytes)?;
+    }
     let mut done = 0;
-    for (source, target) in stores.iter().zip(&targets) {
-        let one = FileConversion { format, row_group: options.row_group, jobs: options.jobs, source };
+    for (source, target) in sources.iter().zip(&targets) {
+        let source = H5adStore::open(source, "")?;
+        let one = FileConversion { format, row_group: options.row_group, jobs: options.jobs, source: &source };
         done += one.run(target, done, rows, to)?.rows;
     }
     Ok(targets)
-}
-
-/// An error if one of these files is there.
-fn free(targets: &[PathBuf]) -> Result<(), PipelineError> {
-    match targets.iter().find(|target| target.exists()) {
-        Some(target) => Err(PipelineError::damaged(target, "is there; it is not replaced")),
-        None => Ok(()),
-    }
 }
 
 /// Read all rows of a file once more and compare them with what is known of it.

@@ -51,7 +51,8 @@ pub(super) fn most_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u
 }
 
 impl FileConversion<'_> {
-    /// Write `target`, which is complete once it has this name, and read it back. `passed` of `rows` in all are done before.
+    /// Write a hidden file, read it back, and name it `target` once it is complete and checked. `done` of `rows` in all are
+    /// done before.
     ///
     /// # Errors
     /// It cannot be read or written; what was written reads back as something else.
@@ -62,6 +63,25 @@ impl FileConversion<'_> {
         rows: u64,
         to: &mut Report<'_>,
     ) -> Result<RowsSeen, PipelineError> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        // Of the same extension, which says how it is read back.
+        let hidden = target.with_file_name(format!(".unchecked-{name}"));
+        let written = self.write_and_check(&hidden, (done, rows), to).and_then(|written| {
+            std::fs::rename(&hidden, target).map_err(PipelineError::io("rename to", target))?;
+            Ok(written)
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&hidden);
+        }
+        written
+    }
+
+    fn write_and_check(
+        &self,
+        target: &Path,
+        (done, rows): (u64, u64),
+        to: &mut Report<'_>,
+    ) -> Result<RowsSeen, PipelineError> {
         let mut written = RowsSeen::default();
         match layout(self.format) {
             Some((matrix, layout)) => self.ann_data(target, matrix, layout, &mut written, (done, rows), to)?,
@@ -70,8 +90,7 @@ impl FileConversion<'_> {
         let back = open(target)?;
         let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", done + n, rows))?;
         if found.digest() != written.digest() {
-            let _ = std::fs::remove_file(target);
-            let reason = format!("reads back as other rows than {} has; it was removed", self.source.name());
+            let reason = format!("reads back as other rows than {} has; it is removed", self.source.name());
             return Err(PipelineError::damaged(target, reason));
         }
         Ok(written)
@@ -136,23 +155,15 @@ impl FileConversion<'_> {
         };
         let row_group_rows = usize::try_from(self.row_group).unwrap_or(usize::MAX);
         let options = ParquetOptions { layout, row_group_rows, ..ParquetOptions::default() };
-        let mut temporary = target.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let temporary = std::path::PathBuf::from(temporary);
-        let mut writer = ParquetWriter::create(&temporary, store.genes(), &announced, &options)?;
-        let put = each_row(store, self.jobs, |piece| {
+        let mut writer = ParquetWriter::create(target, store.genes(), &announced, &options)?;
+        each_row(store, self.jobs, |piece| {
             let range = written.rows as usize..written.rows as usize + piece.len();
             let values: Vec<ParquetObsValues<'_>> = obs.iter().map(|(_, values)| values.of(range.clone())).collect();
             writer.write_rows(&RowsView::Sparse(piece.view()), &values)?;
             written.add(piece.view());
             report(to, "rows", done + written.rows, rows)
-        });
-        let put = put.and_then(|()| writer.finish().map(drop));
-        if put.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-            return put;
-        }
-        std::fs::rename(&temporary, target).map_err(PipelineError::io("rename to", target))
+        })?;
+        writer.finish().map(drop)
     }
 }
 
@@ -210,16 +221,21 @@ fn integers(values: impl Iterator<Item = Option<i64>>) -> (ParquetObsKind, Parqu
     (ParquetObsKind::Integers, ParquetCells::Integers(values.collect()))
 }
 
-/// Different texts in the order in which they come, and which of them each row has.
+/// Different texts, ascending as [`crate::array::Labels`] have them, and which of them each row has.
 fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
-    let mut known = std::collections::HashMap::new();
-    let mut names = Vec::new();
-    let codes = values.into_iter().map(|value| {
-        *known.entry(value).or_insert_with_key(|value| {
-            names.push(value.clone());
-            names.len() as i32 - 1
-        })
-    });
-    let codes = codes.collect();
+    let names: Vec<String> = std::collections::BTreeSet::from_iter(values.iter()).into_iter().cloned().collect();
+    let numbers: std::collections::HashMap<&str, i32> = names.iter().map(String::as_str).zip(0..).collect();
+    let codes = values.iter().map(|value| numbers[value.as_str()]).collect();
     (names, codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_classes_in_ascending_order() {
+        let (names, codes) = distinct(["b", "a", "c", "b"].map(str::to_owned).to_vec());
+        assert_eq!((names.join(" "), codes), ("a b c".to_owned(), vec![1, 0, 2, 1]));
+    }
 }

@@ -1,3 +1,4 @@
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::element::Element;
@@ -13,13 +14,16 @@ const KEPT_BYTES: usize = 1 << 20;
 const GAP: u64 = 4096;
 
 /// Reads parts of one data set, for one thread. The order of calls: [`Self::begin`], [`Self::want`] for each part,
-/// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another.
+/// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another. With
+/// [`Self::begin_placed`] and [`Self::want_at`] instead, each part is in its place in `out`, and nothing else of it is changed.
 pub(super) struct ArrayReader<'a, T> {
     stored: &'a Stored,
     source: &'a Source,
     /// Numbers that `out` had before.
     base: usize,
-    /// Numbers that were asked for.
+    /// Each part has its place in `out`, which is as long as it is to be.
+    placed: bool,
+    /// Numbers that were asked for; where parts have places, the end of the last one.
     wanted: usize,
     /// What to read.
     pieces: Vec<Piece>,
@@ -76,6 +80,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             stored,
             source,
             base: 0,
+            placed: false,
             wanted: 0,
             pieces: Vec::new(),
             late: Vec::new(),
@@ -93,12 +98,24 @@ impl<'a, T: Element> ArrayReader<'a, T> {
 
     /// Start; `base` numbers are in `out` already.
     pub(super) fn begin(&mut self, base: usize) {
-        (self.base, self.wanted) = (base, 0);
+        (self.base, self.placed, self.wanted) = (base, false, 0);
         self.pieces.clear();
         self.holes.clear();
         self.parts.clear();
         self.needs.clear();
         self.raw.clear();
+    }
+
+    /// Start with parts that have places, which is for data sets of which [`Stored::can_be_placed`].
+    pub(super) fn begin_placed(&mut self) {
+        self.begin(0);
+        self.placed = true;
+    }
+
+    /// Ask for `count` numbers from `start` on, which are to be in `out` from `place` on; both have them.
+    pub(super) fn want_at(&mut self, start: u64, count: u64, place: usize) {
+        self.wanted = place;
+        self.want(start, count);
     }
 
     /// Ask for `count` numbers from `start` on; the data set has them.
@@ -153,7 +170,18 @@ impl<'a, T: Element> ArrayReader<'a, T> {
 
     /// Numbers need no conversion: they are read to where they belong.
     fn is_direct(&self) -> bool {
-        T::is(self.stored.number) && matches!(self.stored.place, Place::Plain(_))
+        self.stored.is_direct::<T>()
+    }
+
+    /// The part of `out` that direct numbers go to.
+    fn direct_place<'o>(&self, out: &'o mut Vec<T>) -> &'o mut [MaybeUninit<u8>] {
+        if self.placed {
+            // SAFETY: the same memory, as long; only numbers are written to it, here and by the system.
+            let out = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<MaybeUninit<T>>(), out.len()) };
+            as_bytes(out)
+        } else {
+            as_bytes(&mut out.spare_capacity_mut()[..self.wanted])
+        }
     }
 
     /// Read what the system has in memory and have it get the rest; returns how many bytes there are to read.
@@ -166,8 +194,10 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             return Ok(0);
         }
         let into = if self.is_direct() {
-            reserve(out, self.wanted)?;
-            as_bytes(&mut out.spare_capacity_mut()[..self.wanted])
+            if !self.placed {
+                reserve(out, self.wanted)?;
+            }
+            self.direct_place(out)
         } else {
             let raw = match self.stored.place {
                 Place::Plain(_) => self.wanted * self.stored.number.size(),
@@ -191,10 +221,11 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             return Ok(());
         }
         if self.is_direct() {
-            let place = &mut out.spare_capacity_mut()[..self.wanted];
-            self.source.read_late(&self.late, as_bytes(place))?;
-            // SAFETY: pieces and holes cover all numbers that were asked for; all were read or filled, here and in `fetch`.
-            unsafe { out.set_len(self.base + self.wanted) };
+            self.source.read_late(&self.late, self.direct_place(out))?;
+            if !self.placed {
+                // SAFETY: pieces and holes cover all numbers that were asked for; all were read or filled, here and in `fetch`.
+                unsafe { out.set_len(self.base + self.wanted) };
+            }
         } else {
             let bytes = match self.stored.place {
                 Place::Plain(_) => self.wanted * self.stored.number.size(),
@@ -271,8 +302,10 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             return Ok(());
         }
         let number = self.stored.number;
-        reserve(out, self.wanted)?;
-        out.resize(self.base + self.wanted, T::default());
+        if !self.placed {
+            reserve(out, self.wanted)?;
+            out.resize(self.base + self.wanted, T::default());
+        }
         let out = &mut out[self.base..];
         let Place::Chunks(chunks) = &self.stored.place else {
             T::convert(number, &self.raw, out);

@@ -19,6 +19,8 @@ pub(super) enum Column {
         codes: Vec<i32>,
         /// Values of the categories, all different.
         categories: Values,
+        /// Their order means something.
+        ordered: bool,
     },
 }
 
@@ -27,7 +29,7 @@ impl Column {
     ///
     /// # Errors
     /// A code that is no category, or a category twice.
-    pub(super) fn categorical(codes: Values, categories: Values) -> Result<Self, Cow<'static, str>> {
+    pub(super) fn categorical(codes: Values, categories: Values, ordered: bool) -> Result<Self, Cow<'static, str>> {
         let count = i32::try_from(categories.len()).map_err(|_| "it has more categories than 32 bits can number")?;
         let code = |row: usize, code: Option<i64>| match code {
             Some(code) if (-1..i64::from(count)).contains(&code) => Ok(code as i32),
@@ -48,7 +50,7 @@ impl Column {
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(format!("it has the category {:?} twice", twice[0]).into());
         }
-        Ok(Self::Categorical { codes, categories })
+        Ok(Self::Categorical { codes, categories, ordered })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -61,7 +63,9 @@ impl Column {
     /// As classes: the categories in their order, of other columns the different values, ascending; NaN is no value.
     pub(super) fn into_labels(self) -> Labels {
         match self {
-            Self::Categorical { codes, categories } => Labels { categories: categories.into_strings(), codes },
+            Self::Categorical { codes, categories, .. } => {
+                Labels { kind: categories.kind(), categories: categories.into_strings(), codes }
+            }
             Self::Plain { values, missing } => {
                 let missing = missing.as_slice();
                 match values {
@@ -95,7 +99,7 @@ impl Column {
                 }
                 Some(numbers)
             }
-            Self::Categorical { codes, categories } => {
+            Self::Categorical { codes, categories, .. } => {
                 let numbers = categories.into_numbers()?;
                 let number = |code: &i32| usize::try_from(*code).map_or(f64::NAN, |code| numbers[code]);
                 Some(codes.iter().map(number).collect())
@@ -108,7 +112,7 @@ impl Column {
         match self {
             Self::Plain { missing, .. } if missing.contains(&true) => None,
             Self::Plain { values, .. } => Some(values.into_strings()),
-            Self::Categorical { codes, categories } => {
+            Self::Categorical { codes, categories, .. } => {
                 let names = categories.into_strings();
                 codes.iter().map(|code| usize::try_from(*code).ok().map(|code| names[code].clone())).collect()
             }
@@ -137,7 +141,8 @@ fn classes<T: Clone>(
         // Rows are fewer than 2^31 wherever their different values could be more than that.
         codes[row] = distinct.len() as i32 - 1;
     }
-    Labels { categories: wrap(distinct).into_strings(), codes }
+    let distinct = wrap(distinct);
+    Labels { kind: distinct.kind(), categories: distinct.into_strings(), codes }
 }
 
 #[cfg(test)]
@@ -166,7 +171,7 @@ mod tests {
         let numbers = plain(Values::Unsigned(vec![3, u64::MAX, 1]), &[false, false, true]).into_numbers().unwrap();
         assert_eq!(numbers[..2], [3.0, 18_446_744_073_709_551_616.0]);
         assert!(numbers[2].is_nan());
-        let column = Column::categorical(Values::Signed(vec![1, -1, 0]), Values::Single(vec![0.5, 2.0])).unwrap();
+        let column = Column::categorical(Values::Signed(vec![1, -1, 0]), Values::Single(vec![0.5, 2.0]), false).unwrap();
         let numbers = column.clone().into_numbers().unwrap();
         assert_eq!((numbers[0], numbers[1].is_nan(), numbers[2]), (2.0, true, 0.5));
         assert_eq!(column.into_strings(), None);
@@ -176,13 +181,13 @@ mod tests {
     #[test]
     fn codes_are_of_categories() {
         let two = || Values::Text(vec!["a".to_owned(), "b".to_owned()]);
-        let e = |codes| Column::categorical(codes, two()).unwrap_err();
+        let e = |codes| Column::categorical(codes, two(), false).unwrap_err();
         assert_eq!(e(Values::Signed(vec![0, 2])), "row 1 has code 2 where there are 2 categories");
         assert_eq!(
             e(Values::Unsigned(vec![u64::MAX])),
             "row 0 has a code of more than 63 bits where there are 2 categories"
         );
         assert_eq!(e(Values::Text(Vec::new())), "its codes are not integers");
-        assert!(Column::categorical(Values::Unsigned(vec![1, 0]), two()).is_ok());
+        assert!(Column::categorical(Values::Unsigned(vec![1, 0]), two(), true).is_ok());
     }
 }

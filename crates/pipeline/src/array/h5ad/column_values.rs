@@ -15,6 +15,7 @@ use hdf5_metno_sys::h5t::{
 };
 
 use super::strings::read_strings;
+use crate::array::LabelKind;
 
 /// What an array of the file holds, in the widest type of its kind; a value for each element.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,16 @@ pub(super) enum Values {
 }
 
 impl Values {
+    /// What classes of these are named after.
+    pub(super) const fn kind(&self) -> LabelKind {
+        match self {
+            Self::Signed(_) | Self::Unsigned(_) => LabelKind::Integer,
+            Self::Single(_) | Self::Double(_) => LabelKind::Float,
+            Self::Bool(_) => LabelKind::Bool,
+            Self::Text(_) => LabelKind::Text,
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Signed(values) => values.len(),

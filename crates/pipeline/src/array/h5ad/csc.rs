@@ -7,17 +7,23 @@ use crate::array::{CsrRows, Wanted};
 /// Values that are read at a time while it is turned.
 const AT_A_TIME: u64 = 1 << 20;
 
+/// Bytes of memory of so many values and rows.
+pub(super) const fn bytes(values: u64, rows: u64) -> u64 {
+    values.saturating_add(rows).saturating_add(1).saturating_mul(8)
+}
+
 /// Turn a CSC matrix (`columns` has a "row" for each column) of `rows` rows into CSR in memory, if that takes no more than
 /// `most` bytes. The file is read twice: to count, and to place.
 pub(super) fn turn(source: &Source, columns: &Csr, rows: u64, most: u64) -> Result<CsrRows, PipelineError> {
     let nnz = columns.nnz();
-    let bytes = nnz.saturating_mul(8).saturating_add(rows.saturating_add(1).saturating_mul(8));
+    let bytes = bytes(nnz, rows);
     if bytes > most {
         return Err(PipelineError::Advised {
             problem: Box::new(source.damaged(format!(
-                "is stored by columns (CSC); to read rows of it, {bytes} bytes of memory would be needed, and {most} are allowed"
+                "is stored by columns (CSC); to read rows of it, {bytes} bytes of memory would be needed, and {most} are left of \
+                 what all files together may take"
             ))),
-            advice: "`expctl data convert` makes files that are stored by rows".to_owned(),
+            advice: "write it by rows in Python: `adata.X = adata.X.tocsr()`, then `adata.write_h5ad(…)`".to_owned(),
         });
     }
     tracing::warn!(
@@ -51,7 +57,7 @@ pub(super) fn turn(source: &Source, columns: &Csr, rows: u64, most: u64) -> Resu
             }
         }
     })?;
-    source.unchanged()?;
+    source.at_path()?;
     if next.iter().zip(&indptr[1..]).any(|(next, end)| next != end) {
         return Err(PipelineError::Rewritten { path: source.path().to_owned() });
     }

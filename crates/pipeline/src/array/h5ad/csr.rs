@@ -70,6 +70,11 @@ impl Csr {
         self.starts.len() as u64 - 1
     }
 
+    /// Rows can be read to any places of a buffer that others fill too.
+    pub(super) fn can_be_placed(&self) -> bool {
+        self.indices.can_be_placed::<i32>() && self.data.can_be_placed::<f32>()
+    }
+
     /// Values that are stored.
     pub(super) fn nnz(&self) -> u64 {
         self.data.len

@@ -18,11 +18,13 @@ pub(super) struct DenseReader<'a> {
     source: &'a Source,
     matrix: &'a Dense,
     data: ArrayReader<'a, f32>,
+    /// Values that `out` had before what was fetched last; `None` where those have given places.
+    before: Option<usize>,
 }
 
 impl<'a> DenseReader<'a> {
     pub(super) fn new(source: &'a Source, matrix: &'a Dense) -> Self {
-        Self { source, matrix, data: ArrayReader::new(&matrix.data, source) }
+        Self { source, matrix, data: ArrayReader::new(&matrix.data, source), before: Some(0) }
     }
 }
 
@@ -30,6 +32,7 @@ impl ReadRows for DenseReader<'_> {
     fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, PipelineError> {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
         let out = dense(out, columns)?;
+        self.before = Some(out.len());
         self.data.begin(out.len());
         match wanted {
             Wanted::Range(range) => {
@@ -47,8 +50,34 @@ impl ReadRows for DenseReader<'_> {
         Ok(bytes)
     }
 
+    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, PipelineError> {
+        let columns = self.matrix.columns;
+        let out = dense(out, columns)?;
+        if !self.matrix.data.can_be_placed::<f32>() || rows.len() != places.len() {
+            return Err(PipelineError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
+        }
+        self.before = None;
+        self.data.begin_placed();
+        for (row, place) in rows.iter().zip(places) {
+            let row = check_row(self.source, *row, self.matrix.rows)? as u64;
+            if place.saturating_add(columns) > out.len() as u64 {
+                let reason = format!("place {place} of a row is beyond {} values", out.len());
+                return Err(PipelineError::Invalid(reason));
+            }
+            self.data.want_at(row * columns, columns, *place as usize);
+        }
+        let bytes = self.data.fetch(out)?;
+        self.data.finish(out)?;
+        Ok(bytes)
+    }
+
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
-        self.data.decode(dense(out, self.matrix.columns)?)
+        let out = dense(out, self.matrix.columns)?;
+        self.data.decode(out).inspect_err(|_| {
+            if let Some(before) = self.before {
+                out.truncate(before);
+            }
+        })
     }
 
     fn unchanged(&self) -> Result<(), PipelineError> {

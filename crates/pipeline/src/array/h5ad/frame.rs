@@ -134,7 +134,7 @@ impl<'f> Frame<'f> {
         if is_code && kind(self.file.root(), &categories) == Some(LocationType::Dataset) {
             let categories = self.file.root().dataset(&categories).map_err(library)?;
             let categories = read_values(&categories, None, self.file.most())?;
-            return Column::categorical(values, categories);
+            return Column::categorical(values, categories, false);
         }
         Ok(Column::Plain { values, missing: Vec::new() })
     }
@@ -151,7 +151,8 @@ impl<'f> Frame<'f> {
             check_encoding(&column, &["array", "string-array", ""], &["0.2.0"])?;
             return Ok(Column::Plain { values, missing: Vec::new() });
         }
-        Column::categorical(values, referred_categories(&column, self.file.most())?)
+        let (categories, ordered) = referred_categories(&column, self.file.most())?;
+        Column::categorical(values, categories, ordered)
     }
 
     fn wrong(&self, name: &str, reason: &str) -> PipelineError {
@@ -179,7 +180,7 @@ fn encoded_column(column: &Group, most: Most, most_categories: Most) -> Result<C
             }
             _ => part("categories", most_categories)?,
         };
-        return Column::categorical(codes, categories);
+        return Column::categorical(codes, categories, flag(column, "ordered")?);
     }
     const NULLABLE: [&str; 4] = ["nullable-integer", "nullable-boolean", "nullable-string-array", "nullable-float"];
     if !NULLABLE.contains(&encoding.as_str()) {
@@ -200,15 +201,15 @@ fn encoded_column(column: &Group, most: Most, most_categories: Most) -> Result<C
     Ok(Column::Plain { values, missing })
 }
 
-/// The categories that a column of AnnData 0.7 refers to.
-fn referred_categories(column: &Dataset, most: Most) -> Result<Values, Reason> {
+/// The categories that a column of AnnData 0.7 refers to, and whether they are ordered.
+fn referred_categories(column: &Dataset, most: Most) -> Result<(Values, bool), Reason> {
     let attribute = column.attr("categories").map_err(library)?;
     let is_reference = matches!(
         attribute.dtype().and_then(|dtype| dtype.to_descriptor()),
         Ok(TypeDescriptor::Reference(Reference::Object))
     );
     if !is_reference {
-        return read_values(&attribute, None, most);
+        return Ok((read_values(&attribute, None, most)?, false));
     }
     let reference = attribute.read_scalar::<ObjectReference1>().map_err(library)?;
     match column.dereference(&reference) {
@@ -216,7 +217,8 @@ fn referred_categories(column: &Dataset, most: Most) -> Result<Values, Reason> {
             Err("the categories that it refers to are of categories themselves".into())
         }
         Ok(ReferencedObject::Dataset(categories)) => {
-            read_values(&categories, None, most).map_err(|reason| format!("its categories: {reason}").into())
+            let values = read_values(&categories, None, most).map_err(|reason| format!("its categories: {reason}"))?;
+            Ok((values, flag(&categories, "ordered")?))
         }
         _ => Err("it refers to categories that are not in the file".into()),
     }
@@ -297,6 +299,21 @@ fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Rea
     match read_values(&attribute, None, Most { values: 1, bytes: 1 << 16 }) {
         Ok(Values::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
         Ok(_) => Err(format!("its attribute {name} is not a string").into()),
+        Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
+    }
+}
+
+/// An attribute that is a truth value; false where there is none.
+fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
+    if !has_attribute(location, name) {
+        return Ok(false);
+    }
+    let attribute = location.attr(name).map_err(library)?;
+    match read_values(&attribute, None, Most { values: 1, bytes: 1 << 16 }) {
+        Ok(Values::Bool(values)) if values.len() == 1 => Ok(values[0]),
+        Ok(Values::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Ok(Values::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Ok(_) => Err(format!("its attribute {name} is not a truth value").into()),
         Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
     }
 }

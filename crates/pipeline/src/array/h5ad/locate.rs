@@ -31,6 +31,14 @@ pub(super) enum Arrays {
 }
 
 impl Described {
+    /// Values that are stored.
+    pub(super) fn values(&self) -> u64 {
+        match &self.arrays {
+            Arrays::Dense(data) => data.len,
+            Arrays::Sparse(_, arrays) => arrays[2].len,
+        }
+    }
+
     /// Bytes of all of them in the file.
     pub(super) fn stored_bytes(&self) -> u64 {
         match &self.arrays {

@@ -50,13 +50,13 @@ impl MatrixFile {
         Self::open_within(path, location, CSC_BYTES)
     }
 
-    /// Rows and columns of the matrix at `location`, which is not opened for that.
+    /// Rows, columns and stored values of the matrix at `location`, which is not opened for that.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn shape(path: &Path, location: &str) -> Result<(u64, u64), PipelineError> {
+    pub fn size(path: &Path, location: &str) -> Result<(u64, u64, u64), PipelineError> {
         let described = locate::describe(&Source::open(path)?, location)?;
-        Ok((described.rows, described.columns))
+        Ok((described.rows, described.columns, described.values()))
     }
 
     /// As [`Self::open`], with another bound on the bytes of memory that a matrix by columns may take.
@@ -64,10 +64,21 @@ impl MatrixFile {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_within(path: &Path, location: &str, csc_bytes: u64) -> Result<Self, PipelineError> {
+        Self::open_checked(path, location, csc_bytes, |_, _| Ok(()))
+    }
+
+    /// As [`Self::open_within`], if `check` finds the rows and columns right, which the file only says so far.
+    pub(super) fn open_checked(
+        path: &Path,
+        location: &str,
+        csc_bytes: u64,
+        check: impl FnOnce(u64, u64) -> Result<(), PipelineError>,
+    ) -> Result<Self, PipelineError> {
         let source = Source::open(path)?;
         let described = locate::describe(&source, location)?;
+        check(described.rows, described.columns)?;
         // What was described lies in the file that is read.
-        source.unchanged()?;
+        source.at_path()?;
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
             Arrays::Dense(data) => Content::Dense(Dense { rows, columns, data }),
@@ -138,6 +149,26 @@ impl MatrixFile {
         rows.clamp(1, self.rows.max(1))
     }
 
+    /// Add how many values each of these rows has, if they can be read to given places; `false` if not.
+    pub(super) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        match &self.content {
+            Content::Csr(csr) if csr.can_be_placed() => {
+                out.extend(rows.iter().map(|row| csr.starts[*row as usize + 1] - csr.starts[*row as usize]));
+                true
+            }
+            Content::Dense(dense) if dense.data.can_be_placed::<f32>() => {
+                out.extend(rows.iter().map(|_| self.columns));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes of memory that the rows take, where they are in memory.
+    pub(super) fn turned_bytes(&self) -> u64 {
+        self.turned().map_or(0, |rows| csc::bytes(rows.data.len() as u64, self.rows))
+    }
+
     /// All rows, where they are in memory because the file has them by columns.
     pub fn turned(&self) -> Option<&CsrRows> {
         match &self.content {
@@ -163,7 +194,7 @@ impl MatrixFile {
     /// # Errors
     /// It was, or it cannot be looked at.
     pub fn unchanged(&self) -> Result<(), PipelineError> {
-        self.source.unchanged()
+        self.source.at_path()
     }
 }
 

@@ -1,14 +1,14 @@
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 
 use crate::PipelineError;
+use crate::array::file_state::FileState;
 
 /// What every HDF5 file has at byte 0, 512, 1024, 2048, …: what comes before is the user's.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
@@ -26,20 +26,10 @@ const ADVISED: usize = 256 << 10;
 /// process with SIGBUS), and that is known again.
 #[derive(Debug)]
 pub(super) struct Source {
-    path: PathBuf,
     file: File,
-    identity: Identity,
+    state: FileState,
     /// The file system can say that it would have to wait for a disk.
     can_refuse: AtomicBool,
-}
-
-/// What changes when somebody writes to the file or puts another in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
 }
 
 /// A part of the file, and where in a buffer it goes.
@@ -57,12 +47,8 @@ impl Source {
     /// Open a file that has the signature of HDF5.
     pub(super) fn open(path: &Path) -> Result<Self, PipelineError> {
         let file = File::open(path).map_err(PipelineError::io("open", path))?;
-        let about = file.metadata().map_err(PipelineError::io("inspect", path))?;
-        if !about.is_file() {
-            return Err(PipelineError::damaged(path, "is not a file"));
-        }
-        let source =
-            Self { path: path.to_owned(), file, identity: Identity::of(&about), can_refuse: AtomicBool::new(true) };
+        let state = FileState::of(&file, path)?;
+        let source = Self { file, state, can_refuse: AtomicBool::new(true) };
         match source.size_bytes()? {
             None => Err(source.damaged("is not an HDF5 file: it has no HDF5 signature")),
             Some(SIZE_BYTES) => Ok(source),
@@ -89,17 +75,17 @@ impl Source {
 
     /// The file.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.state.path()
     }
 
     /// Its length when it was opened.
     pub(super) fn bytes(&self) -> u64 {
-        self.identity.bytes
+        self.state.bytes()
     }
 
     /// An error that says what is wrong with it.
     pub(super) fn damaged(&self, reason: impl ToString) -> PipelineError {
-        PipelineError::damaged(&self.path, reason)
+        PipelineError::damaged(self.path(), reason)
     }
 
     /// Read all pieces.
@@ -202,16 +188,14 @@ impl Source {
         let _ = piece;
     }
 
-    /// An error if the file under the path is another one than was opened, or was written to. Less than a microsecond.
+    /// As [`FileState::unchanged`]: for what was read.
     pub(super) fn unchanged(&self) -> Result<(), PipelineError> {
-        match self.path.metadata() {
-            // The file that is open keeps its inode, so a new one cannot have the same.
-            Ok(about) if Identity::of(&about) == self.identity => Ok(()),
-            Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(PipelineError::io("inspect", &self.path)(e))
-            }
-            _ => Err(PipelineError::Rewritten { path: self.path.clone() }),
-        }
+        self.state.unchanged(&self.file)
+    }
+
+    /// As [`FileState::at_path`]: for what the library was asked, which opens the path by itself.
+    pub(super) fn at_path(&self) -> Result<(), PipelineError> {
+        self.state.at_path()
     }
 
     /// Why a read failed. Of a file that is not the one that was opened this says more than the system does.
@@ -219,14 +203,7 @@ impl Source {
         match self.unchanged() {
             Err(rewritten @ PipelineError::Rewritten { .. }) => rewritten,
             _ if e.kind() == io::ErrorKind::UnexpectedEof => self.damaged("is cut short"),
-            _ => PipelineError::io("read", &self.path)(e),
+            _ => PipelineError::io("read", self.path())(e),
         }
-    }
-}
-
-impl Identity {
-    fn of(about: &Metadata) -> Self {
-        let modified = (about.mtime(), about.mtime_nsec());
-        Self { device: about.dev(), inode: about.ino(), bytes: about.len(), modified }
     }
 }

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::array_reader::ArrayReader;
 use super::csr::Csr;
 use super::matrix::{check_range, check_row, sparse};
@@ -13,6 +15,8 @@ pub(super) struct SparseReader<'a> {
     data: ArrayReader<'a, f32>,
     /// Rows that `out` had before what was fetched last.
     before: usize,
+    /// Where the values of each row that was fetched last are in `out`, if they were to be in given places.
+    placed: Option<Vec<Range<usize>>>,
     /// A row that is put in order.
     unsorted: Vec<(i32, f32)>,
 }
@@ -20,7 +24,7 @@ pub(super) struct SparseReader<'a> {
 impl<'a> SparseReader<'a> {
     pub(super) fn new(source: &'a Source, csr: &'a Csr) -> Self {
         let (indices, data) = (ArrayReader::new(&csr.indices, source), ArrayReader::new(&csr.data, source));
-        Self { source, csr, indices, data, before: 0, unsorted: Vec::new() }
+        Self { source, csr, indices, data, before: 0, placed: None, unsorted: Vec::new() }
     }
 
     /// As [`ReadRows::fetch`].
@@ -28,6 +32,7 @@ impl<'a> SparseReader<'a> {
         let rows = self.csr.rows();
         let starts = &self.csr.starts;
         self.before = out.len();
+        self.placed = None;
         self.indices.begin(out.indices.len());
         self.data.begin(out.data.len());
         let mut end = out.indices.len() as u64;
@@ -58,19 +63,53 @@ impl<'a> SparseReader<'a> {
         Ok(bytes)
     }
 
+    /// As [`ReadRows::fetch_to`].
+    fn fetch_placed(&mut self, wanted: &[u64], places: &[u64], out: &mut CsrRows) -> Result<u64, PipelineError> {
+        let (rows, starts) = (self.csr.rows(), &self.csr.starts);
+        if !self.csr.can_be_placed() || wanted.len() != places.len() {
+            return Err(PipelineError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
+        }
+        let placed = self.placed.get_or_insert_default();
+        placed.clear();
+        self.indices.begin_placed();
+        self.data.begin_placed();
+        let length = out.indices.len().min(out.data.len()) as u64;
+        for (row, place) in wanted.iter().zip(places) {
+            let row = check_row(self.source, *row, rows)?;
+            let (first, count) = (starts[row], starts[row + 1] - starts[row]);
+            let end = place.saturating_add(count);
+            if end > length {
+                return Err(PipelineError::Invalid(format!("place {place} of a row is beyond {length} values")));
+            }
+            self.indices.want_at(first, count, *place as usize);
+            self.data.want_at(first, count, *place as usize);
+            placed.push(*place as usize..end as usize);
+        }
+        let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
+        self.indices.finish(&mut out.indices)?;
+        self.data.finish(&mut out.data)?;
+        Ok(bytes)
+    }
+
     /// As [`ReadRows::decode`].
     pub(super) fn decode_rows(&mut self, out: &mut CsrRows) -> Result<(), PipelineError> {
         self.indices.decode(&mut out.indices)?;
         self.data.decode(&mut out.data)?;
-        let columns = self.csr.columns as i32;
-        for row in self.before..out.len() {
-            let range = out.indptr[row] as usize..out.indptr[row + 1] as usize;
-            let (indices, data) = (&mut out.indices[range.clone()], &mut out.data[range]);
-            if !ascend(indices, columns) {
-                self.sort(indices, data)?;
-            }
+        if let Some(placed) = self.placed.take() {
+            let result = placed.iter().try_for_each(|range| self.check(range.clone(), out));
+            self.placed = Some(placed);
+            return result;
         }
-        Ok(())
+        (self.before..out.len()).try_for_each(|row| {
+            let range = out.indptr[row] as usize..out.indptr[row + 1] as usize;
+            self.check(range, out)
+        })
+    }
+
+    /// Columns of a row are in order, or are put in order.
+    fn check(&mut self, range: Range<usize>, out: &mut CsrRows) -> Result<(), PipelineError> {
+        let (indices, data) = (&mut out.indices[range.clone()], &mut out.data[range]);
+        if ascend(indices, self.csr.columns as i32) { Ok(()) } else { self.sort(indices, data) }
     }
 
     /// Put a row in order; an error if that cannot be done.
@@ -115,9 +154,17 @@ impl ReadRows for SparseReader<'_> {
         })
     }
 
+    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, PipelineError> {
+        self.fetch_placed(rows, places, sparse(out)?)
+    }
+
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
         let out = sparse(out)?;
+        let placed = self.placed.is_some();
         self.decode_rows(out).inspect_err(|_| {
+            if placed {
+                return;
+            }
             out.indptr.truncate(self.before + 1);
             let values = out.indptr.last().map_or(0, |end| *end as usize);
             out.indices.truncate(values);
@@ -130,7 +177,9 @@ impl ReadRows for SparseReader<'_> {
     }
 
     fn work_bytes(&self) -> u64 {
-        self.indices.work_bytes() + self.data.work_bytes() + (self.unsorted.capacity() * size_of::<(i32, f32)>()) as u64
+        let placed = self.placed.as_ref().map_or(0, Vec::capacity) * size_of::<Range<usize>>();
+        let unsorted = self.unsorted.capacity() * size_of::<(i32, f32)>();
+        self.indices.work_bytes() + self.data.work_bytes() + (placed + unsorted) as u64
     }
 }
 

@@ -1,12 +1,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::MatrixFile;
 use super::frame::{Frame, var_location};
 use super::frame_file::FrameFile;
+use super::{CSC_BYTES, MatrixFile};
 use crate::PipelineError;
+use crate::array::limit::allow_open_files;
 use crate::array::names::all_different;
-use crate::array::{ArrayStore, Form, Labels, ReadRows};
+use crate::array::{ArrayStore, CsrRows, CsrView, Form, Labels, ReadRows};
 
 /// One matrix of one AnnData file: rows are those of obs, columns those of var (of `raw/var` with `raw`).
 #[derive(Debug)]
@@ -22,28 +23,64 @@ impl H5adStore {
     /// # Errors
     /// The file cannot be read or is not AnnData's; obs or var do not fit the matrix; two genes have one name.
     pub fn open(path: &Path, layer: &str) -> Result<Self, PipelineError> {
+        Self::open_within(path, layer, CSC_BYTES)
+    }
+
+    /// Open the same matrix of several files. Those that are stored by columns take no more than [`CSC_BYTES`] of memory
+    /// together; lists of genes that are the same are one in memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; this process may not hold as many files open.
+    pub fn open_all(files: &[PathBuf], layer: &str) -> Result<Vec<Self>, PipelineError> {
+        Self::open_all_within(files, layer, CSC_BYTES)
+    }
+
+    /// As [`Self::open_all`], with another bound.
+    pub(in crate::array) fn open_all_within(
+        files: &[PathBuf],
+        layer: &str,
+        mut csc_bytes: u64,
+    ) -> Result<Vec<Self>, PipelineError> {
+        allow_open_files(files.len())?;
+        let mut known = Vec::new();
+        let open = |path: &PathBuf| {
+            let mut store = Self::open_within(path, layer, csc_bytes)?;
+            csc_bytes -= store.matrix.turned_bytes();
+            store.share_genes(&mut known);
+            Ok(store)
+        };
+        files.iter().map(open).collect()
+    }
+
+    fn open_within(path: &Path, layer: &str, csc_bytes: u64) -> Result<Self, PipelineError> {
         let layer = if layer.is_empty() { "X" } else { layer };
-        let matrix = MatrixFile::open(path, layer)?;
+        // The shape is only a note in the file: it is compared before memory is taken for so many rows.
+        let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
+            let file = FrameFile::open(path)?;
+            let var = var_location(file.root(), layer);
+            for (location, found, what, count) in [
+                ("obs", Frame::open(&file, "obs")?.rows(), "rows", rows),
+                (var, Frame::open(&file, var)?.rows(), "columns", columns),
+            ] {
+                if found as u64 != count {
+                    let reason = format!("{location} has {found} rows where {layer} has {count} {what}");
+                    return Err(PipelineError::damaged(path, reason));
+                }
+            }
+            Ok(())
+        })?;
         let file = FrameFile::open(path)?;
         let var = var_location(file.root(), layer);
-        for (location, found, what, count) in [
-            ("obs", Frame::open(&file, "obs")?.rows(), "rows", matrix.rows()),
-            (var, Frame::open(&file, var)?.rows(), "columns", matrix.columns()),
-        ] {
-            if found as u64 != count {
-                let reason = format!("{location} has {found} rows where {layer} has {count} {what}");
-                return Err(PipelineError::damaged(path, reason));
-            }
-        }
         let genes = Frame::open(&file, var)?.index()?;
         all_different(&genes).map_err(|reason| {
             file.wrong(var, &format!("{reason}; AnnData.var_names_make_unique() makes them different"))
         })?;
+        matrix.unchanged()?;
         Ok(Self { path: path.to_owned(), matrix, genes: genes.into() })
     }
 
     /// Names of the columns, which stores of one collection share where they are the same.
-    pub(in crate::array) fn share_genes(&mut self, known: &mut Vec<Arc<[String]>>) {
+    fn share_genes(&mut self, known: &mut Vec<Arc<[String]>>) {
         match known.iter().find(|genes| ***genes == *self.genes) {
             Some(same) => self.genes = Arc::clone(same),
             None => known.push(Arc::clone(&self.genes)),
@@ -92,6 +129,18 @@ impl ArrayStore for H5adStore {
 
     fn form(&self) -> Form {
         self.matrix.form()
+    }
+
+    fn run_rows(&self) -> u64 {
+        self.matrix.run_rows()
+    }
+
+    fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
+        self.matrix.row_values(rows, out)
+    }
+
+    fn resident(&self) -> Option<CsrView<'_>> {
+        self.matrix.turned().map(CsrRows::view)
     }
 
     fn stored_bytes(&self) -> u64 {

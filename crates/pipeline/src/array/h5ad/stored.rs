@@ -128,6 +128,16 @@ impl Stored {
         }
     }
 
+    /// They lie in the file as they are needed: they can be read to where they belong.
+    pub(super) fn is_direct<T: Element>(&self) -> bool {
+        T::is(self.number) && matches!(self.place, Place::Plain(_))
+    }
+
+    /// Parts can be read to any places of a buffer that others fill too.
+    pub(super) fn can_be_placed<T: Element>(&self) -> bool {
+        self.is_direct::<T>() || matches!(self.place, Place::Chunks(_))
+    }
+
     /// Some number was never written.
     pub(super) fn has_holes(&self) -> bool {
         match &self.place {

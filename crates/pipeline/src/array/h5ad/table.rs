@@ -28,8 +28,8 @@ impl H5adStore {
 }
 
 fn cells(column: Found) -> Option<(ColumnKind, Cells)> {
-    let categorical = |labels: crate::array::Labels| {
-        (ColumnKind::Categorical { categories: labels.categories, ordered: false }, Cells::Codes(labels.codes))
+    let categorical = |labels: crate::array::Labels, ordered| {
+        (ColumnKind::Categorical { categories: labels.categories, ordered }, Cells::Codes(labels.codes))
     };
     Some(match column {
         Found::Plain { values: Values::Signed(values), missing } if !missing.is_empty() => {
@@ -38,7 +38,7 @@ fn cells(column: Found) -> Option<(ColumnKind, Cells)> {
         Found::Plain { values, missing } if missing.contains(&true) => match values {
             Values::Single(values) => (ColumnKind::Float32, Cells::Float32(with_nan(values, &missing, f32::NAN))),
             Values::Double(values) => (ColumnKind::Float64, Cells::Float64(with_nan(values, &missing, f64::NAN))),
-            values => categorical(Found::Plain { values, missing }.into_labels()),
+            values => categorical(Found::Plain { values, missing }.into_labels(), false),
         },
         Found::Plain { values, .. } => match values {
             Values::Signed(values) => (ColumnKind::Int64, Cells::Int64(values)),
@@ -51,7 +51,9 @@ fn cells(column: Found) -> Option<(ColumnKind, Cells)> {
             Values::Bool(values) => (ColumnKind::Bool, Cells::Bool(values)),
             Values::Text(values) => (ColumnKind::Strings, Cells::Strings(values)),
         },
-        column @ Found::Categorical { .. } => categorical(column.into_labels()),
+        Found::Categorical { codes, categories, ordered } => {
+            categorical(Found::Categorical { codes, categories, ordered }.into_labels(), ordered)
+        }
     })
 }
 

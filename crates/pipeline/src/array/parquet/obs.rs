@@ -3,11 +3,16 @@ use std::collections::{BTreeSet, HashMap};
 use super::file::ParquetFile;
 use super::layout::ObsLeaf;
 use super::obs_values::{bools, numbers as read_numbers, texts};
-use crate::array::Labels;
+use crate::array::{LabelKind, Labels};
 
 /// A column of obs as classes. `categories` are the names of its classes, if the file has noted them.
 pub(super) fn labels(file: &ParquetFile, leaf: ObsLeaf, categories: Option<&Vec<String>>) -> Result<Labels, String> {
-    match leaf {
+    let kind = match leaf {
+        ObsLeaf::Text(_) => LabelKind::Text,
+        ObsLeaf::Bool(_) => LabelKind::Bool,
+        ObsLeaf::Number(..) => LabelKind::Integer,
+    };
+    let labels = match leaf {
         ObsLeaf::Text(column) => classes(&texts(file, column)?, String::clone, categories),
         ObsLeaf::Bool(column) => {
             let name = |value: &bool| if *value { "True".to_owned() } else { "False".to_owned() };
@@ -19,7 +24,8 @@ pub(super) fn labels(file: &ParquetFile, leaf: ObsLeaf, categories: Option<&Vec<
         ObsLeaf::Number(column, numeric) => {
             classes(&read_numbers::<i128>(file, column, numeric)?, i128::to_string, categories)
         }
-    }
+    };
+    Ok(Labels { kind, ..labels? })
 }
 
 /// A column of obs as numbers; NaN where there is none.
@@ -55,5 +61,5 @@ fn classes<T: Ord + std::hash::Hash>(
     }
     let codes = values.iter().map(|value| value.as_ref().and_then(|value| codes.get(value)).map_or(-1, |code| *code));
     let codes = codes.collect();
-    Ok(Labels { categories, codes })
+    Ok(Labels { categories, codes, ..Labels::default() })
 }

@@ -331,7 +331,7 @@ mod tests {
     fn write(path: &Path, spec: &AnnDataSpec, pieces: &[CsrRows]) -> Result<u64, PipelineError> {
         let mut writer = AnnDataWriter::create(path, spec)?;
         writer.put_var(&[], &Frame { index: names("g", spec.columns as usize), columns: Vec::new() })?;
-        let kind = ColumnKind::Categorical { categories: vec!["a".to_owned(), "b".to_owned()], ordered: false };
+        let kind = ColumnKind::Categorical { categories: vec!["a".to_owned(), "b".to_owned()], ordered: true };
         writer.begin_obs(spec.rows, &[Column { name: "kind".to_owned(), kind }])?;
         for piece in pieces {
             writer.push(piece.view())?;
@@ -444,5 +444,41 @@ mod tests {
         let slash = Column { name: "a/b".to_owned(), kind: ColumnKind::Strings };
         let mut writer = AnnDataWriter::create(&path, &spec).unwrap();
         assert!(writer.begin_obs(2, &[slash]).unwrap_err().to_string().contains("cannot be the name of a column"));
+    }
+
+    #[test]
+    fn categories_stay_ordered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.h5ad");
+        let spec = AnnDataSpec {
+            rows: 2,
+            columns: 3,
+            values: 2,
+            matrix: Matrix::Csr,
+            layout: Layout::Contiguous,
+            threads: 1,
+        };
+        write(&path, &spec, &[csr(&[vec![(0, 1.0)], vec![(2, 2.0)]])]).unwrap();
+        let (columns, _) = H5adStore::open(&path, "").unwrap().table().unwrap();
+        assert!(matches!(columns[0].kind, ColumnKind::Categorical { ordered: true, .. }), "{columns:?}");
+    }
+
+    #[test]
+    fn files_by_columns_share_what_memory_they_may_take() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a.h5ad", "b.h5ad"].map(|name| folder.path().join(name));
+        for path in &files {
+            let (rows, columns, values) = (3, 2, 2);
+            let spec =
+                AnnDataSpec { rows, columns, values, matrix: Matrix::Csc, layout: Layout::Contiguous, threads: 1 };
+            write(path, &spec, &[csr(&[vec![(1, 1.0)], vec![(0, 2.0)]])]).unwrap();
+        }
+        // Two values and three rows take 48 bytes.
+        assert_eq!(H5adStore::open_all_within(&files, "", 96).unwrap().len(), 2);
+        let e = H5adStore::open_all_within(&files, "", 95).unwrap_err().to_string();
+        assert!(e.contains("b.h5ad") && e.contains("48 bytes") && e.contains("47 are left"), "{e}");
+        let store: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
+        let rows = store.resident().unwrap();
+        assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
     }
 }

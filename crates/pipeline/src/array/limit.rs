@@ -9,7 +9,7 @@ const OTHERS: u64 = 256;
 ///
 /// # Errors
 /// The system does not let it hold as many.
-pub(super) fn allow_open_files(files: usize) -> Result<(), PipelineError> {
+pub(in crate::array) fn allow_open_files(files: usize) -> Result<(), PipelineError> {
     let needed = files as u64 + OTHERS;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
     if needed <= soft || (needed <= hard && setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_ok()) {
