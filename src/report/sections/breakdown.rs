@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn loading_is_a_share_of_steps_with_a_model() {
-        let data = [(Stage::Sample, 10), (Stage::Read, 90), (Stage::Decode, 40), (Stage::Collate, 60), (Stage::Other, 5)];
+        let data =
+            [(Stage::Sample, 10), (Stage::Read, 90), (Stage::Decode, 40), (Stage::Collate, 60), (Stage::Other, 5)];
         assert_eq!(said(&data), None);
         let with = |more: &[(Stage, u64)]| said(&[&data[..], more].concat());
         assert_eq!(with(&[(Stage::Forward, 300)]).unwrap(), "Loading (sample to collate) is 20.0 % of a step.");

@@ -7,9 +7,7 @@ use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
 use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
-use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, write_json,
-};
+use expctl_record::{ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, write_json};
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
