@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{ArrayStore, Collection, MemoryStore, ParquetStore};
+use expctl_pipeline::array::{ArrayStore, Collection, Labels, MemoryStore, ParquetStore};
 use expctl_pipeline::loader::{Loader, LoaderOptions};
 use expctl_record::{Array, Draw, Join, Output, Sampler};
 
@@ -105,8 +105,9 @@ fn cpu_seconds() -> f64 {
 fn measure(options: &Options) -> Result<serde_json::Value, PipelineError> {
     let store = open(options)?;
     let sharding = Sharding { seed: options.seed, rank: 0, world_size: 1, batch_size: options.batch, drop_last: true };
-    let sampler = Arc::new(RowSampler::new(&options.sampler, &*store, sharding)?);
-    let builder = ArrayBuilder::new(store, sampler, &options.array)?;
+    let sampler = Arc::new(RowSampler::new(&options.sampler, &*store, sharding, None)?);
+    let labels = Labels::of(store.as_ref(), &options.array.labels)?;
+    let builder = ArrayBuilder::new(store, sampler, &options.array, labels)?;
     let loading =
         LoaderOptions { workers: options.workers, prefetch_factor: 2, first: 0, steps: u64::MAX, buffer_bytes: 0 };
     let mut loader = Loader::start(builder, loading)?;

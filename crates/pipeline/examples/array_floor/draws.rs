@@ -22,7 +22,7 @@ pub fn measure() {
         let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size: 128, drop_last: true };
         let settings = Sampler { draw, chunk_rows, chunks, by: by.into(), ..Sampler::default() };
         let start = Instant::now();
-        let sampler = RowSampler::new(&settings, &store, sharding).unwrap();
+        let sampler = RowSampler::new(&settings, &store, sharding, None).unwrap();
         let made = start.elapsed();
         let start = Instant::now();
         let mut drawn = Vec::new();

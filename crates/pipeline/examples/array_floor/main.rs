@@ -60,8 +60,8 @@ fn main() {
 fn rate(store: &Arc<Memory>, threads: u32, batch_size: u64, settings: &Array, time: Duration) -> f64 {
     let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size, drop_last: true };
     let draw = Sampler { draw: Draw::Uniform, ..Sampler::default() };
-    let sampler = Arc::new(RowSampler::new(&draw, store.as_ref(), sharding).unwrap());
-    let builder = ArrayBuilder::new(Arc::<Memory>::clone(store), sampler, settings).unwrap();
+    let sampler = Arc::new(RowSampler::new(&draw, store.as_ref(), sharding, None).unwrap());
+    let builder = ArrayBuilder::new(Arc::<Memory>::clone(store), sampler, settings, Arc::default()).unwrap();
     let options =
         LoaderOptions { workers: threads, prefetch_factor: 2, first: 0, steps: u64::MAX / 2, buffer_bytes: 0 };
     let mut loader = Loader::start(builder, options).unwrap();

@@ -1,3 +1,8 @@
+use std::sync::Arc;
+
+use super::ArrayStore;
+use crate::PipelineError;
+
 /// A column of obs as classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
@@ -8,6 +13,14 @@ pub struct Labels {
 }
 
 impl Labels {
+    /// Columns of obs of a store, in this order.
+    ///
+    /// # Errors
+    /// One is missing, or cannot be read.
+    pub fn of(store: &dyn ArrayStore, columns: &[String]) -> Result<Arc<Vec<Self>>, PipelineError> {
+        columns.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>().map(Arc::new)
+    }
+
     /// Rows of each class; rows without one are counted in none.
     pub fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.categories.len()];

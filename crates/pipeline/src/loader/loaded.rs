@@ -17,19 +17,37 @@ pub struct Loaded<B = Batch> {
     /// Bytes that its thread keeps beside the batch, to make the next one: raw records or rows, and what
     /// collation works with.
     pub work_bytes: u64,
-    /// When its thread worked on which stage.
+    /// When its thread worked on which stage, or waited for another thread's work on it.
     pub intervals: Vec<Interval>,
     /// Time for which the step waited, by stage.
     pub exposed: PerStage<u64>,
 }
 
 impl<B> Loaded<B> {
-    /// Time worked on each stage.
+    /// Time that its thread worked on each stage.
     pub fn busy(&self) -> PerStage<u64> {
         let mut busy = PerStage::default();
-        for i in &self.intervals {
+        for i in self.intervals.iter().filter(|i| i.busy) {
             busy[i.stage] += i.end - i.start;
         }
         busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::Stage;
+
+    use super::super::exposed_wait;
+    use super::*;
+
+    #[test]
+    fn a_wait_for_another_thread_is_exposed_and_not_busy() {
+        let at = |start, end, busy| Interval { stage: Stage::Read, start, end, busy };
+        let intervals = vec![at(0, 30, false), at(30, 40, true)];
+        let exposed = exposed_wait(0, 40, &intervals);
+        assert_eq!((exposed[Stage::Read], exposed[Stage::Other]), (40, 0));
+        let loaded = Loaded { batch: (), step: 0, epoch: 0, bytes_read: 0, work_bytes: 0, intervals, exposed };
+        assert_eq!(loaded.busy()[Stage::Read], 10);
     }
 }

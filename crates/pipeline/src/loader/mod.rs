@@ -6,6 +6,7 @@ mod buffer;
 mod build;
 mod builder;
 mod loaded;
+mod own_reader;
 mod pool;
 mod source;
 mod timing;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::buffer::{Buffer, Reduced};
+use super::own_reader::OwnReader;
 use super::{BatchBuilder, Build, Loaded, exposed_wait};
 use crate::PipelineError;
 
@@ -36,6 +37,8 @@ pub struct Loader<B: Build = BatchBuilder> {
     threads: Vec<JoinHandle<()>>,
     /// Builds here when there are no threads; keeps the clock otherwise.
     builder: B,
+    /// What it reads with here; none before the first batch.
+    reader: Option<OwnReader<B>>,
     options: LoaderOptions,
 }
 
@@ -96,7 +99,7 @@ impl<B: Build> Loader<B> {
             ready: Condvar::new(),
             room: Condvar::new(),
         });
-        let mut loader = Self { shared, threads: Vec::new(), builder, options };
+        let mut loader = Self { shared, threads: Vec::new(), builder, reader: None, options };
         for i in 0..options.workers {
             let (shared, builder) = (Arc::clone(&loader.shared), loader.builder.clone());
             let thread = std::thread::Builder::new()
@@ -124,8 +127,13 @@ impl<B: Build> Loader<B> {
         };
         let batch = batch.unwrap_or_else(|| self.builder.empty());
         let from = self.builder.now();
-        let source = self.builder.source();
-        let result = B::reader(&source).and_then(|mut reader| self.builder.build(&mut reader, step, batch));
+        // An error leaves none: what it has in hand may be halves.
+        let reader = self.reader.take().map_or_else(|| OwnReader::open(&self.builder), Ok);
+        let result = reader.and_then(|mut reader| {
+            let loaded = self.builder.build(reader.get(), step, batch)?;
+            self.reader = Some(reader);
+            Ok(loaded)
+        });
         if result.is_err() {
             self.builder.stop(step + 1);
         }

@@ -11,12 +11,14 @@ pub struct Interval {
     pub start: u64,
     /// End.
     pub end: u64,
+    /// The thread worked; otherwise it waited for another thread that works on this stage.
+    pub busy: bool,
 }
 
 /// Split the time that a step waited for a batch, `from..to`, over the stages that the batch was in meanwhile.
 ///
 /// This is a measurement and not a proportional share: batches are claimed in order, so while the step waits for a batch
-/// that batch is being worked on. What is left (threads waking up) goes to *other*.
+/// that batch is being worked on. What is left (threads waking up, waiting for room) goes to *other*.
 pub fn exposed_wait(from: u64, to: u64, intervals: &[Interval]) -> PerStage<u64> {
     let mut exposed = PerStage::default();
     let mut rest = to.saturating_sub(from);
@@ -44,8 +46,17 @@ impl Laps {
 
     /// End a lap, which was of this stage, and begin the next.
     pub(crate) fn lap(&mut self, stage: Stage) {
+        self.end(stage, true);
+    }
+
+    /// End a lap, in which another thread was waited for that is at this stage, and begin the next.
+    pub(crate) fn waited(&mut self, stage: Stage) {
+        self.end(stage, false);
+    }
+
+    fn end(&mut self, stage: Stage, busy: bool) {
         let now = self.clock.elapsed().as_nanos() as u64;
-        self.intervals.push(Interval { stage, start: self.last, end: now });
+        self.intervals.push(Interval { stage, start: self.last, end: now, busy });
         self.last = now;
     }
 
@@ -66,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_split_where_it_overlaps() {
-        let at = |stage, start, end| Interval { stage, start, end };
+        let at = |stage, start, end| Interval { stage, start, end, busy: true };
         let intervals = [at(Stage::Read, 0, 10), at(Stage::Mask, 10, 30), at(Stage::Collate, 30, 50)];
         let exposed = exposed_wait(20, 55, &intervals);
         assert_eq!((exposed[Stage::Read], exposed[Stage::Mask], exposed[Stage::Collate]), (0, 10, 20));

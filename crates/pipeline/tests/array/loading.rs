@@ -28,7 +28,7 @@ fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
         for output in [Output::Dense, Output::Sparse] {
             for workers in [0, 1, 3] {
                 for store in stores(101) {
-                    let sampler = RowSampler::new(&drawn(draw), &store, alone(8)).unwrap();
+                    let sampler = RowSampler::new(&drawn(draw), &store, alone(8), None).unwrap();
                     let mut loader = loader(store, &drawn(draw), alone(8), &settings(output), options(workers, 0..40));
                     for step in 0..40 {
                         let loaded = loader.next_batch().unwrap().unwrap();
@@ -59,7 +59,7 @@ proptest! {
         (rows, start, sampler, batch_size, workers, first, tight) in case()
     ) {
         let store = || Derived { starts: vec![0, start], ..Derived::new(rows, Form::Sparse) };
-        let expected = RowSampler::new(&sampler, &store(), alone(batch_size)).unwrap();
+        let expected = RowSampler::new(&sampler, &store(), alone(batch_size), None).unwrap();
         let mut options = options(workers, first..first + 20);
         options.buffer_bytes = if tight { 2000 } else { 0 };
         let mut loader = loader(store(), &sampler, alone(batch_size), &settings(Output::Sparse), options);
@@ -77,15 +77,17 @@ proptest! {
     fn each_chunk_is_read_once((rows, start, sampler, batch_size, workers, _, _) in case()) {
         let store = Derived { starts: vec![0, start], ..Derived::new(rows, Form::Sparse) };
         let read = Arc::clone(&store.read);
-        let epoch = RowSampler::new(&sampler, &store, alone(batch_size)).unwrap().batches_per_epoch();
+        let epoch = RowSampler::new(&sampler, &store, alone(batch_size), None).unwrap().batches_per_epoch();
         let options = options(workers, 0..3 * epoch);
         let mut loader = loader(store, &sampler, alone(batch_size), &settings(Output::Dense), options);
         let mut bytes = 0;
         while let Some(loaded) = loader.next_batch() {
             bytes += loaded.unwrap().bytes_read;
         }
-        prop_assert_eq!(read.load(Ordering::SeqCst), 3 * rows);
-        prop_assert_eq!(bytes, 3 * rows);
+        // And, once, some of the block that would come next.
+        prop_assert_eq!(read.load(Ordering::SeqCst), bytes);
+        let block = (sampler.chunk_rows * sampler.chunks).max(8 * batch_size + sampler.chunk_rows).min(rows);
+        prop_assert!((3 * rows..=3 * rows + block).contains(&bytes), "{} of 3 times {}", bytes, rows);
     }
 }
 
@@ -122,7 +124,53 @@ fn every_batch_reads_its_share_of_the_next_block() {
         assert!(loaded.intervals.windows(2).all(|pair| pair[0].end <= pair[1].start));
         reads.push(loaded.bytes_read / 10);
     }
-    // The first block at once, then a chunk with each of the eight batches of a block, but for the last block's.
-    let expected: Vec<u64> = std::iter::once(9).chain(vec![1; 71]).chain(vec![0; 8]).collect();
+    // The first block at once, then a chunk with each batch, to the last.
+    let expected: Vec<u64> = std::iter::once(9).chain(vec![1; 79]).collect();
     assert_eq!(reads, expected);
+}
+
+/// Steps that end inside a block read as much as any others: what is measured there is what reading costs.
+#[test]
+fn steps_inside_one_block_read_their_share() {
+    for workers in [0, 2] {
+        let sampler = Sampler { draw: Draw::Chunked, chunk_rows: 10, chunks: 80, ..Sampler::default() };
+        let store = Derived::new(8000, Form::Sparse);
+        let mut loader = loader(store, &sampler, alone(10), &settings(Output::Sparse), options(workers, 0..60));
+        let mut reads = Vec::new();
+        while let Some(loaded) = loader.next_batch() {
+            reads.push(loaded.unwrap().bytes_read);
+        }
+        let measured: u64 = reads[20..].iter().sum();
+        assert!((380..=430).contains(&measured), "{measured} rows for 40 batches of 10, {workers} threads");
+    }
+}
+
+/// What a reader keeps between batches is of use without threads too.
+#[test]
+fn a_thread_has_one_reader() {
+    for (workers, expected) in [(0, 1..=1), (3, 1..=3)] {
+        let store = Derived::new(100, Form::Sparse);
+        let readers = Arc::clone(&store.readers);
+        let draw = drawn(Draw::Uniform);
+        let mut loader = loader(store, &draw, alone(10), &settings(Output::Sparse), options(workers, 0..30));
+        while let Some(loaded) = loader.next_batch() {
+            is_right(&loaded.unwrap().batch);
+        }
+        assert!(expected.contains(&readers.load(Ordering::SeqCst)), "{workers}");
+    }
+}
+
+/// Neither a chunk of all rows nor single rows, whatever the settings and the store say.
+#[test]
+fn sequential_reads_a_few_batches_at_once() {
+    for (chunk_rows, run_rows, expected) in
+        [(1 << 40, 1, 512), (1 << 40, 700, 700), (0, 1, 512), (0, 7, 7), (20, 1, 20)]
+    {
+        let store = Derived { run_rows, ..Derived::new(10_000, Form::Sparse) };
+        let sampler = Sampler { chunk_rows, ..drawn(Draw::Sequential) };
+        let mut loader = loader(store, &sampler, alone(4), &settings(Output::Sparse), options(0, 0..3));
+        // The first block, of 32 rows or a chunk, and what the first batch reads of the next.
+        let read = loader.next_batch().unwrap().unwrap().bytes_read;
+        assert!(read.is_multiple_of(expected) && read <= 2 * expected.max(32), "{chunk_rows} and {run_rows}: {read}");
+    }
 }

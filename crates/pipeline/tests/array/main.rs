@@ -5,5 +5,6 @@
 mod collate;
 mod loading;
 mod mishaps;
+mod quality;
 mod samplers;
 mod store;

@@ -1,5 +1,5 @@
-use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_pipeline::array::{ArrayStore, Form, Labels};
+use expctl_pipeline::array::Form;
+use expctl_pipeline::array::sampler::{RowSampler, Sharding};
 use expctl_record::{Draw, Sampler};
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ proptest! {
         let expected = if drop_last { per_rank / batch_size } else { per_rank.div_ceil(batch_size) };
         for rank in 0..world_size {
             let sharding = Sharding { seed, rank, world_size, batch_size, drop_last };
-            let sampler = match RowSampler::new(&settings, &store, sharding) {
+            let sampler = match RowSampler::new(&settings, &store, sharding, None) {
                 Ok(sampler) => sampler,
                 Err(error) => {
                     prop_assert_eq!(expected, 0);
@@ -68,7 +68,7 @@ fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
         let store = Derived::new(90, Form::Sparse);
         let order = |seed, number| {
             let sharding = Sharding { seed, ..alone(10) };
-            epoch(&RowSampler::new(&drawn(draw), &store, sharding).unwrap(), number).concat()
+            epoch(&RowSampler::new(&drawn(draw), &store, sharding, None).unwrap(), number).concat()
         };
         assert_eq!(order(1, 2), order(1, 2));
         assert_ne!(order(1, 2), order(2, 2));
@@ -81,7 +81,7 @@ fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
 fn blocks_of_chunks_are_shuffled_within() {
     let store = Derived::new(1000, Form::Sparse);
     let settings = Sampler { draw: Draw::Chunked, chunk_rows: 50, chunks: 4, ..Sampler::default() };
-    let order = epoch(&RowSampler::new(&settings, &store, alone(200)).unwrap(), 0);
+    let order = epoch(&RowSampler::new(&settings, &store, alone(200), None).unwrap(), 0);
     let mut whole_chunks = 0;
     for block in &order {
         let mut chunks: Vec<u64> = block.iter().map(|row| row / 50).collect();
@@ -115,7 +115,7 @@ fn counts(settings: &Sampler, store: &Derived, epochs: u64) -> Vec<f64> {
     let mut counts = vec![0.0; store.rows as usize];
     for rank in 0..2 {
         let sharding = Sharding { world_size: 2, rank, ..alone(64) };
-        let sampler = RowSampler::new(settings, store, sharding).unwrap();
+        let sampler = RowSampler::new(settings, store, sharding, None).unwrap();
         for number in 0..epochs {
             epoch(&sampler, number).iter().flatten().for_each(|row| counts[*row as usize] += 1.0);
         }
@@ -147,7 +147,7 @@ fn classes_come_alike_often_and_so_do_the_rows_of_each() {
     // Class 3 has a tenth of the rows of class 0, and rows without a class there are too.
     let store = Derived::new(200, Form::Sparse);
     let settings = Sampler { rows: 20_000, ..drawn(Draw::Balanced) };
-    let sampler = RowSampler::new(&settings, &store, alone(64)).unwrap();
+    let sampler = RowSampler::new(&settings, &store, alone(64), None).unwrap();
     assert_eq!(sampler.left_out(), 40);
     let counts = counts(&settings, &store, 10);
     let chances: Vec<f64> = (0..200).map(|row| if class(row) < 0 { 0.0 } else { 1.0 / 160.0 }).collect();
@@ -160,7 +160,7 @@ fn classes_come_alike_often_and_so_do_the_rows_of_each() {
 #[test]
 fn every_row_may_come_at_every_place() {
     let store = Derived::new(500, Form::Sparse);
-    let sampler = RowSampler::new(&drawn(Draw::Uniform), &store, alone(50)).unwrap();
+    let sampler = RowSampler::new(&drawn(Draw::Uniform), &store, alone(50), None).unwrap();
     let mut grid = vec![0.0; 100];
     for number in 0..400 {
         for (place, row) in epoch(&sampler, number).concat().into_iter().enumerate() {
@@ -174,7 +174,7 @@ fn every_row_may_come_at_every_place() {
 #[test]
 fn what_cannot_be_drawn_is_a_clear_error() {
     let error = |store: &Derived, settings: Sampler, sharding| {
-        RowSampler::new(&settings, store, sharding).unwrap_err().to_string()
+        RowSampler::new(&settings, store, sharding, None).unwrap_err().to_string()
     };
     let store = Derived::new(10, Form::Sparse);
     let nameless = |draw| Sampler { by: String::new(), ..drawn(draw) };
@@ -186,6 +186,12 @@ fn what_cannot_be_drawn_is_a_clear_error() {
     assert_eq!(error(&store, classes, alone(2)), expected);
     let none = Sampler { chunks: 0, ..drawn(Draw::Chunked) };
     assert!(error(&store, none, alone(2)).starts_with("sampler.chunks = 0 "));
+    let long = Derived { rows: 1 << 33, ..Derived::new(0, Form::Sparse) };
+    let huge = Sharding { drop_last: false, ..alone(1 << 32) };
+    let expected = "sampler.chunk_rows = 34359738368, 1 of them for batches of 4294967296 cannot be held; take at least 1 \
+                    chunk, and at most 4,294,967,295 rows";
+    let all_at_once = Sampler { chunk_rows: 1 << 40, ..drawn(Draw::Sequential) };
+    assert_eq!(error(&long, all_at_once, huge), expected);
     let dropped = Sharding { drop_last: true, ..alone(11) };
     let expected = "rank 0 of 1 has no batch: 10 rows an epoch in batches of 11, the last that is not full left out";
     assert_eq!(error(&store, drawn(Draw::Uniform), dropped), expected);
@@ -195,32 +201,4 @@ fn what_cannot_be_drawn_is_a_clear_error() {
     assert_eq!(error(&short, drawn(Draw::Weighted), alone(2)), "column weight of obs has 9 values for 10 rows");
     let negative = Derived { weights: vec![1.0, -1.0], ..Derived::new(2, Form::Sparse) };
     assert!(error(&negative, drawn(Draw::Weighted), alone(2)).contains("row 1 has -1"));
-}
-
-#[test]
-fn the_quality_of_a_shuffle_tells_the_samplers_apart() {
-    let rows = 20_000;
-    let store = Derived::new(rows, Form::Sparse);
-    let codes = (0..rows).map(|row| (row / 2000) as i32).collect();
-    let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes };
-    let quality = |settings: &Sampler| {
-        let sampler = RowSampler::new(settings, &store, alone(100)).unwrap();
-        ShuffleMeter::epoch(&sampler, store.len(), Some(("block", &labels)), 1)
-    };
-    let mixed = |settings: &Sampler| {
-        let labels = quality(settings).labels.unwrap();
-        labels.entropy / labels.ideal_entropy
-    };
-    let uniform = quality(&drawn(Draw::Uniform));
-    assert_eq!((uniform.rows, uniform.batches, uniform.duplicates), (rows, 200, 0));
-    assert!(uniform.neighbour_correlation.unwrap().abs() < 0.03);
-    assert!((uniform.mean_distance - 1.0 / 3.0).abs() < 0.01);
-    assert!((mixed(&drawn(Draw::Uniform)) - 1.0).abs() < 0.005);
-    let sequential = quality(&drawn(Draw::Sequential));
-    assert!(sequential.neighbour_correlation.unwrap() > 0.999 && sequential.mean_distance < 1e-9);
-    assert!(mixed(&drawn(Draw::Sequential)) < 0.01);
-    let chunked = |chunks| Sampler { chunk_rows: 100, chunks, ..drawn(Draw::Chunked) };
-    let (few, many) = (mixed(&chunked(2)), mixed(&chunked(50)));
-    assert!(few < 0.5 && many > 0.9 && many < 1.0, "{few} {many}");
-    assert!(quality(&drawn(Draw::Weighted)).duplicates > rows / 10);
 }

@@ -31,6 +31,7 @@ pub struct Derived {
     pub rows: u64,
     pub form: Form,
     pub starts: Vec<u64>,
+    pub run_rows: u64,
     pub resident: Option<CsrRows>,
     pub weights: Vec<f64>,
     /// Reading this row is an error, or a panic.
@@ -38,6 +39,8 @@ pub struct Derived {
     pub panics: bool,
     pub unopenable: bool,
     pub read: Arc<AtomicU64>,
+    /// Readers that were made.
+    pub readers: Arc<AtomicU64>,
     pub genes: Vec<String>,
 }
 
@@ -47,12 +50,14 @@ impl Derived {
             rows,
             form,
             starts: vec![0],
+            run_rows: 6,
             resident: None,
             weights: (0..rows).map(|row| (row % 3) as f64).collect(),
             bad: None,
             panics: false,
             unopenable: false,
             read: Arc::default(),
+            readers: Arc::default(),
             genes: (0..GENES).map(|gene| format!("g{gene}")).collect(),
         }
     }
@@ -94,7 +99,7 @@ impl ArrayStore for Derived {
     }
 
     fn run_rows(&self) -> u64 {
-        6
+        self.run_rows
     }
 
     fn starts(&self) -> Vec<u64> {
@@ -128,6 +133,7 @@ impl ArrayStore for Derived {
         if self.unopenable {
             return Err(PipelineError::Invalid("cannot open".into()));
         }
+        self.readers.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Reader { store: self, fetched: Vec::new() }))
     }
 }
@@ -181,8 +187,9 @@ pub fn loader(
     settings: &Array,
     options: LoaderOptions,
 ) -> Loader<ArrayBuilder> {
-    let sampler = Arc::new(RowSampler::new(sampler, &store, sharding).unwrap());
-    let builder = ArrayBuilder::new(Arc::new(store), sampler, settings).unwrap();
+    let sampler = Arc::new(RowSampler::new(sampler, &store, sharding, None).unwrap());
+    let labels = Labels::of(&store, &settings.labels).unwrap();
+    let builder = ArrayBuilder::new(Arc::new(store), sampler, settings, labels).unwrap();
     Loader::start(builder, options).unwrap()
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct ArraySource<'a> {
     files: Vec<PathBuf>,
     store: Arc<dyn ArrayStore>,
     /// Those of `array.labels`, in its order.
-    labels: Vec<Labels>,
+    labels: Arc<Vec<Labels>>,
 }
 
 impl<'a> ArraySource<'a> {
@@ -47,7 +47,7 @@ impl<'a> ArraySource<'a> {
         let ranks_here = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(ranks_here);
         let store = open(array, &files, threads)?;
-        let labels = array.labels.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>()?;
+        let labels = Labels::of(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 
@@ -98,7 +98,7 @@ impl<'a> ArraySource<'a> {
     fn shuffle(&self, sampler: &RowSampler) -> ShuffleQuality {
         let labels = self.settings.array.labels.first().map(String::as_str).zip(self.labels.first());
         let batches = (METERED_ROWS / sampler.batch_size().max(1)).clamp(1, sampler.batches_per_epoch());
-        let mut meter = ShuffleMeter::new(self.store.len(), sampler.rows_per_epoch(), labels);
+        let mut meter = ShuffleMeter::new(sampler, self.store.len(), labels);
         let mut rows = Vec::new();
         for step in 0..batches {
             rows.clear();
@@ -122,12 +122,20 @@ impl<'a> Source for ArraySource<'a> {
 
     fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<ArrayBatches<'_>, Stop> {
         let settings = self.settings;
-        let sampler = Arc::new(RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env))?);
+        let known = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
+        let classes = known.and_then(|column| self.labels.get(column));
+        let sampler = RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env), classes)?;
+        let sampler = Arc::new(sampler);
         if settings.sampler.draw == Draw::Balanced && sampler.left_out() > 0 && env.rank == 0 {
             let (column, rows) = (&settings.sampler.by, sampler.left_out());
             tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
         }
-        let builder = ArrayBuilder::new(Arc::clone(&self.store), Arc::clone(&sampler), &settings.array)?;
+        let builder = ArrayBuilder::new(
+            Arc::clone(&self.store),
+            Arc::clone(&sampler),
+            &settings.array,
+            Arc::clone(&self.labels),
+        )?;
         let buffer_bytes = buffer_bytes(settings, env);
         if env.rank == 0 {
             write_json(&attempt.data_path(), &self.read(buffer_bytes)?)?;

