@@ -101,7 +101,7 @@ fn two_ranks_learn_cell_types_and_the_note_says_how_rows_were_shuffled() {
         assert_eq!((read.records, array.format, array.files, array.genes), (600, ArrayFormat::H5ad, 2, 400));
         assert_eq!(array.classes, [16]);
         let shuffle = attempt.shuffle().unwrap().unwrap();
-        assert_eq!(shuffle.batches, PER_EPOCH);
+        assert_eq!(shuffle.metered_batches, PER_EPOCH);
         assert_eq!(variant == "chunked", shuffle.duplicates <= 4, "{shuffle:?}");
         let steps = attempt.steps(1).unwrap();
         assert_eq!(steps.len() as u64, 6 * PER_EPOCH);
