@@ -101,7 +101,7 @@ fn two_ranks_learn_cell_types_and_the_note_says_how_rows_were_shuffled() {
         assert_eq!((read.records, array.format, array.files, array.genes), (600, ArrayFormat::H5ad, 2, 400));
         assert_eq!(array.classes, [16]);
         let shuffle = attempt.shuffle().unwrap().unwrap();
-        assert_eq!(shuffle.batches, PER_EPOCH);
+        assert_eq!(shuffle.metered_batches, PER_EPOCH);
         assert_eq!(variant == "chunked", shuffle.duplicates <= 4, "{shuffle:?}");
         let steps = attempt.steps(1).unwrap();
         assert_eq!(steps.len() as u64, 6 * PER_EPOCH);
@@ -187,9 +187,38 @@ fn own_files_are_read_from_memory_and_damaged_ones_are_refused_before_they_are_s
     let array = read.array.unwrap();
     assert_eq!((read.records, array.genes), (700, 765));
     assert!(array.resident_bytes.unwrap() > 0);
+    // They are named from the project where the job is isolated, too.
+    let parts = project.ok(&["isolate", "1", "--backend", "local", "--dry-run", "--json"]);
+    let parts: serde_json::Value = serde_json::from_str(&parts).unwrap();
+    assert_eq!(parts["trials"].as_array().unwrap().len(), 4);
     let half = std::fs::metadata(&file).unwrap().len() / 2;
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(half).unwrap();
     let refused = project.run(&arguments);
     assert_eq!(refused.status.code(), Some(3));
     assert!(common::text(&refused.stderr).contains("own.h5ad"), "{}", common::text(&refused.stderr));
+}
+
+#[test]
+fn a_job_of_arrays_is_isolated() {
+    let project = TestProject::new();
+    let epoch = ["--set", "train.epochs=0", "--set", "measure.epochs=1", "--set", "train.mode=data"];
+    let (code, message) = submit(&project, &epoch);
+    assert_eq!(code, Some(0), "{message}");
+    let isolated = project.ok(&["isolate", "1", "--backend", "local", "--wait"]);
+    assert_eq!(isolated, "2\n");
+    let trials = project.job("2").record().unwrap().trials;
+    assert_eq!(trials.len(), 2 * 4);
+    let was = project.job("1").record().unwrap().trials;
+    for trial in &trials {
+        let before = &was.iter().find(|before| before.variant == trial.variant).unwrap().settings;
+        let settings = &trial.settings;
+        assert_eq!((&settings.array, &settings.data), (&before.array, &before.data));
+        assert_eq!((&settings.sampler, &settings.model), (&before.sampler, &before.model));
+        // 600 rows in batches of 16 on the one rank.
+        assert_eq!((settings.launch.ranks, settings.measure.warmup + settings.measure.steps), (1, 38));
+    }
+    let note = std::fs::read_to_string(project.path().join("results/small_isolation_2.md")).unwrap();
+    for part in ["### Isolation", "| data pipeline |", "| backward |", "Loading (sample to collate) is "] {
+        assert!(note.contains(part), "{part}\n{note}");
+    }
 }

@@ -65,7 +65,7 @@ fn a_note_says_what_was_read_and_what_the_published_timer_would_have_said() {
     let attempt = project.attempt(&job, "lazy").unwrap();
     let read = attempt.data_read().unwrap().unwrap();
     let store = FileSize::of(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
-    assert_eq!((read.store, read.records, read.selected), (StoreKind::Json, 200, 200));
+    assert_eq!((read.store, read.records, read.selected), (Some(StoreKind::Json), 200, 200));
     assert_eq!((read.size, read.base_size), (store, Some(store)));
     let steps = attempt.steps(0).unwrap();
     let (mut wall, mut arrived) = (0, 0);

@@ -154,6 +154,18 @@ fn names_from_outside_are_words_and_never_markup() {
     assert!(!text.contains("\"quoted\""));
 }
 
+/// A stage of some nanoseconds below one of a second: nothing is left of it, and nothing that readers of SVG complain about.
+#[test]
+fn a_bar_that_is_too_thin_to_be_seen_is_not_drawn() {
+    let bar = |from: f64, to: f64| Bar { x: 0.0, width: 0.7, from, to, interval: None };
+    let layer = |name: &str, bar| Layer::Bars { name: name.into(), colour: 0, bars: vec![bar] };
+    let layers = vec![layer("thin", bar(0.0, 1e-8)), layer("thick", bar(1e-8, 1.0))];
+    let x = Axis::new("").named([String::from("one")]);
+    let text = svg(&chart("thin", "Thin", vec![panel("", x, Axis::new("time (s)"), layers)], 1)).unwrap();
+    assert!(!text.contains("height=\"0\"") && !text.contains("width=\"0\""), "{text}");
+    assert_eq!(text.matches("class=\"bar edge").count(), 1, "{text}");
+}
+
 #[test]
 fn what_cannot_be_drawn_is_left_out_or_said() {
     let none = chart("none", "Nothing", Vec::new(), 1);

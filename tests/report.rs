@@ -211,7 +211,7 @@ fn storage_is_what_was_recorded_when_it_was_read() {
         completed(&dir, trial, &[steps(400, 80), steps(400, 8)]);
         let Some((store, size, selected)) = read else { continue };
         let read = DataRead {
-            store,
+            store: Some(store),
             records: 332_313,
             selected,
             asked: None,
@@ -320,7 +320,7 @@ fn a_published_timer_stands_beside_the_right_rate() {
 /// Write what the attempt of a trial read.
 fn read(dir: &JobDir, trial: &str, selected: u64, asked: Option<u64>, buffer_bytes: u64) {
     let size = FileSize { apparent_bytes: 10_000_000, allocated_bytes: 4_000_000 };
-    let (store, base_size) = (StoreKind::Json, Some(size));
+    let (store, base_size) = (Some(StoreKind::Json), Some(size));
     let read = DataRead { store, records: 1000, selected, asked, buffer_bytes, size, base_size, array: None };
     write_json(&dir.attempts(trial).unwrap()[0].data_path(), &read).unwrap();
 }

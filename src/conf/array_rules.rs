@@ -2,7 +2,7 @@ use expctl_record::SamplerPreset;
 use serde_json::Value as Json;
 
 use super::array_files::matching;
-use super::keys::KEYS;
+use super::keys::{KEYS, KeySpec};
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::values::Values;
@@ -40,9 +40,25 @@ const KEYS_OF_GRAPHS: [&str; 21] = [
 const KEYS_OF_ARRAYS: [&str; 2] = ["data.files", "model.tokens"];
 const OF_ARRAYS: [&str; 2] = ["array", "sampler"];
 
+/// What says which rows are built: with own files it may not be set.
+pub const OF_BUILT_ROWS: [&str; 5] = ["data.set", "data.samples", "data.scale", "data.seed", "data.files"];
+
 /// Whether rows of an array are read.
 pub(super) fn reads_array(values: &Values) -> bool {
     values.text("array.format").is_some_and(|format| format != "none")
+}
+
+/// Whether the setting has no effect where rows of an array are read (`array`), or where they are not, and may not be set there.
+pub fn of_other_family(spec: &KeySpec, array: bool) -> bool {
+    match array {
+        true => {
+            (OF_GRAPHS.contains(&spec.section()) && !FOR_ARRAYS.contains(&spec.key))
+                || KEYS_OF_GRAPHS.contains(&spec.key)
+        }
+        false => {
+            (OF_ARRAYS.contains(&spec.section()) && spec.key != "array.format") || KEYS_OF_ARRAYS.contains(&spec.key)
+        }
+    }
 }
 
 /// Fill in what follows from what is read: rows of an array, or samples of a graph.
@@ -84,17 +100,7 @@ impl Judge<'_> {
         let array = reads_array(values);
         for spec in KEYS.iter() {
             let Some(at) = values.at(spec.key).filter(|_| values.get(spec.key).is_some()) else { continue };
-            let strange = match array {
-                true => {
-                    (OF_GRAPHS.contains(&spec.section()) && !FOR_ARRAYS.contains(&spec.key))
-                        || KEYS_OF_GRAPHS.contains(&spec.key)
-                }
-                false => {
-                    (OF_ARRAYS.contains(&spec.section()) && spec.key != "array.format")
-                        || KEYS_OF_ARRAYS.contains(&spec.key)
-                }
-            };
-            if !strange {
+            if !of_other_family(spec, array) {
                 continue;
             }
             let (message, help) = if array {
@@ -140,7 +146,7 @@ impl Judge<'_> {
         if named.is_empty() {
             return;
         }
-        for key in ["data.set", "data.samples", "data.scale", "data.seed", "data.files"] {
+        for key in OF_BUILT_ROWS {
             if let Some(at) = values.at(key) {
                 let message = format!("`{key}` says what is built, but own files are read");
                 let problem = Problem::new(at, message, "would have no effect");

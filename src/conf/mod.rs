@@ -32,6 +32,7 @@ mod user;
 mod values;
 
 pub use array_files::matching;
+pub use array_rules::{OF_BUILT_ROWS, of_other_family};
 pub use batch_template::{SHIPPED_TEMPLATE, batch_template};
 pub use kind::Kind;
 pub use layer::{Layer, Setting};

@@ -64,13 +64,11 @@ pub fn setting_text(value: &Value) -> String {
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
-/// The processor is left out: it is the method. So are the format and the draw of an array. Where the runs themselves differ (two nodes, for example), all values
-/// are named.
+/// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values are
+/// named.
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
-    for method in ["pipeline.processor", "array.format", "sampler.draw"] {
-        flat.remove(method);
-    }
+    flat.remove("pipeline.processor");
     flat.remove("measure.repeats");
     let record = &job.record;
     flat.insert("backend".into(), record.backend.clone());

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{JobRecord, LearningSchedule, Mode, Trial};
+use expctl_record::{Draw, JobRecord, LearningSchedule, Mode, ModelKind, Settings, Trial};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
-use crate::conf::closest;
 use crate::conf::keys::{KEYS, KeySpec, Preset};
+use crate::conf::{OF_BUILT_ROWS, closest, of_other_family};
 
 /// The modes, from the data alone to the whole step.
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -151,16 +151,20 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let trains_epochs = trial.settings.train.epochs > 0;
     let settings = flat(trial);
     let swept = residual(trial);
-    for spec in KEYS.iter().filter(|spec| !spec.per_job() && !swept.contains_key(spec.key)) {
+    let written =
+        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings);
+    for spec in KEYS.iter().filter(written) {
         let value = match spec.key {
             "train.mode" => continue,
             "launch.ranks" | "launch.nodes" => Json::from(1),
             "train.epochs" | "train.patience" => Json::from(0),
             // A repeat of a training run has seeds of its own; the config had those of the first.
             "model.seed" | "loader.seed" if trains_epochs => first_seed(&of(&settings, spec.key), trial.repeat),
-            "model.path" | "train.start_from" => as_given(root, of(&settings, spec.key)),
+            "model.path" | "train.start_from" | "array.files" => as_given(root, of(&settings, spec.key)),
             // As many as are usual: an epoch's steps are no longer what is run.
             "measure.steps" if trains_epochs => continue,
+            // They follow from the epochs.
+            "measure.steps" if trial.settings.measure.epochs > 0 => continue,
             // It waits for validations, of which there are none.
             "train.schedule_patience" if trains_epochs => continue,
             "train.schedule" if trains_epochs && trial.settings.train.schedule == LearningSchedule::Plateau => continue,
@@ -170,6 +174,22 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
         if !goes_without_saying(spec, &value) {
             let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
         }
+    }
+}
+
+/// Whether a config with these settings may say the key at all.
+fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
+    let array = settings.reads_array();
+    if of_other_family(spec, array) {
+        return false;
+    }
+    let own_files = !settings.array.files.is_empty();
+    match spec.key {
+        key if OF_BUILT_ROWS.contains(&key) => !(array && own_files),
+        "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
+        "sampler.chunks" => settings.sampler.draw == Draw::Chunked,
+        "model.heads" => settings.model.kind != ModelKind::Mlp,
+        _ => true,
     }
 }
 
@@ -203,8 +223,11 @@ fn first_seed(seed: &Json, repeat: u32) -> Json {
     first.map_or_else(|| seed.clone(), Json::from)
 }
 
-/// A path below the project as a config names it.
+/// A path below the project, or each of a list, as a config names it.
 fn as_given(root: &Path, path: Json) -> Json {
+    if let Json::Array(all) = path {
+        return all.into_iter().map(|path| as_given(root, path)).collect();
+    }
     let below = path.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).and_then(Path::to_str);
     below.map(Json::from).unwrap_or(path)
 }

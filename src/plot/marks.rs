@@ -145,12 +145,13 @@ fn corners(placed: &Placed<'_>, x: [f64; 2], y: [f64; 2]) -> Option<[f64; 4]> {
 fn bar(pen: &mut Pen, placed: &Placed<'_>, name: &str, colour: usize, bar: &Bar) {
     let half = bar.width / 2.0;
     let Some([x, y, w, h]) = corners(placed, [bar.x - half, bar.x + half], [bar.from, bar.to]) else { return };
-    if h <= 0.0 {
+    let (x, y, w, h) = (at(x), at(y), at(w), at(h));
+    // As it is written: what is thinner than the last digit has no area in the picture, and such a rectangle is no valid one.
+    if w == "0" || h == "0" {
         return;
     }
     let words = words(placed, name, bar);
     let class = format!("bar edge f{}", colour % COLOURS);
-    let (x, y, w, h) = (at(x), at(y), at(w), at(h));
     pen.open("rect", &[("class", &class), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);
     pen.words("title", &[], words.trim_start_matches(": "));
     pen.close("rect");

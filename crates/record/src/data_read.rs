@@ -43,9 +43,10 @@ impl FileSize {
 /// `data.json`: what an attempt read, written by rank 0 when its loader is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRead {
-    /// What records were read from.
-    pub store: StoreKind,
-    /// Records in that store.
+    /// The store of a graph's samples; none of an array, which says more in `array`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreKind>,
+    /// Records in that store; rows of an array.
     pub records: u64,
     /// Samples that steps could choose from, over all ranks.
     pub selected: u64,

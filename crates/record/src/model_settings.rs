@@ -147,7 +147,7 @@ pub struct Model {
     pub tokens: u32,
 }
 
-/// As scPRINT was trained with.
+/// The context of scPRINT in training (Kalfon et al. 2025).
 const fn scprint_tokens() -> u32 {
     2200
 }

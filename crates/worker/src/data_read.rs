@@ -17,14 +17,14 @@ pub fn data_read(
     let base = dataset.store_file(StoreKind::Json);
     let store = settings.pipeline.store;
     Ok(DataRead {
-        store,
+        store: Some(store),
         records,
         selected,
         asked: asked(&settings.select),
         buffer_bytes,
         size: FileSize::of(&dataset.store_file(store))?,
         // A data set may have been moved here without it.
-        array: None,
         base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
+        array: None,
     })
 }

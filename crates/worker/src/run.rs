@@ -202,11 +202,13 @@ impl Rank<'_> {
         if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
             self.activity.watch_allreduce(watch);
         }
-        self.activity.enter(Phase::Meet);
-        group.barrier()?;
-        // Behind the barrier: a rank that waits for others must not fill its queue meanwhile.
+        // In front of the barrier: what rank 0 alone writes down of the data must not make the others wait in a step.
         self.activity.enter(Phase::SetUp);
         let loading = source.batches(self.attempt, self.env)?;
+        self.activity.enter(Phase::Meet);
+        group.barrier()?;
+        // Behind it: a rank that waits for others must not fill its queue meanwhile.
+        self.activity.enter(Phase::SetUp);
         let batches = loading.per_epoch();
         let mut training = TrainingRun::new(progress, batches, self.epochs(&loading)?);
         training.resume(first, self.attempt, self.env.rank)?;

@@ -54,6 +54,7 @@ fn table(breakdown: &Breakdown) -> Table {
 fn sentences(breakdown: &Breakdown) -> Vec<String> {
     let mut said = vec![format!("Mean of {}.", format::count(breakdown.steps, "step"))];
     said.extend(loader(breakdown));
+    said.extend(loading_share(breakdown));
     said.extend(closure(breakdown));
     said
 }
@@ -73,6 +74,17 @@ fn loader(breakdown: &Breakdown) -> Option<String> {
     })
 }
 
+/// What loading is of a step that does more than that, as one figure.
+fn loading_share(breakdown: &Breakdown) -> Option<String> {
+    let exposed = |stage: Stage| breakdown.exposed.iter().find(|(of, _)| *of == stage).and_then(|(_, ns)| *ns);
+    if breakdown.wall <= 0.0 || [Stage::Forward, Stage::Backward].into_iter().all(|stage| exposed(stage).is_none()) {
+        return None;
+    }
+    let waited: f64 = Stage::LOADER.into_iter().filter_map(exposed).sum();
+    let last = if exposed(Stage::Pin).is_some() { Stage::Pin } else { Stage::Collate };
+    Some(format!("Loading (sample to {last}) is {} of a step.", format::percent(waited / breakdown.wall)))
+}
+
 /// Whether the stages make up the step, and what to do if they do not.
 fn closure(breakdown: &Breakdown) -> Option<String> {
     let open = breakdown.open_share();
@@ -87,4 +99,28 @@ fn closure(breakdown: &Breakdown) -> Option<String> {
             format!("The stages do not close: they claim {share} more than the step took, so some are timed twice and no share holds.")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::StepRecord;
+
+    use super::*;
+
+    fn said(exposed: &[(Stage, u64)]) -> Option<String> {
+        let mut step = StepRecord { wall_ns: 1000, measured: true, ..StepRecord::default() };
+        exposed.iter().for_each(|(stage, ns)| step.exposed[*stage] = *ns);
+        loading_share(&Breakdown::of([&step].into_iter()).unwrap())
+    }
+
+    #[test]
+    fn loading_is_a_share_of_steps_with_a_model() {
+        let data =
+            [(Stage::Sample, 10), (Stage::Read, 90), (Stage::Decode, 40), (Stage::Collate, 60), (Stage::Other, 5)];
+        assert_eq!(said(&data), None);
+        let with = |more: &[(Stage, u64)]| said(&[&data[..], more].concat());
+        assert_eq!(with(&[(Stage::Forward, 300)]).unwrap(), "Loading (sample to collate) is 20.0 % of a step.");
+        let pinned = with(&[(Stage::Backward, 300), (Stage::Pin, 50)]).unwrap();
+        assert_eq!(pinned, "Loading (sample to pin) is 25.0 % of a step.");
+    }
 }

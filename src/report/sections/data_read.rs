@@ -1,4 +1,4 @@
-use expctl_record::{DataRead, SampleSet, Select, Split};
+use expctl_record::{DataRead, SampleSet, Select, Split, StoreKind};
 
 use crate::ledger::MeasuredJob;
 use crate::report::format;
@@ -35,7 +35,7 @@ fn words(read: &DataRead, select: &Select) -> String {
         };
     }
     let [selected, records] = [read.selected, read.records].map(format::thousands);
-    let (chosen, name) = (chosen(select), read.store.name());
+    let (chosen, name) = (chosen(select), read.store.map_or(format::MISSING, StoreKind::name));
     let store = format!("{selected} of {records} samples{chosen} of the store {name}, {}", size(&read.size));
     match read.base_size.as_ref().filter(|base| **base != read.size) {
         Some(base) => format!("{store}; base store {}", size(base)),

@@ -12,7 +12,7 @@ pub fn shuffle(job: &MeasuredJob) -> Option<Table> {
         "Label entropy of a batch (bits)",
         "Of the ideal",
         "Neighbours' correlation",
-        "Distance (ideal 0.333)",
+        "Distance of the expected",
         "Repeated rows",
         "Rows looked at",
     ])
@@ -52,9 +52,9 @@ fn figures(quality: &ShuffleQuality) -> [String; 6] {
         labels.map_or_else(missing, |l| format!("{:.3} ({})", l.entropy, l.column)),
         labels.map_or_else(missing, |l| share(l.entropy, l.ideal_entropy)),
         quality.neighbour_correlation.map_or_else(missing, |r| format!("{r:.3}")),
-        format!("{:.3}", quality.mean_distance),
-        share(quality.duplicates as f64, quality.rows as f64),
-        format::thousands(quality.rows),
+        share(quality.mean_distance, quality.expected_distance),
+        share(quality.duplicates as f64, quality.metered_rows as f64),
+        format!("{} of {}", format::thousands(quality.metered_rows), format::thousands(quality.epoch_rows)),
     ]
 }
 
@@ -67,17 +67,26 @@ mod tests {
     fn what_is_not_known_is_a_dash() {
         let labels = LabelMixing { column: "cell_type".to_owned(), classes: 3, entropy: 1.2, ideal_entropy: 1.5 };
         let quality = ShuffleQuality {
-            rows: 12_800,
-            batches: 100,
+            epoch_rows: 20_000,
+            metered_rows: 12_800,
+            metered_batches: 100,
             duplicates: 128,
             neighbour_correlation: Some(0.0123),
-            mean_distance: 0.25,
+            mean_distance: 0.3,
+            expected_distance: 0.4,
             labels: Some(labels),
         };
-        let expected = ["1.200 (cell_type)", "80.0 %", "0.012", "0.250", "1.0 %", "12,800"];
+        let expected = ["1.200 (cell_type)", "80.0 %", "0.012", "75.0 %", "1.0 %", "12,800 of 20,000"];
         assert_eq!(figures(&quality), expected);
-        let blank = ShuffleQuality { rows: 0, duplicates: 0, neighbour_correlation: None, labels: None, ..quality };
-        assert_eq!(figures(&blank)[..5], [MISSING, MISSING, MISSING, "0.250", MISSING]);
+        let blank = ShuffleQuality {
+            metered_rows: 0,
+            duplicates: 0,
+            neighbour_correlation: None,
+            expected_distance: 0.0,
+            labels: None,
+            ..quality
+        };
+        assert_eq!(figures(&blank), [MISSING, MISSING, MISSING, MISSING, MISSING, "0 of 20,000"]);
         let chunked = Sampler { draw: Draw::Chunked, chunks: 1024, ..Sampler::default() };
         assert_eq!(words(&chunked), "chunked 512 × 1,024");
     }

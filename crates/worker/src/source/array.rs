@@ -7,9 +7,7 @@ use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
 use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
-use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, StoreKind, Trial, write_json,
-};
+use expctl_record::{ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, write_json};
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
@@ -79,7 +77,7 @@ impl<'a> ArraySource<'a> {
         let rows = self.store.len();
         let resident = self.store.resident();
         Ok(DataRead {
-            store: StoreKind::Json,
+            store: None,
             records: rows,
             selected: rows,
             asked: None,

@@ -16,7 +16,10 @@ use crate::dataset::rng::Stream;
 /// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
 ///
 /// Means are log-normal over the genes, sizes over the cells and donors. All means are scaled so that the share of values
-/// that are not 0 is the recipe's `density` on average.
+/// that are not 0 is the recipe's `density` on average over the donors.
+///
+/// Donors come in turn, `run_rows` rows each, and differ in how frequent the types are, as files of real collections do:
+/// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
 /// Every row has a stream of random numbers of its own: it follows from the recipe, seed, scale and its number alone.
 pub(super) struct Model {
@@ -25,12 +28,20 @@ pub(super) struct Model {
     cell_log_sd: f64,
     age_missing: f64,
     types: Vec<TypeModel>,
-    /// Cumulative shares of the types.
-    type_shares: Vec<f64>,
-    /// Depth and age of each donor.
-    donors: Vec<(f64, i64)>,
+    /// Rows of a donor that come one after the other.
+    run_rows: u64,
+    donors: Vec<Donor>,
     /// Expected count of each gene in a cell of average size, over the types.
     pub(super) means: Vec<f64>,
+}
+
+/// What the cells of a donor have in common.
+struct Donor {
+    /// Size of its average cell.
+    depth: f64,
+    age: i64,
+    /// Cumulative shares of the types.
+    type_shares: Vec<f64>,
 }
 
 /// Genes of a type.
@@ -68,6 +79,8 @@ pub(super) struct Scratch {
 const AGES: std::ops::Range<i64> = 20..80;
 /// Sizes that a share is averaged over: so many standard deviations to each side, in steps of a half.
 const SIDE: i32 = 10;
+/// Rounds in which the types' shares by donor are fitted: with shares as different as the recipe allows, more than enough.
+const FITS: u32 = 100;
 
 impl Model {
     pub(super) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
@@ -87,32 +100,31 @@ impl Model {
             })
             .collect();
         let mut of_donors = stream("donors");
-        let donors: Vec<(f64, i64)> = (0..recipe.donors.count)
+        let depths_and_ages: Vec<(f64, i64)> = (0..recipe.donors.count)
             .map(|_| {
                 let depth = libm::exp(recipe.donors.log_sd * normal(&mut of_donors));
                 (depth, AGES.start + of_donors.below((AGES.end - AGES.start) as u64) as i64)
             })
             .collect();
         let shares = type_shares(kinds.count, kinds.skew);
-        let zeros = ZeroShare::new(recipe.cell_log_sd, &donors);
+        let of_donor = donor_shares(&shares, depths_and_ages.len(), recipe.donors.type_log_sd, &mut of_donors);
+        let depths: Vec<f64> = depths_and_ages.iter().map(|(depth, _)| *depth).collect();
+        let zeros = ZeroShare::of_types(recipe.cell_log_sd, &depths, &of_donor);
         let shape = recipe.dispersion_shape;
         let factor = calibrated(&means, &shares, shape, recipe.density, &zeros);
         let scaled: Vec<Vec<f64>> = means.iter().map(|of| of.iter().map(|mean| mean * factor).collect()).collect();
         let overall = (0..genes).map(|gene| scaled.iter().zip(&shares).map(|(of, share)| of[gene] * share).sum());
         let overall = overall.collect();
-        let mut reached = 0.0;
-        let cumulate = |share: &f64| {
-            reached += share;
-            reached
-        };
+        let donor =
+            |((depth, age), shares): ((f64, i64), Vec<f64>)| Donor { depth, age, type_shares: cumulated(&shares) };
         Self {
             seed: data.seed,
             scale: data.scale,
             cell_log_sd: recipe.cell_log_sd,
             age_missing: recipe.donors.age_missing,
             types: scaled.iter().map(|means| TypeModel::new(means, shape)).collect(),
-            type_shares: shares.iter().map(cumulate).collect(),
-            donors,
+            run_rows: recipe.donors.run_rows,
+            donors: depths_and_ages.into_iter().zip(of_donor).map(donor).collect(),
             means: overall,
         }
     }
@@ -132,15 +144,16 @@ impl Model {
 
     /// What the row is, without its counts.
     pub(super) fn cell(&self, row: u64) -> Cell {
-        self.describe(&mut self.stream(row))
+        self.describe(row, &mut self.stream(row))
     }
 
-    fn describe(&self, stream: &mut Stream) -> Cell {
-        let place = stream.unit() * self.type_shares.last().copied().unwrap_or(1.0);
-        let cell_type = self.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
-        let donor = stream.below(self.donors.len() as u64) as usize;
-        let age = (stream.unit() >= self.age_missing).then(|| self.donors[donor].1);
-        Cell { cell_type: cell_type as u32, donor: donor as u32, age }
+    fn describe(&self, row: u64, stream: &mut Stream) -> Cell {
+        let number = (row / self.run_rows) % self.donors.len() as u64;
+        let donor = &self.donors[number as usize];
+        let place = stream.unit() * donor.type_shares.last().copied().unwrap_or(1.0);
+        let cell_type = donor.type_shares.partition_point(|reached| *reached <= place).min(self.types.len() - 1);
+        let age = (stream.unit() >= self.age_missing).then_some(donor.age);
+        Cell { cell_type: cell_type as u32, donor: number as u32, age }
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
@@ -152,8 +165,8 @@ impl Model {
         data: &mut Vec<f32>,
     ) -> (Cell, u64) {
         let mut stream = self.stream(row);
-        let cell = self.describe(&mut stream);
-        let size = self.donors[cell.donor as usize].0 * libm::exp(self.cell_log_sd * normal(&mut stream));
+        let cell = self.describe(row, &mut stream);
+        let size = self.donors[cell.donor as usize].depth * libm::exp(self.cell_log_sd * normal(&mut stream));
         let total = self.types[cell.cell_type as usize].draw(size, &mut stream, scratch, indices, data);
         (cell, total)
     }
@@ -215,7 +228,35 @@ fn type_shares(count: u32, skew: f64) -> Vec<f64> {
     weights.iter().map(|weight| weight / total).collect()
 }
 
-/// For genes with so many bursts in a cell of size 1: the share of cells that have one, over sizes and donors.
+/// Shares of the types in each donor: those in all, times a log-normal factor, fitted so that their mean over the donors is
+/// `shares` again (iterative proportional fitting, Deming and Stephan 1940).
+fn donor_shares(shares: &[f64], donors: usize, log_sd: f64, stream: &mut Stream) -> Vec<Vec<f64>> {
+    let factor = |share: &f64| share * libm::exp(log_sd * normal(stream));
+    let drawn: Vec<f64> = std::iter::repeat_n(shares, donors).flatten().map(factor).collect();
+    let mut of_donor: Vec<Vec<f64>> = drawn.chunks(shares.len()).map(<[f64]>::to_vec).collect();
+    for _ in 0..FITS {
+        for (kind, share) in shares.iter().enumerate() {
+            let mean = of_donor.iter().map(|of| of[kind]).sum::<f64>() / donors as f64;
+            of_donor.iter_mut().for_each(|of| of[kind] *= share / mean);
+        }
+        for of in &mut of_donor {
+            let total: f64 = of.iter().sum();
+            of.iter_mut().for_each(|part| *part /= total);
+        }
+    }
+    of_donor
+}
+
+/// The sum up to each.
+fn cumulated(shares: &[f64]) -> Vec<f64> {
+    let add = |reached: &mut f64, share: &f64| {
+        *reached += share;
+        Some(*reached)
+    };
+    shares.iter().scan(0.0, add).collect()
+}
+
+/// For genes with so many bursts in a cell of size 1: the share of a type's cells that have one, over sizes and donors.
 struct ZeroShare {
     /// At the logarithms [`ZeroShare::FROM`], and so on in steps of [`ZeroShare::STEP`].
     table: Vec<f64>,
@@ -226,19 +267,29 @@ impl ZeroShare {
     const STEP: f64 = 0.01;
     const ENTRIES: usize = 4501;
 
-    fn new(cell_log_sd: f64, donors: &[(f64, i64)]) -> Self {
+    /// One for each type. `of_donor` are the types' shares in each donor, all of whom have as many cells.
+    fn of_types(cell_log_sd: f64, depths: &[f64], of_donor: &[Vec<f64>]) -> Vec<Self> {
+        let tables: Vec<Vec<f64>> = depths.iter().map(|depth| Self::of_depth(cell_log_sd, *depth)).collect();
+        let kinds = of_donor.first().map_or(0, Vec::len);
+        let of_type = |kind: usize| {
+            let total: f64 = of_donor.iter().map(|of| of[kind]).sum();
+            let at = |entry: usize| tables.iter().zip(of_donor).map(|(table, of)| table[entry] * of[kind]).sum::<f64>();
+            Self { table: (0..Self::ENTRIES).map(|entry| at(entry) / total).collect() }
+        };
+        (0..kinds).map(of_type).collect()
+    }
+
+    /// The table of one donor.
+    fn of_depth(cell_log_sd: f64, depth: f64) -> Vec<f64> {
         let nodes: Vec<(f64, f64)> = (-SIDE..=SIDE)
             .map(|step| f64::from(step) / 2.0)
-            .flat_map(|z| {
-                donors.iter().map(move |(depth, _)| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0)))
-            })
+            .map(|z| (depth * libm::exp(cell_log_sd * z), libm::exp(-z * z / 2.0)))
             .collect();
         let total: f64 = nodes.iter().map(|(_, weight)| weight).sum();
         let share = |bursts: f64| -> f64 {
             nodes.iter().map(|(size, weight)| -libm::expm1(-size * bursts) * weight).sum::<f64>() / total
         };
-        let table = (0..Self::ENTRIES).map(|i| share(libm::exp(Self::FROM + i as f64 * Self::STEP)));
-        Self { table: table.collect() }
+        (0..Self::ENTRIES).map(|i| share(libm::exp(Self::FROM + i as f64 * Self::STEP))).collect()
     }
 
     fn at(&self, bursts: f64) -> f64 {
@@ -249,13 +300,13 @@ impl ZeroShare {
 }
 
 /// The factor of all means with which the share of values that are not 0 is `density`, by bisection.
-fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zeros: &ZeroShare) -> f64 {
+fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zeros: &[ZeroShare]) -> f64 {
     let reached = |factor: f64| -> f64 {
-        let of_type = |means: &[f64]| {
+        let of_type = |(means, zeros): (&Vec<f64>, &ZeroShare)| {
             let shares = means.iter().map(|mean| zeros.at(shape * libm::log1p(mean * factor / shape)));
             shares.sum::<f64>() / means.len() as f64
         };
-        means.iter().zip(shares).map(|(means, share)| of_type(means) * share).sum()
+        means.iter().zip(zeros).map(of_type).zip(shares).map(|(of_type, share)| of_type * share).sum()
     };
     let (mut low, mut high) = (-25.0, 15.0);
     for _ in 0..40 {
@@ -268,6 +319,7 @@ fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zero
 #[cfg(test)]
 mod tests {
     use expctl_record::{LabelSource, Networks};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::array::dataset::{CellTypes, Donors};
@@ -284,7 +336,7 @@ mod tests {
             gene_log_sd: 2.0,
             cell_log_sd: 0.4,
             cell_types: CellTypes { count: 5, skew: 1.0, markers: 0.05, marker_log_sd: 1.5 },
-            donors: Donors { count: 3, log_sd: 0.2, age_missing: 0.1 },
+            donors: Donors { count: 4, run_rows: 500, type_log_sd: 1.5, log_sd: 0.2, age_missing: 0.1 },
             folder: "test".into(),
         }
     }
@@ -363,6 +415,43 @@ mod tests {
         assert!((unknown / rows as f64 - 0.1f64).abs() < 0.012, "{unknown}");
     }
 
+    /// Rows that lie together are of one donor, whose cells are of fewer types than those of all.
+    #[test]
+    fn donors_come_in_turn_and_differ_in_their_types() {
+        let model = Model::new(&recipe(), &data());
+        let cells: Vec<Cell> = (0..20_000).map(|row| model.cell(row)).collect();
+        for (row, cell) in cells.iter().enumerate() {
+            assert_eq!(u64::from(cell.donor), row as u64 / 500 % 4);
+        }
+        let entropy = |cells: &[Cell]| -> f64 {
+            let mut counts = [0.0f64; 5];
+            cells.iter().for_each(|cell| counts[cell.cell_type as usize] += 1.0);
+            let shares = counts.iter().map(|count| count / cells.len() as f64);
+            shares.filter(|share| *share > 0.0).map(|share| -share * share.log2()).sum()
+        };
+        let runs = cells.chunks(500).map(entropy).sum::<f64>() / 40.0;
+        assert!(runs < 0.85 * entropy(&cells), "{runs} of {}", entropy(&cells));
+    }
+
+    proptest! {
+        /// Every donor's shares are shares, and their mean over the donors is that of all.
+        #[test]
+        fn shares_by_donor_come_to_those_of_all(
+            kinds in 1u32..40, skew in 0.0f64..2.0, donors in 1usize..20, log_sd in 0.0f64..2.0, seed in 0u64..100,
+        ) {
+            let shares = type_shares(kinds, skew);
+            let of_donor = donor_shares(&shares, donors, log_sd, &mut Stream::new(seed, 1.0, "donors"));
+            for of in &of_donor {
+                prop_assert!((of.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+                prop_assert!(of.iter().all(|share| (0.0..=1.0).contains(share)));
+            }
+            for (kind, share) in shares.iter().enumerate() {
+                let mean = of_donor.iter().map(|of| of[kind]).sum::<f64>() / donors as f64;
+                prop_assert!((mean / share - 1.0).abs() < 1e-3, "{mean}, not {share}");
+            }
+        }
+    }
+
     /// The classes can be told apart: the nearest of the types' mean profiles is the right one for nearly all cells.
     #[test]
     fn types_can_be_learned() {
@@ -411,5 +500,5 @@ mod tests {
         assert_eq!(seen.digest(), DIGEST);
     }
 
-    const DIGEST: &str = "a7cc63469af9e04d0422082898dd4e63bbbcb07f5cc208a0cea2baf7efddb320";
+    const DIGEST: &str = "96f4105c5050fc679f93ebece29716970b62ab1f34a6c69fcf65c7b10c776b9d";
 }

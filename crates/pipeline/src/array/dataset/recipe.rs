@@ -48,12 +48,16 @@ pub struct CellTypes {
     pub marker_log_sd: f64,
 }
 
-/// Donors, each of whom was sequenced to a depth of its own.
+/// Donors, each of whom was sequenced to a depth of its own and has cells of other types than the others.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Donors {
     /// How many.
     pub count: u32,
+    /// Rows of a donor that come one after the other; then the next donor has as many, and after the last one the first again.
+    pub run_rows: u64,
+    /// Standard deviation of the logarithm of the factor by which a type is more frequent in a donor than in all.
+    pub type_log_sd: f64,
     /// Standard deviation of the logarithm of a donor's depth.
     pub log_sd: f64,
     /// Share of the cells whose donor's age is not known.
@@ -95,12 +99,16 @@ impl ArrayRecipe {
         if !(self.dispersion_shape >= 0.01 && self.dispersion_shape <= 1000.0) {
             return Err(format!("dispersion_shape is between 0.01 and 1000, not {}", self.dispersion_shape));
         }
+        if self.donors.run_rows == 0 {
+            return Err("donors.run_rows is at least 1".to_owned());
+        }
         share("cell_types.markers", markers)?;
         share("donors.age_missing", self.donors.age_missing)?;
         spread("gene_log_sd", self.gene_log_sd)?;
         spread("cell_log_sd", self.cell_log_sd)?;
         spread("cell_types.skew", skew)?;
         spread("cell_types.marker_log_sd", marker_log_sd)?;
+        spread("donors.type_log_sd", self.donors.type_log_sd)?;
         spread("donors.log_sd", self.donors.log_sd)
     }
 

@@ -41,8 +41,8 @@ impl TransformerConfig {
     }
 }
 
-/// A transformer encoder over the genes that a cell expresses (pre-norm, GELU, no dropout), of the shape of scPRINT (Kalfon et
-/// al. 2025): a token is the sum of a vector for its gene and an encoding of its value, and a further token for the cell is
+/// A transformer encoder over the genes that a cell expresses (pre-norm, GELU, no dropout), after scPRINT (Kalfon et al.
+/// 2025): a token is the sum of a vector for its gene and an encoding of its value, and a further token for the cell is
 /// what classes are told from. Here that vector is learned from scratch (scPRINT has it from a protein model), and there is
 /// one head.
 #[derive(Debug)]
