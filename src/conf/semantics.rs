@@ -349,8 +349,8 @@ fn count_rows(file: &Path, layer: &str) -> Result<u64, String> {
         let reader = SerializedFileReader::new(open).map_err(|e| fail(e.to_string()))?;
         return u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| fail(e.to_string()));
     }
-    let shape = MatrixFile::shape(file, if layer.is_empty() { "X" } else { layer });
-    Ok(shape.map_err(|e| e.to_string())?.0)
+    let size = MatrixFile::size(file, if layer.is_empty() { "X" } else { layer });
+    Ok(size.map_err(|e| e.to_string())?.0)
 }
 
 fn choose(word: &str, known: &[String]) -> String {

@@ -5,7 +5,7 @@ use expctl_record::{Draw, Sampler, ShuffleQuality};
 use super::store::{Derived, alone, class, drawn};
 
 fn labels(codes: Vec<i32>) -> Labels {
-    Labels { categories: vec!["a".into(), "b".into()], codes }
+    Labels { categories: vec!["a".into(), "b".into()], codes, ..Labels::default() }
 }
 
 /// Of this order of `population` rows, whatever would draw it.
@@ -114,7 +114,7 @@ fn the_quality_of_a_shuffle_tells_the_samplers_apart() {
     let rows = 20_000;
     let store = Derived::new(rows, Form::Sparse);
     let codes = (0..rows).map(|row| (row / 2000) as i32).collect();
-    let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes };
+    let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes, ..Labels::default() };
     let quality = |settings: &Sampler| {
         let sampler = RowSampler::new(settings, &store, alone(100), None).unwrap();
         ShuffleMeter::epoch(&sampler, store.len(), Some(("block", &labels)), 1)

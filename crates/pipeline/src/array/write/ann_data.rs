@@ -450,14 +450,8 @@ mod tests {
     fn categories_stay_ordered() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.h5ad");
-        let spec = AnnDataSpec {
-            rows: 2,
-            columns: 3,
-            values: 2,
-            matrix: Matrix::Csr,
-            layout: Layout::Contiguous,
-            threads: 1,
-        };
+        let spec =
+            AnnDataSpec { rows: 2, columns: 3, values: 2, matrix: Matrix::Csr, layout: Layout::Contiguous, threads: 1 };
         write(&path, &spec, &[csr(&[vec![(0, 1.0)], vec![(2, 2.0)]])]).unwrap();
         let (columns, _) = H5adStore::open(&path, "").unwrap().table().unwrap();
         assert!(matches!(columns[0].kind, ColumnKind::Categorical { ordered: true, .. }), "{columns:?}");
