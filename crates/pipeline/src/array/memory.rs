@@ -313,7 +313,8 @@ fn add_pieces(
         };
         let count = rows.len() as u64;
         plan.check((all.data.len() + rows.data.len()) as u64)?;
-        let no_memory = |_| PipelineError::Invalid(format!("there is no memory for the rows of {}", plan.source.name()));
+        let no_memory =
+            |_| PipelineError::Invalid(format!("there is no memory for the rows of {}", plan.source.name()));
         all.indices.try_reserve(rows.indices.len()).map_err(no_memory)?;
         all.data.try_reserve(rows.data.len()).map_err(no_memory)?;
         add_range(rows.view(), &(0..count), all);
@@ -430,7 +431,10 @@ mod tests {
     fn memory_that_is_not_there_is_said_before_it_is_taken() {
         let large = Made { rows: 7, values: Some(1 << 50), ..Made::default() };
         let e = MemoryStore::read(Box::new(large), 1, 1 << 40).unwrap_err().to_string();
-        assert!(e.contains("reading 7 rows of the array into memory needs ") && e.contains("1024.00 GiB are free"), "{e}");
+        assert!(
+            e.contains("reading 7 rows of the array into memory needs ") && e.contains("1024.00 GiB are free"),
+            "{e}"
+        );
     }
 
     #[test]

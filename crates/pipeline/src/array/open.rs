@@ -13,7 +13,12 @@ use crate::PipelineError;
 ///
 /// # Errors
 /// A file cannot be opened; they do not fit together; a layer is asked for where files have none; there is not enough memory.
-pub fn open(settings: &Array, files: &[PathBuf], threads: usize, free: u64) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+pub fn open(
+    settings: &Array,
+    files: &[PathBuf],
+    threads: usize,
+    free: u64,
+) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     let layer = settings.layer.as_str();
     let collection = match settings.format.extension() {
         "parquet" if !layer.is_empty() => {

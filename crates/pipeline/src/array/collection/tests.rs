@@ -9,7 +9,9 @@ use proptest::sample::{Index, subsequence};
 use super::reader::CollectionReader;
 use super::store::Collection;
 use crate::PipelineError;
-use crate::array::{ArrayStore, CsrRows, DenseRows, Form, LabelKind, Labels, MemoryStore, ReadRows, Rows, RowsView, Wanted};
+use crate::array::{
+    ArrayStore, CsrRows, DenseRows, Form, LabelKind, Labels, MemoryStore, ReadRows, Rows, RowsView, Wanted,
+};
 
 /// A store whose values say which file, row and gene they are of.
 #[derive(Debug)]

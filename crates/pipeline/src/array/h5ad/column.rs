@@ -171,7 +171,8 @@ mod tests {
         let numbers = plain(Values::Unsigned(vec![3, u64::MAX, 1]), &[false, false, true]).into_numbers().unwrap();
         assert_eq!(numbers[..2], [3.0, 18_446_744_073_709_551_616.0]);
         assert!(numbers[2].is_nan());
-        let column = Column::categorical(Values::Signed(vec![1, -1, 0]), Values::Single(vec![0.5, 2.0]), false).unwrap();
+        let column =
+            Column::categorical(Values::Signed(vec![1, -1, 0]), Values::Single(vec![0.5, 2.0]), false).unwrap();
         let numbers = column.clone().into_numbers().unwrap();
         assert_eq!((numbers[0], numbers[1].is_nan(), numbers[2]), (2.0, true, 0.5));
         assert_eq!(column.into_strings(), None);

@@ -72,7 +72,11 @@ mod tests {
     use super::*;
 
     fn labels(codes: &[i32], classes: usize) -> Labels {
-        Labels { categories: (0..classes).map(|class| format!("c{class}")).collect(), codes: codes.to_vec(), ..Labels::default() }
+        Labels {
+            categories: (0..classes).map(|class| format!("c{class}")).collect(),
+            codes: codes.to_vec(),
+            ..Labels::default()
+        }
     }
 
     #[test]
