@@ -489,7 +489,7 @@ mod tests {
             let spec = AnnDataSpec { rows: 9, columns: 23, values: 9 * 23, matrix, layout, threads: 1 };
             write(&good, &spec, &[csr(&rows)]).unwrap();
             let bytes = std::fs::read(&good).unwrap();
-            for at in (0..bytes.len()).step_by(24) {
+            for at in (0..bytes.len()).step_by(72) {
                 let mut changed = bytes.clone();
                 changed[at..].iter_mut().take(8).for_each(|byte| *byte ^= 0x55);
                 std::fs::write(&bad, changed).unwrap();
