@@ -312,7 +312,7 @@ mod tests {
 
     use super::*;
     use crate::array::write::{Cells, ColumnKind, Compression};
-    use crate::array::{ArrayStore, CsrRows, DenseRows, Form, H5adStore, Rows, Wanted};
+    use crate::array::{ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, Wanted};
 
     fn names(prefix: &str, n: usize) -> Vec<String> {
         (0..n).map(|index| format!("{prefix}{index}")).collect()
@@ -474,5 +474,43 @@ mod tests {
         let store: Box<dyn ArrayStore> = Box::new(H5adStore::open(&files[0], "").unwrap());
         let rows = store.resident().unwrap();
         assert_eq!((rows.indptr, rows.indices, rows.data), (&[0, 1, 2, 2][..], &[1, 0][..], &[2.0, 1.0][..]));
+    }
+
+    /// Whatever is wrong with a chunk, `out` is what it was before, of one file and of several.
+    #[test]
+    fn damaged_chunks_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, bad) = (folder.path().join("good.h5ad"), folder.path().join("bad.h5ad"));
+        let rows: Vec<Vec<(i32, f32)>> =
+            (0..9).map(|row| (0..23).map(|column| (column, (row * column) as f32 + 0.5)).collect()).collect();
+        let mut failed = 0;
+        for matrix in [Matrix::Dense, Matrix::Csr] {
+            let layout = Layout::Chunked { chunk: Some(3), compression: Compression::Gzip { level: 4, shuffle: true } };
+            let spec = AnnDataSpec { rows: 9, columns: 23, values: 9 * 23, matrix, layout, threads: 1 };
+            write(&good, &spec, &[csr(&rows)]).unwrap();
+            let bytes = std::fs::read(&good).unwrap();
+            for at in (0..bytes.len()).step_by(72) {
+                let mut changed = bytes.clone();
+                changed[at..].iter_mut().take(8).for_each(|byte| *byte ^= 0x55);
+                std::fs::write(&bad, changed).unwrap();
+                let Ok(one) = H5adStore::open(&bad, "") else { continue };
+                let two = H5adStore::open_all(&[good.clone(), bad.clone()], "").unwrap();
+                let two = two.into_iter().map(|store| Box::new(store) as Box<dyn ArrayStore>).collect();
+                let Ok(two) = Collection::new(two, expctl_record::Join::Inner, &[]) else { continue };
+                if two.genes().len() < 23 {
+                    continue;
+                }
+                let (_, before) = read(&good);
+                for (store, wanted) in [(&one as &dyn ArrayStore, [0, 8, 4]), (&two, [17, 0, 9])] {
+                    let (mut out, mut reader) = (before.clone(), store.reader().unwrap());
+                    let read = reader.fetch(&Wanted::Rows(&wanted), &mut out);
+                    if read.and_then(|_| reader.decode(&mut out)).is_err() {
+                        assert_eq!(out, before);
+                        failed += 1;
+                    }
+                }
+            }
+        }
+        assert!(failed > 8, "{failed}");
     }
 }
