@@ -132,6 +132,19 @@ mod tests {
         }
     }
 
+    /// Words that are evenly spaced meet each number as often as it weighs, but for one at each of the two borders of a column.
+    #[test]
+    fn one_word_is_enough_for_short_tables() {
+        let weights = [3.0, 0.0, 1.0, 0.5, 5.5];
+        let table = AliasTable::of_checked(&weights);
+        let mut met = [0.0; 5];
+        (0..1u32 << 16).for_each(|word| met[table.draw_short(word << 16) as usize] += 1.0);
+        for (met, weight) in met.iter().zip(weights) {
+            assert!((met - weight / 10.0 * 65_536.0).abs() <= 10.0, "{met} of {weight}");
+        }
+        assert_eq!(met[1], 0.0);
+    }
+
     #[test]
     fn huge_and_tiny_weights_are_fine() {
         let table = AliasTable::new(&[f64::MAX, f64::MAX, 0.0], "w").unwrap();
