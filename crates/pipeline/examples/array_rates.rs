@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{ArrayStore, Collection, Labels, MemoryStore, ParquetStore};
+use expctl_pipeline::array::{self, Labels};
 use expctl_pipeline::loader::{Loader, LoaderOptions};
-use expctl_record::{Array, Draw, Join, Output, Sampler};
+use expctl_record::{Array, ArrayFormat, Draw, Output, Sampler};
 
 /// What is measured.
 struct Options {
@@ -76,22 +76,9 @@ fn options() -> Result<Options, String> {
             _ => return Err(format!("there is no option --{name}")),
         }
     }
-    if options.files.is_empty() { Err("no files".to_owned()) } else { Ok(options) }
-}
-
-fn open(options: &Options) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     let is_parquet = options.files.iter().any(|file| file.extension().is_some_and(|extension| extension == "parquet"));
-    let collection = if is_parquet {
-        let stores = options.files.iter().map(|file| Ok(Box::new(ParquetStore::open(file)?) as Box<dyn ArrayStore>));
-        Collection::new(stores.collect::<Result<_, PipelineError>>()?, Join::Inner, &[])?
-    } else {
-        Collection::open_h5ad(&options.files, "", Join::Inner, &[])?
-    };
-    Ok(if options.array.memory {
-        Arc::new(MemoryStore::read(Box::new(collection), options.workers.max(1) as usize, u64::MAX)?)
-    } else {
-        Arc::new(collection)
-    })
+    options.array.format = if is_parquet { ArrayFormat::Parquet } else { ArrayFormat::H5ad };
+    if options.files.is_empty() { Err("no files".to_owned()) } else { Ok(options) }
 }
 
 /// Seconds of processor that this process has had.
@@ -103,7 +90,7 @@ fn cpu_seconds() -> f64 {
 }
 
 fn measure(options: &Options) -> Result<serde_json::Value, PipelineError> {
-    let store = open(options)?;
+    let store = array::open(&options.array, &options.files, options.workers.max(1) as usize, u64::MAX)?;
     let sharding = Sharding { seed: options.seed, rank: 0, world_size: 1, batch_size: options.batch, drop_last: true };
     let sampler = Arc::new(RowSampler::new(&options.sampler, &*store, sharding, None)?);
     let labels = Labels::of(store.as_ref(), &options.array.labels)?;

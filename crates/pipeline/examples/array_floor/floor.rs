@@ -1,6 +1,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use memmap2::{Advice, MmapMut, MmapOptions};
+
 /// Buffers of a batch for each thread, as many as the loader has.
 const BUFFERS: usize = 3;
 
@@ -33,6 +35,15 @@ fn buffer(buffers: &mut Vec<Vec<u8>>, number: u64, bytes: usize) -> &mut [u8] {
     }
     let place = number as usize % buffers.len();
     &mut buffers[place]
+}
+
+/// The same bytes on huge pages, as the loader has its rows and numpy its arrays.
+pub fn on_huge_pages(bytes: &[u8]) -> MmapMut {
+    let mut map = MmapOptions::new().len(bytes.len()).map_anon().unwrap();
+    #[cfg(target_os = "linux")]
+    map.advise(Advice::HugePage).unwrap();
+    map.copy_from_slice(bytes);
+    map
 }
 
 /// Bytes a second, read and written, of copying `batch` pieces of `piece` bytes from random places of `source`.

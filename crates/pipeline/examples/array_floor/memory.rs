@@ -1,5 +1,5 @@
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::{ArrayStore, CsrView, Form, Labels, ReadRows};
+use expctl_pipeline::array::{ArrayStore, CsrView, Form, Labels, ReadRows, Resident};
 
 /// Rows in memory, all of as many values, at columns as even as can be.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl ArrayStore for Memory {
         Ok((0..self.len()).map(|row| (row % 17) as f64).collect())
     }
 
-    fn resident(&self) -> Option<CsrView<'_>> {
-        Some(CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data })
+    fn resident(&self) -> Option<Resident<'_>> {
+        Some(Resident::Csr(CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }))
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {

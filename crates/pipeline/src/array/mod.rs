@@ -26,7 +26,7 @@ pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::{LabelKind, Labels};
-pub use memory::MemoryStore;
+pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
 pub use open::open;
 pub use parquet::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// The sentence for a name that is not there: those that are (the first of them, where they are many), and the closest.
 pub(crate) fn not_there<'a>(
@@ -55,6 +56,15 @@ pub(super) fn all_different(genes: &[String]) -> Result<(), String> {
         let _ = write!(text, " and {} more", twice.len() - LISTED);
     }
     Err(text)
+}
+
+/// A list of names, which is one in memory for all that have the same: `known` are those that there are.
+pub(super) fn shared(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
+    if let Some(same) = known.iter().find(|same| **same == names) {
+        return Arc::clone(same);
+    }
+    known.push(Arc::clone(&names));
+    names
 }
 
 #[cfg(test)]

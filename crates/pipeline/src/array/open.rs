@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use expctl_record::Array;
 
-use super::limit::allow_open_files;
 use super::{ArrayStore, Collection, MemoryStore, ParquetStore};
 use crate::PipelineError;
 
@@ -25,11 +24,8 @@ pub fn open(
             return Err(PipelineError::Invalid(format!("parquet files have no layers: array.layer = \"{layer}\"")));
         }
         "parquet" => {
-            allow_open_files(files.len())?;
-            let stores = files
-                .iter()
-                .map(|file| -> Result<Box<dyn ArrayStore>, PipelineError> { Ok(Box::new(ParquetStore::open(file)?)) });
-            Collection::new(stores.collect::<Result<_, _>>()?, settings.join, &[])?
+            let stores = ParquetStore::open_all(files)?.into_iter();
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
         }
         _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, settings.join, &[])?,
     };

@@ -36,6 +36,17 @@ impl CsrRows {
         self.data.clear();
     }
 
+    /// Append a row that has these values for its columns. Zeros are left out, -0 is kept, so that every bit comes back.
+    pub fn push_dense(&mut self, row: &[f32]) {
+        for (column, value) in row.iter().enumerate() {
+            if value.to_bits() != 0 {
+                self.indices.push(column as i32);
+                self.data.push(*value);
+            }
+        }
+        self.indptr.push(self.indices.len() as u64);
+    }
+
     /// A look at all of it.
     pub fn view(&self) -> CsrView<'_> {
         CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }

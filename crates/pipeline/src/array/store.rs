@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use super::{CsrView, Labels, Rows};
+use super::{Labels, Resident, Rows};
 use crate::PipelineError;
 
 /// How a store has its rows.
@@ -55,6 +55,12 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Values other than 0 that all rows have together at least (explicit zeros count too), as far as that is known without
+    /// reading them.
+    fn least_values(&self) -> u64 {
+        0
+    }
+
     /// What messages call it: the path of a file.
     fn name(&self) -> String {
         "the array".to_owned()
@@ -73,7 +79,7 @@ pub trait ArrayStore: Debug + Send + Sync + 'static {
     fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError>;
 
     /// Where all rows are in memory: nothing needs to be read, batches are made from it.
-    fn resident(&self) -> Option<CsrView<'_>> {
+    fn resident(&self) -> Option<Resident<'_>> {
         None
     }
 

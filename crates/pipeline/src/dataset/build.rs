@@ -10,7 +10,7 @@ use super::labels::{Labels, statistics};
 use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SampleInfo, StoreInfo};
 use super::metabolism::Metabolism;
 use super::networks;
-use super::partial::{Partial, tidy};
+use super::partial::{Partial, existing};
 use super::planted;
 use super::sample_genes::{SAMPLES_FILE, SampleGenes};
 use super::template::RecordTemplate;
@@ -38,7 +38,7 @@ pub fn build(
     let started = Instant::now();
     recipe.check(data)?;
     let digest = recipe.digest(data)?;
-    if let Some(manifest) = existing(folder, &digest)? {
+    if let Some(manifest) = existing(folder, Manifest::load(folder), |manifest| manifest.recipe_blake3 == digest)? {
         return Ok(manifest);
     }
     let genes = Genes::new(recipe, data.seed, data.scale)?;
@@ -49,7 +49,7 @@ pub fn build(
     let records = Records { genes: &genes, triples: &triples, labels: &labels, template: &template };
 
     let partial = Partial::open(folder)?;
-    if let Some(manifest) = existing(folder, &digest)? {
+    if let Some(manifest) = existing(folder, Manifest::load(folder), |manifest| manifest.recipe_blake3 == digest)? {
         partial.discard()?;
         return Ok(manifest);
     }
@@ -103,24 +103,6 @@ fn labels(recipe: &Recipe, data: &Data, genes: &Genes, triples: &Triples) -> Lab
             let values = planted::values(samples, genes.len(), data.seed, data.scale);
             Labels::planted(values, &recipe.samples, data.seed, data.scale)
         }
-    }
-}
-
-/// The manifest of `folder`, if that is a data set built from just this.
-fn existing(folder: &Path, digest: &str) -> Result<Option<Manifest>, PipelineError> {
-    match Manifest::load(folder) {
-        Ok(manifest) if manifest.recipe_blake3 == digest => {
-            tidy(folder);
-            Ok(Some(manifest))
-        }
-        Ok(_) => {
-            Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
-        }
-        Err(PipelineError::NotBuilt { .. }) if !folder.exists() => Ok(None),
-        Err(PipelineError::NotBuilt { .. }) => {
-            Err(PipelineError::damaged(folder, "exists, but is no data set (it has no manifest)"))
-        }
-        Err(e) => Err(e),
     }
 }
 

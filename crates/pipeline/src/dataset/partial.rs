@@ -86,6 +86,28 @@ impl Partial {
     }
 }
 
+/// The manifest that `folder` was found to have, if that is a data set built from just what is to be built.
+pub(crate) fn existing<M>(
+    folder: &Path,
+    found: Result<M, PipelineError>,
+    is_same: impl FnOnce(&M) -> bool,
+) -> Result<Option<M>, PipelineError> {
+    match found {
+        Ok(manifest) if is_same(&manifest) => {
+            tidy(folder);
+            Ok(Some(manifest))
+        }
+        Ok(_) => {
+            Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
+        }
+        Err(PipelineError::NotBuilt { .. }) if !folder.exists() => Ok(None),
+        Err(PipelineError::NotBuilt { .. }) => {
+            Err(PipelineError::damaged(folder, "exists, but is no data set (it has no manifest)"))
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// Remove the builder's own files from a finished data set: a builder that was killed just after the rename leaves them.
 /// They do no harm, so a folder that may only be read keeps them.
 pub(crate) fn tidy(folder: &Path) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{ArrayStore, CsrRows, CsrView, Form, Labels, ReadRows, Rows, Values, Wanted};
+use expctl_pipeline::array::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, Rows, Values, Wanted};
 use expctl_pipeline::loader::{Loader, LoaderOptions};
 use expctl_record::{Array, Draw, Output, Sampler};
 
@@ -125,8 +125,8 @@ impl ArrayStore for Derived {
         Err(PipelineError::Invalid(format!("no column {column}")))
     }
 
-    fn resident(&self) -> Option<CsrView<'_>> {
-        self.resident.as_ref().map(CsrRows::view)
+    fn resident(&self) -> Option<Resident<'_>> {
+        self.resident.as_ref().map(CsrRows::view).map(Resident::Csr)
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {

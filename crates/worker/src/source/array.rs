@@ -75,7 +75,6 @@ impl<'a> ArraySource<'a> {
     fn read(&self, buffer_bytes: u64) -> Result<DataRead, Stop> {
         let array = &self.settings.array;
         let rows = self.store.len();
-        let resident = self.store.resident();
         Ok(DataRead {
             store: None,
             records: rows,
@@ -89,8 +88,7 @@ impl<'a> ArraySource<'a> {
                 files: self.files.len() as u64,
                 genes: self.columns(),
                 classes: self.labels.iter().map(|labels| labels.categories.len() as u64).collect(),
-                resident_bytes: resident
-                    .map(|rows| (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64),
+                resident_bytes: self.store.resident().map(|rows| rows.bytes()),
             }),
         })
     }

@@ -5,7 +5,7 @@ use expctl_record::Output;
 use super::dense::{goes_around, write_dense, write_sparse};
 use super::{GeneMap, Row, Transform};
 use crate::PipelineError;
-use crate::array::{ArrayBatch, Labels, Rows, Values};
+use crate::array::{ArrayBatch, Labels, NarrowRow, Rows, Values};
 use crate::collate::finish;
 
 /// Makes batches of rows. Each thread has a clone.
@@ -22,6 +22,8 @@ pub struct Collator {
     values: Vec<f32>,
     /// Columns and values of a row, to be put in order.
     pairs: Vec<u64>,
+    /// Columns and values of a narrow row.
+    wide: (Vec<i32>, Vec<f32>),
 }
 
 impl Collator {
@@ -43,6 +45,7 @@ impl Collator {
             cols: Vec::new(),
             values: Vec::new(),
             pairs: Vec::new(),
+            wide: (Vec::new(), Vec::new()),
         }
     }
 
@@ -63,7 +66,8 @@ impl Collator {
 
     /// Bytes kept between batches.
     pub fn work_bytes(&self) -> u64 {
-        ((self.cols.capacity() + self.values.capacity()) * 4 + self.pairs.capacity() * 8) as u64
+        let wide = self.wide.0.capacity() + self.wide.1.capacity();
+        ((self.cols.capacity() + self.values.capacity() + wide) * 4 + self.pairs.capacity() * 8) as u64
     }
 
     /// Make the batch of `rows`, of which `row` tells the i-th one, in the buffers of `batch`.
@@ -102,12 +106,7 @@ impl Collator {
         crow.clear();
         crow.push(0);
         for (number, ends) in rows.iter().zip(found.indptr.windows(2)) {
-            // They ascend.
-            let cols = &found.indices[ends[0] as usize..ends[1] as usize];
-            let outer = [cols.first(), cols.last()].into_iter().flatten();
-            if let Some(column) = outer.into_iter().find(|col| **col as usize >= self.columns) {
-                return Err(beyond(*number, *column, self.columns));
-            }
+            self.within(*number, &found.indices[ends[0] as usize..ends[1] as usize])?;
             crow.push(i32::try_from(ends[1]).map_err(|_| too_many(rows.len()))?);
         }
         std::mem::swap(col, &mut found.indices);
@@ -144,10 +143,11 @@ impl Collator {
         let around = goes_around(data.len());
         for (i, out) in data.chunks_exact_mut(columns).enumerate() {
             match row(i) {
-                Row::Sparse(cols, values) => {
-                    let plain = self.genes.is_none() && self.transform.is_none();
-                    let (cols, values) = if plain { (cols, values) } else { self.changed(rows[i], cols, values)? };
-                    write_sparse(cols, values, out, around).map_err(|column| beyond(rows[i], column, columns))?;
+                Row::Sparse(cols, values) => self.dense_of_sparse(rows[i], cols, values, out, around)?,
+                Row::Narrow(narrow) => {
+                    let wide = self.widened(narrow);
+                    self.dense_of_sparse(rows[i], &wide.0, &wide.1, out, around)?;
+                    self.wide = wide;
                 }
                 Row::Dense(values) => {
                     self.whole(rows[i], values)?;
@@ -159,6 +159,28 @@ impl Collator {
             finish();
         }
         Ok(())
+    }
+
+    /// Columns and values of a narrow row, in buffers to be given back.
+    fn widened(&mut self, row: NarrowRow<'_>) -> (Vec<i32>, Vec<f32>) {
+        let (mut cols, mut values) = std::mem::take(&mut self.wide);
+        cols.clear();
+        values.clear();
+        row.widen(&mut cols, &mut values);
+        (cols, values)
+    }
+
+    fn dense_of_sparse(
+        &mut self,
+        row: u64,
+        cols: &[i32],
+        values: &[f32],
+        out: &mut [f32],
+        around: bool,
+    ) -> Result<(), PipelineError> {
+        let plain = self.genes.is_none() && self.transform.is_none();
+        let (cols, values) = if plain { (cols, values) } else { self.changed(row, cols, values)? };
+        write_sparse(cols, values, out, around).map_err(|column| beyond(row, column, out.len()))
     }
 
     fn dense_row(&mut self, values: &[f32], out: &mut [f32], around: bool) {
@@ -189,51 +211,85 @@ impl Collator {
         data.clear();
         crow.push(0);
         for (i, number) in rows.iter().enumerate() {
-            let start = data.len();
-            let row = row(i);
-            let values = match row {
-                Row::Sparse(cols, values) => {
-                    match &self.genes {
-                        None => {
-                            // They ascend.
-                            let ends = [cols.first(), cols.last()].into_iter().flatten();
-                            if let Some(column) = ends.into_iter().find(|col| **col as usize >= self.columns) {
-                                return Err(beyond(*number, *column, self.columns));
-                            }
-                            col.extend_from_slice(cols);
-                            data.extend_from_slice(values);
-                        }
-                        Some(genes) => {
-                            select(genes, cols, values, col, data, &mut self.pairs)
-                                .map_err(|column| beyond(*number, column, self.columns))?;
-                        }
+            match row(i) {
+                Row::Sparse(cols, values) => self.sparse_row(*number, cols, values, col, data)?,
+                Row::Narrow(narrow) if self.genes.is_none() => {
+                    let start = data.len();
+                    narrow.widen(col, data);
+                    self.within(*number, &col[start..])?;
+                    if !self.transform.is_none() {
+                        self.transform.apply(self.transform.scale(&data[start..]), &mut data[start..]);
                     }
-                    values
+                }
+                Row::Narrow(narrow) => {
+                    let wide = self.widened(narrow);
+                    self.sparse_row(*number, &wide.0, &wide.1, col, data)?;
+                    self.wide = wide;
                 }
                 Row::Dense(values) => {
                     self.whole(*number, values)?;
-                    let mut take = |column: usize, value: f32| {
-                        if value != 0.0 {
-                            col.push(column as i32);
-                            data.push(value);
-                        }
-                    };
-                    match &self.genes {
-                        None => values.iter().enumerate().for_each(|(column, value)| take(column, *value)),
-                        Some(genes) => {
-                            let columns = genes.to_store().iter().map(|column| values[*column as usize]);
-                            columns.enumerate().for_each(|(column, value)| take(column, value));
-                        }
-                    }
-                    values
+                    self.sparse_of_dense(values, col, data);
                 }
-            };
-            if !self.transform.is_none() {
-                self.transform.apply(self.transform.scale(values), &mut data[start..]);
             }
             crow.push(i32::try_from(data.len()).map_err(|_| too_many(rows.len()))?);
         }
         Ok(())
+    }
+
+    fn sparse_row(
+        &mut self,
+        row: u64,
+        cols: &[i32],
+        values: &[f32],
+        to_cols: &mut Vec<i32>,
+        to_values: &mut Vec<f32>,
+    ) -> Result<(), PipelineError> {
+        let start = to_values.len();
+        match &self.genes {
+            None => {
+                self.within(row, cols)?;
+                to_cols.extend_from_slice(cols);
+                to_values.extend_from_slice(values);
+            }
+            Some(genes) => {
+                select(genes, cols, values, to_cols, to_values, &mut self.pairs)
+                    .map_err(|column| beyond(row, column, self.columns))?;
+            }
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut to_values[start..]);
+        }
+        Ok(())
+    }
+
+    fn sparse_of_dense(&self, values: &[f32], to_cols: &mut Vec<i32>, to_values: &mut Vec<f32>) {
+        let start = to_values.len();
+        let mut take = |column: usize, value: f32| {
+            if value != 0.0 {
+                to_cols.push(column as i32);
+                to_values.push(value);
+            }
+        };
+        match &self.genes {
+            None => values.iter().enumerate().for_each(|(column, value)| take(column, *value)),
+            Some(genes) => {
+                let columns = genes.to_store().iter().map(|column| values[*column as usize]);
+                columns.enumerate().for_each(|(column, value)| take(column, value));
+            }
+        }
+        if !self.transform.is_none() {
+            self.transform.apply(self.transform.scale(values), &mut to_values[start..]);
+        }
+    }
+
+    /// An error if a row has a column beyond the genes.
+    fn within(&self, row: u64, cols: &[i32]) -> Result<(), PipelineError> {
+        // They ascend.
+        let ends = [cols.first(), cols.last()].into_iter().flatten();
+        match ends.into_iter().find(|col| **col as usize >= self.columns) {
+            Some(column) => Err(beyond(row, *column, self.columns)),
+            None => Ok(()),
+        }
     }
 
     /// Columns and values of a row as a batch has them.

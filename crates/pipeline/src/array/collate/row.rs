@@ -1,4 +1,4 @@
-use crate::array::RowsView;
+use crate::array::{NarrowRow, RowsView};
 
 /// One row, where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -7,6 +7,8 @@ pub enum Row<'a> {
     Sparse(&'a [i32], &'a [f32]),
     /// A value for each column.
     Dense(&'a [f32]),
+    /// As sparse, in fewer bytes.
+    Narrow(NarrowRow<'a>),
 }
 
 impl<'a> RowsView<'a> {

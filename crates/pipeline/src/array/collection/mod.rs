@@ -5,6 +5,7 @@
 
 mod column_map;
 mod join;
+mod part;
 mod reader;
 mod reader_set;
 mod store;

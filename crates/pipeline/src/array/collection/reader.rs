@@ -2,9 +2,10 @@ use std::ops::Range;
 
 use super::Collection;
 use super::column_map::{ColumnMap, Scratch};
+use super::part::{Part, PartWanted, add_row, empty};
 use super::reader_set::ReaderSet;
 use crate::PipelineError;
-use crate::array::{ArrayStore, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use crate::array::{ArrayStore, Form, ReadRows, Rows, Wanted};
 
 /// Reads a collection's rows, file by file, and puts them in order.
 ///
@@ -39,22 +40,6 @@ enum Way {
     Placed,
     /// Parts are read beside it and copied.
     Beside,
-}
-
-/// What is read of one file.
-struct Part {
-    store: usize,
-    wanted: PartWanted,
-    /// How many values each row has, then where they go in the result: only of rows that are read to their places.
-    places: Vec<u64>,
-    rows: Rows,
-    /// It was fetched, and not decoded yet.
-    pending: bool,
-}
-
-enum PartWanted {
-    Rows(Vec<u64>),
-    Range(Range<u64>),
 }
 
 impl<'c> CollectionReader<'c> {
@@ -344,52 +329,6 @@ impl ReadRows for CollectionReader<'_> {
     }
 }
 
-impl Part {
-    /// Number of rows.
-    fn len(&self) -> usize {
-        match &self.wanted {
-            PartWanted::Rows(rows) => rows.len(),
-            PartWanted::Range(range) => (range.end - range.start) as usize,
-        }
-    }
-
-    fn capacity_bytes(&self) -> u64 {
-        let wanted = match &self.wanted {
-            PartWanted::Rows(rows) => rows.capacity() * 8,
-            PartWanted::Range(_) => 0,
-        };
-        self.rows.capacity_bytes() + (wanted + self.places.capacity() * 8) as u64
-    }
-}
-
-/// Add one row of a part to the result.
-fn add_row(
-    part: &Part,
-    row: usize,
-    collection: &Collection,
-    scratch: &mut Scratch,
-    out: &mut Rows,
-) -> Result<(), PipelineError> {
-    let map = collection.map(part.store);
-    match (&part.rows, out) {
-        (Rows::Sparse(rows), Rows::Sparse(out)) => {
-            let (columns, values) = rows.view().row(row);
-            map.add_sparse(columns, values, out, scratch);
-        }
-        (Rows::Dense(rows), out) => {
-            let values = &rows.data[row * rows.columns..(row + 1) * rows.columns];
-            match out {
-                Rows::Sparse(out) => map.add_dense_as_sparse(values, out),
-                Rows::Dense(out) => map.add_dense(values, out),
-            }
-        }
-        (Rows::Sparse(_), Rows::Dense(_)) => {
-            return Err(PipelineError::Invalid("sparse rows cannot be added to dense ones".to_owned()));
-        }
-    }
-    Ok(())
-}
-
 /// Values that rows have together.
 fn values(rows: &Rows) -> usize {
     match rows {
@@ -402,11 +341,4 @@ fn values(rows: &Rows) -> usize {
 fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), PipelineError> {
     let more = count.saturating_sub(values.len());
     values.try_reserve(more).map_err(|_| PipelineError::Invalid(format!("no memory for {count} values of a batch")))
-}
-
-fn empty(form: Form) -> Rows {
-    match form {
-        Form::Sparse => Rows::Sparse(CsrRows::default()),
-        Form::Dense => Rows::Dense(DenseRows::default()),
-    }
 }

@@ -9,7 +9,7 @@ use super::join::joined;
 use super::reader::CollectionReader;
 use crate::PipelineError;
 use crate::array::names::not_there;
-use crate::array::{ArrayStore, CsrView, Form, H5adStore, Labels, ReadRows};
+use crate::array::{ArrayStore, Form, H5adStore, Labels, ReadRows, Resident};
 
 /// Readers of files that a thread keeps: of many files most are not read for a while, and a reader has buffers.
 const KEPT: usize = 256;
@@ -144,6 +144,11 @@ impl ArrayStore for Collection {
         self.stores.iter().map(|store| store.most_values()).sum()
     }
 
+    fn least_values(&self) -> u64 {
+        // Which values are in columns that are left out is not known.
+        self.stores.iter().enumerate().filter(|(i, _)| self.keeps(*i)).map(|(_, store)| store.least_values()).sum()
+    }
+
     fn name(&self) -> String {
         match self.stores.as_slice() {
             [one] => one.name(),
@@ -196,7 +201,7 @@ impl ArrayStore for Collection {
         Ok(all)
     }
 
-    fn resident(&self) -> Option<CsrView<'_>> {
+    fn resident(&self) -> Option<Resident<'_>> {
         match self.stores.as_slice() {
             [one] if self.keeps(0) => one.resident(),
             _ => None,

@@ -15,7 +15,7 @@ use crate::array::CsrRows;
 use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use crate::dataset::files::{Report, checksums, report, room};
 use crate::dataset::manifest::MANIFEST_FILE;
-use crate::dataset::partial::{Partial, tidy};
+use crate::dataset::partial::{Partial, existing};
 use crate::dataset::{BuildProgress, Family, Origin};
 
 /// Values that are drawn at a time by a thread, about.
@@ -42,11 +42,13 @@ pub fn build(
     let started = Instant::now();
     recipe.check(data)?;
     let digest = recipe.digest(data)?;
-    if let Some(manifest) = existing(folder, &digest)? {
+    if let Some(manifest) = existing(folder, ArrayManifest::load(folder), |manifest| manifest.recipe_blake3 == digest)?
+    {
         return Ok(manifest);
     }
     let partial = Partial::open(folder)?;
-    if let Some(manifest) = existing(folder, &digest)? {
+    if let Some(manifest) = existing(folder, ArrayManifest::load(folder), |manifest| manifest.recipe_blake3 == digest)?
+    {
         partial.discard()?;
         return Ok(manifest);
     }
@@ -101,24 +103,6 @@ pub fn build(
     finished.remove()?;
     partial.finish(folder)?;
     Ok(manifest)
-}
-
-/// The manifest of `folder`, if that is a data set built from just this.
-fn existing(folder: &Path, digest: &str) -> Result<Option<ArrayManifest>, PipelineError> {
-    match ArrayManifest::load(folder) {
-        Ok(manifest) if manifest.recipe_blake3 == digest => {
-            tidy(folder);
-            Ok(Some(manifest))
-        }
-        Ok(_) => {
-            Err(PipelineError::damaged(folder, "was built from another state of the recipe; remove it to build again"))
-        }
-        Err(PipelineError::NotBuilt { .. }) if !folder.exists() => Ok(None),
-        Err(PipelineError::NotBuilt { .. }) => {
-            Err(PipelineError::damaged(folder, "exists, but is no data set (it has no manifest)"))
-        }
-        Err(e) => Err(e),
-    }
 }
 
 /// Rows of the n-th of the files: as many in each, and one more in the first ones where that does not come out even.

@@ -16,6 +16,7 @@ mod model;
 mod recipe;
 mod rows;
 mod shuffle;
+mod shuffle_codec;
 mod transfer;
 mod verify;
 

@@ -6,8 +6,8 @@ use super::frame_file::FrameFile;
 use super::{CSC_BYTES, MatrixFile};
 use crate::PipelineError;
 use crate::array::limit::allow_open_files;
-use crate::array::names::all_different;
-use crate::array::{ArrayStore, CsrRows, CsrView, Form, Labels, ReadRows};
+use crate::array::names::{all_different, shared};
+use crate::array::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident};
 
 /// One matrix of one AnnData file: rows are those of obs, columns those of var (of `raw/var` with `raw`).
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl H5adStore {
         let open = |path: &PathBuf| {
             let mut store = Self::open_within(path, layer, csc_bytes)?;
             csc_bytes -= store.matrix.turned_bytes();
-            store.share_genes(&mut known);
+            store.genes = shared(store.genes, &mut known);
             Ok(store)
         };
         files.iter().map(open).collect()
@@ -77,14 +77,6 @@ impl H5adStore {
         })?;
         matrix.unchanged()?;
         Ok(Self { path: path.to_owned(), matrix, genes: genes.into() })
-    }
-
-    /// Names of the columns, which stores of one collection share where they are the same.
-    fn share_genes(&mut self, known: &mut Vec<Arc<[String]>>) {
-        match known.iter().find(|genes| ***genes == *self.genes) {
-            Some(same) => self.genes = Arc::clone(same),
-            None => known.push(Arc::clone(&self.genes)),
-        }
     }
 
     /// The file.
@@ -139,8 +131,8 @@ impl ArrayStore for H5adStore {
         self.matrix.row_values(rows, out)
     }
 
-    fn resident(&self) -> Option<CsrView<'_>> {
-        self.matrix.turned().map(CsrRows::view)
+    fn resident(&self) -> Option<Resident<'_>> {
+        self.matrix.turned().map(CsrRows::view).map(Resident::Csr)
     }
 
     fn stored_bytes(&self) -> u64 {
@@ -149,6 +141,13 @@ impl ArrayStore for H5adStore {
 
     fn most_values(&self) -> Option<u64> {
         Some(self.matrix.nnz())
+    }
+
+    fn least_values(&self) -> u64 {
+        match self.form() {
+            Form::Sparse => self.matrix.nnz(),
+            Form::Dense => 0,
+        }
     }
 
     fn name(&self) -> String {

@@ -8,8 +8,12 @@ use super::blocks::{Block, Blocks, Claim};
 use crate::PipelineError;
 use crate::array::collate::{Collator, GeneMap, Row, Transform};
 use crate::array::sampler::RowSampler;
-use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, ReadRows, Rows, RowsView, Wanted};
+use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, ReadRows, Rows, Wanted};
 use crate::loader::{Build, Laps, Loaded, LoaderOptions};
+
+/// How many rows before it is written a row of memory is brought into the caches, and where it starts.
+const ROWS_AHEAD: usize = 1;
+const STARTS_AHEAD: usize = 8;
 
 /// Builds batches of rows of an array.
 ///
@@ -82,10 +86,20 @@ impl ArrayBuilder {
     fn resident(&mut self, step: u64, batch: &mut ArrayBatch, work: &mut Work) -> Result<u64, PipelineError> {
         let epoch = self.sampler.batch(step, &mut self.wanted);
         work.laps.lap(Stage::Sample);
-        let Some(rows) = self.store.resident().map(RowsView::Sparse) else { return Ok(epoch) };
+        let Some(rows) = self.store.resident() else { return Ok(epoch) };
         let wanted = &self.wanted;
-        check(wanted, rows.len())?;
-        self.collator.collate(wanted, |i| rows.row(wanted[i] as usize), batch)?;
+        check(wanted, self.store.len())?;
+        let row = |i| {
+            // Rows lie anywhere: what comes next is on its way while this one is written.
+            if let Some(next) = wanted.get(i + STARTS_AHEAD) {
+                rows.prefetch_start(*next);
+            }
+            if let Some(next) = wanted.get(i + ROWS_AHEAD) {
+                rows.prefetch(*next);
+            }
+            rows.row(wanted[i])
+        };
+        self.collator.collate(wanted, row, batch)?;
         Ok(epoch)
     }
 
@@ -227,8 +241,8 @@ struct Work {
 }
 
 /// Rows of a batch are below the number of rows.
-fn check(wanted: &[u64], rows: usize) -> Result<(), PipelineError> {
-    match wanted.iter().find(|row| **row >= rows as u64) {
+fn check(wanted: &[u64], rows: u64) -> Result<(), PipelineError> {
+    match wanted.iter().find(|row| **row >= rows) {
         None => Ok(()),
         Some(row) => Err(PipelineError::Invalid(format!("row {row} was drawn, and there are {rows} rows in memory"))),
     }

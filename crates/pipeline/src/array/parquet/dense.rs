@@ -1,7 +1,6 @@
 use super::layout::Leaf;
 use super::levels::{self, Ragged};
 use super::page::Pages;
-use super::page_header::PageKind;
 use super::values::Values;
 use super::work::{GroupWork, Work};
 
@@ -29,16 +28,10 @@ pub(super) fn decode(
     for (segment, bytes) in group.segments(0) {
         let mut first = segment.first_value;
         let mut pages = Pages::new(bytes);
-        while let Some((header, body)) = pages.next()? {
-            let count = match header.kind {
-                PageKind::Dictionary { .. } => {
-                    unpacker.dictionary(&header, body, leaf.numeric, segment.compression, table)?;
-                    has_dictionary = true;
-                    continue;
-                }
-                PageKind::Other => continue,
-                kind => kind.data_values(),
-            };
+        while let Some((header, body, count)) = pages.next_data(|header, body| {
+            has_dictionary = true;
+            unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
+        })? {
             let end = first + count as u64;
             if end > total {
                 return Err(format!("there are more values than {} rows of {genes} have", group.rows));

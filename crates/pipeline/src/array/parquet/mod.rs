@@ -26,6 +26,7 @@ mod store;
 mod values;
 mod wide;
 mod work;
+mod write_columns;
 mod writer;
 
 pub use options::{

@@ -4,7 +4,7 @@ use super::file::{Chunk, ParquetFile};
 use super::levels;
 use super::numeric::{Element, Numeric};
 use super::page::{Pages, Unpacker};
-use super::page_header::{PageHeader, PageKind};
+use super::page_header::PageHeader;
 use super::runs::{Run, Runs, unpack_one};
 use super::values::{Indices, Values};
 
@@ -131,17 +131,10 @@ fn read<T>(
         // What an earlier row group has is not this one's.
         let mut has_dictionary = false;
         let mut pages = Pages::new(&bytes);
-        while let Some((header, body)) = pages.next()? {
-            let count = header.kind.data_values();
-            match &header.kind {
-                PageKind::Other => continue,
-                PageKind::Dictionary { .. } => {
-                    decode(PageIn::Dictionary { header: &header, body, chunk: &chunk }, &mut dictionaries)?;
-                    has_dictionary = true;
-                    continue;
-                }
-                PageKind::V1 { .. } | PageKind::V2 { .. } => {}
-            }
+        while let Some((header, body, count)) = pages.next_data(|header, body| {
+            has_dictionary = true;
+            decode(PageIn::Dictionary { header, body, chunk: &chunk }, &mut dictionaries).map(|_| ())
+        })? {
             if all.len() + count > end {
                 return Err(format!("row group {number}: it has more values than there are rows"));
             }

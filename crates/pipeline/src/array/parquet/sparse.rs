@@ -2,7 +2,6 @@ use super::layout::Leaf;
 use super::levels::{self, Most};
 use super::numeric::Element;
 use super::page::{Pages, Unpacker};
-use super::page_header::PageKind;
 use super::values::Values;
 use super::work::{GroupWork, Work};
 use crate::array::CsrRows;
@@ -73,16 +72,10 @@ fn decode_lists<T: Element>(
             is_open = false;
         }
         let mut pages = Pages::new(bytes);
-        while let Some((header, body)) = pages.next()? {
-            let count = match header.kind {
-                PageKind::Dictionary { .. } => {
-                    unpacker.dictionary(&header, body, leaf.numeric, segment.compression, table)?;
-                    has_dictionary = true;
-                    continue;
-                }
-                PageKind::Other => continue,
-                kind => kind.data_values(),
-            };
+        while let Some((header, body, count)) = pages.next_data(|header, body| {
+            has_dictionary = true;
+            unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
+        })? {
             let most = Most { rows: group.rows, begun: next_row, genes: group.genes, values: segment.values };
             most.check(count)?;
             let page = unpacker.data(&header, body, leaf, segment.compression)?;

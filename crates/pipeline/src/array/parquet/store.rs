@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::directory::Directory;
 use super::file::ParquetFile;
@@ -9,7 +9,8 @@ use super::layout::{self, Layout, Leaf, ObsLeaf};
 use super::obs;
 use super::reader::ParquetReader;
 use crate::PipelineError;
-use crate::array::names::not_there;
+use crate::array::limit::allow_open_files;
+use crate::array::names::{not_there, shared};
 use crate::array::{ArrayStore, Form, Labels, ReadRows};
 
 /// Rows of a parquet file. The matrix is, whichever the file has:
@@ -27,7 +28,7 @@ use crate::array::{ArrayStore, Form, Labels, ReadRows};
 pub struct ParquetStore {
     pub(super) file: ParquetFile,
     pub(super) layout: Layout,
-    pub(super) genes: Vec<String>,
+    pub(super) genes: Arc<[String]>,
     /// First row of each row group, and the end of the last.
     pub(super) starts: Vec<u64>,
     obs: BTreeMap<String, ObsLeaf>,
@@ -72,7 +73,22 @@ impl ParquetStore {
         let starts = std::iter::once(0).chain(rows).collect();
         let directories = file.metadata.row_groups().iter().map(|_| Default::default()).collect();
         let layout::Found { layout, genes, obs, categories, .. } = found;
-        Ok(Self { file, layout, genes, starts, obs, categories, directories })
+        Ok(Self { file, layout, genes: genes.into(), starts, obs, categories, directories })
+    }
+
+    /// Open several files; lists of genes that are the same are one in memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; this process may not hold as many files open.
+    pub fn open_all(files: &[PathBuf]) -> Result<Vec<Self>, PipelineError> {
+        allow_open_files(files.len())?;
+        let mut known = Vec::new();
+        let open = |path: &PathBuf| {
+            let mut store = Self::open(path)?;
+            store.genes = shared(store.genes, &mut known);
+            Ok(store)
+        };
+        files.iter().map(open).collect()
     }
 
     /// Rows of a row group.
@@ -159,6 +175,14 @@ impl ArrayStore for ParquetStore {
         };
         let groups = self.file.metadata.row_groups().iter();
         groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
+    }
+
+    fn least_values(&self) -> u64 {
+        match self.layout {
+            // Rows without values have been counted as one value each.
+            Layout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
+            Layout::Dense(_) | Layout::Wide(_) => 0,
+        }
     }
 
     fn name(&self) -> String {

@@ -1,7 +1,6 @@
 use super::layout::Leaf;
 use super::levels;
 use super::page::Pages;
-use super::page_header::PageKind;
 use super::values::Values;
 use super::work::{GroupWork, Segment, Work};
 
@@ -51,16 +50,10 @@ fn decode_column(
     let Work { unpacker, values: table, .. } = work;
     let mut has_dictionary = false;
     let mut pages = Pages::new(bytes);
-    while let Some((header, body)) = pages.next()? {
-        let count = match header.kind {
-            PageKind::Dictionary { .. } => {
-                unpacker.dictionary(&header, body, leaf.numeric, segment.compression, table)?;
-                has_dictionary = true;
-                continue;
-            }
-            PageKind::Other => continue,
-            kind => kind.data_values(),
-        };
+    while let Some((header, body, count)) = pages.next_data(|header, body| {
+        has_dictionary = true;
+        unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
+    })? {
         if count > end - out.len() {
             return Err("it has more values than its row group has rows".to_owned());
         }

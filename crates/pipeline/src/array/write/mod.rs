@@ -9,6 +9,8 @@ mod chunk_rows;
 mod compression;
 mod frame;
 mod series;
+#[cfg(test)]
+mod tests;
 
 pub use ann_data::{AnnDataSpec, AnnDataWriter, Matrix};
 pub use compression::Compression;

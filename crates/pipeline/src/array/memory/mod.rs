@@ -1,0 +1,13 @@
+//! Rows in memory, as narrow as they go without loss, on huge pages.
+
+mod narrow;
+mod pages;
+mod prefetch;
+mod read;
+mod resident;
+mod store;
+mod widen;
+
+pub use narrow::{NarrowRow, NarrowRows};
+pub use resident::Resident;
+pub use store::MemoryStore;
