@@ -1,5 +1,7 @@
 //! ln(1 + x) of many values at once. Source: `s_log1pf.c` of FreeBSD's msun (Sun Microsystems, 1993): error below 1 ulp.
 
+use multiversion::multiversion;
+
 /// The first 16 bits of ln 2, so that its product with an exponent is exact.
 const LN2_HIGH: f32 = f32::from_bits(0x3f31_7180);
 const LN2_LOW: f32 = 9.058_001e-6;
@@ -9,30 +11,8 @@ const COEFFICIENTS: [f32; 4] = [0.666_666_6, 0.400_009_72, 0.284_987_87, 0.242_7
 const LANES: usize = 16;
 
 /// Take ln(1 + x) of every value, to within 2 ulp of the exact value; as `f32::ln_1p` for negative ones, infinity and NaN.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 pub fn log1p(values: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the processor has AVX-512 F and DQ.
-            return unsafe { avx512(values) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has AVX2 and FMA.
-            return unsafe { avx2(values) };
-        }
-    }
-    each(values);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-fn avx512(values: &mut [f32]) {
-    each(values);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn avx2(values: &mut [f32]) {
     each(values);
 }
 

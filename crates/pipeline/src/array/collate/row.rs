@@ -1,3 +1,4 @@
+use crate::array::memory::prefetch;
 use crate::array::{NarrowRow, RowsView};
 
 /// One row, where it lies.
@@ -9,6 +10,21 @@ pub enum Row<'a> {
     Dense(&'a [f32]),
     /// As sparse, in fewer bytes.
     Narrow(NarrowRow<'a>),
+}
+
+impl Row<'_> {
+    /// Begin to bring a sparse row into the caches, so that it is there when it is written, some rows later. A dense one is
+    /// long enough for the processor to see that by itself.
+    pub fn prefetch(&self) {
+        match self {
+            Self::Sparse(columns, values) => {
+                prefetch(bytemuck::cast_slice(columns));
+                prefetch(bytemuck::cast_slice(values));
+            }
+            Self::Dense(_) => {}
+            Self::Narrow(row) => row.prefetch(),
+        }
+    }
 }
 
 impl<'a> RowsView<'a> {

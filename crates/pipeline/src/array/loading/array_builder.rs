@@ -5,13 +5,14 @@ use std::time::Instant;
 use expctl_record::{Array, PerStage, Stage};
 
 use super::blocks::{Block, Blocks, Claim};
+use super::held::Held;
 use crate::PipelineError;
 use crate::array::collate::{Collator, GeneMap, Row, Transform};
 use crate::array::sampler::RowSampler;
-use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, ReadRows, Rows, Wanted};
+use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Rows, Wanted};
 use crate::loader::{Build, Laps, Loaded, LoaderOptions};
 
-/// How many rows before it is written a row of memory is brought into the caches, and where it starts.
+/// How many rows before it is written a row is brought into the caches, and where it starts.
 const ROWS_AHEAD: usize = 1;
 const STARTS_AHEAD: usize = 8;
 
@@ -70,7 +71,7 @@ impl ArrayBuilder {
             sampler,
             collator: Collator::new(columns, genes, transform, settings.output, labels),
             clock: Instant::now(),
-            blocks: Arc::new(Blocks::new(0..u64::MAX)),
+            blocks: Arc::new(Blocks::new(0..u64::MAX, false)),
             workers: 0,
             wanted: Vec::new(),
             rows,
@@ -95,7 +96,7 @@ impl ArrayBuilder {
                 rows.prefetch_start(*next);
             }
             if let Some(next) = wanted.get(i + ROWS_AHEAD) {
-                rows.prefetch(*next);
+                rows.row(*next).prefetch();
             }
             rows.row(wanted[i])
         };
@@ -171,33 +172,43 @@ impl ArrayBuilder {
         Ok(epoch)
     }
 
-    /// Read one chunk, which is not others' yet.
+    /// Read a part of a block, which is not others' yet.
     fn read<'b>(
-        &self,
+        &mut self,
         reader: &mut dyn ReadRows,
         mut claim: Claim<'b>,
         work: &mut Work,
-    ) -> Result<(Claim<'b>, Rows), PipelineError> {
+    ) -> Result<(Claim<'b>, Held), PipelineError> {
         work.laps.skip();
-        let mut rows = claim.buffer().unwrap_or_else(|| self.no_rows());
         let wanted = claim.rows();
-        work.bytes += reader.fetch(&Wanted::Range(wanted.clone()), &mut rows)?;
+        let mut buffer = claim.buffer();
+        self.rows.clear();
+        // Dense rows are held where they are read to, sparse ones in fewer bytes.
+        if let (Rows::Dense(rows), Some(Held::Dense(buffer))) = (&mut self.rows, buffer.as_mut()) {
+            std::mem::swap(rows, buffer);
+            rows.data.clear();
+        }
+        work.bytes += reader.fetch(&Wanted::Range(wanted.clone()), &mut self.rows)?;
         work.laps.lap(Stage::Read);
-        reader.decode(&mut rows)?;
+        reader.decode(&mut self.rows)?;
+        let held = match &mut self.rows {
+            Rows::Dense(rows) => {
+                let columns = rows.columns;
+                Held::Dense(std::mem::replace(rows, DenseRows { columns, data: Vec::new() }))
+            }
+            Rows::Sparse(rows) => {
+                let mut narrow = if let Some(Held::Sparse(narrow)) = buffer { narrow } else { NarrowRows::default() };
+                narrow.set(rows.view())?;
+                Held::Sparse(narrow)
+            }
+        };
         work.laps.lap(Stage::Decode);
-        let (found, asked) = (rows.view().len() as u64, wanted.end - wanted.start);
+        let (found, asked) = (held.len() as u64, wanted.end - wanted.start);
         if found != asked {
             let reason = format!("rows {wanted:?} were asked for, and {found} rows came");
             return Err(PipelineError::Invalid(reason));
         }
-        Ok((claim, rows))
-    }
-
-    fn no_rows(&self) -> Rows {
-        match &self.rows {
-            Rows::Sparse(_) => Rows::Sparse(CsrRows::default()),
-            Rows::Dense(rows) => Rows::Dense(DenseRows { columns: rows.columns, data: Vec::new() }),
-        }
+        Ok((claim, held))
     }
 
     /// The batch of the rows at `places` of the epoch, which lie in these blocks.
@@ -209,12 +220,17 @@ impl ArrayBuilder {
             for place in places.start.max(order.start)..places.end.min(end) {
                 let place = (place - order.start) as usize;
                 let (chunk, row) = order.places[place];
-                let rows = block.chunk(chunk as usize).ok_or(PipelineError::Stopped)?;
                 self.wanted.push(order.row(place));
-                found.push(rows.view().row(row as usize));
+                found.push(block.row(chunk, row).ok_or(PipelineError::Stopped)?);
             }
         }
-        self.collator.collate(&self.wanted, |i| found[i], batch)
+        let row = |i: usize| {
+            if let Some(next) = found.get(i + ROWS_AHEAD) {
+                next.prefetch();
+            }
+            found[i]
+        };
+        self.collator.collate(&self.wanted, row, batch)
     }
 
     fn work_bytes(&self, reader: &Reader<'_>) -> u64 {
@@ -225,7 +241,7 @@ impl ArrayBuilder {
 }
 
 /// Hand chunks to all threads, now that their files are known to be those that were opened.
-fn share(reader: &dyn ReadRows, made: &mut Vec<(Claim<'_>, Rows)>, work: &mut Work) -> Result<(), PipelineError> {
+fn share(reader: &dyn ReadRows, made: &mut Vec<(Claim<'_>, Held)>, work: &mut Work) -> Result<(), PipelineError> {
     reader.unchanged()?;
     work.laps.lap(Stage::Read);
     for (claim, rows) in made.drain(..) {
@@ -274,7 +290,7 @@ impl Build for ArrayBuilder {
     }
 
     fn starting(&mut self, options: &LoaderOptions) {
-        self.blocks = Arc::new(Blocks::new(options.first..options.steps));
+        self.blocks = Arc::new(Blocks::new(options.first..options.steps, self.store.run_rows() == 1));
         self.workers = u64::from(options.workers);
     }
 

@@ -5,42 +5,72 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use expctl_record::Stage;
 
+use super::held::Held;
 use crate::PipelineError;
-use crate::array::Rows;
+use crate::array::collate::Row;
 use crate::array::sampler::{BlockKey, BlockOrder, ChunkSampler};
 use crate::loader::Laps;
 
 /// Blocks that usually are in memory at most: that of the batches at work, and the next.
 const HELD: usize = 2;
 
-/// A block whose chunks are read, or being read.
+/// A block whose rows are read, or being read.
+///
+/// Every chunk has as many parts, one behind the other, each of which is read at once: about as many parts in all as the block
+/// has batches, so that each batch reads as much as the others.
 #[derive(Debug)]
 pub(super) struct Block {
     /// Which rows it has, in which order.
     pub order: Arc<BlockOrder>,
-    /// Rows of each chunk that was read.
-    rows: Vec<OnceLock<Rows>>,
+    /// Of a chunk; not 0.
+    parts: usize,
+    /// Rows of each part that was read: those of the first chunk, then those of the second.
+    rows: Vec<OnceLock<Held>>,
 }
 
 impl Block {
-    /// Rows of a chunk; none if it was not read.
-    pub fn chunk(&self, chunk: usize) -> Option<&Rows> {
-        self.rows[chunk].get()
+    fn new(order: Arc<BlockOrder>, parts: usize) -> Self {
+        let rows = (0..order.chunks.len() * parts).map(|_| OnceLock::new()).collect();
+        Self { order, parts, rows }
+    }
+
+    /// Rows of each part of a chunk but the last ones; not 0.
+    fn part_rows(&self, chunk: usize) -> u64 {
+        let chunk = &self.order.chunks[chunk];
+        (chunk.end - chunk.start).div_ceil(self.parts as u64).max(1)
+    }
+
+    /// Rows of a part; none where a chunk is shorter than it has parts.
+    fn range(&self, part: usize) -> Range<u64> {
+        let (number, part) = (part / self.parts, (part % self.parts) as u64);
+        let (chunk, rows) = (&self.order.chunks[number], self.part_rows(number));
+        let start = |part: u64| (chunk.start + part * rows).min(chunk.end);
+        start(part)..start(part + 1)
+    }
+
+    /// A row of a chunk; none if it was not read.
+    pub fn row(&self, chunk: u32, row: u32) -> Option<Row<'_>> {
+        let (chunk, row) = (chunk as usize, u64::from(row));
+        let rows = self.part_rows(chunk);
+        let held = self.rows[chunk * self.parts + (row / rows) as usize].get()?;
+        Some(held.row((row % rows) as usize))
     }
 }
 
 /// The blocks of one loader, shared by its threads.
 ///
-/// Blocks are made in order, and let go when the last of their batches is made. A chunk is read by whoever claims it; a claim
-/// that comes to nothing, by an error or a panic, frees the chunk again, so that the next one meets the error itself. A
-/// thread waits only for chunks that another is reading, and for room, which earlier steps make.
+/// Blocks are made in order, and let go when the last of their batches is made. A part is read by whoever claims it; a claim
+/// that comes to nothing, by an error or a panic, frees the part again, so that the next one meets the error itself. A
+/// thread waits only for parts that another is reading, and for room, which earlier steps make.
 #[derive(Debug)]
 pub(super) struct Blocks {
     state: Mutex<State>,
     changed: Condvar,
     /// Steps that the loader makes.
     steps: Range<u64>,
-    /// Of all buffers of chunks, but for those that are being filled.
+    /// Whether less than a chunk may be read at once.
+    divides: bool,
+    /// Of all buffers of parts, but for those that are being filled.
     bytes: AtomicU64,
 }
 
@@ -49,8 +79,8 @@ struct State {
     live: VecDeque<Live>,
     /// The next block to be made; none before the first.
     next: Option<BlockKey>,
-    /// Chunks of blocks that are done, empty.
-    spare: Vec<Rows>,
+    /// Parts of blocks that are done.
+    spare: Vec<Held>,
     /// From this step on nothing is waited for any more.
     stopped_from: u64,
 }
@@ -59,7 +89,7 @@ struct State {
 struct Live {
     key: BlockKey,
     block: Arc<Block>,
-    /// Chunks that nobody has claimed are those from here on, and those that were freed.
+    /// Parts that nobody has claimed are those from here on, and those that were freed.
     claimed: usize,
     freed: Vec<usize>,
     ready: usize,
@@ -72,7 +102,7 @@ struct Planned {
     key: BlockKey,
     /// The block behind it.
     next: BlockKey,
-    order: Arc<BlockOrder>,
+    block: Block,
     /// Batches that have rows of it.
     left: u64,
 }
@@ -80,14 +110,12 @@ struct Planned {
 impl Planned {
     /// Make it, if it is still the next one and there is room for it: another thread may have been faster while it was planned.
     fn make(self, state: &mut State, most: usize) {
-        let Self { key, next, order, left } = self;
+        let Self { key, next, block, left } = self;
         if state.next.is_some_and(|next| next != key) || state.live.len() >= most {
             return;
         }
-        let rows = (0..order.chunks.len()).map(|_| OnceLock::new()).collect();
         state.next = Some(next);
-        let block = Arc::new(Block { order, rows });
-        state.live.push_back(Live { key, block, claimed: 0, freed: Vec::new(), ready: 0, left });
+        state.live.push_back(Live { key, block: Arc::new(block), claimed: 0, freed: Vec::new(), ready: 0, left });
     }
 }
 
@@ -98,10 +126,10 @@ impl State {
 }
 
 impl Blocks {
-    /// For a loader that makes the batches of these steps.
-    pub fn new(steps: Range<u64>) -> Self {
+    /// For a loader that makes the batches of these steps. `divides` tells whether less than a chunk may be read at once.
+    pub fn new(steps: Range<u64>, divides: bool) -> Self {
         let state = State { live: VecDeque::new(), next: None, spare: Vec::new(), stopped_from: u64::MAX };
-        Self { state: Mutex::new(state), changed: Condvar::new(), steps, bytes: AtomicU64::new(0) }
+        Self { state: Mutex::new(state), changed: Condvar::new(), steps, divides, bytes: AtomicU64::new(0) }
     }
 
     /// Nothing below panics between changes that belong together.
@@ -177,16 +205,21 @@ impl Blocks {
     fn planned(&self, sampler: &ChunkSampler, key: BlockKey) -> Planned {
         let steps = self.steps_of(sampler, key);
         let left = steps.end.saturating_sub(steps.start);
-        Planned { key, next: sampler.next(key), order: sampler.order(key), left }
+        let order = sampler.order(key);
+        // A batch more where the block begins within one makes no other parts: buffers fit from block to block.
+        let all = sampler.steps_of(key);
+        let batches = (all.end - all.start).saturating_sub(1).max(1);
+        let parts = if self.divides { batches.div_ceil(order.chunks.len().max(1) as u64) } else { 1 };
+        Planned { key, next: sampler.next(key), block: Block::new(order, parts as usize), left }
     }
 
-    /// A chunk of a block that nobody reads, if fewer than `share` were claimed. The buffer is empty.
+    /// A part of a block that nobody reads, if fewer than `share` were claimed.
     pub fn claim(&self, key: BlockKey, share: usize) -> Option<Claim<'_>> {
         let mut state = self.lock();
         let live = state.live(key)?;
-        let chunk = match live.freed.pop() {
-            Some(chunk) => chunk,
-            None if live.claimed < share.min(live.block.order.chunks.len()) => {
+        let part = match live.freed.pop() {
+            Some(part) => part,
+            None if live.claimed < share.min(live.block.rows.len()) => {
                 live.claimed += 1;
                 live.claimed - 1
             }
@@ -194,7 +227,7 @@ impl Blocks {
         };
         let block = Arc::clone(&live.block);
         let spare = state.spare.pop();
-        Some(Claim { shared: self, key, block: Some(block), chunk, spare, done: false })
+        Some(Claim { shared: self, key, block: Some(block), part, spare, done: false })
     }
 
     /// Wait until there is something to claim, or all of a block is there (true).
@@ -203,11 +236,11 @@ impl Blocks {
         loop {
             let stopped = step >= state.stopped_from;
             let live = state.live(key).ok_or(PipelineError::Stopped)?;
-            let chunks = live.block.order.chunks.len();
-            if live.ready == chunks {
+            let parts = live.block.rows.len();
+            if live.ready == parts {
                 return Ok(true);
             }
-            if live.claimed < chunks || !live.freed.is_empty() {
+            if live.claimed < parts || !live.freed.is_empty() {
                 return Ok(false);
             }
             if stopped {
@@ -217,7 +250,7 @@ impl Blocks {
         }
     }
 
-    /// The block behind `key`, and how many of its chunks are to have been claimed when the batch of `step` has read its share,
+    /// The block behind `key`, and how many of its parts are to have been claimed when the batch of `step` has read its share,
     /// so that all are there when its own batches begin. None where there is no room for it yet. A loader that ends before
     /// that reads its share all the same: a batch costs at the end what it costs in the middle.
     pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<(BlockKey, usize)> {
@@ -233,14 +266,14 @@ impl Blocks {
             state = self.lock();
             planned.make(&mut state, HELD);
         }
-        let chunks = state.live(next)?.block.order.chunks.len();
+        let parts = state.live(next)?.block.rows.len();
         drop(state);
         // The last batches, which other threads make beside each other, read nothing: nobody waits for them then.
         let begin = self.steps_of(sampler, key).start;
         let batches = first.saturating_sub(begin).max(1);
         let reading = batches - workers.min(batches / 2);
         let share =
-            ((step + 1).saturating_sub(begin).min(reading) as u128 * chunks as u128).div_ceil(u128::from(reading));
+            ((step + 1).saturating_sub(begin).min(reading) as u128 * parts as u128).div_ceil(u128::from(reading));
         Some((next, share as usize))
     }
 
@@ -271,47 +304,44 @@ impl Drop for Entered<'_> {
             }
         }
         let spare = done.into_iter().filter_map(|live| Arc::into_inner(live.block)).flat_map(|block| block.rows);
-        state.spare.extend(spare.filter_map(OnceLock::into_inner).map(|mut rows| {
-            rows.clear();
-            rows
-        }));
+        state.spare.extend(spare.filter_map(OnceLock::into_inner));
         drop(state);
         self.shared.changed.notify_all();
     }
 }
 
-/// A chunk that a thread reads.
+/// A part that a thread reads.
 #[derive(Debug)]
 pub(super) struct Claim<'b> {
     shared: &'b Blocks,
     key: BlockKey,
     /// None once it is done.
     block: Option<Arc<Block>>,
-    chunk: usize,
-    spare: Option<Rows>,
+    part: usize,
+    spare: Option<Held>,
     done: bool,
 }
 
 impl Claim<'_> {
     /// Rows to be read.
     pub fn rows(&self) -> Range<u64> {
-        self.block.as_ref().map_or(0..0, |block| block.order.chunks[self.chunk].clone())
+        self.block.as_ref().map_or(0..0, |block| block.range(self.part))
     }
 
-    /// A buffer without rows, if one is left of earlier blocks.
-    pub fn buffer(&mut self) -> Option<Rows> {
+    /// A buffer with any rows, if one is left of earlier blocks.
+    pub fn buffer(&mut self) -> Option<Held> {
         let rows = self.spare.take();
-        let bytes = rows.as_ref().map_or(0, Rows::capacity_bytes);
+        let bytes = rows.as_ref().map_or(0, Held::bytes);
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
         rows
     }
 
     /// The rows were read.
-    pub fn finish(mut self, rows: Rows) {
+    pub fn finish(mut self, rows: Held) {
         if let Some(block) = self.block.take() {
-            self.shared.bytes.fetch_add(rows.capacity_bytes(), Ordering::Relaxed);
+            self.shared.bytes.fetch_add(rows.bytes(), Ordering::Relaxed);
             // Claimed once, so it is empty.
-            let _ = block.rows[self.chunk].set(rows);
+            let _ = block.rows[self.part].set(rows);
             drop(block);
             self.done = true;
         }
@@ -327,7 +357,7 @@ impl Drop for Claim<'_> {
             if self.done {
                 live.ready += 1;
             } else {
-                live.freed.push(self.chunk);
+                live.freed.push(self.part);
             }
         }
         drop(state);

@@ -7,7 +7,9 @@ mod read;
 mod resident;
 mod store;
 mod widen;
+mod width;
 
 pub use narrow::{NarrowRow, NarrowRows};
+pub(super) use prefetch::prefetch;
 pub use resident::Resident;
 pub use store::MemoryStore;

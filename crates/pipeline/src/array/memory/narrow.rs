@@ -1,6 +1,7 @@
 use super::pages::Pages;
 use super::prefetch::{LINE, prefetch};
 use super::widen::widen;
+use super::width::{ColumnWidth, ValueWidth, column_width, columns_to_u16, value_width, values_to_u8, values_to_u16};
 use crate::PipelineError;
 use crate::array::CsrView;
 
@@ -18,19 +19,6 @@ pub struct NarrowRows {
     values_at: usize,
     columns: ColumnWidth,
     values: ValueWidth,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ColumnWidth {
-    U16,
-    I32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ValueWidth {
-    U8,
-    U16,
-    F32,
 }
 
 /// Columns and values of one row, where they lie; of one length.
@@ -62,26 +50,49 @@ impl NarrowRows {
     /// # Errors
     /// There is no memory.
     pub fn new(rows: CsrView<'_>) -> Result<Self, PipelineError> {
-        let (columns, values) = (ColumnWidth::of(rows.indices), ValueWidth::of(rows.data));
+        let mut narrow = Self::default();
+        narrow.take(rows, 0)?;
+        Ok(narrow)
+    }
+
+    /// Take other rows over, into the same memory where they fit. After an error there are none.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn set(&mut self, rows: CsrView<'_>) -> Result<(), PipelineError> {
+        // The next rows may be a little longer: memory that grew each time would be in pieces that nothing fits into.
+        self.take(rows, 16)
+    }
+
+    /// Take rows over, into memory that has 1/`slack` more where it must be new (0: no more).
+    fn take(&mut self, rows: CsrView<'_>, slack: usize) -> Result<(), PipelineError> {
+        let (columns, values) = (column_width(rows.indices), value_width(rows.data));
         let nnz = rows.data.len();
         let columns_at = size_of_val(rows.indptr).next_multiple_of(LINE);
         let values_at = (columns_at + nnz * columns.bytes()).next_multiple_of(LINE);
-        let no_memory = |e| PipelineError::Invalid(format!("there is no memory for {nnz} values of rows: {e}"));
-        let mut memory = Pages::new(values_at + nnz * values.bytes()).map_err(no_memory)?;
-        let (starts, rest) = memory.bytes_mut().split_at_mut(columns_at);
+        let needed = values_at + nnz * values.bytes();
+        if self.memory.bytes().len() < needed {
+            let no_memory = |e| PipelineError::Invalid(format!("there is no memory for {nnz} values of rows: {e}"));
+            *self = Self::default();
+            self.memory = Pages::new(needed + needed.checked_div(slack).unwrap_or(0)).map_err(no_memory)?;
+        }
+        let (starts, rest) = self.memory.bytes_mut().split_at_mut(columns_at);
         let (to_columns, to_values) = rest.split_at_mut(values_at - columns_at);
         bytemuck::cast_slice_mut(&mut starts[..size_of_val(rows.indptr)]).copy_from_slice(rows.indptr);
         let to_columns = &mut to_columns[..nnz * columns.bytes()];
         match columns {
-            ColumnWidth::U16 => fill(bytemuck::cast_slice_mut(to_columns), rows.indices, |column| column as u16),
-            ColumnWidth::I32 => fill(bytemuck::cast_slice_mut(to_columns), rows.indices, |column| column),
+            ColumnWidth::U16 => columns_to_u16(rows.indices, bytemuck::cast_slice_mut(to_columns)),
+            ColumnWidth::I32 => bytemuck::cast_slice_mut(to_columns).copy_from_slice(rows.indices),
         }
+        let to_values = &mut to_values[..nnz * values.bytes()];
         match values {
-            ValueWidth::U8 => fill(bytemuck::cast_slice_mut(to_values), rows.data, |value| value as u8),
-            ValueWidth::U16 => fill(bytemuck::cast_slice_mut(to_values), rows.data, |value| value as u16),
-            ValueWidth::F32 => fill(bytemuck::cast_slice_mut(to_values), rows.data, |value| value),
+            ValueWidth::U8 => values_to_u8(rows.data, to_values),
+            ValueWidth::U16 => values_to_u16(rows.data, bytemuck::cast_slice_mut(to_values)),
+            ValueWidth::F32 => bytemuck::cast_slice_mut(to_values).copy_from_slice(rows.data),
         }
-        Ok(Self { memory, rows: rows.indptr.len() - 1, nnz, columns_at, values_at, columns, values })
+        (self.rows, self.nnz) = (rows.indptr.len() - 1, nnz);
+        (self.columns_at, self.values_at, self.columns, self.values) = (columns_at, values_at, columns, values);
+        Ok(())
     }
 
     /// Number of rows.
@@ -99,12 +110,16 @@ impl NarrowRows {
         self.nnz
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory held, used or not.
     pub fn bytes(&self) -> u64 {
         self.memory.bytes().len() as u64
     }
 
+    /// Where each row starts; nothing where there are no rows.
     fn starts(&self) -> &[u64] {
+        if self.rows == 0 {
+            return &[];
+        }
         bytemuck::cast_slice(&self.memory.bytes()[..(self.rows + 1) * 8])
     }
 
@@ -129,16 +144,6 @@ impl NarrowRows {
         }
     }
 
-    /// Begin to bring a row into the caches; of a row that is not there, nothing.
-    pub fn prefetch(&self, row: usize) {
-        let starts = self.starts();
-        let (Some(start), Some(end)) = (starts.get(row), starts.get(row + 1)) else { return };
-        let bytes = self.memory.bytes();
-        for (at, width) in [(self.columns_at, self.columns.bytes()), (self.values_at, self.values.bytes())] {
-            prefetch(&bytes[at + *start as usize * width..at + *end as usize * width]);
-        }
-    }
-
     /// Begin to bring into the caches where a row starts.
     pub fn prefetch_start(&self, row: usize) {
         if let Some(start) = self.starts().get(row) {
@@ -147,7 +152,34 @@ impl NarrowRows {
     }
 }
 
+impl Default for NarrowRows {
+    fn default() -> Self {
+        Self {
+            memory: Pages::default(),
+            rows: 0,
+            nnz: 0,
+            columns_at: 0,
+            values_at: 0,
+            columns: ColumnWidth::U16,
+            values: ValueWidth::U8,
+        }
+    }
+}
+
 impl NarrowRow<'_> {
+    /// Begin to bring it into the caches.
+    pub fn prefetch(&self) {
+        match self.columns {
+            Columns::U16(row) => prefetch(bytemuck::cast_slice(row)),
+            Columns::I32(row) => prefetch(bytemuck::cast_slice(row)),
+        }
+        match self.values {
+            Numbers::U8(row) => prefetch(row),
+            Numbers::U16(row) => prefetch(bytemuck::cast_slice(row)),
+            Numbers::F32(row) => prefetch(bytemuck::cast_slice(row)),
+        }
+    }
+
     /// Append columns and values.
     pub fn widen(&self, columns: &mut Vec<i32>, values: &mut Vec<f32>) {
         match self.columns {
@@ -159,52 +191,6 @@ impl NarrowRow<'_> {
             Numbers::U16(row) => widen(row, values),
             Numbers::F32(row) => values.extend_from_slice(row),
         }
-    }
-}
-
-impl ColumnWidth {
-    fn of(columns: &[i32]) -> Self {
-        // A negative one has its highest bit set.
-        let bits = columns.iter().fold(0, |bits, column| bits | *column as u32);
-        if bits <= u32::from(u16::MAX) { Self::U16 } else { Self::I32 }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::U16 => 2,
-            Self::I32 => 4,
-        }
-    }
-}
-
-impl ValueWidth {
-    fn of(values: &[f32]) -> Self {
-        // By bits: -0 is no whole number here, since its sign would be lost.
-        let (mut bits, mut whole) = (0, true);
-        for value in values {
-            let number = *value as u16;
-            bits |= number;
-            whole &= f32::from(number).to_bits() == value.to_bits();
-        }
-        match (whole, bits <= u16::from(u8::MAX)) {
-            (true, true) => Self::U8,
-            (true, false) => Self::U16,
-            (false, _) => Self::F32,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::U8 => 1,
-            Self::U16 => 2,
-            Self::F32 => 4,
-        }
-    }
-}
-
-fn fill<W: Copy, N>(from: &mut [N], wide: &[W], narrow: impl Fn(W) -> N) {
-    for (to, value) in from.iter_mut().zip(wide) {
-        *to = narrow(*value);
     }
 }
 
@@ -234,22 +220,42 @@ mod tests {
                 let (mut all_columns, mut all_values) = (Vec::new(), Vec::new());
                 for row in 0..3 {
                     narrow.prefetch_start(row);
-                    narrow.prefetch(row);
+                    narrow.row(row).prefetch();
                     narrow.row(row).widen(&mut all_columns, &mut all_values);
                     assert_eq!(all_values.len() as u64, rows.indptr[row + 1]);
                 }
                 assert_eq!(all_columns, columns);
                 let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&all_values), bits(values));
-                narrow.prefetch(3);
             }
         }
     }
 
     #[test]
+    fn memory_is_used_again_where_rows_fit() {
+        let counts = |values: &[f32]| CsrRows {
+            indptr: vec![0, values.len() as u64],
+            indices: (0..values.len() as i32).collect(),
+            data: values.to_vec(),
+        };
+        let mut narrow = NarrowRows::new(counts(&[300.0; 2000]).view()).unwrap();
+        let bytes = narrow.bytes();
+        for values in [vec![1.0; 10], vec![0.5; 1000], Vec::new(), vec![7.0; 2500]] {
+            narrow.set(counts(&values).view()).unwrap();
+            assert_eq!(narrow.bytes(), bytes);
+            let (mut columns, mut found) = (Vec::new(), Vec::new());
+            narrow.row(0).widen(&mut columns, &mut found);
+            assert_eq!((columns, found), (counts(&values).indices, values));
+        }
+        narrow.set(counts(&vec![0.5; 2_000_000]).view()).unwrap();
+        assert!(narrow.bytes() > bytes);
+    }
+
+    #[test]
     fn no_rows() {
-        let narrow = NarrowRows::new(CsrRows::default().view()).unwrap();
-        assert!(narrow.is_empty());
-        narrow.prefetch(0);
+        for narrow in [NarrowRows::default(), NarrowRows::new(CsrRows::default().view()).unwrap()] {
+            assert!(narrow.is_empty());
+            narrow.prefetch_start(0);
+        }
     }
 }

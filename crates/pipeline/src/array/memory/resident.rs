@@ -1,5 +1,4 @@
-use super::NarrowRows;
-use super::prefetch::prefetch;
+use super::{NarrowRows, prefetch};
 use crate::array::CsrView;
 use crate::array::collate::Row;
 
@@ -58,26 +57,8 @@ impl<'a> Resident<'a> {
         }
     }
 
-    /// Begin to bring a row into the caches, so that it is there some rows later; of a row that is not there, nothing.
-    pub fn prefetch(&self, row: u64) {
-        match *self {
-            Self::Csr(rows) => {
-                let place = row as usize;
-                if let Some([start, end]) = rows.indptr.get(place..).and_then(|starts| starts.first_chunk()) {
-                    let range = *start as usize..*end as usize;
-                    prefetch(bytemuck::cast_slice(&rows.indices[range.clone()]));
-                    prefetch(bytemuck::cast_slice(&rows.data[range]));
-                }
-            }
-            Self::Narrow { pieces, piece } => {
-                if let Some(rows) = pieces.get((row / piece) as usize) {
-                    rows.prefetch((row % piece) as usize);
-                }
-            }
-        }
-    }
-
-    /// Begin to bring into the caches where a row starts, which [`Self::prefetch`] of it reads.
+    /// Begin to bring into the caches where a row starts, which [`Self::row`] of it reads; of a row that is
+    /// not there, nothing.
     pub fn prefetch_start(&self, row: u64) {
         match *self {
             Self::Csr(rows) => {
