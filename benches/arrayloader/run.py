@@ -41,12 +41,15 @@ def cases(data):
             found.append(Case(group, f"expctl {name}", (os.environ["ARRAY_RATES"], *files, *options)))
 
     if "ARRAY_FLOOR" in os.environ:
+        file = next(iter(sorted((data / "h5ad").glob("*.h5ad"))), None)
         for threads in ["1", "2"]:
             for batch in ["128", "1024"]:
                 for output in ["sparse", "dense"]:
-                    found.append(Case("floor", f"memory, {output}, batch {batch}, threads {threads}",
-                                      (os.environ["ARRAY_FLOOR"], "--threads", threads, "--batch", batch,
-                                       "--output", output)))
+                    command = (os.environ["ARRAY_FLOOR"], "--threads", threads, "--batch", batch, "--output", output)
+                    found.append(Case("floor", f"memory, {output}, batch {batch}, threads {threads}", command))
+                    if file and batch == "128":
+                        found.append(Case("floor", f"file, {output}, batch {batch}, threads {threads}",
+                                          (*command, "--file", str(file))))
 
     weighted = ["--draw", "weighted", "--by", "weight", "--label", "cell_type"]
     for workers in ["0", "2"]:

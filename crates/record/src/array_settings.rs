@@ -102,7 +102,7 @@ pub struct Array {
     pub format: ArrayFormat,
     /// Own files instead of those of the data set, absolute, in order; empty takes the data set's.
     pub files: Vec<String>,
-    /// Read all rows into memory (CSR) before the first step.
+    /// Read all rows into memory (CSR, counts in 3 or 4 bytes a value) before the first step.
     pub memory: bool,
     /// Where the matrix is in an AnnData file: `X`, `raw`, or `layers/NAME`; empty is `X`.
     pub layer: String,

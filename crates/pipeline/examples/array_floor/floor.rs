@@ -1,4 +1,6 @@
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use memmap2::{Advice, MmapMut, MmapOptions};
@@ -54,6 +56,17 @@ pub fn copy(threads: u32, batch: usize, piece: usize, source: &[u8], time: Durat
             let from = random as usize % (source.len() - piece);
             to.copy_from_slice(&source[from..from + piece]);
         }
+    })
+}
+
+/// Bytes a second of reading pieces of `piece` bytes from random places of a file that the system has in memory, into a buffer
+/// that stays in the caches.
+pub fn read(threads: u32, piece: usize, file: &File, time: Duration) -> f64 {
+    let places = file.metadata().unwrap().len() - piece as u64;
+    bandwidth(threads, piece, time, |buffers, number| {
+        let random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
+        // One buffer, as the loader has one.
+        file.read_exact_at(buffer(buffers, 0, piece), random % places).unwrap();
     })
 }
 

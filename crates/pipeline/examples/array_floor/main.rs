@@ -1,8 +1,9 @@
 //! What the memory of this machine allows, and what the loader makes of it, in one run:
 //! `cargo run --release -p expctl-pipeline --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
 //!
-//! With `--threads N --batch N --output sparse|dense --seconds S` it measures that floor alone and prints it as JSON, for
-//! `benches/arrayloader`.
+//! With `--threads N --batch N --output sparse|dense --seconds S [--file FILE]` it measures that floor alone and prints it as JSON,
+//! for `benches/arrayloader`; with a file (which the system has in memory) that of rows that are read from it, a batch at once,
+//! and then copied as those of memory are.
 //!
 //! Prints, for 1 and 2 threads, the bandwidth of copying (bytes read and bytes written) and of filling, into buffers of a batch
 //! that are used again as the loader's are; the rows/s that follow for a sparse batch (a copy of int32 and float32) and a dense one (a fill, and
@@ -83,8 +84,14 @@ fn one_floor() {
     let source = floor::on_huge_pages(Memory::new(200_000, genes, values).bytes());
     let (copy, fill) = bandwidths(&source, threads, batch, genes, values, time);
     let [sparse, dense] = floors(copy, fill, genes, values);
-    let rate = if option("--output") == "dense" { dense } else { sparse };
-    println!(r#"{{"rows_per_s": {rate}, "cpu": {threads}, "copy": {copy}, "fill": {fill}}}"#);
+    let mut rate = if option("--output") == "dense" { dense } else { sparse };
+    let mut read = f64::INFINITY;
+    if let Some(pair) = arguments.chunks(2).find(|pair| pair[0] == "--file") {
+        let row = values * 8;
+        read = floor::read(threads, batch * row, &std::fs::File::open(&pair[1]).unwrap(), time);
+        rate = 1.0 / (row as f64 / read + 1.0 / rate);
+    }
+    println!(r#"{{"rows_per_s": {rate}, "cpu": {threads}, "copy": {copy}, "fill": {fill}, "read": "{read}"}}"#);
 }
 
 /// Rows a second of the loader.

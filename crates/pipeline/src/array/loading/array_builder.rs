@@ -71,7 +71,7 @@ impl ArrayBuilder {
             sampler,
             collator: Collator::new(columns, genes, transform, settings.output, labels),
             clock: Instant::now(),
-            blocks: Arc::new(Blocks::new(0..u64::MAX, false)),
+            blocks: Arc::new(Blocks::new(0..u64::MAX, 1)),
             workers: 0,
             wanted: Vec::new(),
             rows,
@@ -290,7 +290,10 @@ impl Build for ArrayBuilder {
     }
 
     fn starting(&mut self, options: &LoaderOptions) {
-        self.blocks = Arc::new(Blocks::new(options.first..options.steps, self.store.run_rows() == 1));
+        // Where rows are decompressed together, two parts that meet within such a run both decompress it: an eighth more at most.
+        let run = self.store.run_rows();
+        let least = if run > 1 { run.saturating_mul(8) } else { 1 };
+        self.blocks = Arc::new(Blocks::new(options.first..options.steps, least));
         self.workers = u64::from(options.workers);
     }
 

@@ -68,8 +68,8 @@ pub(super) struct Blocks {
     changed: Condvar,
     /// Steps that the loader makes.
     steps: Range<u64>,
-    /// Whether less than a chunk may be read at once.
-    divides: bool,
+    /// Rows that a part of a chunk has at least.
+    least_rows: u64,
     /// Of all buffers of parts, but for those that are being filled.
     bytes: AtomicU64,
 }
@@ -126,10 +126,11 @@ impl State {
 }
 
 impl Blocks {
-    /// For a loader that makes the batches of these steps. `divides` tells whether less than a chunk may be read at once.
-    pub fn new(steps: Range<u64>, divides: bool) -> Self {
+    /// For a loader that makes the batches of these steps, and reads no fewer than `least_rows` at once, unless a chunk is
+    /// shorter.
+    pub fn new(steps: Range<u64>, least_rows: u64) -> Self {
         let state = State { live: VecDeque::new(), next: None, spare: Vec::new(), stopped_from: u64::MAX };
-        Self { state: Mutex::new(state), changed: Condvar::new(), steps, divides, bytes: AtomicU64::new(0) }
+        Self { state: Mutex::new(state), changed: Condvar::new(), steps, least_rows, bytes: AtomicU64::new(0) }
     }
 
     /// Nothing below panics between changes that belong together.
@@ -209,7 +210,8 @@ impl Blocks {
         // A batch more where the block begins within one makes no other parts: buffers fit from block to block.
         let all = sampler.steps_of(key);
         let batches = (all.end - all.start).saturating_sub(1).max(1);
-        let parts = if self.divides { batches.div_ceil(order.chunks.len().max(1) as u64) } else { 1 };
+        let most = order.chunks.first().map_or(1, |chunk| (chunk.end - chunk.start) / self.least_rows.max(1)).max(1);
+        let parts = batches.div_ceil(order.chunks.len().max(1) as u64).min(most);
         Planned { key, next: sampler.next(key), block: Block::new(order, parts as usize), left }
     }
 
