@@ -28,10 +28,11 @@ pub(super) fn decode(
     for (segment, bytes) in group.segments(0) {
         let mut first = segment.first_value;
         let mut pages = Pages::new(bytes);
-        while let Some((header, body, count)) = pages.next_data(|header, body| {
+        while let Some((header, body)) = pages.next_data(|header, body| {
             has_dictionary = true;
             unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
         })? {
+            let count = header.kind.data_values();
             let end = first + count as u64;
             if end > total {
                 return Err(format!("there are more values than {} rows of {genes} have", group.rows));

@@ -131,10 +131,11 @@ fn read<T>(
         // What an earlier row group has is not this one's.
         let mut has_dictionary = false;
         let mut pages = Pages::new(&bytes);
-        while let Some((header, body, count)) = pages.next_data(|header, body| {
+        while let Some((header, body)) = pages.next_data(|header, body| {
             has_dictionary = true;
             decode(PageIn::Dictionary { header, body, chunk: &chunk }, &mut dictionaries).map(|_| ())
         })? {
+            let count = header.kind.data_values();
             if all.len() + count > end {
                 return Err(format!("row group {number}: it has more values than there are rows"));
             }

@@ -27,20 +27,17 @@ impl<'a> Pages<'a> {
         Ok(Some((header, body)))
     }
 
-    /// The next page of data: its header, what is behind it, and how many values it has. Dictionaries before it are handed
+    /// The next page of data: its header, and what is behind it. Dictionaries before it are handed
     /// to `dictionary`, other pages are left out.
     pub(super) fn next_data(
         &mut self,
         mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), String>,
-    ) -> Result<Option<(PageHeader, &'a [u8], usize)>, String> {
+    ) -> Result<Option<(PageHeader, &'a [u8])>, String> {
         while let Some((header, body)) = self.next()? {
             match header.kind {
                 PageKind::Dictionary { .. } => dictionary(&header, body)?,
                 PageKind::Other => {}
-                PageKind::V1 { .. } | PageKind::V2 { .. } => {
-                    let count = header.kind.data_values();
-                    return Ok(Some((header, body, count)));
-                }
+                PageKind::V1 { .. } | PageKind::V2 { .. } => return Ok(Some((header, body))),
             }
         }
         Ok(None)

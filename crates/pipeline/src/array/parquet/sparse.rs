@@ -72,10 +72,11 @@ fn decode_lists<T: Element>(
             is_open = false;
         }
         let mut pages = Pages::new(bytes);
-        while let Some((header, body, count)) = pages.next_data(|header, body| {
+        while let Some((header, body)) = pages.next_data(|header, body| {
             has_dictionary = true;
             unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
         })? {
+            let count = header.kind.data_values();
             let most = Most { rows: group.rows, begun: next_row, genes: group.genes, values: segment.values };
             most.check(count)?;
             let page = unpacker.data(&header, body, leaf, segment.compression)?;

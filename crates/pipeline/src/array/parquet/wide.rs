@@ -50,10 +50,11 @@ fn decode_column(
     let Work { unpacker, values: table, .. } = work;
     let mut has_dictionary = false;
     let mut pages = Pages::new(bytes);
-    while let Some((header, body, count)) = pages.next_data(|header, body| {
+    while let Some((header, body)) = pages.next_data(|header, body| {
         has_dictionary = true;
         unpacker.dictionary(header, body, leaf.numeric, segment.compression, table)
     })? {
+        let count = header.kind.data_values();
         if count > end - out.len() {
             return Err("it has more values than its row group has rows".to_owned());
         }
