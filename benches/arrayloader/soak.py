@@ -2,9 +2,9 @@
 
 Usage: soak.py --rows 10000000 [--limit 1.05] PROGRAM FILE… [options of array_rates]
 
-Runs the program for as many seconds as the rows take (from a run of three seconds), looks at its PSS every half second,
-and prints a markdown line: rows, seconds, the most memory of each fifth of the run. Ends with 1 if the last fifth has
-more than --limit times what the second had (the first one fills buffers).
+Looks at the program's PSS every half second until it has drawn the rows, and prints a markdown line: rows, seconds, the
+most memory of each fifth of the run. Ends with 1 if the last fifth has more than --limit times what the second had (the
+first one fills buffers).
 """
 
 import argparse
@@ -22,8 +22,8 @@ def pss_mb(pid):
     return 0.0
 
 
-def run(command, seconds):
-    process = subprocess.Popen([*command, "--seconds", str(seconds)], stdout=subprocess.PIPE, text=True)
+def run(command, rows):
+    process = subprocess.Popen([*command, "--rows", str(rows)], stdout=subprocess.PIPE, text=True)
     seen, start = [], time.monotonic()
     while process.poll() is None:
         try:
@@ -40,8 +40,7 @@ def main():
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--limit", type=float, default=1.05)
     options, command = parser.parse_known_args()
-    rate = run(command, 3)[0]["rows_per_s"]
-    result, seen = run(command, options.rows / rate * 1.05)
+    result, seen = run(command, options.rows)
     whole = seen[-1][0]
     fifths = [max((mb for at, mb in seen if i * whole / 5 <= at < (i + 1) * whole / 5), default=0) for i in range(5)]
     most = " / ".join(f"{mb:,.0f}" for mb in fifths)

@@ -1,7 +1,7 @@
 //! Rows per second of the array loader, as `benches/arrayloader/` compares them with Python's loaders.
 //!
 //! `array_rates FILE… [--draw uniform] [--by COLUMN] [--chunk-rows 512] [--chunks 32] [--batch 128] [--workers 1]
-//! [--output sparse|dense] [--memory] [--label COLUMN] [--seconds 5] [--seed 1]`
+//! [--output sparse|dense] [--memory] [--label COLUMN] [--seconds 5 | --rows N] [--seed 1]`
 //!
 //! Files are `.h5ad` or `.parquet`, all of one kind. Prints a JSON object: rows, seconds, rows_per_s, cpu (seconds of
 //! processor per second), bytes_read. A second before the clock starts fills what is ahead and warms what is kept.
@@ -27,6 +27,8 @@ struct Options {
     batch: u64,
     workers: u32,
     seconds: f64,
+    /// In place of seconds.
+    rows: Option<u64>,
     seed: u64,
 }
 
@@ -38,6 +40,7 @@ fn options() -> Result<Options, String> {
         batch: 128,
         workers: 1,
         seconds: 5.0,
+        rows: None,
         seed: 1,
     };
     let mut arguments = std::env::args().skip(1);
@@ -65,6 +68,7 @@ fn options() -> Result<Options, String> {
             "batch" => options.batch = number()? as u64,
             "workers" => options.workers = number()? as u32,
             "seconds" => options.seconds = number()?,
+            "rows" => options.rows = Some(number()? as u64),
             "seed" => options.seed = number()? as u64,
             "output" => {
                 options.array.output = match value.as_str() {
@@ -107,7 +111,7 @@ fn measure(options: &Options) -> Result<serde_json::Value, PipelineError> {
         loader.recycle(loaded.batch);
         if !warm && clock.elapsed() > Duration::from_secs(1) {
             (warm, rows, bytes_read, clock, cpu) = (true, 0, 0, Instant::now(), cpu_seconds());
-        } else if warm && clock.elapsed().as_secs_f64() > options.seconds {
+        } else if warm && options.rows.map_or(clock.elapsed().as_secs_f64() > options.seconds, |most| rows >= most) {
             break;
         }
     }
