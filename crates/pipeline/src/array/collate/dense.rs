@@ -48,8 +48,8 @@ fn write<const AROUND: bool>(cols: &[i32], values: &[f32], out: &mut [f32]) -> R
     pairs.next().map_or(Ok(()), |(column, _)| Err(*column))
 }
 
-/// Copy without reading what is written to; of one length.
-fn copy_around(from: &[f32], to: &mut [f32]) {
+/// Copy without reading what is written to; of one length. After the last call call `crate::collate::finish`.
+pub(in crate::array) fn copy_around(from: &[f32], to: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the processor has AVX.

@@ -9,6 +9,7 @@ mod row;
 mod transform;
 
 pub use collator::Collator;
+pub(super) use dense::copy_around;
 pub use gene_map::GeneMap;
 pub use log1p::log1p;
 pub use row::Row;

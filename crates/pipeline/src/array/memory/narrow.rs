@@ -4,6 +4,8 @@ use super::widen::widen;
 use super::width::{ColumnWidth, ValueWidth, column_width, columns_to_u16, value_width, values_to_u8, values_to_u16};
 use crate::PipelineError;
 use crate::array::CsrView;
+use crate::array::collate::copy_around;
+use crate::collate::finish;
 
 /// Rows in CSR with columns of 16 bits where they fit, and values of 8 or 16 bits where all are whole numbers that fit: counts,
 /// 3 bytes a value in place of 8. Whoever takes rows out gets int32 and float32 again, bit for bit.
@@ -81,15 +83,16 @@ impl NarrowRows {
         bytemuck::cast_slice_mut(&mut starts[..size_of_val(rows.indptr)]).copy_from_slice(rows.indptr);
         let to_columns = &mut to_columns[..nnz * columns.bytes()];
         match columns {
-            ColumnWidth::U16 => columns_to_u16(rows.indices, bytemuck::cast_slice_mut(to_columns)),
+            ColumnWidth::U16 => around(rows.indices, bytemuck::cast_slice_mut(to_columns), columns_to_u16),
             ColumnWidth::I32 => bytemuck::cast_slice_mut(to_columns).copy_from_slice(rows.indices),
         }
         let to_values = &mut to_values[..nnz * values.bytes()];
         match values {
             ValueWidth::U8 => values_to_u8(rows.data, to_values),
-            ValueWidth::U16 => values_to_u16(rows.data, bytemuck::cast_slice_mut(to_values)),
+            ValueWidth::U16 => around(rows.data, bytemuck::cast_slice_mut(to_values), values_to_u16),
             ValueWidth::F32 => bytemuck::cast_slice_mut(to_values).copy_from_slice(rows.data),
         }
+        finish();
         (self.rows, self.nnz) = (rows.indptr.len() - 1, nnz);
         (self.columns_at, self.values_at, self.columns, self.values) = (columns_at, values_at, columns, values);
         Ok(())
@@ -194,6 +197,24 @@ impl NarrowRow<'_> {
     }
 }
 
+/// Numbers that are converted at once, in the nearest cache.
+const SEGMENT: usize = 4096;
+
+/// Convert numbers and write them around the caches: they are read much later, and a plain store would first read the line that
+/// it writes to.
+fn around<W>(wide: &[W], out: &mut [u16], convert: impl Fn(&[W], &mut [u16])) {
+    // Of words, which it is copied in.
+    let mut space = [0u32; SEGMENT / 2];
+    let space: &mut [u16] = bytemuck::cast_slice_mut(&mut space);
+    for (wide, out) in wide.chunks(SEGMENT).zip(out.chunks_mut(SEGMENT)) {
+        let even = wide.len() / 2 * 2;
+        let ((wide, last), (out, last_out)) = (wide.split_at(even), out.split_at_mut(even));
+        convert(wide, &mut space[..even]);
+        copy_around(bytemuck::cast_slice(&space[..even]), bytemuck::cast_slice_mut(out));
+        convert(last, last_out);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +268,12 @@ mod tests {
             narrow.row(0).widen(&mut columns, &mut found);
             assert_eq!((columns, found), (counts(&values).indices, values));
         }
+        // Several segments, and an odd number of them.
+        let long: Vec<f32> = (0..3 * SEGMENT as u16 + 7).map(f32::from).collect();
+        narrow.set(counts(&long).view()).unwrap();
+        let (mut columns, mut found) = (Vec::new(), Vec::new());
+        narrow.row(0).widen(&mut columns, &mut found);
+        assert_eq!((columns, found), (counts(&long).indices, long));
         narrow.set(counts(&vec![0.5; 2_000_000]).view()).unwrap();
         assert!(narrow.bytes() > bytes);
     }
