@@ -6,8 +6,8 @@
 //! and then copied as those of memory are.
 //!
 //! Prints, for 1 and 2 threads, the bandwidth of copying (bytes read and bytes written) and of filling, into buffers of a batch
-//! that are used again as the loader's are; the rows/s that follow for a sparse batch (a copy of int32 and float32) and a dense one (a fill, and
-//! reading the row); and the rows/s of the loader from rows in memory, drawn at random. Then what drawing a row
+//! that are used again as the loader's are; the rows/s that follow for a sparse batch (a copy of int32 and float32) and a dense
+//! one (a fill, and reading the row); and the rows/s of the loader from rows in memory, drawn at random. Then what drawing a row
 //! costs, out of ten million.
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement")]

@@ -10,7 +10,8 @@ use crate::collate::finish;
 /// Rows in CSR with columns of 16 bits where they fit, and values of 8 or 16 bits where all are whole numbers that fit: counts,
 /// 3 bytes a value in place of 8. Whoever takes rows out gets int32 and float32 again, bit for bit.
 ///
-/// In one piece of memory: where rows start, then columns, then values.
+/// In one piece of memory: where rows start, then columns, then values. Invariant: each of the three begins at a multiple of a
+/// line of the caches, in memory that any number can lie in, so that its bytes can be looked at as numbers.
 #[derive(Debug)]
 pub struct NarrowRows {
     memory: Pages,
