@@ -354,8 +354,10 @@ fn the_launcher_links_no_libtorch() {
         text(&output.stdout)
     };
     let launcher = needed(env!("CARGO_BIN_EXE_expctl"));
-    for library in ["torch", "c10", "cuda", "cudart", "nccl", "gomp"] {
-        assert!(!launcher.contains(library), "expctl needs {library}:\n{launcher}");
+    // By name: an address may well be 0x7f59e7c10000.
+    let names: Vec<&str> = launcher.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for library in ["torch", "c10", "cuda", "nccl", "gomp"] {
+        assert!(!names.iter().any(|name| name.contains(library)), "expctl needs {library}:\n{launcher}");
     }
     // The same look at the worker finds libtorch, and still no CUDA kernels.
     let worker = needed(common::worker().to_str().unwrap());

@@ -92,6 +92,7 @@ impl<'s> Plan<'s> {
                 let values = so_far.values.fetch_add(rows.nnz() as u64, Ordering::Relaxed) + rows.nnz() as u64;
                 self.check(values, bytes)?;
                 let _ = place.set(rows);
+                self.say(so_far.read.fetch_add(1, Ordering::Relaxed), found.len() as u64);
             }
             Ok(())
         });
@@ -121,6 +122,19 @@ impl<'s> Plan<'s> {
         })
     }
 
+    /// Every tenth of the pieces is said when it is there: of many, which take a while.
+    fn say(&self, before: u64, pieces: u64) {
+        let tenth = (before + 1) * 10 / pieces;
+        if pieces >= 10 && tenth > before * 10 / pieces {
+            tracing::info!(
+                "{} % of the {} rows of {} are in memory",
+                tenth * 10,
+                self.source.len(),
+                self.source.name()
+            );
+        }
+    }
+
     fn panicked(&self, panic: &(dyn Any + Send)) -> PipelineError {
         PipelineError::panicked(&format!("reading {} into memory", self.source.name()), panic)
     }
@@ -131,6 +145,8 @@ impl<'s> Plan<'s> {
 struct SoFar {
     /// Pieces that a thread has taken.
     next: AtomicU64,
+    /// Pieces that are in memory.
+    read: AtomicU64,
     /// Bytes of the pieces that are in memory, and their values.
     bytes: AtomicU64,
     values: AtomicU64,
