@@ -19,7 +19,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::h5ad::MatrixFile;
+use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::{CsrRows, Rows, Wanted};
 use nix::libc;
 use rand::{RngExt, SeedableRng};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::h5ad::MatrixFile;
+use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::{CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

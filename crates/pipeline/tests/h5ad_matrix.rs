@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::h5ad::MatrixFile;
-use expctl_pipeline::array::h5ad::filters::register;
+use expctl_pipeline::array::MatrixFile;
+use expctl_pipeline::array::h5ad::register;
 use expctl_pipeline::array::{CsrRows, Form, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

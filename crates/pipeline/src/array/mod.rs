@@ -13,12 +13,14 @@ pub mod h5ad;
 mod labels;
 mod limit;
 pub mod loading;
+mod matrix;
 mod memory;
 mod names;
 mod open;
 mod parquet;
 mod rows;
 pub mod sampler;
+mod source;
 mod store;
 pub mod write;
 
@@ -26,6 +28,7 @@ pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::{LabelKind, Labels};
+pub use matrix::{CSC_BYTES, MatrixFile};
 pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
 pub use open::open;
 pub use parquet::{

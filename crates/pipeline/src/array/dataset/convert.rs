@@ -11,7 +11,7 @@ use super::shuffle::{Shards, Shuffle};
 use super::transfer::{seen, stored};
 use super::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest};
 use crate::PipelineError;
-use crate::array::h5ad::MatrixFile;
+use crate::array::MatrixFile;
 use crate::array::{ArrayStore, H5adStore};
 use crate::dataset::files::{Report, checksums, room};
 use crate::dataset::manifest::MANIFEST_FILE;

@@ -4,7 +4,7 @@ use hdf5_metno_sys::h5t::{
     H5Tget_order, H5Tget_precision, H5Tget_sign, H5Tget_size, H5Tget_super,
 };
 
-use super::number::{Kind, Number};
+use crate::array::matrix::number::{Kind, Number};
 
 /// Which numeric type it is; `Err` names what it is instead.
 pub(super) fn number(id: hid_t) -> Result<Number, String> {

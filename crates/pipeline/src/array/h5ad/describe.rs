@@ -6,14 +6,14 @@ use hdf5_metno_sys::h5p::{
 };
 use hdf5_metno_sys::{h5d, h5i::hid_t};
 
-use super::chunk_table::{Chunk, ChunkTable};
 use super::datatype;
-use super::filters::Chain;
 use super::library;
-use super::number::Number;
-use super::source::Source;
-use super::stored::{Chunks, Grid, Place, Run, Stored};
 use crate::PipelineError;
+use crate::array::matrix::chunk_table::{Chunk, ChunkTable};
+use crate::array::matrix::filters::Chain;
+use crate::array::matrix::number::Number;
+use crate::array::matrix::stored::{Chunks, Grid, Place, Run, Stored};
+use crate::array::source::Source;
 
 /// Larger chunks are of no use to anybody, and a reason to allocate much memory.
 const LARGEST_CHUNK: u64 = 1 << 30;

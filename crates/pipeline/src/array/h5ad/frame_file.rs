@@ -3,9 +3,10 @@ use std::path::Path;
 use hdf5_metno::File;
 
 use super::column_values::Most;
-use super::source::Source;
-use super::{filters, library};
+use super::register::register;
+use super::{hdf5_source, library};
 use crate::PipelineError;
+use crate::array::source::Source;
 
 /// No filter of HDF5 makes much more than this of a byte (deflate's most is 1,032); small arrays are let through whatever they
 /// are made of.
@@ -23,8 +24,8 @@ impl FrameFile {
     /// # Errors
     /// It cannot be opened, or is not HDF5.
     pub(super) fn open(path: &Path) -> Result<Self, PipelineError> {
-        filters::register()?;
-        let source = Source::open(path)?;
+        register()?;
+        let source = hdf5_source::open(path)?;
         let file = library::open(path)?;
         Ok(Self { source, file })
     }

@@ -2,51 +2,12 @@ use hdf5_metno::{Dataset, Group};
 
 use super::attribute;
 use super::describe::{Object, Open};
-use super::source::Source;
-use super::stored::Stored;
 use crate::PipelineError;
+use crate::array::matrix::{Arrays, Described, Encoding};
+use crate::array::source::Source;
 
 /// Columns that a matrix with a value for each can have.
 const MOST_DENSE_COLUMNS: u64 = 1 << 27;
-
-/// How it is encoded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
-    Csr,
-    Csc,
-}
-
-/// A matrix as its file describes it.
-pub(super) struct Described {
-    pub(super) rows: u64,
-    pub(super) columns: u64,
-    pub(super) arrays: Arrays,
-}
-
-/// Its data sets.
-pub(super) enum Arrays {
-    Dense(Stored),
-    /// indptr, indices and data.
-    Sparse(Encoding, Box<[Stored; 3]>),
-}
-
-impl Described {
-    /// Values that are stored.
-    pub(super) fn values(&self) -> u64 {
-        match &self.arrays {
-            Arrays::Dense(data) => data.len,
-            Arrays::Sparse(_, arrays) => arrays[2].len,
-        }
-    }
-
-    /// Bytes of all of them in the file.
-    pub(super) fn stored_bytes(&self) -> u64 {
-        match &self.arrays {
-            Arrays::Dense(data) => data.stored_bytes,
-            Arrays::Sparse(_, arrays) => arrays.iter().map(|stored| stored.stored_bytes).sum(),
-        }
-    }
-}
 
 /// Find the matrix at `location` and what the file says of it.
 pub(super) fn describe(source: &Source, location: &str) -> Result<Described, PipelineError> {

@@ -1,34 +1,24 @@
 //! AnnData files (.h5ad).
 //!
 //! Invariants: the HDF5 library is asked only where things lie in a file; the matrix itself is read at positions and
-//! decompressed here, so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
+//! decompressed by [`matrix`](super::matrix), so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
 
-mod array_reader;
 mod attribute;
-mod chunk_table;
 mod column;
 mod column_values;
-mod csc;
-mod csr;
 mod datatype;
-mod dense;
 mod describe;
-mod element;
-pub mod filters;
 mod frame;
 mod frame_file;
+mod hdf5_source;
 mod heap;
 mod library;
 mod locate;
 mod matrix;
-mod number;
-mod resident;
-mod source;
-mod sparse;
+mod register;
 mod store;
-mod stored;
 mod strings;
 mod table;
 
-pub use matrix::{CSC_BYTES, MatrixFile};
+pub use register::register;
 pub use store::H5adStore;

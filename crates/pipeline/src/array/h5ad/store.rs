@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use super::frame::{Frame, var_location};
 use super::frame_file::FrameFile;
-use super::{CSC_BYTES, MatrixFile};
 use crate::PipelineError;
 use crate::array::limit::allow_open_files;
+use crate::array::matrix::{CSC_BYTES, MatrixFile};
 use crate::array::names::{all_different, shared};
 use crate::array::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident};
 

@@ -11,7 +11,7 @@ use super::frame::{Column, Frame, FrameWriter};
 use super::series::{Layout, Series};
 use crate::PipelineError;
 use crate::array::CsrView;
-use crate::array::h5ad::filters::register;
+use crate::array::h5ad::register;
 
 /// How the matrix of a file is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

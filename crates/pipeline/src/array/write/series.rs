@@ -10,7 +10,7 @@ use super::attributes::refused;
 use super::chunk_rows;
 use super::compression::{Compression, Encoder};
 use crate::PipelineError;
-use crate::array::h5ad::filters::register;
+use crate::array::h5ad::register;
 
 /// Chunks that are collected for each thread, in bytes, before they are compressed and written.
 const COLLECTED: usize = 2 << 20;

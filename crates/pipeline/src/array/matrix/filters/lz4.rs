@@ -3,7 +3,7 @@
 /// Source: the plugin's own documentation (github.com/nexusformat/HDF5-External-Filter-Plugins, LZ4): length of the data (8
 /// bytes, most significant first), length of a block (4 bytes), then of each block its compressed length (4 bytes) and its
 /// bytes; a block that did not get smaller is as it was.
-pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
+pub(in crate::array) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let total = length(src)?;
     let (block, mut src) = src.get(8..)?.split_first_chunk::<4>()?;
     let block = u32::from_be_bytes(*block) as usize;
@@ -28,6 +28,6 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
 }
 
 /// Bytes that it will be.
-pub(super) fn length(src: &[u8]) -> Option<usize> {
+pub(in crate::array) fn length(src: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_be_bytes(*src.first_chunk()?)).ok()
 }

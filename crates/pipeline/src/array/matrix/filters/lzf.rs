@@ -3,7 +3,7 @@
 ///
 /// A control byte below 32 stands before so many literals and one; any other has the length of a match in its upper 3 bits
 /// and the upper 5 bits of how far back it is in its lower ones.
-pub(super) fn decompress(mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
+pub(in crate::array) fn decompress(mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let mut at = 0;
     while let Some((&control, rest)) = src.split_first() {
         src = rest;

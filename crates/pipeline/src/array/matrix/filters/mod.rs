@@ -1,15 +1,13 @@
-//! Filters that HDF5 files have their chunks compressed with.
+//! Filters that chunks are compressed with.
 //!
 //! Invariant: whatever the bytes are, what comes out is exactly as long as a chunk is, or an error; nothing is read or
 //! written beyond the buffers.
 
-mod blosc;
+pub(in crate::array) mod blosc;
 mod chain;
 mod fletcher32;
-mod lz4;
-mod lzf;
-mod register;
+pub(in crate::array) mod lz4;
+pub(in crate::array) mod lzf;
 mod shuffle;
 
-pub(super) use chain::{Chain, Work};
-pub use register::register;
+pub(in crate::array) use chain::{Chain, Work};

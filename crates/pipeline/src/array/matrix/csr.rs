@@ -1,24 +1,24 @@
-use super::source::Source;
 use super::stored::Stored;
 use crate::PipelineError;
+use crate::array::source::Source;
 
 /// A matrix in CSR in a file.
 ///
 /// Invariants: `starts` begins with 0, ascends by no more than `columns` a row, and ends with the length of `indices` and of
 /// `data`.
 #[derive(Debug)]
-pub(super) struct Csr {
+pub(in crate::array) struct Csr {
     /// `[rows + 1]`: where each row starts.
-    pub(super) starts: Vec<u64>,
-    pub(super) indices: Stored,
-    pub(super) data: Stored,
-    pub(super) columns: u64,
+    pub(in crate::array) starts: Vec<u64>,
+    pub(in crate::array) indices: Stored,
+    pub(in crate::array) data: Stored,
+    pub(in crate::array) columns: u64,
 }
 
 impl Csr {
     /// Check what the file says, with `rows` and `columns` as its shape says; `across` is what a row has (columns, or rows of
     /// a CSC matrix).
-    pub(super) fn new(
+    pub(in crate::array) fn new(
         source: &Source,
         indptr: &Stored,
         indices: Stored,
@@ -66,17 +66,17 @@ impl Csr {
     }
 
     /// Number of rows.
-    pub(super) fn rows(&self) -> u64 {
+    pub(in crate::array) fn rows(&self) -> u64 {
         self.starts.len() as u64 - 1
     }
 
     /// Rows can be read to any places of a buffer that others fill too.
-    pub(super) fn can_be_placed(&self) -> bool {
+    pub(in crate::array) fn can_be_placed(&self) -> bool {
         self.indices.can_be_placed::<i32>() && self.data.can_be_placed::<f32>()
     }
 
     /// Values that are stored.
-    pub(super) fn nnz(&self) -> u64 {
+    pub(in crate::array) fn nnz(&self) -> u64 {
         self.data.len
     }
 }

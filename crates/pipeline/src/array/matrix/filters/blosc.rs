@@ -1,7 +1,7 @@
 use std::ffi::c_int;
 
 /// Decompress Blosc (version 1); `Err` says what is wrong.
-pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, String> {
+pub(in crate::array) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, String> {
     if length(src)? > dst.len() {
         return Err("longer than a chunk".to_owned());
     }
@@ -15,7 +15,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, String> {
 }
 
 /// Bytes that it will be.
-pub(super) fn length(src: &[u8]) -> Result<usize, String> {
+pub(in crate::array) fn length(src: &[u8]) -> Result<usize, String> {
     let mut bytes = 0;
     // SAFETY: it reads `src.len()` bytes at most and writes to `bytes`.
     match unsafe { blosc_src::blosc_cbuffer_validate(src.as_ptr().cast(), src.len(), &raw mut bytes) } {

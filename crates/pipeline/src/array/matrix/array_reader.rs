@@ -3,9 +3,9 @@ use std::ops::Range;
 
 use super::element::Element;
 use super::filters::Work;
-use super::source::{Piece, Source};
 use super::stored::{Chunks, InChunk, Place, Stored, as_bytes};
 use crate::PipelineError;
+use crate::array::source::{Piece, Source};
 
 /// Decompressed chunks that are kept: neighbours in a range share one, and few are asked for again within a batch.
 const KEPT_BYTES: usize = 1 << 20;
@@ -16,7 +16,7 @@ const GAP: u64 = 4096;
 /// Reads parts of one data set, for one thread. The order of calls: [`Self::begin`], [`Self::want`] for each part,
 /// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another. With
 /// [`Self::begin_placed`] and [`Self::want_at`] instead, each part is in its place in `out`, and nothing else of it is changed.
-pub(super) struct ArrayReader<'a, T> {
+pub(in crate::array) struct ArrayReader<'a, T> {
     stored: &'a Stored,
     source: &'a Source,
     /// Numbers that `out` had before.
@@ -75,7 +75,7 @@ struct Kept {
 
 impl<'a, T: Element> ArrayReader<'a, T> {
     /// A reader that holds no memory yet.
-    pub(super) fn new(stored: &'a Stored, source: &'a Source) -> Self {
+    pub(in crate::array) fn new(stored: &'a Stored, source: &'a Source) -> Self {
         Self {
             stored,
             source,
@@ -97,7 +97,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Start; `base` numbers are in `out` already.
-    pub(super) fn begin(&mut self, base: usize) {
+    pub(in crate::array) fn begin(&mut self, base: usize) {
         (self.base, self.placed, self.wanted) = (base, false, 0);
         self.pieces.clear();
         self.holes.clear();
@@ -107,19 +107,19 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Start with parts that have places, which is for data sets of which [`Stored::can_be_placed`].
-    pub(super) fn begin_placed(&mut self) {
+    pub(in crate::array) fn begin_placed(&mut self) {
         self.begin(0);
         self.placed = true;
     }
 
     /// Ask for `count` numbers from `start` on, which are to be in `out` from `place` on; both have them.
-    pub(super) fn want_at(&mut self, start: u64, count: u64, place: usize) {
+    pub(in crate::array) fn want_at(&mut self, start: u64, count: u64, place: usize) {
         self.wanted = place;
         self.want(start, count);
     }
 
     /// Ask for `count` numbers from `start` on; the data set has them.
-    pub(super) fn want(&mut self, mut start: u64, mut count: u64) {
+    pub(in crate::array) fn want(&mut self, mut start: u64, mut count: u64) {
         debug_assert!(start + count <= self.stored.len, "checked by the caller");
         match &self.stored.place {
             Place::Memory(data) => {
@@ -185,7 +185,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Read what the system has in memory and have it get the rest; returns how many bytes there are to read.
-    pub(super) fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, PipelineError> {
+    pub(in crate::array) fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, PipelineError> {
         if let Place::Chunks(chunks) = &self.stored.place {
             self.plan(chunks);
         }
@@ -216,7 +216,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Wait for the rest.
-    pub(super) fn finish(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
+    pub(in crate::array) fn finish(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
         if matches!(self.stored.place, Place::Memory(_)) {
             return Ok(());
         }
@@ -297,7 +297,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Decompress and convert.
-    pub(super) fn decode(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
+    pub(in crate::array) fn decode(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
         if self.is_direct() {
             return Ok(());
         }
@@ -387,7 +387,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Bytes that it keeps.
-    pub(super) fn work_bytes(&self) -> u64 {
+    pub(in crate::array) fn work_bytes(&self) -> u64 {
         let kept: usize = self.kept.iter().map(|kept| kept.data.capacity()).sum();
         let lists = (self.pieces.capacity() + self.late.capacity()) * size_of::<Piece>()
             + self.parts.capacity() * size_of::<Part>()

@@ -4,7 +4,7 @@ use super::{blosc, fletcher32, lz4, lzf, shuffle};
 
 /// The filters of a data set, in the order in which they were applied when it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Chain {
+pub(in crate::array) struct Chain {
     filters: Vec<Filter>,
 }
 
@@ -28,7 +28,7 @@ enum Filter {
 }
 
 /// What one thread decompresses with.
-pub(in super::super) struct Work {
+pub(in crate::array) struct Work {
     inflate: Decompressor,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     /// What lies between two filters.
@@ -43,7 +43,7 @@ impl Default for Work {
 
 impl Work {
     /// Bytes of memory held.
-    pub(in super::super) fn bytes(&self) -> u64 {
+    pub(in crate::array) fn bytes(&self) -> u64 {
         self.between.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 }
@@ -58,7 +58,7 @@ enum Held {
 
 impl Chain {
     /// Filters by number and parameters (`cd_values`), of elements of so many bytes. `Err` says which is not known.
-    pub(in super::super) fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, String> {
+    pub(in crate::array) fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, String> {
         let filters: Vec<Filter> = filters
             .iter()
             .map(|(number, values)| match number {
@@ -84,12 +84,12 @@ impl Chain {
     }
 
     /// No filters.
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(in crate::array) fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
     /// So many bytes at most can become of `stored` bytes: what promises more is damaged, and is no reason to allocate memory.
-    pub(in super::super) fn most(&self, stored: u64) -> u64 {
+    pub(in crate::array) fn most(&self, stored: u64) -> u64 {
         // The longest way to say nothing, besides the headers.
         const SLACK: u64 = 1 << 17;
         self.filters.iter().fold(stored, |bytes, filter| match filter.ratio() {
@@ -99,7 +99,7 @@ impl Chain {
     }
 
     /// Undo the filters that `mask` does not name (bit i: filter i was skipped), so that `out` is full.
-    pub(in super::super) fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut Work) -> Result<(), String> {
+    pub(in crate::array) fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut Work) -> Result<(), String> {
         let skipped = |i: usize| mask.checked_shr(i as u32).unwrap_or(0) & 1 == 1;
         let Some(first) = (0..self.filters.len()).find(|i| !skipped(*i)) else {
             return copy(src, out);

@@ -1,20 +1,20 @@
 use super::array_reader::ArrayReader;
-use super::matrix::{check_range, check_row, dense};
-use super::source::Source;
+use super::matrix_file::{check_range, check_row, dense};
 use super::stored::Stored;
 use crate::PipelineError;
+use crate::array::source::Source;
 use crate::array::{ReadRows, Rows, Wanted};
 
 /// A matrix with a value for every column in a file.
 #[derive(Debug)]
-pub(super) struct Dense {
-    pub(super) rows: u64,
-    pub(super) columns: u64,
-    pub(super) data: Stored,
+pub(in crate::array) struct Dense {
+    pub(in crate::array) rows: u64,
+    pub(in crate::array) columns: u64,
+    pub(in crate::array) data: Stored,
 }
 
 /// Reads rows of it.
-pub(super) struct DenseReader<'a> {
+pub(in crate::array) struct DenseReader<'a> {
     source: &'a Source,
     matrix: &'a Dense,
     data: ArrayReader<'a, f32>,
@@ -23,7 +23,7 @@ pub(super) struct DenseReader<'a> {
 }
 
 impl<'a> DenseReader<'a> {
-    pub(super) fn new(source: &'a Source, matrix: &'a Dense) -> Self {
+    pub(in crate::array) fn new(source: &'a Source, matrix: &'a Dense) -> Self {
         Self { source, matrix, data: ArrayReader::new(&matrix.data, source), before: Some(0) }
     }
 }

@@ -7,17 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 
+use super::piece::Piece;
 use crate::PipelineError;
 use crate::array::file_state::FileState;
-
-/// What every HDF5 file has at byte 0, 512, 1024, 2048, …: what comes before is the user's.
-const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
-
-/// The part of a superblock that is looked at: no version has fewer bytes.
-const SUPERBLOCK: usize = 16;
-
-/// Bytes of a size, and of an address, in every file that h5py writes.
-const SIZE_BYTES: u8 = 8;
 
 /// Larger parts are left to the system, which reads ahead in them: asking for them takes longer than it saves.
 const ADVISED: usize = 256 << 10;
@@ -25,52 +17,22 @@ const ADVISED: usize = 256 << 10;
 /// A file that is read at positions, so that one that is cut short while it is read is an error (a mapped one would end the
 /// process with SIGBUS), and that is known again.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LocalFile {
     file: File,
     state: FileState,
     /// The file system can say that it would have to wait for a disk.
     can_refuse: AtomicBool,
 }
 
-/// A part of the file, and where in a buffer it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// First byte in the file.
-    pub(super) offset: u64,
-    /// First byte in the buffer.
-    pub(super) at: usize,
-    /// Bytes.
-    pub(super) len: usize,
-}
-
-impl Source {
-    /// Open a file that has the signature of HDF5.
+impl LocalFile {
+    /// Open a regular file.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
     pub(super) fn open(path: &Path) -> Result<Self, PipelineError> {
         let file = File::open(path).map_err(PipelineError::io("open", path))?;
         let state = FileState::of(&file, path)?;
-        let source = Self { file, state, can_refuse: AtomicBool::new(true) };
-        match source.size_bytes()? {
-            None => Err(source.damaged("is not an HDF5 file: it has no HDF5 signature")),
-            Some(SIZE_BYTES) => Ok(source),
-            Some(other) => Err(source.damaged(format!("has sizes of {other} bytes; {SIZE_BYTES} are supported"))),
-        }
-    }
-
-    /// Bytes of a size in this file, which its superblock says; `None` if there is none.
-    fn size_bytes(&self) -> Result<Option<u8>, PipelineError> {
-        let mut at = 0;
-        while at + SUPERBLOCK as u64 <= self.bytes() {
-            let mut found = [MaybeUninit::uninit(); SUPERBLOCK];
-            self.read_all(&[Piece { offset: at, at: 0, len: SUPERBLOCK }], &mut found)?;
-            // SAFETY: all of it was read.
-            let found = found.map(|byte| unsafe { byte.assume_init() });
-            if found.starts_with(&SIGNATURE) {
-                // Behind the signature is the version.
-                return Ok(Some(if found[8] < 2 { found[14] } else { found[10] }));
-            }
-            at = (at * 2).max(512);
-        }
-        Ok(None)
+        Ok(Self { file, state, can_refuse: AtomicBool::new(true) })
     }
 
     /// The file.
@@ -83,51 +45,39 @@ impl Source {
         self.state.bytes()
     }
 
-    /// An error that says what is wrong with it.
-    pub(super) fn damaged(&self, reason: impl ToString) -> PipelineError {
-        PipelineError::damaged(self.path(), reason)
-    }
-
-    /// Read all pieces.
-    pub(super) fn read_all(&self, pieces: &[Piece], into: &mut [MaybeUninit<u8>]) -> Result<(), PipelineError> {
-        let mut late = Vec::new();
-        self.read_cached(pieces, into, &mut late)?;
-        self.read_late(&late, into)
-    }
-
-    /// Read what the system has in memory. The rest goes to `late`, for [`Self::read_late`], and the system is told to get what
-    /// is small of it, all at once: a disk that works on many parts is many times as fast as one that is given one after another.
+    /// Read what the system has of the piece in memory. The rest, if there is any, is for [`Self::wait`], and the system is told
+    /// to get it if it is small.
+    ///
+    /// # Errors
+    /// The file cannot be read, or ends before the piece does.
     pub(super) fn read_cached(
         &self,
-        pieces: &[Piece],
+        piece: &Piece,
         into: &mut [MaybeUninit<u8>],
-        late: &mut Vec<Piece>,
-    ) -> Result<(), PipelineError> {
-        late.clear();
-        for piece in pieces {
-            let done = if self.can_refuse.load(Ordering::Relaxed) { self.try_read(piece, into)? } else { 0 };
-            if done < piece.len {
-                let rest = Piece { offset: piece.offset + done as u64, at: piece.at + done, len: piece.len - done };
-                if rest.len <= ADVISED {
-                    self.will_need(&rest);
-                }
-                late.push(rest);
-            }
+    ) -> Result<Option<Piece>, PipelineError> {
+        let done = if self.can_refuse.load(Ordering::Relaxed) { self.try_read(piece, into)? } else { 0 };
+        if done == piece.len {
+            return Ok(None);
         }
-        Ok(())
+        let rest = piece.behind(done);
+        if rest.len <= ADVISED {
+            self.will_need(&rest);
+        }
+        Ok(Some(rest))
     }
 
-    /// Wait for what [`Self::read_cached`] has left.
-    pub(super) fn read_late(&self, late: &[Piece], into: &mut [MaybeUninit<u8>]) -> Result<(), PipelineError> {
-        for piece in late {
-            let mut rest = *piece;
-            while rest.len > 0 {
-                match self.pread(&rest, into, 0) {
-                    Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
-                    Ok(n) => rest = Piece { offset: rest.offset + n as u64, at: rest.at + n, len: rest.len - n },
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(e) => return Err(self.failed(e)),
-                }
+    /// Read a piece, however long that takes.
+    ///
+    /// # Errors
+    /// As [`Self::read_cached`].
+    pub(super) fn wait(&self, piece: &Piece, into: &mut [MaybeUninit<u8>]) -> Result<(), PipelineError> {
+        let mut rest = *piece;
+        while rest.len > 0 {
+            match self.pread(&rest, into, 0) {
+                Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => rest = rest.behind(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed(e)),
             }
         }
         Ok(())
@@ -202,7 +152,7 @@ impl Source {
     fn failed(&self, e: io::Error) -> PipelineError {
         match self.unchanged() {
             Err(rewritten @ PipelineError::Rewritten { .. }) => rewritten,
-            _ if e.kind() == io::ErrorKind::UnexpectedEof => self.damaged("is cut short"),
+            _ if e.kind() == io::ErrorKind::UnexpectedEof => PipelineError::damaged(self.path(), "is cut short"),
             _ => PipelineError::io("read", self.path())(e),
         }
     }

@@ -1,17 +1,17 @@
 /// Where a chunk of a data set lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub(in crate::array) struct Chunk {
     /// First byte in the file.
-    pub(super) offset: u64,
+    pub(in crate::array) offset: u64,
     /// Bytes in the file.
-    pub(super) bytes: u32,
+    pub(in crate::array) bytes: u32,
     /// Bit i: filter i was skipped.
-    pub(super) mask: u32,
+    pub(in crate::array) mask: u32,
 }
 
 /// The chunks of a data set that were written, by their number in the grid.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChunkTable {
+pub(in crate::array) struct ChunkTable {
     /// Ascending; empty if all were written.
     numbers: Vec<u64>,
     chunks: Vec<Chunk>,
@@ -19,7 +19,7 @@ pub(super) struct ChunkTable {
 
 impl ChunkTable {
     /// Of a grid of `all` chunks; `Err` says what is wrong with them.
-    pub(super) fn new(mut found: Vec<(u64, Chunk)>, all: u64) -> Result<Self, String> {
+    pub(in crate::array) fn new(mut found: Vec<(u64, Chunk)>, all: u64) -> Result<Self, String> {
         found.sort_unstable_by_key(|(number, _)| *number);
         if let Some(twice) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(format!("has chunk {} twice", twice[0].0));
@@ -33,18 +33,18 @@ impl ChunkTable {
     }
 
     /// A chunk; `None` if it was never written.
-    pub(super) fn get(&self, number: u64) -> Option<Chunk> {
+    pub(in crate::array) fn get(&self, number: u64) -> Option<Chunk> {
         let at = if self.numbers.is_empty() { number as usize } else { self.numbers.binary_search(&number).ok()? };
         self.chunks.get(at).copied()
     }
 
     /// Those that were written.
-    pub(super) fn written(&self) -> &[Chunk] {
+    pub(in crate::array) fn written(&self) -> &[Chunk] {
         &self.chunks
     }
 
     /// Those that were written, with their numbers, ascending.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Chunk)> + '_ {
+    pub(in crate::array) fn iter(&self) -> impl Iterator<Item = (u64, Chunk)> + '_ {
         let number = |at: usize| self.numbers.get(at).copied().unwrap_or(at as u64);
         self.chunks.iter().enumerate().map(move |(at, chunk)| (number(at), *chunk))
     }

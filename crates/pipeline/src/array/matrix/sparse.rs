@@ -2,13 +2,13 @@ use std::ops::Range;
 
 use super::array_reader::ArrayReader;
 use super::csr::Csr;
-use super::matrix::{check_range, check_row, sparse};
-use super::source::Source;
+use super::matrix_file::{check_range, check_row, sparse};
 use crate::PipelineError;
+use crate::array::source::Source;
 use crate::array::{CsrRows, ReadRows, Rows, Wanted};
 
 /// Reads rows of a CSR matrix.
-pub(super) struct SparseReader<'a> {
+pub(in crate::array) struct SparseReader<'a> {
     source: &'a Source,
     csr: &'a Csr,
     indices: ArrayReader<'a, i32>,
@@ -22,13 +22,17 @@ pub(super) struct SparseReader<'a> {
 }
 
 impl<'a> SparseReader<'a> {
-    pub(super) fn new(source: &'a Source, csr: &'a Csr) -> Self {
+    pub(in crate::array) fn new(source: &'a Source, csr: &'a Csr) -> Self {
         let (indices, data) = (ArrayReader::new(&csr.indices, source), ArrayReader::new(&csr.data, source));
         Self { source, csr, indices, data, before: 0, placed: None, unsorted: Vec::new() }
     }
 
     /// As [`ReadRows::fetch`].
-    pub(super) fn fetch_rows(&mut self, wanted: &Wanted<'_>, out: &mut CsrRows) -> Result<u64, PipelineError> {
+    pub(in crate::array) fn fetch_rows(
+        &mut self,
+        wanted: &Wanted<'_>,
+        out: &mut CsrRows,
+    ) -> Result<u64, PipelineError> {
         let rows = self.csr.rows();
         let starts = &self.csr.starts;
         self.before = out.len();
@@ -92,7 +96,7 @@ impl<'a> SparseReader<'a> {
     }
 
     /// As [`ReadRows::decode`].
-    pub(super) fn decode_rows(&mut self, out: &mut CsrRows) -> Result<(), PipelineError> {
+    pub(in crate::array) fn decode_rows(&mut self, out: &mut CsrRows) -> Result<(), PipelineError> {
         self.indices.decode(&mut out.indices)?;
         self.data.decode(&mut out.data)?;
         if let Some(placed) = self.placed.take() {

@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use super::number::{Kind, Number};
 
 /// What numbers of a file become.
-pub(super) trait Element: bytemuck::Pod + Default {
+pub(in crate::array) trait Element: bytemuck::Pod + Default {
     /// The file has it bit for bit.
     fn is(number: Number) -> bool;
 

@@ -2,15 +2,15 @@ use std::fmt;
 
 /// A numeric type of an HDF5 file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number {
-    pub(super) kind: Kind,
+pub(in crate::array) struct Number {
+    pub(in crate::array) kind: Kind,
     /// Most significant byte first.
-    pub(super) big_endian: bool,
+    pub(in crate::array) big_endian: bool,
 }
 
 /// What its bits mean. Booleans, which HDF5 has as an enumeration of a byte, are numbers of that byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::array) enum Kind {
     I8,
     U8,
     I16,
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 impl Number {
     /// Bytes of one.
-    pub(super) const fn size(self) -> usize {
+    pub(in crate::array) const fn size(self) -> usize {
         match self.kind {
             Kind::I8 | Kind::U8 => 1,
             Kind::I16 | Kind::U16 | Kind::F16 => 2,
@@ -36,12 +36,12 @@ impl Number {
     }
 
     /// Has no fraction.
-    pub(super) const fn is_integer(self) -> bool {
+    pub(in crate::array) const fn is_integer(self) -> bool {
         !matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64)
     }
 
     /// Has its bytes as this machine has them.
-    pub(super) const fn is_native_endian(self) -> bool {
+    pub(in crate::array) const fn is_native_endian(self) -> bool {
         self.size() == 1 || self.big_endian == cfg!(target_endian = "big")
     }
 }

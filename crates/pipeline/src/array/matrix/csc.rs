@@ -1,20 +1,20 @@
 use super::csr::Csr;
-use super::source::Source;
 use super::sparse::SparseReader;
 use crate::PipelineError;
+use crate::array::source::Source;
 use crate::array::{CsrRows, Wanted};
 
 /// Values that are read at a time while it is turned.
 const AT_A_TIME: u64 = 1 << 20;
 
 /// Bytes of memory of so many values and rows.
-pub(super) const fn bytes(values: u64, rows: u64) -> u64 {
+pub(in crate::array) const fn bytes(values: u64, rows: u64) -> u64 {
     values.saturating_add(rows).saturating_add(1).saturating_mul(8)
 }
 
 /// Turn a CSC matrix (`columns` has a "row" for each column) of `rows` rows into CSR in memory, if that takes no more than
 /// `most` bytes. The file is read twice: to count, and to place.
-pub(super) fn turn(source: &Source, columns: &Csr, rows: u64, most: u64) -> Result<CsrRows, PipelineError> {
+pub(in crate::array) fn turn(source: &Source, columns: &Csr, rows: u64, most: u64) -> Result<CsrRows, PipelineError> {
     let nnz = columns.nnz();
     let bytes = bytes(nnz, rows);
     if bytes > most {

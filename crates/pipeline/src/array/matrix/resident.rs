@@ -1,12 +1,12 @@
-use super::matrix::{check_range, check_row, sparse};
-use super::source::Source;
+use super::matrix_file::{check_range, check_row, sparse};
 use crate::PipelineError;
+use crate::array::source::Source;
 use crate::array::{CsrRows, ReadRows, Rows, Wanted};
 
 /// Hands out rows that are in memory.
-pub(super) struct ResidentReader<'a> {
-    pub(super) source: &'a Source,
-    pub(super) rows: &'a CsrRows,
+pub(in crate::array) struct ResidentReader<'a> {
+    pub(in crate::array) source: &'a Source,
+    pub(in crate::array) rows: &'a CsrRows,
 }
 
 impl ReadRows for ResidentReader<'_> {

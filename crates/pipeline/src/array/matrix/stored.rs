@@ -5,27 +5,27 @@ use super::chunk_table::ChunkTable;
 use super::element::Element;
 use super::filters::Chain;
 use super::number::Number;
-use super::source::Source;
 use crate::PipelineError;
+use crate::array::source::Source;
 
 /// Where the numbers of a data set of one or two dimensions lie in the file, row by row.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(in crate::array) struct Stored {
     /// Its name in the file.
-    pub(super) name: String,
-    pub(super) number: Number,
+    pub(in crate::array) name: String,
+    pub(in crate::array) number: Number,
     /// How many.
-    pub(super) len: u64,
+    pub(in crate::array) len: u64,
     /// Bytes of the number that was never written.
-    pub(super) fill: Vec<u8>,
+    pub(in crate::array) fill: Vec<u8>,
     /// Bytes in the file.
-    pub(super) stored_bytes: u64,
-    pub(super) place: Place,
+    pub(in crate::array) stored_bytes: u64,
+    pub(in crate::array) place: Place,
 }
 
 /// How they lie.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(in crate::array) enum Place {
     /// In the header of the data set (HDF5's compact layout).
     Memory(Vec<u8>),
     /// As they are.
@@ -36,61 +36,61 @@ pub(super) enum Place {
 
 /// Numbers that lie together, uncompressed. Runs follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(in crate::array) struct Run {
     /// Number behind the last of them.
-    pub(super) end: u64,
+    pub(in crate::array) end: u64,
     /// Where number 0 would lie, were the run as long; `None` if they were never written.
-    pub(super) zero: Option<i64>,
+    pub(in crate::array) zero: Option<i64>,
 }
 
 /// Chunks of a grid.
 #[derive(Clone, Debug)]
-pub(super) struct Chunks {
-    pub(super) grid: Grid,
-    pub(super) table: ChunkTable,
-    pub(super) chain: Chain,
+pub(in crate::array) struct Chunks {
+    pub(in crate::array) grid: Grid,
+    pub(in crate::array) table: ChunkTable,
+    pub(in crate::array) chain: Chain,
     /// HDF5 may leave chunks at the edge uncompressed.
-    pub(super) plain_edge: bool,
+    pub(in crate::array) plain_edge: bool,
 }
 
 /// A grid of chunks over rows and columns. What has one dimension, and what has chunks as wide as its rows, is one long row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
-    pub(super) rows: u64,
-    pub(super) columns: u64,
-    pub(super) chunk_rows: u64,
-    pub(super) chunk_columns: u64,
+pub(in crate::array) struct Grid {
+    pub(in crate::array) rows: u64,
+    pub(in crate::array) columns: u64,
+    pub(in crate::array) chunk_rows: u64,
+    pub(in crate::array) chunk_columns: u64,
 }
 
 /// A part of a chunk that lies together in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InChunk {
+pub(in crate::array) struct InChunk {
     /// Number of the chunk.
-    pub(super) chunk: u64,
+    pub(in crate::array) chunk: u64,
     /// First number in the chunk.
-    pub(super) within: u32,
+    pub(in crate::array) within: u32,
     /// Numbers.
-    pub(super) count: u32,
+    pub(in crate::array) count: u32,
 }
 
 impl Grid {
     /// Chunks beside each other.
-    pub(super) const fn across(&self) -> u64 {
+    pub(in crate::array) const fn across(&self) -> u64 {
         self.columns.div_ceil(self.chunk_columns)
     }
 
     /// Chunks of the grid; `None` if that is beyond all reason.
-    pub(super) const fn chunks(&self) -> Option<u64> {
+    pub(in crate::array) const fn chunks(&self) -> Option<u64> {
         self.rows.div_ceil(self.chunk_rows).checked_mul(self.across())
     }
 
     /// Numbers of a chunk.
-    pub(super) const fn chunk_len(&self) -> u64 {
+    pub(in crate::array) const fn chunk_len(&self) -> u64 {
         self.chunk_rows * self.chunk_columns
     }
 
     /// The first part of the `count` numbers from `start` on.
-    pub(super) fn first(&self, start: u64, count: u64) -> InChunk {
+    pub(in crate::array) fn first(&self, start: u64, count: u64) -> InChunk {
         let (row, column) = (start / self.columns, start % self.columns);
         let chunk = row / self.chunk_rows * self.across() + column / self.chunk_columns;
         let within_column = column % self.chunk_columns;
@@ -101,7 +101,7 @@ impl Grid {
     }
 
     /// The chunk reaches over the edge.
-    pub(super) fn is_edge(&self, chunk: u64) -> bool {
+    pub(in crate::array) fn is_edge(&self, chunk: u64) -> bool {
         let (down, right) = (chunk / self.across(), chunk % self.across());
         (down + 1) * self.chunk_rows > self.rows || (right + 1) * self.chunk_columns > self.columns
     }
@@ -109,7 +109,7 @@ impl Grid {
 
 impl Stored {
     /// All numbers.
-    pub(super) fn read_whole<T: Element>(&self, source: &Source) -> Result<Vec<T>, PipelineError> {
+    pub(in crate::array) fn read_whole<T: Element>(&self, source: &Source) -> Result<Vec<T>, PipelineError> {
         let mut out = Vec::new();
         let mut reader = ArrayReader::new(self, source);
         reader.begin(out.len());
@@ -121,7 +121,7 @@ impl Stored {
     }
 
     /// Numbers that are decompressed together; 1 where any can be read by itself.
-    pub(super) fn decoded_together(&self) -> u64 {
+    pub(in crate::array) fn decoded_together(&self) -> u64 {
         match &self.place {
             Place::Chunks(chunks) if !chunks.chain.is_empty() => chunks.grid.chunk_len(),
             _ => 1,
@@ -129,17 +129,17 @@ impl Stored {
     }
 
     /// They lie in the file as they are needed: they can be read to where they belong.
-    pub(super) fn is_direct<T: Element>(&self) -> bool {
+    pub(in crate::array) fn is_direct<T: Element>(&self) -> bool {
         T::is(self.number) && matches!(self.place, Place::Plain(_))
     }
 
     /// Parts can be read to any places of a buffer that others fill too.
-    pub(super) fn can_be_placed<T: Element>(&self) -> bool {
+    pub(in crate::array) fn can_be_placed<T: Element>(&self) -> bool {
         self.is_direct::<T>() || matches!(self.place, Place::Chunks(_))
     }
 
     /// Some number was never written.
-    pub(super) fn has_holes(&self) -> bool {
+    pub(in crate::array) fn has_holes(&self) -> bool {
         match &self.place {
             Place::Memory(_) => false,
             Place::Plain(runs) => runs.iter().any(|run| run.zero.is_none()),
@@ -149,7 +149,7 @@ impl Stored {
 }
 
 /// Memory of numbers as bytes.
-pub(super) fn as_bytes<T: Element>(numbers: &mut [MaybeUninit<T>]) -> &mut [MaybeUninit<u8>] {
+pub(in crate::array) fn as_bytes<T: Element>(numbers: &mut [MaybeUninit<T>]) -> &mut [MaybeUninit<u8>] {
     // SAFETY: the same memory, as long; what is not initialised stays so; any bytes are a `T` (it is `Pod`).
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }

@@ -6,8 +6,8 @@ use hdf5_metno::sync::sync;
 use hdf5_metno_sys::h5::{H5allocate_memory, H5free_memory};
 use hdf5_metno_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Zregister};
 
-use super::{blosc, lz4, lzf};
 use crate::PipelineError;
+use crate::array::matrix::filters::{blosc, lz4, lzf};
 
 /// Decompresses; given the parameters of the filter, as far as there are.
 type Decompress = fn(&[u8], &[c_uint]) -> Option<Vec<u8>>;

@@ -1,0 +1,17 @@
+/// A part of a source, and where in a buffer it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::array) struct Piece {
+    /// First byte in the source.
+    pub(in crate::array) offset: u64,
+    /// First byte in the buffer.
+    pub(in crate::array) at: usize,
+    /// Bytes.
+    pub(in crate::array) len: usize,
+}
+
+impl Piece {
+    /// What is left of it when `done` bytes are there.
+    pub(super) const fn behind(&self, done: usize) -> Self {
+        Self { offset: self.offset + done as u64, at: self.at + done, len: self.len - done }
+    }
+}
