@@ -14,12 +14,10 @@ use crate::array::{CsrRows, DenseRows, Form, ReadRows, Rows};
 /// Bytes of memory that [`MatrixFile::open`] takes at most for a matrix that is stored by columns.
 pub const CSC_BYTES: u64 = 8 << 30;
 
-/// A matrix of an AnnData file: X, raw/X, or a layer.
+/// A matrix in files, by rows (CSR), by columns (CSC) or dense.
 ///
-/// Encodings: `csr_matrix`, `csc_matrix` and `array` of AnnData 0.7 and later, `h5sparse_format` of earlier versions, data
-/// sets without a word. Numbers of any width and order of bytes become float32: float64 and integers of more than 24 bits
-/// are rounded to the nearest. Compression: gzip, shuffle, fletcher32, lzf, blosc, lz4, zstd. Columns that are not in order
-/// are put in order.
+/// Numbers of any width and order of bytes become float32: float64 and integers of more than 24 bits are rounded to the
+/// nearest. Columns that are not in order are put in order.
 #[derive(Debug)]
 pub struct MatrixFile {
     source: Source,
