@@ -77,6 +77,10 @@ enum Kind {
     Parquet,
     /// Parquet with a list of gene numbers and one of values for each row
     ParquetSparse,
+    /// MDS shards, as MosaicML's streaming reads them
+    Mds,
+    /// MDS shards, compressed with Zstandard
+    MdsZstd,
 }
 
 impl Kind {
@@ -95,6 +99,8 @@ impl Kind {
             Self::H5adShuffled => Wanted::Array(ArrayFormat::H5adShuffled),
             Self::Parquet => Wanted::Array(ArrayFormat::Parquet),
             Self::ParquetSparse => Wanted::Array(ArrayFormat::ParquetSparse),
+            Self::Mds => Wanted::Array(ArrayFormat::Mds),
+            Self::MdsZstd => Wanted::Array(ArrayFormat::MdsZstd),
         }
     }
 }

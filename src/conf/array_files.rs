@@ -1,13 +1,15 @@
 use std::path::{Path, PathBuf};
 
+use expctl_pipeline::array::MDS_INDEX_FILE;
+
 /// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all
-/// that fit, sorted by name.
+/// that fit, sorted by name. A folder with MDS shards is one, too.
 ///
 /// # Errors
 /// There is none, or it is no pattern; the message says which.
 pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
     let path = root.join(named);
-    if path.is_file() {
+    if is_file(&path) {
         return Ok(vec![path]);
     }
     if !named.contains(['*', '?', '[']) {
@@ -22,9 +24,14 @@ pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
     let found = glob::glob(&pattern).map_err(|e| format!("`{named}` is no pattern: {e}"))?;
     let files: Result<Vec<PathBuf>, _> = found.collect();
     let mut files = files.map_err(|e| e.to_string())?;
-    files.retain(|file| file.is_file());
+    files.retain(|file| is_file(file));
     files.sort();
     if files.is_empty() { Err(format!("no file is like {named}")) } else { Ok(files) }
+}
+
+/// A file, or a folder that is read as one.
+fn is_file(path: &Path) -> bool {
+    path.is_file() || path.join(MDS_INDEX_FILE).is_file()
 }
 
 #[cfg(test)]
@@ -39,12 +46,19 @@ mod tests {
         for name in ["data/b.h5ad", "data/a.h5ad", "data/a.txt", "data/[x].h5ad"] {
             std::fs::write(root.join(name), "").unwrap();
         }
+        std::fs::create_dir_all(root.join("shards/b")).unwrap();
+        std::fs::create_dir_all(root.join("shards/a/raw")).unwrap();
+        std::fs::write(root.join("shards/b/index.json"), "").unwrap();
         let names = |named: &str| {
             let files = matching(&root, named)?;
             Ok(files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into_owned()).collect::<Vec<_>>())
         };
         assert_eq!(names("data/*.h5ad"), Ok(vec!["[x].h5ad".to_owned(), "a.h5ad".to_owned(), "b.h5ad".to_owned()]));
         assert_eq!(names("data/[x].h5ad").unwrap(), ["[x].h5ad"]);
+        assert_eq!(
+            (names("shards/*").unwrap(), names("shards/b").unwrap()),
+            (vec!["b".to_owned()], vec!["b".to_owned()])
+        );
         let missing: Result<_, String> = names("data/d.h5ad");
         assert!(missing.unwrap_err().contains("there is no file"));
         assert!(names("data/*.zarr").unwrap_err().contains("no file is like"));

@@ -154,8 +154,8 @@ impl Judge<'_> {
             }
         }
         let format = values.text("array.format").unwrap_or_default().to_owned();
-        if !matches!(format.as_str(), "h5ad" | "parquet") {
-            let message = format!("own files are \"h5ad\" or \"parquet\", not \"{format}\"");
+        if !matches!(format.as_str(), "h5ad" | "parquet" | "mds") {
+            let message = format!("own files are \"h5ad\", \"parquet\" or \"mds\", not \"{format}\"");
             let problem = Problem::new(self.at(values, "array.format"), message, "does not fit");
             problems.push(problem.help("how they are compressed is found out from the files"));
             return;
@@ -173,10 +173,16 @@ impl Judge<'_> {
                 }
             };
             for file in files {
-                let extension = file.extension().unwrap_or_default();
                 let shown = file.strip_prefix(self.root()).unwrap_or(&file).display();
-                if extension != format.as_str() {
-                    let message = format!("`{KEY}`: {shown} is not called .{format}, as array.format says");
+                let (fits, should) = match format.as_str() {
+                    "mds" => (file.is_dir(), "is no folder with MDS shards".to_owned()),
+                    _ => (
+                        !file.is_dir() && file.extension() == Some(format.as_ref()),
+                        format!("is not called .{format}"),
+                    ),
+                };
+                if !fits {
+                    let message = format!("`{KEY}`: {shown} {should}, as array.format says");
                     problems
                         .push(Problem::new(at, message, "does not fit").help("set array.format to what the files are"));
                     rows = None;
@@ -221,7 +227,8 @@ impl Judge<'_> {
                 no_effect(key, "set sampler.draw to \"weighted\" or \"balanced\", or leave it out");
             }
         }
-        let row_groups = values.text("array.format").is_none_or(|format| format.starts_with("parquet"));
+        let has_runs = |format: &str| format.starts_with("parquet") || format.starts_with("mds");
+        let row_groups = values.text("array.format").is_none_or(has_runs);
         if draw == "chunked" && values.number("sampler.chunk_rows") == Some(0) && !row_groups {
             let key = ["sampler.chunk_rows", "sampler.preset"].into_iter().find(|key| values.at(key).is_some());
             let at = self.at(values, key.unwrap_or("sampler.chunk_rows"));

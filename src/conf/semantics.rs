@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::MatrixFile;
+use expctl_pipeline::array::{MatrixFile, MdsStore};
 use expctl_pipeline::array::dataset::ArrayRecipe;
 use expctl_pipeline::dataset::Recipe;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -343,6 +343,9 @@ impl Judge<'_> {
 
 /// Rows of a file; nothing of its values is read.
 fn count_rows(file: &Path, layer: &str) -> Result<u64, String> {
+    if file.is_dir() {
+        return MdsStore::rows(file).map_err(|e| e.to_string());
+    }
     if file.extension().is_some_and(|extension| extension == "parquet") {
         let fail = |reason: String| format!("{}: {reason}", file.display());
         let open = File::open(file).map_err(|e| fail(e.to_string()))?;

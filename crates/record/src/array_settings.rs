@@ -29,11 +29,15 @@ pub enum ArrayFormat {
     Parquet,
     /// Parquet, a list of gene numbers and one of values for each row.
     ParquetSparse,
+    /// MDS shards as MosaicML's streaming has them, an array of gene numbers and one of values for each row, uncompressed.
+    Mds,
+    /// The same with Zstandard (level 3), each shard as a whole.
+    MdsZstd,
 }
 
 impl ArrayFormat {
     /// All formats but none; the base format first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::H5ad,
         Self::H5adGzip,
         Self::H5adLzf,
@@ -44,6 +48,8 @@ impl ArrayFormat {
         Self::H5adShuffled,
         Self::Parquet,
         Self::ParquetSparse,
+        Self::Mds,
+        Self::MdsZstd,
     ];
 
     /// The word used in configs, tables and folder names.
@@ -60,13 +66,16 @@ impl ArrayFormat {
             Self::H5adShuffled => "h5ad_shuffled",
             Self::Parquet => "parquet",
             Self::ParquetSparse => "parquet_sparse",
+            Self::Mds => "mds",
+            Self::MdsZstd => "mds_zstd",
         }
     }
 
-    /// File name extension.
+    /// Extension of its files, or folders.
     pub const fn extension(self) -> &'static str {
         match self {
             Self::Parquet | Self::ParquetSparse => "parquet",
+            Self::Mds | Self::MdsZstd => "mds",
             _ => "h5ad",
         }
     }

@@ -19,9 +19,11 @@ pub(super) const KEYS: &[KeySpec] = &[
             "h5ad_shuffled",
             "parquet",
             "parquet_sparse",
+            "mds",
+            "mds_zstd",
         ]),
         Value("\"none\""),
-        "What rows are read from, in place of samples of a graph; any but `h5ad` is made from it first. Own files are `h5ad` or `parquet`, however they are compressed",
+        "What rows are read from, in place of samples of a graph; any but `h5ad` is made from it first. Own files are `h5ad`, `parquet` or `mds`, however they are compressed",
         &["backend", "format"],
     ),
     key_also(

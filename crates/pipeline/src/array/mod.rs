@@ -14,6 +14,7 @@ mod labels;
 mod limit;
 pub mod loading;
 mod matrix;
+mod mds;
 mod memory;
 mod names;
 mod open;
@@ -29,6 +30,7 @@ pub use collection::Collection;
 pub use h5ad::H5adStore;
 pub use labels::{LabelKind, Labels};
 pub use matrix::{CSC_BYTES, MatrixFile};
+pub use mds::{INDEX_FILE as MDS_INDEX_FILE, MdsCompression, MdsOptions, MdsStore, MdsWriter};
 pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
 pub use open::open;
 pub use parquet::{

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use expctl_record::Array;
 
-use super::{ArrayStore, Collection, MemoryStore, ParquetStore};
+use super::{ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore};
 use crate::PipelineError;
 
 /// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
@@ -20,8 +20,12 @@ pub fn open(
 ) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     let layer = settings.layer.as_str();
     let collection = match settings.format.extension() {
-        "parquet" if !layer.is_empty() => {
-            return Err(PipelineError::Invalid(format!("parquet files have no layers: array.layer = \"{layer}\"")));
+        other @ ("parquet" | "mds") if !layer.is_empty() => {
+            return Err(PipelineError::Invalid(format!("{other} files have no layers: array.layer = \"{layer}\"")));
+        }
+        "mds" => {
+            let stores = MdsStore::open_all(files)?.into_iter();
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
         }
         "parquet" => {
             let stores = ParquetStore::open_all(files)?.into_iter();

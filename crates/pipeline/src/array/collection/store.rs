@@ -120,8 +120,10 @@ impl ArrayStore for Collection {
         self.starts[self.stores.len()]
     }
 
+    /// Those of the files, and what they have as such themselves.
     fn starts(&self) -> Vec<u64> {
-        self.starts[..self.stores.len()].to_vec()
+        let of_stores = self.stores.iter().zip(&self.starts);
+        of_stores.flat_map(|(store, start)| store.starts().into_iter().map(move |own| start + own)).collect()
     }
 
     fn genes(&self) -> &[String] {

@@ -5,7 +5,7 @@ use expctl_record::ArrayFormat;
 use super::{ArrayFile, ArrayManifest, ArrayStoreManifest};
 use crate::PipelineError;
 use crate::dataset::advice::command;
-use crate::dataset::files::STORES_FOLDER;
+use crate::dataset::files::{STORES_FOLDER, size_of};
 
 /// Folder of the base files inside a data set.
 const FILES_FOLDER: &str = "files";
@@ -99,11 +99,11 @@ impl ArrayDataset {
     fn present(&self, folder: &Path, files: &[ArrayFile]) -> Result<Vec<(PathBuf, ArrayFile)>, PipelineError> {
         let present = |file: &ArrayFile| {
             let path = folder.join(&file.file.path);
-            let bytes = match path.metadata() {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let bytes = match size_of(&path) {
+                Err(PipelineError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                     return Err(PipelineError::damaged(&path, "is missing"));
                 }
-                other => other.map_err(PipelineError::io("inspect", &path))?.len(),
+                other => other?.0,
             };
             if bytes != file.file.bytes {
                 let reason = format!("{bytes} bytes, but the manifest says {}", file.file.bytes);

@@ -8,10 +8,10 @@ use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
 use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use crate::array::{
-    ArrayStore, H5adStore, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
-    ParquetWriter, RowsView,
+    ArrayStore, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
+    ParquetObsValues, ParquetOptions, ParquetWriter, RowsView,
 };
-use crate::dataset::files::{Report, report};
+use crate::dataset::files::{Report, remove, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
 pub(super) struct FileConversion<'a> {
@@ -37,7 +37,11 @@ pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
         ArrayFormat::H5adContiguous => (Matrix::Csr, Layout::Contiguous),
         ArrayFormat::H5adDense => (Matrix::Dense, Layout::Contiguous),
         ArrayFormat::H5adCsc => (Matrix::Csc, chunked(Compression::None)),
-        ArrayFormat::None | ArrayFormat::Parquet | ArrayFormat::ParquetSparse => return None,
+        ArrayFormat::None
+        | ArrayFormat::Parquet
+        | ArrayFormat::ParquetSparse
+        | ArrayFormat::Mds
+        | ArrayFormat::MdsZstd => return None,
     })
 }
 
@@ -66,12 +70,16 @@ impl FileConversion<'_> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         // Of the same extension, which says how it is read back.
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
+        // What a process that was killed has left.
+        if hidden.is_dir() {
+            remove(&hidden).map_err(PipelineError::io("remove", &hidden))?;
+        }
         let written = self.write_and_check(&hidden, (done, rows), to).and_then(|written| {
             std::fs::rename(&hidden, target).map_err(PipelineError::io("rename to", target))?;
             Ok(written)
         });
         if written.is_err() {
-            let _ = std::fs::remove_file(&hidden);
+            let _ = remove(&hidden);
         }
         written
     }
@@ -85,7 +93,10 @@ impl FileConversion<'_> {
         let mut written = RowsSeen::default();
         match layout(self.format) {
             Some((matrix, layout)) => self.ann_data(target, matrix, layout, &mut written, (done, rows), to)?,
-            None => self.parquet(target, &mut written, (done, rows), to)?,
+            None => match self.format.extension() {
+                "mds" => self.mds(target, &mut written, (done, rows), to)?,
+                _ => self.parquet(target, &mut written, (done, rows), to)?,
+            },
         }
         let back = open(target)?;
         let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", done + n, rows))?;
@@ -165,13 +176,36 @@ impl FileConversion<'_> {
         })?;
         writer.finish().map(drop)
     }
+
+    fn mds(
+        &self,
+        target: &Path,
+        written: &mut RowsSeen,
+        (done, rows): (u64, u64),
+        to: &mut Report<'_>,
+    ) -> Result<(), PipelineError> {
+        let (columns, frame) = self.source.table()?;
+        let compression = match self.format {
+            ArrayFormat::MdsZstd => MdsCompression::Zstd(3),
+            _ => MdsCompression::None,
+        };
+        let options = MdsOptions { compression, ..MdsOptions::default() };
+        let mut writer = MdsWriter::create(target, self.source.genes(), columns, frame, options)?;
+        each_row(self.source, self.jobs, |piece| {
+            writer.write_rows(piece.view())?;
+            written.add(piece.view());
+            report(to, "rows", done + written.rows, rows)
+        })?;
+        writer.finish().map(drop)
+    }
 }
 
 /// A file of any format, open.
 pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, PipelineError> {
-    Ok(match path.extension().is_some_and(|extension| extension == "parquet") {
-        true => Box::new(crate::array::ParquetStore::open(path)?),
-        false => Box::new(H5adStore::open(path, "")?),
+    Ok(match path.extension().and_then(|extension| extension.to_str()) {
+        Some("parquet") => Box::new(crate::array::ParquetStore::open(path)?),
+        Some("mds") => Box::new(crate::array::MdsStore::open(path)?),
+        _ => Box::new(H5adStore::open(path, "")?),
     })
 }
 
