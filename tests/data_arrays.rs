@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const SET: &str = "arrayloader";
 const SMALL: [&str; 6] = ["--samples", "3001", "--scale", "0.05", "--files", "2"];
-const FORMATS: [&str; 9] = [
+const FORMATS: [&str; 11] = [
     "h5ad_gzip",
     "h5ad_lzf",
     "h5ad_zstd",
@@ -25,6 +25,8 @@ const FORMATS: [&str; 9] = [
     "h5ad_shuffled",
     "parquet",
     "parquet_sparse",
+    "mds",
+    "mds_zstd",
 ];
 
 fn root() -> &'static Path {

@@ -1,5 +1,5 @@
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,18 @@ pub struct FileSize {
 }
 
 impl FileSize {
-    /// The size of the file at `path` now.
+    /// The size of the file at `path` now, or of all files below a folder.
     ///
     /// # Errors
     /// The file cannot be looked at.
     pub fn of(path: &Path) -> Result<Self, RecordError> {
         let metadata = path.metadata().map_err(RecordError::io("read", path))?;
+        if metadata.is_dir() {
+            let entries = path.read_dir().map_err(RecordError::io("read", path))?;
+            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+            let paths = paths.map_err(RecordError::io("read", path))?;
+            return Self::of_all(paths.iter().map(PathBuf::as_path));
+        }
         // The unit of st_blocks is 512 bytes, whatever the file system's blocks are.
         Ok(Self { apparent_bytes: metadata.len(), allocated_bytes: metadata.blocks() * 512 })
     }
