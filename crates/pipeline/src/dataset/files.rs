@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -39,80 +37,82 @@ pub(crate) const STORES_FOLDER: &str = "stores";
 /// The gene names inside a data set, one a line, in the order of their indices.
 pub(crate) const GENES_FILE: &str = "genes.txt";
 
-/// blake3 of a file, with progress in bytes; of a folder that of the files in it, each behind its path in the folder and its
-/// length (u64, little-endian).
+/// blake3 of a file, with progress in bytes; of a folder (zarr, MDS), over the paths of its files, their lengths and their bytes.
 pub(crate) fn blake3_of(
     path: &Path,
     mut advance: impl FnMut(u64) -> Result<(), PipelineError>,
 ) -> Result<String, PipelineError> {
     let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 1 << 20];
-    for (inside, about) in files_of(path)? {
-        let file = if about.is_folder { path.join(&inside) } else { path.to_owned() };
-        if about.is_folder {
-            hasher.update(inside.as_os_str().as_encoded_bytes()).update(&[0]).update(&about.bytes.to_le_bytes());
-        }
-        let mut open = std::fs::File::open(&file).map_err(PipelineError::io("read", &file))?;
-        loop {
-            let n = open.read(&mut buffer).map_err(PipelineError::io("read", &file))?;
-            if n == 0 {
-                break;
-            }
-            hasher.update(&buffer[..n]);
-            advance(n as u64)?;
-        }
+    if !path.is_dir() {
+        hash_file(path, &mut hasher, &mut advance)?;
+        return Ok(hasher.finalize().to_hex().to_string());
+    }
+    for inside in files_in(path)? {
+        let (name, file) = (inside.to_string_lossy(), path.join(&inside));
+        let bytes = file.metadata().map_err(PipelineError::io("read", &file))?.len();
+        hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes()).update(&bytes.to_le_bytes());
+        hash_file(&file, &mut hasher, &mut advance)?;
     }
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// A file of a data set, or one in a folder that stands for a file.
-struct About {
-    is_folder: bool,
-    bytes: u64,
-    allocated: u64,
+fn hash_file(
+    path: &Path,
+    hasher: &mut blake3::Hasher,
+    advance: &mut impl FnMut(u64) -> Result<(), PipelineError>,
+) -> Result<(), PipelineError> {
+    let mut file = std::fs::File::open(path).map_err(PipelineError::io("read", path))?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).map_err(PipelineError::io("read", path))?;
+        if n == 0 {
+            return Ok(());
+        }
+        hasher.update(&buffer[..n]);
+        advance(n as u64)?;
+    }
 }
 
-/// The file itself, or all files below a folder, by their paths in it.
-fn files_of(path: &Path) -> Result<BTreeMap<PathBuf, About>, PipelineError> {
-    let about = path.metadata().map_err(PipelineError::io("read", path))?;
-    let mut found = BTreeMap::new();
-    let mut folders = vec![PathBuf::new()];
+/// Bytes of a file and of the blocks that it takes; of a folder, those of all files in it.
+///
+/// # Errors
+/// It is not there, or cannot be looked at.
+pub(crate) fn bytes_of(path: &Path) -> Result<(u64, u64), PipelineError> {
     // st_blocks counts units of 512 bytes whatever the file system's block size.
-    let of = |about: &Metadata, is_folder| About { is_folder, bytes: about.len(), allocated: about.blocks() * 512 };
-    if !about.is_dir() {
-        found.insert(PathBuf::new(), of(&about, false));
-        return Ok(found);
+    let of = |path: &Path| {
+        let about = path.metadata().map_err(PipelineError::io("read", path))?;
+        Ok((about.len(), about.blocks() * 512, about.is_dir()))
+    };
+    let (bytes, allocated, folder) = of(path)?;
+    if !folder {
+        return Ok((bytes, allocated));
     }
-    while let Some(folder) = folders.pop() {
-        let at = path.join(&folder);
+    files_in(path)?.iter().try_fold((0, 0), |sum, inside| {
+        let (bytes, allocated, _) = of(&path.join(inside))?;
+        Ok((sum.0 + bytes, sum.1 + allocated))
+    })
+}
+
+/// Paths of all files in a folder, from there, sorted.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, PipelineError> {
+    let (mut files, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(inside) = folders.pop() {
+        let at = folder.join(&inside);
         for entry in std::fs::read_dir(&at).map_err(PipelineError::io("read", &at))? {
             let entry = entry.map_err(PipelineError::io("read", &at))?;
-            let inside = folder.join(entry.file_name());
-            let about = entry.metadata().map_err(PipelineError::io("read", &entry.path()))?;
-            if about.is_dir() {
-                folders.push(inside);
-            } else {
-                found.insert(inside, of(&about, true));
-            }
+            let path = inside.join(entry.file_name());
+            let is_folder = entry.file_type().map_err(PipelineError::io("read", &at))?.is_dir();
+            if is_folder { folders.push(path) } else { files.push(path) }
         }
     }
-    Ok(found)
+    files.sort();
+    Ok(files)
 }
 
-/// Bytes of a file, or of all files below a folder, and what they take on the disk.
-pub(crate) fn size_of(path: &Path) -> Result<(u64, u64), PipelineError> {
-    let files = files_of(path)?;
-    Ok(files.values().fold((0, 0), |(bytes, allocated), file| (bytes + file.bytes, allocated + file.allocated)))
-}
-
-/// Remove a file, or a folder with all that is in it.
-pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
-    if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
-}
-
-/// Size and checksum of each of `paths` in `folder`.
+/// Size and checksum of each of `paths` in `folder`, files or folders.
 pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) -> Result<Vec<FileInfo>, PipelineError> {
-    let total = paths.iter().map(|path| Ok(size_of(&folder.join(path))?.0)).sum::<Result<u64, PipelineError>>()?;
+    let stat = |path: &String| bytes_of(&folder.join(path));
+    let total = paths.iter().map(|path| Ok(stat(path)?.0)).sum::<Result<u64, PipelineError>>()?;
     let mut done = 0;
     paths
         .iter()
@@ -121,7 +121,7 @@ pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) ->
                 done += n;
                 report(to, "checksum", done, total)
             })?;
-            let (bytes, allocated_bytes) = size_of(&folder.join(path))?;
+            let (bytes, allocated_bytes) = stat(path)?;
             Ok(FileInfo { path: path.clone(), bytes, allocated_bytes, blake3 })
         })
         .collect()

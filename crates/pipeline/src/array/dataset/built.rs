@@ -5,7 +5,7 @@ use expctl_record::ArrayFormat;
 use super::{ArrayFile, ArrayManifest, ArrayStoreManifest};
 use crate::PipelineError;
 use crate::dataset::advice::command;
-use crate::dataset::files::{STORES_FOLDER, size_of};
+use crate::dataset::files::{STORES_FOLDER, bytes_of};
 
 /// Folder of the base files inside a data set.
 const FILES_FOLDER: &str = "files";
@@ -99,7 +99,7 @@ impl ArrayDataset {
     fn present(&self, folder: &Path, files: &[ArrayFile]) -> Result<Vec<(PathBuf, ArrayFile)>, PipelineError> {
         let present = |file: &ArrayFile| {
             let path = folder.join(&file.file.path);
-            let bytes = match size_of(&path) {
+            let bytes = match bytes_of(&path) {
                 Err(PipelineError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                     return Err(PipelineError::damaged(&path, "is missing"));
                 }

@@ -11,7 +11,7 @@ use crate::array::{
     ArrayStore, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
     ParquetObsValues, ParquetOptions, ParquetWriter, RowsView,
 };
-use crate::dataset::files::{Report, remove, report};
+use crate::dataset::files::{Report, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
 pub(super) struct FileConversion<'a> {
@@ -72,14 +72,15 @@ impl FileConversion<'_> {
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
         // What a process that was killed has left.
         if hidden.is_dir() {
-            remove(&hidden).map_err(PipelineError::io("remove", &hidden))?;
+            std::fs::remove_dir_all(&hidden).map_err(PipelineError::io("remove", &hidden))?;
         }
         let written = self.write_and_check(&hidden, (done, rows), to).and_then(|written| {
             std::fs::rename(&hidden, target).map_err(PipelineError::io("rename to", target))?;
             Ok(written)
         });
         if written.is_err() {
-            let _ = remove(&hidden);
+            // A file, or a folder.
+            let _ = std::fs::remove_file(&hidden).or_else(|_| std::fs::remove_dir_all(&hidden));
         }
         written
     }

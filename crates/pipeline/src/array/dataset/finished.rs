@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::ArrayFile;
 use super::built::part;
 use crate::PipelineError;
-use crate::dataset::files::size_of;
+use crate::dataset::files::bytes_of;
 
 /// Folder of what is known of files that a stopped run has finished.
 const FINISHED: &str = ".finished";
@@ -23,8 +23,8 @@ impl Finished {
     /// What is known of the n-th file, which is to have this path, if it is there.
     pub(super) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
         let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
-        let (bytes, _) = size_of(&self.folder.join(path)).ok()?;
-        (bytes == file.file.bytes && file.file.path == path).then_some(file)
+        let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
+        (there == file.file.bytes && file.file.path == path).then_some(file)
     }
 
     /// A file is finished.

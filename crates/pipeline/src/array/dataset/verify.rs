@@ -6,7 +6,7 @@ use super::convert::check_content;
 use super::{ArrayDataset, ArrayFile};
 use crate::PipelineError;
 use crate::dataset::BuildProgress;
-use crate::dataset::files::{blake3_of, report, size_of};
+use crate::dataset::files::{blake3_of, bytes_of, report};
 
 /// Compare a built data set and the files made from it with their manifests: sizes and checksums of all files, and the rows of
 /// the base files. Returns what is wrong, a line each; empty if nothing is.
@@ -38,7 +38,7 @@ pub fn verify(
     for (inside, file, format) in files {
         let inside = inside.join(&file.file.path);
         let path = folder.join(&inside);
-        let found = size_of(&path).and_then(|(bytes, _)| {
+        let found = bytes_of(&path).and_then(|(bytes, _)| {
             if bytes != file.file.bytes {
                 return Ok(format!("{bytes} bytes, but the manifest says {}", file.file.bytes));
             }
