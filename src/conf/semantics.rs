@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::{MatrixFile, MdsStore};
 use expctl_pipeline::array::dataset::ArrayRecipe;
+use expctl_pipeline::array::{MatrixFile, MdsStore};
 use expctl_pipeline::dataset::Recipe;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value as Json;
