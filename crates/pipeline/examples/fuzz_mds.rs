@@ -274,7 +274,8 @@ fn flipped(good: &[u8], rng: &mut Pcg64Mcg, head: usize) -> Vec<u8> {
         }
         let len = bytes.len();
         let head = head.min(len - 1);
-        let at = rng.random_range(if rng.random_range(0..4) == 0 { 0..head.max(1) } else { head..len });
+        let zone = if rng.random_range(0..4) == 0 { 0..head.max(1) } else { head..len };
+        let at = rng.random_range(zone);
         let some = rng.random_range(1..=64).min(len - at);
         match rng.random_range(0..100) {
             0..37 => bytes[at] ^= 1 << rng.random_range(0..8),
