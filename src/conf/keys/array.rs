@@ -30,7 +30,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "array.files",
         Kind::TextList,
         Value("[]"),
-        "Own files instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted",
+        "Own files, or folders of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted",
         &["path_list", "paths", "adata_paths", "h5ads"],
     ),
     key_also(

@@ -73,17 +73,22 @@ impl Codec {
             }
             Self::Snappy => {
                 let says = snap::raw::decompress_len(packed).map_err(|e| failed(&e))?;
-                if says as u64 == bytes {
-                    out.resize(says, 0);
-                    snap::raw::Decoder::new().decompress(packed, out).map_err(|e| failed(&e))?;
+                if says as u64 != bytes {
+                    return Err(other_length(bytes));
                 }
+                out.resize(says, 0);
+                snap::raw::Decoder::new().decompress(packed, out).map_err(|e| failed(&e))?;
             }
         }
         if out.len() as u64 != bytes {
-            return Err(format!("is not {bytes} bytes when it is decompressed, as the index says"));
+            return Err(other_length(bytes));
         }
         Ok(())
     }
+}
+
+fn other_length(bytes: u64) -> String {
+    format!("is not {bytes} bytes when it is decompressed, as the index says")
 }
 
 #[cfg(test)]
