@@ -138,7 +138,7 @@ fn what_streaming_writes_is_read_identically() {
         for (column, expected) in [
             (
                 "score",
-                (&|row: u64| if row % 11 == 0 { f64::NAN } else { f64::from(codes[row as usize]) * 0.5 })
+                (&|row: u64| if row.is_multiple_of(11) { f64::NAN } else { f64::from(codes[row as usize]) * 0.5 })
                     as &dyn Fn(u64) -> f64,
             ),
             ("single", &|row| f64::from(row as f32 / 3.0)),

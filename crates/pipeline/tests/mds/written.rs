@@ -171,9 +171,11 @@ fn files_are_converted() {
     for format in [ArrayFormat::Mds, ArrayFormat::MdsZstd] {
         let options = dataset::ConvertOptions::default();
         let out = out.join(format.name());
-        let made = dataset::convert_files(&[path.clone()], format, false, &options, &out, &mut none).unwrap();
+        let made =
+            dataset::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap();
         assert_eq!(made, [out.join("a.mds")]);
-        let again = dataset::convert_files(&[path.clone()], format, false, &options, &out, &mut none).unwrap_err();
+        let again =
+            dataset::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap_err();
         assert!(again.to_string().contains("is not replaced"), "{again}");
         assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
         let store = MdsStore::open(&made[0]).unwrap();

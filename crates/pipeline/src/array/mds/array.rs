@@ -20,7 +20,7 @@ pub(super) fn array<'a>(encoding: &Encoding, raw: Dtype, cell: &'a [u8]) -> Resu
     let (dtype, shape) = match encoding {
         Encoding::Bytes => {
             let count = cell.len() / raw.size();
-            if cell.len() % raw.size() != 0 {
+            if !cell.len().is_multiple_of(raw.size()) {
                 return Err(format!("{} bytes are no values of {}", cell.len(), raw.name()));
             }
             return Ok(ArrayCell { dtype: raw, count, bytes: cell });

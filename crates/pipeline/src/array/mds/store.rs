@@ -22,7 +22,7 @@ use crate::array::{ArrayStore, Form, Labels, ReadRows};
 ///
 /// Both are `ndarray` of any types of numbers, or `bytes`, which are int32 numbers of genes and float32 values. Values
 /// become the nearest float32. All other columns of one number or one text a sample are obs. `genes.txt` beside the index
-/// has the names of the genes, one a line. The index may say more: see [`super`] and docs/arrays.md.
+/// has the names of the genes, one a line. The index may say more: see docs/arrays.md.
 #[derive(Debug)]
 pub struct MdsStore {
     folder: PathBuf,
