@@ -15,6 +15,7 @@ for name in ["streaming", "streaming.base"]:
     package.__path__ = [os.path.join(site, *name.split("."))]
     sys.modules[name] = package
 
+from streaming.base.compression import decompress  # noqa: E402, F401
 from streaming.base.dataset import StreamingDataset  # noqa: E402, F401
 from streaming.base.format.mds import MDSWriter  # noqa: E402, F401
 from streaming.base.local import LocalDataset  # noqa: E402, F401

@@ -3,7 +3,7 @@
 Usage: read_mds.py FOLDER
 
 Prints JSON: samples, as LocalDataset reads them; those of StreamingDataset, which compares hashes, are the same. The shards
-that MDSWriter makes of the samples are byte by byte those of FOLDER, which is asserted.
+that MDSWriter makes of the samples are byte by byte those of FOLDER, before they are compressed, which is asserted.
 """
 
 import json
@@ -40,11 +40,13 @@ with tempfile.TemporaryDirectory() as scratch:
             # The package refuses to encode arrays without values, but takes what is encoded.
             out.write({k: b"\4\0" if isinstance(v, np.ndarray) and not v.size else v for k, v in sample.items()})
     with open(f"{again}/index.json") as file:
-        assert json.load(file)["shards"] == index["shards"]
+        written = json.load(file)["shards"]
+    # How well zstd compresses is a matter of its version.
+    assert [{**shard, "zip_data": None} for shard in written] == [{**s, "zip_data": None} for s in index["shards"]]
     for shard in index["shards"]:
         name = (shard["zip_data"] or shard["raw_data"])["basename"]
         with open(f"{folder}/{name}", "rb") as one, open(f"{again}/{name}", "rb") as other:
-            assert one.read() == other.read(), name
+            assert mds.decompress(config["compression"], one.read()) == mds.decompress(config["compression"], other.read())
 
 with open(f"{folder}/genes.txt") as file:
     genes = file.read().splitlines()

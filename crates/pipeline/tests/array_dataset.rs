@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::array::{ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted};
+use expctl_pipeline::array::{
+    self, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted,
+};
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Recipe};
-use expctl_record::{ArrayFormat, Data, Join, LabelSource, Networks};
+use expctl_record::{Array, ArrayFormat, Data, Join, LabelSource, Networks};
 
 fn study(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)
@@ -268,5 +270,57 @@ fn a_recipe_that_cannot_be_is_refused() {
         std::fs::write(folder.path().join("dataset.toml"), text.replacen(from, to, 1)).unwrap();
         let refused = ArrayRecipe::load(folder.path()).unwrap_err().to_string();
         assert!(refused.contains("dataset.toml") && refused.contains(says), "{refused}");
+    }
+}
+
+/// MDS shards of a file are a folder, of which everything counts.
+#[test]
+fn a_folder_of_shards_stands_for_a_file() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(600, 2), 2);
+    let set = ArrayDataset::open(&folder).unwrap();
+    let (expected, _) = rows(&folder, ArrayFormat::H5ad);
+    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
+    for format in [ArrayFormat::Mds, ArrayFormat::MdsZstd] {
+        // What a process that was killed while it wrote has left.
+        let partial = folder.join("stores").join(format!("{}.partial", format.name()));
+        std::fs::create_dir_all(partial.join(".unchecked-part-0000.mds/shard")).unwrap();
+        let manifest = dataset::convert(&set, format, &options, &mut go_on).unwrap();
+        let files = set.store_files(format).unwrap();
+        let inside = files[1].read_dir().unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>();
+        assert_eq!((files.len(), inside), (2, manifest.files[1].file.bytes));
+        assert_eq!(set.stored_bytes(format).unwrap(), manifest.bytes());
+        let settings = Array { format, ..Array::default() };
+        let store = array::open(&settings, &files, 1, u64::MAX).unwrap();
+        assert_eq!(
+            (store.starts(), store.run_rows()),
+            (vec![0, 300], if format == ArrayFormat::Mds { 1 } else { 300 })
+        );
+        let mut out = Rows::Sparse(CsrRows::default());
+        let mut reader = store.reader().unwrap();
+        reader.fetch(&Wanted::Range(0..600), &mut out).unwrap();
+        reader.decode(&mut out).unwrap();
+        assert!(out == Rows::Sparse(expected.clone()), "{format:?}");
+        let base = array::open(
+            &Array { format: ArrayFormat::H5ad, ..settings },
+            &set.store_files(ArrayFormat::H5ad).unwrap(),
+            1,
+            u64::MAX,
+        );
+        let base = base.unwrap();
+        assert_eq!(store.labels("cell_type").unwrap(), base.labels("cell_type").unwrap());
+        assert_eq!(store.numbers("weight").unwrap(), base.numbers("weight").unwrap());
+
+        assert_eq!(dataset::verify(&folder, 1, &mut go_on).unwrap(), Vec::<String>::new());
+        let genes = files[1].join("genes.txt");
+        let text = std::fs::read_to_string(&genes).unwrap();
+        std::fs::write(&genes, text.replacen('0', "1", 1)).unwrap();
+        let wrong = dataset::verify(&folder, 1, &mut go_on).unwrap();
+        assert!(wrong.len() == 1 && wrong[0].contains("part-0001.mds: checksum "), "{wrong:?}");
+        std::fs::remove_file(&genes).unwrap();
+        let cut = set.store_files(format).unwrap_err().to_string();
+        assert!(cut.contains("part-0001.mds") && cut.contains("but the manifest says"), "{cut}");
+        std::fs::write(&genes, text).unwrap();
     }
 }

@@ -45,10 +45,15 @@ impl MdsStore {
     /// not what the index says, or compressed in a way that is not known here; this process may not hold as many files
     /// open.
     pub fn open(folder: &Path) -> Result<Self, PipelineError> {
+        Self::open_beside(folder, 0)
+    }
+
+    /// As [`Self::open`], where so many files are open already.
+    fn open_beside(folder: &Path, others: usize) -> Result<Self, PipelineError> {
         let Index { shards, columns, notes } = Index::read(folder)?;
         let of_index = |reason: String| PipelineError::damaged(&folder.join(INDEX_FILE), reason);
         let layout = layout::find(&columns, &notes).map_err(of_index)?;
-        allow_open_files(shards.len())?;
+        allow_open_files(others + shards.len())?;
         let shards: Vec<Shard> =
             shards.into_iter().map(|noted| Shard::open(folder, noted)).collect::<Result<_, _>>()?;
         let ends = shards.iter().scan(0, |end, shard| {
@@ -71,9 +76,8 @@ impl MdsStore {
         let mut known = Vec::new();
         let mut files = 0;
         let open = |folder: &PathBuf| {
-            let mut store = Self::open(folder)?;
+            let mut store = Self::open_beside(folder, files)?;
             files += store.shards.len();
-            allow_open_files(files)?;
             store.genes = shared(store.genes, &mut known);
             Ok(store)
         };
