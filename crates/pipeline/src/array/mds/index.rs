@@ -117,8 +117,8 @@ impl Index {
             }
             rows = rows.checked_add(shard.samples).ok_or("there are more than 2^64 samples")?;
         }
-        let mut files = shards.iter().flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]).flatten();
-        if let Some(file) = files.find(|file| hashes::are_unknown(&file.hashes)) {
+        let files = || shards.iter().flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]).flatten();
+        if let Some(file) = files().find(|file| hashes::are_unknown(&file.hashes)) {
             let names: Vec<&str> = file.hashes.keys().map(String::as_str).collect();
             tracing::warn!("hashes of MDS shards are not compared: {} is not known here", names.join(", "));
         }
