@@ -11,7 +11,7 @@ use tch::Tensor;
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
 use crate::monitor::Monitor;
-use crate::rank_env::RankEnv;
+use expctl_record::RankEnv;
 use crate::run::Signals;
 use crate::session::Session;
 use crate::stop::Stop;

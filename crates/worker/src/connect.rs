@@ -5,7 +5,7 @@ use expctl_dist::{DistError, Store, rendezvous_until};
 use expctl_record::{AttemptDir, RendezvousFile};
 
 use crate::meeting_place::serve;
-use crate::rank_env::RankEnv;
+use expctl_record::RankEnv;
 use crate::stop::Stop;
 
 /// How long the first try to reach the store may take before its address is looked up again. Each further try may take

@@ -11,8 +11,8 @@ use expctl_record::{ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, S
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
-use crate::hardware::free_memory;
-use crate::rank_env::RankEnv;
+use expctl_record::free_memory;
+use expctl_record::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;

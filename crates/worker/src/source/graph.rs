@@ -12,7 +12,7 @@ use super::options::{buffer_bytes, options, options_of_steps};
 use super::{Batches, Source, StepMasks};
 use crate::data_read::data_read;
 use crate::device_masks::DeviceMaskMaker;
-use crate::rank_env::RankEnv;
+use expctl_record::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::{Share, Validator};

@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use crate::device_masks::DeviceMaskError;
 use crate::models::ModelBatch;
-use crate::rank_env::RankEnv;
+use expctl_record::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
