@@ -26,7 +26,8 @@ pub fn find_program(root: &Path, name: &str) -> Result<PathBuf, String> {
         };
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| root.join(folder).join(name)).find(|path| is_program(path));
+    let found =
+        std::env::split_paths(&folders).map(|folder| root.join(folder).join(name)).find(|path| is_program(path));
     found.ok_or_else(|| format!("there is no program {name:?} in PATH"))
 }
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry, run_command, run_local,
-    say, stage_attempt, status, step, submit, timings, watch,
+    cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry,
+    run_command, run_local, say, stage_attempt, status, step, submit, timings, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};

@@ -73,9 +73,14 @@ impl Judge<'_> {
         const KEY: &str = "worker.command";
         let Some(command) = values.texts(KEY) else { return };
         let [program, arguments @ ..] = command.as_slice() else {
-            if let Some(at) = values.at("worker.starts_ranks").filter(|_| values.get("worker.starts_ranks") == Some(&Json::Bool(true))) {
+            if let Some(at) = values
+                .at("worker.starts_ranks")
+                .filter(|_| values.get("worker.starts_ranks") == Some(&Json::Bool(true)))
+            {
                 let message = "`worker.starts_ranks` is set, but there is no `worker.command`";
-                problems.push(Problem::new(at, message, "would have no effect").help("set worker.command, or leave it out"));
+                problems.push(
+                    Problem::new(at, message, "would have no effect").help("set worker.command, or leave it out"),
+                );
             }
             return;
         };

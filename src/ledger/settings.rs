@@ -31,6 +31,7 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     flat.retain(|key, _| !foreign.iter().any(|start| key.starts_with(start)) || key == "pipeline.processor");
     if settings.runs_command() {
         // expctl's own worker did not run: what it would have done says nothing.
+        flat.insert("worker.command".to_owned(), command_words(&settings.worker.command));
         flat.retain(|key, _| key == "train.mode" || !OF_OWN_WORKER.iter().any(|start| key.starts_with(start)));
     } else {
         flat.retain(|key, _| !key.starts_with("worker."));
@@ -42,6 +43,13 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
         flat.remove("measure.epochs");
     }
     flat
+}
+
+/// A command for one line of a table: words that hold more than a name or a number are in quotes, with escapes.
+fn command_words(command: &[String]) -> String {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=+:,@%".contains(c));
+    let words = command.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The same without `experiment.*`, which only says what the note is about.

@@ -4,8 +4,8 @@ use expctl_dist::{ProcessGroup, Store};
 use expctl_record::{AttemptDir, Settings, Trial};
 
 use crate::activity::Activity;
-use expctl_record::LastWords;
 use crate::monitor::Monitor;
+use expctl_record::LastWords;
 use expctl_record::RankEnv;
 
 /// What a connected rank works with.

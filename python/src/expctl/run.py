@@ -69,7 +69,6 @@ class Run:
     def steps(self):
         """The steps of the trial, warm-up first. A step is over when the next one is asked for; what reporting it costs is in the
         next one, in no stage."""
-        connection, table = self._connection, self._table
         begin = start = perf_counter_ns()
         try:
             for number in range(self.total):
@@ -80,11 +79,11 @@ class Run:
 
                     collect(step)
                 end = perf_counter_ns()
-                step.fit(end - start)
-                if connection is not None:
-                    connection.send(step.line(start - begin, end - start))
-                else:
-                    table.add(step, end - start)
+                # Neither is there any more once the run was closed.
+                if self._connection is not None:
+                    self._connection.send(step.line(start - begin, end - start))
+                elif self._table is not None:
+                    self._table.add(step, end - start)
                 start = end
         finally:
             self._step = None

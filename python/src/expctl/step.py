@@ -14,7 +14,7 @@ class Step:
 
     __slots__ = (
         "number", "measured", "epoch", "samples", "bytes_read", "bytes_batch", "bytes_moved", "loss",
-        "busy", "exposed", "inner", "device",
+        "own", "more_busy", "more_exposed", "inner", "device",
     )  # fmt: skip
 
     def __init__(self, number, measured):
@@ -22,8 +22,9 @@ class Step:
         self.measured = measured
         self.epoch = self.samples = self.bytes_read = self.bytes_batch = self.bytes_moved = 0
         self.loss = None
-        self.busy = {}
-        self.exposed = {}
+        # Times of stages on the step's own thread, which are busy and exposed alike; and those that were added.
+        self.own = {}
+        self.more_busy = self.more_exposed = None
         # Time of the stages inside the one that is open.
         self.inner = 0
         # Stages that are timed on the device, once there are any.
@@ -45,32 +46,51 @@ class Step:
     def add(self, name, busy=0, exposed=0):
         """Add ns that were measured elsewhere: `busy` worked by any thread or process, `exposed` waited by the step."""
         check(name)
+        if self.more_busy is None:
+            self.more_busy, self.more_exposed = {}, {}
         if busy:
-            self.busy[name] = self.busy.get(name, 0) + int(busy)
+            self.more_busy[name] = self.more_busy.get(name, 0) + int(busy)
         if exposed:
-            self.exposed[name] = self.exposed.get(name, 0) + int(exposed)
+            self.more_exposed[name] = self.more_exposed.get(name, 0) + int(exposed)
             self.inner += int(exposed)
+
+    @property
+    def busy(self):
+        """Time worked on each stage so far."""
+        return added(self.own, self.more_busy)
+
+    @property
+    def exposed(self):
+        """Time that the step waited on each stage so far."""
+        return added(self.own, self.more_exposed)
 
     def line(self, start_ns, wall_ns):
         """The step as expctl reads it. Only whole numbers and names of stages are in the dictionaries, so they are JSON but for
         their quotes: ten times as fast as `json`."""
-        loss = self.loss
-        if loss is not None:
-            loss = float(loss)
+        busy = exposed = str(self.own)
+        if self.more_busy is not None:
+            busy, exposed = self.busy, fit(self.exposed, wall_ns)
+        loss = ""
+        if self.loss is not None:
+            loss = float(self.loss)
             loss = f'"loss":{loss!r},' if loss - loss == 0.0 else ""
         return (
             f'{{"step":{{"step":{self.number},"epoch":{int(self.epoch)},"start_ns":{start_ns},"wall_ns":{wall_ns},'
             f'"samples":{int(self.samples)},"bytes_read":{int(self.bytes_read)},"bytes_batch":{int(self.bytes_batch)},'
-            f'"bytes_to_device":{int(self.bytes_moved)},{loss or ""}'
-            f'"busy":{self.busy},"exposed":{self.exposed}}}}}\n'
+            f'"bytes_to_device":{int(self.bytes_moved)},{loss}"busy":{busy},"exposed":{exposed}}}}}\n'
         ).replace("'", '"')
 
-    def fit(self, wall_ns):
-        """Times of several clocks (a device's, another process's) may come to a little more than the step: then all that was
-        waited for is shortened by the same share."""
-        total = sum(self.exposed.values())
-        if total > wall_ns:
-            self.exposed = {name: ns * wall_ns // total for name, ns in self.exposed.items()}
+
+def added(own, more):
+    """The sum of two dictionaries."""
+    return own if not more else {name: own.get(name, 0) + more.get(name, 0) for name in {**own, **more}}
+
+
+def fit(exposed, wall_ns):
+    """Times of several clocks (a device's, another process's) may come to a little more than the step: then all that was waited
+    for is shortened by the same share."""
+    total = sum(exposed.values())
+    return exposed if total <= wall_ns else {name: ns * wall_ns // total for name, ns in exposed.items()}
 
 
 class HostStage:
@@ -91,10 +111,9 @@ class HostStage:
 
     def __exit__(self, *_):
         ns = perf_counter_ns() - self.start
-        step, name = self.step, self.name
-        own = ns - step.inner
+        step, name, inner = self.step, self.name, self.step.inner
         step.inner = self.outer + ns
-        if own < 0:
-            own = 0
-        step.busy[name] = step.busy.get(name, 0) + own
-        step.exposed[name] = step.exposed.get(name, 0) + own
+        if inner:
+            ns = max(ns - inner, 0)
+        own = step.own
+        own[name] = own[name] + ns if name in own else ns

@@ -29,9 +29,15 @@ pub(super) struct Join {
 pub(super) enum ToHub {
     Join(Box<Join>),
     /// A sign of life, with the steps that are done.
-    Beat { steps: u64 },
+    Beat {
+        steps: u64,
+    },
     /// `rank` failed so many ms ago.
-    Failed { rank: u32, message: String, age_ms: u64 },
+    Failed {
+        rank: u32,
+        message: String,
+        age_ms: u64,
+    },
     /// All is done that was to do.
     Done,
 }
@@ -42,7 +48,9 @@ pub(super) enum ToHub {
 pub(super) enum FromHub {
     Start(Box<Start>),
     /// A sign of life, with the steps of the rank that has done the fewest.
-    Beat { least: u64 },
+    Beat {
+        least: u64,
+    },
     Lost(Lost),
     /// Every rank is done.
     Over,

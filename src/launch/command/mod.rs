@@ -5,6 +5,7 @@
 //! program, reads what that writes to `EXPCTL_SOCKET`, and ends everything that is left of it.
 
 mod hub;
+mod judgement;
 mod message;
 mod peers;
 mod port;

@@ -2,9 +2,9 @@
 
 use std::io::BufReader;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, Hardware, Place, RankEnv, RendezvousFile, Trial, hardware, meeting_place};
@@ -99,23 +99,29 @@ impl Peers {
             std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(own("no thread"))
         };
         let (listening, events) = (Arc::clone(&stream), events.clone());
-        thread("peers", Box::new(move || {
-            let mut reader = BufReader::new(&*listening);
-            while let Some(message) = receive::<FromHub>(&mut reader) {
-                if events.send(Event::Peers(Some(message))).is_err() {
-                    return;
+        thread(
+            "peers",
+            Box::new(move || {
+                let mut reader = BufReader::new(&*listening);
+                while let Some(message) = receive::<FromHub>(&mut reader) {
+                    if events.send(Event::Peers(Some(message))).is_err() {
+                        return;
+                    }
                 }
-            }
-            let _ = events.send(Event::Peers(None));
-        }))?;
+                let _ = events.send(Event::Peers(None));
+            }),
+        )?;
         let sending = stream.try_clone().map_err(own("rank 0 does not listen"))?;
         let sending = Arc::new(Mutex::new(sending));
         let (beating, done) = (Arc::clone(&sending), Arc::clone(&steps));
-        thread("heartbeat", Box::new(move || {
-            while send_alone(&beating, &ToHub::Beat { steps: done.load(Ordering::Relaxed) }).is_ok() {
-                std::thread::sleep(BEAT);
-            }
-        }))?;
+        thread(
+            "heartbeat",
+            Box::new(move || {
+                while send_alone(&beating, &ToHub::Beat { steps: done.load(Ordering::Relaxed) }).is_ok() {
+                    std::thread::sleep(BEAT);
+                }
+            }),
+        )?;
         let master = (host, start.master_port);
         Ok(Self { hub: Some(sending), steps, master, start, _port: kept.map(|(fd, _)| fd) })
     }
@@ -153,12 +159,7 @@ fn listen(env: RankEnv) -> std::io::Result<(TcpListener, String)> {
 }
 
 /// Try until rank 0 answers; its address is read anew each time, because what stands there may be of an earlier start.
-fn reach(
-    file: &RendezvousFile,
-    world: u32,
-    limit: Duration,
-    stop: &AtomicBool,
-) -> Result<(TcpStream, String), NotMet> {
+fn reach(file: &RendezvousFile, world: u32, limit: Duration, stop: &AtomicBool) -> Result<(TcpStream, String), NotMet> {
     let begun = Instant::now();
     let mut why = String::new();
     while begun.elapsed() < limit {
@@ -188,7 +189,8 @@ fn reach(
 /// Wait until all have met. Rank 0 keeps the time; a little more is left for its word to come.
 fn wait_for_start(stream: &TcpStream, limit: Duration, stop: &AtomicBool) -> Result<Start, NotMet> {
     let begun = Instant::now();
-    let gone = || NotMet::Lost(Lost { rank: 0, message: "rank 0 is gone: its supervisor ended".to_owned(), gone: true });
+    let gone =
+        || NotMet::Lost(Lost { rank: 0, message: "rank 0 is gone: its supervisor ended".to_owned(), gone: true });
     let failed = |e: std::io::Error| NotMet::Own(e.to_string());
     let mut byte = [0];
     loop {

@@ -157,7 +157,8 @@ impl<'de> Deserialize<'de> for Stages {
 /// # Errors
 /// Why it is none.
 pub fn parse(line: &[u8]) -> Result<Record, String> {
-    let record: Record = serde_json::from_slice(line).map_err(|e| e.to_string().replace(" at line 1 column", ", column"))?;
+    let record: Record =
+        serde_json::from_slice(line).map_err(|e| e.to_string().replace(" at line 1 column", ", column"))?;
     match &record {
         Record::Run(run) => run.check()?,
         Record::Step(step) => step.check()?,
@@ -269,7 +270,8 @@ mod tests {
             "settings": {"amp": true}, "counts": {"stored_bytes": 7}}}"#;
         let Record::Run(run) = parse(run.as_bytes()).unwrap() else { panic!() };
         assert_eq!((run.program.as_str(), run.versions["torch"].as_str()), ("train", "2.11"));
-        let line = format!(r#"{STEP}, "busy": {{"read": 500}}, "exposed": {{"read": 60, "forward": 40}}, "loss": null}}}}"#);
+        let line =
+            format!(r#"{STEP}, "busy": {{"read": 500}}, "exposed": {{"read": 60, "forward": 40}}, "loss": null}}}}"#);
         let Record::Step(step) = parse(line.as_bytes()).unwrap() else { panic!() };
         assert_eq!((step.busy.0[Stage::Read], step.exposed.0.total(), step.loss), (500, 100, None));
         assert_eq!(parse(br#"{"end": {}}"#).unwrap(), Record::End(EndRecord { error: None }));
@@ -287,7 +289,10 @@ mod tests {
             (r#"{"end": {"reason": "x"}}"#, "unknown field `reason`"),
             (r#"{"run": {"protocol": 2, "rank": 0, "world_size": 1, "program": "x"}}"#, "protocol 2 is not"),
             (r#"{"run": {"protocol": 1, "rank": 0, "world_size": 1, "program": "a\u001bb"}}"#, "control character"),
-            (r#"{"run": {"protocol": 1, "rank": 0, "world_size": 1, "program": "x", "settings": {"a": []}}}"#, "setting `a`"),
+            (
+                r#"{"run": {"protocol": 1, "rank": 0, "world_size": 1, "program": "x", "settings": {"a": []}}}"#,
+                "setting `a`",
+            ),
             (r#"{"step": {"step": 0, "start_ns": 0, "wall_ns": 1}}"#, "missing field `samples`"),
             (r#"{"step": {"step": 0, "start_ns": -1, "wall_ns": 1, "samples": 1}}"#, "integer `-1`"),
             (r#"{"step": {"step": 0, "start_ns": 0, "wall_ns": 1.5, "samples": 1}}"#, "floating point `1.5`"),

@@ -1,8 +1,6 @@
 use std::time::Instant;
 
-use expctl_record::{
-    AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial, write_table,
-};
+use expctl_record::{AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial, write_table};
 
 use super::protocol::{EndRecord, RunRecord, StepLine};
 
@@ -85,7 +83,9 @@ impl RankLog {
         }
         if line.start_ns < self.end_ns {
             let (start, end) = (line.start_ns, self.end_ns);
-            return Err(Refused::Record(format!("the step begins at {start} ns, before the last one ended ({end} ns)")));
+            return Err(Refused::Record(format!(
+                "the step begins at {start} ns, before the last one ended ({end} ns)"
+            )));
         }
         self.journal.append(&StepRecord {
             step: line.step,

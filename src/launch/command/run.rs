@@ -8,8 +8,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use expctl_record::{
-    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, LastWords, RankEnv, RankStatus, RecordError,
-    Trial,
+    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, LastWords, RankEnv, RankStatus,
+    RecordError, Trial,
 };
 use nix::sys::signal::{SigHandler, Signal, signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -74,7 +74,11 @@ fn run(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &At
     let starts_ranks = trial.settings.worker.starts_ranks;
     let ranks = if starts_ranks { peers.start.ranks.clone() } else { vec![env.rank] };
     let leads = ranks.first() == Some(&env.rank);
-    let logs = if leads { ranks.iter().map(|rank| Ok((*rank, RankLog::new(attempt, trial, *rank)?))).collect() } else { Ok(BTreeMap::new()) };
+    let logs = if leads {
+        ranks.iter().map(|rank| Ok((*rank, RankLog::new(attempt, trial, *rank)?))).collect()
+    } else {
+        Ok(BTreeMap::new())
+    };
     let logs: BTreeMap<u32, RankLog> = match logs {
         Ok(logs) => logs,
         Err(e) => return storage(&peers, attempt, env, &e),
@@ -104,7 +108,10 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
     let reported = Instant::now();
     if let Some(program) = &mut supervisor.program {
         let since = Instant::now();
-        while matches!(&result, Err(Stop::Own(failure)) if failure.said) && program.ended().is_none() && since.elapsed() < SAID_GRACE {
+        while matches!(&result, Err(Stop::Own(failure)) if failure.said)
+            && program.ended().is_none()
+            && since.elapsed() < SAID_GRACE
+        {
             std::thread::sleep(TURN);
         }
         program.stop(if matches!(result, Err(Stop::Interrupted)) { STOP_GRACE } else { GRACE });
@@ -123,7 +130,10 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
     }
     let (status, message, lost, code) = match &result {
         Ok(()) => (RankStatus::Completed, String::new(), None, 0),
-        Err(Stop::Own(failure)) => (RankStatus::Failed, failure.message.clone(), None, failure.code),
+        Err(Stop::Own(failure)) => {
+            let status = if failure.killed { RankStatus::Killed } else { RankStatus::Failed };
+            (status, failure.message.clone(), None, failure.code)
+        }
         Err(Stop::Lost(lost)) => (RankStatus::PeerLost, lost.message.clone(), Some(lost.rank), EXIT_PEER_LOST),
         Err(Stop::Interrupted) => (RankStatus::Interrupted, "stopped on request".to_owned(), None, EXIT_INTERRUPTED),
     };
@@ -190,7 +200,10 @@ fn attend(supervisor: &mut Supervisor<'_>, leader: u32) -> i32 {
             Ok(false) => {}
             Err(Stop::Lost(lost)) => {
                 // The leader speaks for all ranks of the program, as long as it can.
-                if lost.gone && (lost.rank == leader || lost.rank == 0) && !supervisor.attempt.exit_path(supervisor.env.rank).exists() {
+                if lost.gone
+                    && (lost.rank == leader || lost.rank == 0)
+                    && !supervisor.attempt.exit_path(supervisor.env.rank).exists()
+                {
                     say(supervisor.attempt, supervisor.env.rank, RankStatus::PeerLost, &lost.message, Some(lost.rank));
                 }
                 return EXIT_PEER_LOST;

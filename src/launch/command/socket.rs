@@ -62,7 +62,8 @@ fn accept(listener: &UnixListener, events: &SyncSender<Event>) {
     for (connection, stream) in listener.incoming().flatten().take(MAX_CONNECTIONS).enumerate() {
         let events = events.clone();
         // Without a thread it is not heard, and the program's time to say who it is runs out.
-        let _ = std::thread::Builder::new().name("connection".to_owned()).spawn(move || hear(connection, stream, &events));
+        let _ =
+            std::thread::Builder::new().name("connection".to_owned()).spawn(move || hear(connection, stream, &events));
     }
 }
 

@@ -8,23 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use expctl_record::{
-    AttemptDir, EXIT_FAILED, EXIT_STORAGE, EXIT_STUCK, ProgramFacts, RankEnv, RecordError, Trial,
-};
+use expctl_record::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, ProgramFacts, RankEnv, RecordError, Trial};
 
 use super::message::{FromHub, Lost};
 use super::peers::Peers;
 use super::processes;
-use super::program_process::{ProgramProcess, in_words};
+use super::program_process::ProgramProcess;
 use super::protocol::{Record, RunRecord, quoted};
 use super::rank_log::{RankLog, Refused};
 use super::socket::{Heard, Socket};
 use super::surroundings::{facts, variables_of, write_environment};
 
 /// Between two looks at what can change without a word.
-const TURN: Duration = Duration::from_millis(50);
+pub(super) const TURN: Duration = Duration::from_millis(50);
 /// How long what a program has started may take to end after it, and its connections to close.
-const AFTERMATH: Duration = Duration::from_secs(3);
+pub(super) const AFTERMATH: Duration = Duration::from_secs(3);
 /// How long a rank that has closed its connection too early may take to end, and to say so by its exit code. Where a program
 /// starts its ranks itself, the others wait for it meanwhile.
 const CLOSED: Duration = Duration::from_secs(10);
@@ -61,12 +59,21 @@ pub(super) struct OwnFailure {
     pub code: i32,
     /// The program said so itself, and is about to end.
     pub said: bool,
+    /// A signal ended the program: something outside did it, or it crashed.
+    pub killed: bool,
 }
 
 impl OwnFailure {
     /// A failure that shows now.
     pub fn now(rank: u32, message: impl Into<String>, code: i32) -> Self {
-        Self { rank, message: format!("rank {rank}: {}", message.into()), at: Instant::now(), code, said: false }
+        Self {
+            rank,
+            message: format!("rank {rank}: {}", message.into()),
+            at: Instant::now(),
+            code,
+            said: false,
+            killed: false,
+        }
     }
 }
 
@@ -85,12 +92,12 @@ pub(super) struct Supervisor<'a> {
     connections: BTreeMap<usize, Option<u32>>,
     /// What rank 0 said of its program, with its figures so far.
     about: Option<(RunRecord, ProgramFacts)>,
-    exited: Option<(ExitStatus, Instant)>,
+    pub(super) exited: Option<(ExitStatus, Instant)>,
     /// Turns since rank 0 was heard.
     quiet: u64,
     /// Steps of the rank that has done the fewest, of all.
-    least: u64,
-    looked: Instant,
+    pub(super) least: u64,
+    pub(super) looked: Instant,
 }
 
 impl<'a> Supervisor<'a> {
@@ -240,7 +247,14 @@ impl<'a> Supervisor<'a> {
                 log.end = Some(end);
                 if let Some(error) = said {
                     let message = format!("rank {}: {} ({})", log.rank, quoted(error.as_bytes()), log.place());
-                    return Err(Refusal::Ended(OwnFailure { rank: log.rank, message, at, code: EXIT_FAILED, said: true }));
+                    return Err(Refusal::Ended(OwnFailure {
+                        rank: log.rank,
+                        message,
+                        at,
+                        code: EXIT_FAILED,
+                        said: true,
+                        killed: false,
+                    }));
                 }
             }
             Record::Note(_) | Record::Run(_) => {}
@@ -295,67 +309,17 @@ impl<'a> Supervisor<'a> {
             Some(log) => {
                 let message = format!("rank {} closed its connection {}", log.rank, log.place());
                 let at = log.closed.unwrap_or(self.looked);
-                Err(Stop::Own(OwnFailure { rank: log.rank, message, at, code: EXIT_FAILED, said: false }))
+                Err(Stop::Own(OwnFailure {
+                    rank: log.rank,
+                    message,
+                    at,
+                    code: EXIT_FAILED,
+                    said: false,
+                    killed: false,
+                }))
             }
             None => Ok(false),
         }
-    }
-
-    /// A rank that has said nothing for too long. One that is behind the others is stuck before those that wait for it.
-    fn look_for_hang(&mut self) -> Result<(), OwnFailure> {
-        let launch = &self.trial.settings.launch;
-        let (meet, hang) = (launch.rendezvous_timeout_s, launch.hang_timeout_s);
-        let fewest = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
-        let least = if self.peers.any() { self.least.min(fewest) } else { fewest };
-        for log in self.logs.values_mut() {
-            log.turns += 1;
-            let seconds = log.turns * TURN.as_millis() as u64 / 1000;
-            let stuck = |message: String| Err(OwnFailure::now(log.rank, message, EXIT_STUCK));
-            if log.run.is_none() {
-                if log.turns > turns(meet) {
-                    return stuck(format!("the program has not sent its run record within {meet} s"));
-                }
-                continue;
-            }
-            let limit = if log.steps <= least { hang } else { hang.saturating_mul(2) };
-            if hang == 0 || log.turns <= turns(limit) {
-                continue;
-            }
-            return stuck(match log.steps {
-                steps if steps == log.total => format!("the program goes on for {seconds} s after its last step"),
-                0 => format!("the program has been in front of its first step for {seconds} s"),
-                step => format!("the program has been at step {step} for {seconds} s"),
-            });
-        }
-        Ok(())
-    }
-
-    /// Whether the program, which ended with `status` at `ended`, did what it was to do.
-    fn judge(&mut self, status: ExitStatus, ended: Instant) -> Result<(), OwnFailure> {
-        let left = processes::wait_for_all(if status.success() { AFTERMATH } else { Duration::ZERO });
-        processes::end_all();
-        let own = |rank: u32, message: String, at: Instant| {
-            let message = format!("rank {rank}: the program {message}");
-            Err(OwnFailure { rank, message, at, code: EXIT_FAILED, said: false })
-        };
-        // The rank whose connection closed first is the one that the others ended because of.
-        let open = self.logs.values().filter(|log| !log.complete());
-        let first = open.min_by_key(|log| (log.closed.unwrap_or(ended), log.rank));
-        if let Some(log) = first {
-            let see = if status.success() { String::new() } else { format!("; see rank-{}.log", self.env.rank) };
-            let message = format!("{} {}{see}", in_words(status), log.place());
-            return own(log.rank, message, log.closed.unwrap_or(ended).min(ended));
-        }
-        if !status.success() {
-            let message = format!("did all its steps and {}; see rank-{}.log", in_words(status), self.env.rank);
-            return own(self.env.rank, message, ended);
-        }
-        if !left.is_empty() {
-            let names: Vec<String> = left.iter().take(5).map(|(pid, name)| format!("{pid} {}", quoted(name.as_bytes()))).collect();
-            let (n, what) = (left.len(), if left.len() == 1 { "process" } else { "processes" });
-            return own(self.env.rank, format!("left {n} {what} behind, which had to be ended: {}", names.join(", ")), ended);
-        }
-        Ok(())
     }
 }
 
@@ -381,14 +345,15 @@ fn bad(rank: u32, number: u64, at: Instant, refusal: Refusal) -> Stop {
     let (message, code) = match refusal {
         Refusal::Ended(failure) => return Stop::Own(failure),
         Refusal::Line(Refused::Ledger(error)) => (format!("rank {rank}: {error}"), EXIT_STORAGE),
-        Refusal::Line(Refused::Record(why)) => {
-            (format!("rank {rank}: line {number} that the program wrote to EXPCTL_SOCKET is no record: {why}"), EXIT_FAILED)
-        }
+        Refusal::Line(Refused::Record(why)) => (
+            format!("rank {rank}: line {number} that the program wrote to EXPCTL_SOCKET is no record: {why}"),
+            EXIT_FAILED,
+        ),
     };
-    Stop::Own(OwnFailure { rank, message, at, code, said: false })
+    Stop::Own(OwnFailure { rank, message, at, code, said: false, killed: false })
 }
 
 /// Own turns that make up so many seconds. Time in which the node was suspended is not counted.
-fn turns(seconds: u64) -> u64 {
+pub(super) fn turns(seconds: u64) -> u64 {
     seconds.saturating_mul(1000) / TURN.as_millis() as u64
 }

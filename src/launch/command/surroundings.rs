@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-
 use expctl_pipeline::array::dataset::ArrayDataset;
 use expctl_record::{AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, Trial, variables, write_json};
 use serde_json::json;
@@ -156,4 +155,3 @@ pub(super) fn write_environment(
     };
     Ok(write_json(&attempt.data_path(), &data)?)
 }
-
