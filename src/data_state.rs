@@ -8,6 +8,7 @@ use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe};
 use expctl_pipeline::dataset::{Dataset, Recipe, StoreManifest};
 use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
 
+use crate::conf::NO_DATA_SET;
 use crate::project::Project;
 
 /// How a data set or a store stands.
@@ -31,8 +32,11 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What a trial reads; `None` if it reads files of its own.
+    /// What a trial reads; `None` if it reads files of its own, or brings its own data.
     pub fn of(settings: &Settings) -> Option<Self> {
+        if settings.data.set == NO_DATA_SET {
+            return None;
+        }
         match settings.reads_array() {
             true => settings.array.files.is_empty().then_some(Self::Array(settings.array.format)),
             false => Some(Self::Graph(settings.pipeline.store)),

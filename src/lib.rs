@@ -15,6 +15,7 @@ pub mod ledger;
 mod parallel;
 pub mod plan;
 pub mod plot;
+pub mod program;
 pub mod project;
 pub mod provenance;
 pub mod report;

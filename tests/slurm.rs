@@ -17,6 +17,9 @@ mod common;
 mod fake;
 #[path = "slurm/job.rs"]
 mod job;
+#[allow(dead_code, reason = "shared by several tests, none of which needs all of it")]
+#[path = "command/programs.rs"]
+mod programs;
 
 use std::path::Path;
 use std::time::Duration;
@@ -378,4 +381,48 @@ fn the_real_worker_leaves_the_same_ledger_through_slurm_as_through_the_local_bac
     }
     let note = std::fs::read_to_string(slurm.path().join(format!("results/small_{slurm_id}.md"))).unwrap();
     assert!(note.contains("to slurm"), "{note}");
+}
+
+/// Ranks of a program on two nodes, each a host of its own, beside a native variant in one allocation.
+#[test]
+fn a_program_runs_as_ranks_of_slurm() {
+    let cluster = cluster!("--netns");
+    let project = TestProject::new();
+    programs::install(&project);
+    let conf = format!(
+        "{}\n[variant.good]\nworker.command = [\"./python\", \"slurm.py\"]\n[variant.spawns]\nworker.command = [\"./python\", \"slurm.py\"]\n\
+         worker.starts_ranks = true\nlaunch.ranks = 1\nlaunch.nodes = 1\n[variant.dies]\nworker.command = [\"./python\", \"bad.py\", \"killed\"]\n",
+        "[experiment]\nstudy = \"006-kuzmin-tmi\"\n[loader]\nbatch_size = 4\nworkers = 0\n[measure]\nwarmup = 2\nsteps = 6\nrepeats = 1\n\
+         [launch]\nranks = 2\nnodes = 2"
+    );
+    let program = "from train import *\nimport socket\nrun = expctl.Run(program='slurm')\n\
+                   print(socket.gethostname(), os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'])\n\
+                   if run.world_size == 2:\n    address = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n    \
+                   if run.rank == 0:\n        socket.create_server(('', address[1])).accept()[0].sendall(b'met')\n    \
+                   else:\n        for _ in range(600):\n            try:\n                print(socket.create_connection(address).recv(9))\n                break\n            \
+                   except OSError:\n                time.sleep(0.1)\ntrain(run)\n";
+    std::fs::write(project.path().join("slurm.py"), program).unwrap();
+    let conf = project.conf("command", &conf);
+    let output = project
+        .expctl(&["submit", conf.to_str().unwrap(), "--backend", "slurm", "--wait"])
+        .envs(cluster.env())
+        .envs(TORCHRUN)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", common::text(&output.stderr));
+    let job = common::text(&output.stdout).trim().to_owned();
+    let outcome = project.outcome(&job, "good");
+    let attempt = project.attempt(&job, "good").unwrap();
+    let logs = [0, 1].map(|rank| std::fs::read_to_string(attempt.log_path(rank)).unwrap_or_default());
+    assert_eq!(outcome.state, TrialState::Completed, "{outcome:?} {logs:?}");
+    assert!((0..2).all(|rank| attempt.steps(rank).unwrap().len() == 8));
+    // Two hosts, and the second one met the first.
+    let hosts = logs.each_ref().map(|log| log.split(' ').next().unwrap_or_default());
+    assert!(hosts[0] != hosts[1] && !logs[0].contains("127.0.0.1") && logs[1].contains("b'met'"), "{logs:?}");
+    let environment = attempt.environment().unwrap().unwrap();
+    assert!(environment.ranks[0].host != environment.ranks[1].host && environment.program.is_some());
+    assert_eq!(project.outcome(&job, "spawns").state, TrialState::Completed, "{:?}", project.outcome(&job, "spawns"));
+    let dead = project.outcome(&job, "dies");
+    assert_eq!((dead.state, dead.failed_rank), (TrialState::Failed, Some(1)), "{dead:?}");
+    assert!(dead.message.contains("was killed by signal 9 SIGKILL after 3 of 8 steps"), "{dead:?}");
 }

@@ -38,7 +38,19 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         _ => failure,
     })?;
-    let record = folder.record()?;
+    let mut record = folder.record()?;
+    record.trials.retain(|trial| {
+        let named = args.only.is_empty() || args.only.contains(&trial.variant);
+        let command = trial.settings.runs_command();
+        if command && named && trial.repeat == 1 {
+            say(format!("left out: {} is a program of yours, which cannot be taken apart from here", trial.label()));
+        }
+        !command
+    });
+    if record.trials.is_empty() {
+        return Err(Failure::new(Exit::Refused, format!("job {} has nothing to isolate", args.job))
+            .hint("its trials run programs (worker.command); their stages are in `expctl report`"));
+    }
     let isolation = Isolation::of(project.root(), &record, &args.only, args.repeats)?;
     let shown = plan::isolation_path(args.job);
     let loaded = conf::load_text(project, &isolation.name, &shown, &isolation.text, &args.overrides);

@@ -22,6 +22,7 @@ mod plan;
 mod rehearse;
 mod report;
 mod retry;
+mod run_command;
 mod run_local;
 mod stage_attempt;
 mod status;

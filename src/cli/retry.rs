@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::{JobStatus, State, TrialStatus};
 use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
-use crate::launch::{Remedy, local, remedy, worker_binary};
+use crate::launch::{Remedy, local, needed_worker, remedy};
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -58,7 +58,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(Exit::TrialsFailed, message)
             .hint(format!("once the reason is gone: expctl retry {} --all", args.job)));
     }
-    worker_binary()?;
+    needed_worker(again.iter().map(|again| &again.trial.trial))?;
     let interrupt = Interrupt::listen()?;
     for Again { trial, words, .. } in &again {
         let settings = &trial.trial.settings;

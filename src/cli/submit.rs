@@ -10,7 +10,7 @@ use crate::data_state::data_states;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
-use crate::launch::{local, slurm, worker_binary};
+use crate::launch::{local, needed_worker, slurm};
 use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
@@ -133,7 +133,7 @@ pub(super) fn submit(
         say(if slurm { cost.to_string() } else { cost.on_this_machine() });
     }
     if rehearsal {
-        worker_binary()?;
+        needed_worker(&job.trials)?;
         return if args.test_only {
             rehearse::test_only(project, &job, args.json)
         } else {

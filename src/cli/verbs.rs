@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry, run_local,
-    say, stage_attempt, status, step, submit, timings, watch,
+    cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry,
+    run_command, run_local, say, stage_attempt, status, step, submit, timings, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -65,6 +65,9 @@ enum Verb {
     /// (in the background) Run the trials of a local job
     #[command(hide = true)]
     RunLocal(run_local::Args),
+    /// (as a rank) Run the program of a trial and watch over it
+    #[command(hide = true)]
+    RunCommand(run_command::Args),
     /// (inside a batch script) Create the folder of the next attempt of an array task
     #[command(hide = true)]
     StageAttempt(stage_attempt::Args),
@@ -82,7 +85,7 @@ enum Verb {
 impl Verb {
     /// Whether a user's defaults matter. A batch script names all its folders, and completions need none.
     fn is_for_users(&self) -> bool {
-        !matches!(self, Self::Completions(_) | Self::StageAttempt(_) | Self::Conclude(_))
+        !matches!(self, Self::Completions(_) | Self::RunCommand(_) | Self::StageAttempt(_) | Self::Conclude(_))
     }
 
     /// The config that the verb is about, if it is about one.
@@ -151,6 +154,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Doctor(args) => doctor::run(project, &args),
         Verb::Completions(args) => completions::run(&args),
         Verb::RunLocal(args) => run_local::run(project, &args),
+        Verb::RunCommand(args) => run_command::run(project, &args),
         Verb::StageAttempt(args) => stage_attempt::run(&args),
         Verb::Conclude(args) => conclude::run(&args),
         Verb::BuildStep(args) => step::build(project, &args),

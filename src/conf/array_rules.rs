@@ -128,8 +128,7 @@ impl Judge<'_> {
 
     /// Files, sampler and model of an array.
     pub(super) fn array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
-        self.array_files(values, problems);
-        self.sampler(values, problems);
+        self.files_and_sampler(values, problems);
         self.array_model(values, problems);
         let every = values.number("train.validate_every").is_some_and(|every| every > 0);
         if every && values.number("train.epochs").is_some_and(|epochs| epochs > 0) {
@@ -137,6 +136,12 @@ impl Judge<'_> {
             let message = "`train.validate_every`: rows of an array have no split to validate on";
             problems.push(Problem::new(at, message, "not possible").help("set it to 0, or leave it out"));
         }
+    }
+
+    /// Files and sampler of an array.
+    pub(super) fn files_and_sampler(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        self.array_files(values, problems);
+        self.sampler(values, problems);
     }
 
     /// Own files take the place of the data set's.

@@ -30,6 +30,7 @@ mod sweep_read;
 mod train_rules;
 mod user;
 mod values;
+mod worker_rules;
 
 pub use array_files::matching;
 pub use array_rules::{OF_BUILT_ROWS, of_other_family};
@@ -46,3 +47,4 @@ pub use source::{Origin, Sources};
 pub use suggest::closest;
 pub use user::{UserDefaults, path as user_path};
 pub use values::Values;
+pub use worker_rules::NO_DATA_SET;

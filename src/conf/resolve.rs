@@ -13,6 +13,7 @@ use super::source::Origin;
 use super::suggest::closest;
 use super::sweep::{Row, Sweep};
 use super::values::Values;
+use super::worker_rules::{derive_command, refuse_meaningless};
 use crate::project::Project;
 
 /// What a config runs.
@@ -53,6 +54,7 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
             values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
             let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
             epochs_for_steps(&mut values, typed, point);
+            derive_command(&mut values);
             derive_family(&mut values);
             for spec in required().filter(|spec| !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
@@ -60,6 +62,8 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
                     lacking.push(variant);
                 }
             }
+            let own = [Some(&variant.settings), over.map(|v| &v.settings), Some(&point.settings)];
+            refuse_meaningless(&values, own.into_iter().flatten(), problems);
             judge.judge(&mut values, problems);
             runs.push(run(variant, over, point, values));
         }

@@ -16,6 +16,7 @@ use super::resolve::Place;
 use super::source::Origin;
 use super::suggest::closest;
 use super::values::Values;
+use super::worker_rules::{NO_DATA_SET, runs_command};
 use crate::project::Project;
 
 /// Judges whole settings against each other and against what is on disk, and fills in what is derived.
@@ -45,7 +46,10 @@ impl<'a> Judge<'a> {
         }
         self.study(values, problems);
         self.family(values, problems);
-        if reads_array(values) {
+        self.command(values, problems);
+        if runs_command(values) {
+            self.data_of_command(values, problems);
+        } else if reads_array(values) {
             self.data_of_array(values, problems);
         } else {
             self.data_of_graph(values, problems);
@@ -59,6 +63,15 @@ impl<'a> Judge<'a> {
     /// The array, and what reads it.
     fn data_of_array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
         self.array(values, problems);
+        self.rows_of_array(values, problems);
+        self.model_sizes(values);
+        self.heads(values, problems);
+        self.nodes(values, problems);
+        self.existing_file(values, "train.start_from", problems);
+    }
+
+    /// How many rows the array has.
+    pub(super) fn rows_of_array(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
         if values.texts("array.files").is_some_and(|files| files.is_empty()) {
             let recipe = self.array_recipe(values, problems);
             if !values.has("data.samples") {
@@ -72,10 +85,6 @@ impl<'a> Judge<'a> {
                 problems.push(problem.help("set data.files to at most data.samples"));
             }
         }
-        self.model_sizes(values);
-        self.heads(values, problems);
-        self.nodes(values, problems);
-        self.existing_file(values, "train.start_from", problems);
     }
 
     /// The graph and its samples, and what reads them.
@@ -136,7 +145,7 @@ impl<'a> Judge<'a> {
         names
     }
 
-    fn recipe(&mut self, values: &Values, problems: &mut Vec<Problem>) -> Option<Arc<Recipe>> {
+    pub(super) fn recipe(&mut self, values: &Values, problems: &mut Vec<Problem>) -> Option<Arc<Recipe>> {
         let set = values.text("data.set")?.to_owned();
         // One that could not be read is reported again wherever else it is named.
         if let Some(Some(known)) = self.recipes.get(&set) {
@@ -188,7 +197,7 @@ impl<'a> Judge<'a> {
         known.or_insert_with(|| count_rows(file, layer)).clone()
     }
 
-    fn samples(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
+    pub(super) fn samples(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
         let (Some(samples), Some(set)) = (values.number("data.samples"), values.text("data.set")) else { return };
         let count = recipe.samples.count;
         if samples > count {
@@ -230,7 +239,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn nodes(&self, values: &Values, problems: &mut Vec<Problem>) {
+    pub(super) fn nodes(&self, values: &Values, problems: &mut Vec<Problem>) {
         let (Some(ranks), Some(nodes)) = (values.number("launch.ranks"), values.number("launch.nodes")) else { return };
         if ranks % nodes == 0 {
             return;
@@ -302,6 +311,9 @@ impl<'a> Judge<'a> {
         let numbers =
             (values.number("loader.batch_size"), values.number("launch.ranks"), values.number("data.samples"));
         let (Some(batch), Some(ranks), Some(samples)) = numbers else { return };
+        if values.text("data.set") == Some(NO_DATA_SET) {
+            return;
+        }
         let together = batch.saturating_mul(ranks);
         if together > samples {
             let message = format!(

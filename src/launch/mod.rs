@@ -1,5 +1,6 @@
-//! Launching: the same trial on this machine or on Slurm, with the same ledger.
+//! Launching: the same trial on this machine or on Slurm, with the same ledger, whatever runs as its ranks.
 
+pub mod command;
 mod conclude;
 mod libtorch;
 pub mod life;
@@ -12,4 +13,4 @@ pub use conclude::{ProcessEnd, conclude};
 pub use libtorch::{libtorch_folder, libtorch_version};
 pub use remedy::{Remedy, remedy};
 use slurm::started;
-pub use worker_binary::{worker_binary, worker_version};
+pub use worker_binary::{needed_worker, worker_binary, worker_version};

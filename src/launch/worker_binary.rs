@@ -1,11 +1,12 @@
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use expctl_record::Trial;
 use wait_timeout::ChildExt;
 
 use crate::exit::Failure;
+use crate::program::is_program;
 
 /// The `expctl-worker` to start: `EXPCTL_WORKER`, or the one beside this program.
 ///
@@ -20,6 +21,14 @@ pub fn worker_binary() -> Result<PathBuf, Failure> {
         .hint("build it with `make build`, or set EXPCTL_WORKER to its path"))
 }
 
+/// The worker, if one of `trials` needs it: others run programs of the user's.
+///
+/// # Errors
+/// As [`worker_binary`].
+pub fn needed_worker<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Result<Option<PathBuf>, Failure> {
+    if trials.into_iter().all(|trial| trial.settings.runs_command()) { Ok(None) } else { worker_binary().map(Some) }
+}
+
 /// Where the worker has to be, whether it is there or not: enough to show a script.
 ///
 /// # Errors
@@ -32,11 +41,6 @@ pub(super) fn worker_path() -> Result<PathBuf, Failure> {
             .map(|here| here.with_file_name("expctl-worker"))
             .map_err(|e| Failure::internal(format!("cannot find this program: {e}"))),
     }
-}
-
-/// Whether a path names a file that may be run.
-pub(super) fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// What the worker says of itself within `limit`, or why it does not.
@@ -61,19 +65,4 @@ pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
     let text = if output.status.success() { &output.stdout } else { &output.stderr };
     let line = String::from_utf8_lossy(text).lines().next().unwrap_or_default().trim().to_owned();
     if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_a_file_that_may_be_run() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("worker");
-        std::fs::write(&file, "").unwrap();
-        assert!(!is_program(folder.path()) && !is_program(&file));
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(is_program(&file));
-    }
 }

@@ -4,6 +4,7 @@ use expctl_record::Settings;
 use serde_json::Value;
 
 use super::{MeasuredJob, Run};
+use crate::conf::NO_DATA_SET;
 
 /// Sections and keys of graphs alone; of [`OF_ARRAYS`] those of arrays.
 const OF_GRAPHS: [&str; 7] = [
@@ -17,6 +18,9 @@ const OF_GRAPHS: [&str; 7] = [
 ];
 const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"];
 
+/// Sections of expctl's own worker.
+const OF_OWN_WORKER: [&str; 4] = ["pipeline.", "model.", "train.", "checkpoint."];
+
 /// Settings as text by dotted key, without those of the family that is not read: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
@@ -25,10 +29,27 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     }
     let foreign: &[&str] = if settings.reads_array() { &OF_GRAPHS } else { &OF_ARRAYS };
     flat.retain(|key, _| !foreign.iter().any(|start| key.starts_with(start)) || key == "pipeline.processor");
+    if settings.runs_command() {
+        // expctl's own worker did not run: what it would have done says nothing.
+        flat.insert("worker.command".to_owned(), command_words(&settings.worker.command));
+        flat.retain(|key, _| key == "train.mode" || !OF_OWN_WORKER.iter().any(|start| key.starts_with(start)));
+    } else {
+        flat.retain(|key, _| !key.starts_with("worker."));
+    }
+    if settings.data.set == NO_DATA_SET {
+        flat.retain(|key, _| key == "data.set" || !["data.", "select."].iter().any(|start| key.starts_with(start)));
+    }
     if settings.measure.epochs == 0 {
         flat.remove("measure.epochs");
     }
     flat
+}
+
+/// A command for one line of a table: words that hold more than a name or a number are in quotes, with escapes.
+fn command_words(command: &[String]) -> String {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=+:,@%".contains(c));
+    let words = command.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The same without `experiment.*`, which only says what the note is about.
@@ -74,14 +95,24 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
     flat.insert("backend".into(), record.backend.clone());
     flat.insert("expctl".into(), record.expctl_version.clone());
     flat.insert("commit".into(), record.commit.clone().unwrap_or_else(|| "none".into()));
-    let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for environment in runs.iter().filter_map(|r| r.environment.as_ref()) {
-        let mut add = |key, value: String| {
-            found.entry(key).or_default().insert(value);
+        let mut add = |key: &str, value: String| {
+            found.entry(key.to_owned()).or_default().insert(value);
         };
         add("device", environment.device.clone());
-        add("libtorch", environment.libtorch_version.clone());
-        add("worker", environment.worker_version.clone());
+        match &environment.program {
+            Some(program) => {
+                add("program", program.words());
+                for (name, value) in &program.settings {
+                    add(&format!("program.{name}"), setting_text(value));
+                }
+            }
+            None => {
+                add("libtorch", environment.libtorch_version.clone());
+                add("worker", environment.worker_version.clone());
+            }
+        }
         for rank in &environment.ranks {
             add("node", rank.host.clone());
             add("cpu", rank.cpu.clone());
@@ -93,7 +124,7 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
         }
     }
     for (key, values) in found {
-        flat.insert(key.to_owned(), values.into_iter().collect::<Vec<_>>().join(" "));
+        flat.insert(key, values.into_iter().collect::<Vec<_>>().join(" "));
     }
     flat
 }

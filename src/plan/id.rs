@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 62] = [
+const LATER: [(&str, &str); 64] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -110,6 +110,8 @@ const LATER: [(&str, &str); 62] = [
     ("sampler.chunks", "32"),
     ("sampler.by", "\"\""),
     ("sampler.rows", "0"),
+    ("worker.command", "[]"),
+    ("worker.starts_ranks", "false"),
 ];
 
 /// Whether a setting changes what is run.

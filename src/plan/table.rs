@@ -1,6 +1,7 @@
 use expctl_record::{StoreKind, Trial};
 
 use super::plan_type::Plan;
+use crate::conf::NO_DATA_SET;
 use crate::report::Table;
 
 /// The trials as a table, a row each: drawn with lines, or as markdown.
@@ -16,7 +17,10 @@ fn trials(plan: &Plan) -> Table {
     if swept {
         header.push("Point");
     }
-    let of_base = |trial: &Trial| trial.settings.pipeline.store == StoreKind::Json && !trial.settings.reads_array();
+    let of_base = |trial: &Trial| {
+        let settings = &trial.settings;
+        settings.pipeline.store == StoreKind::Json && !settings.reads_array() && settings.data.set != NO_DATA_SET
+    };
     let stores = plan.trials.iter().any(|trial| !of_base(trial));
     let repeat = header.len();
     header.push("Repeat");
@@ -34,10 +38,14 @@ fn trials(plan: &Plan) -> Table {
             row.push(point.join(", "));
         }
         row.push(trial.repeat.to_string());
-        let store = if s.reads_array() { s.array.format.name() } else { s.pipeline.store.name() };
+        let store = match s.data.set.as_str() {
+            NO_DATA_SET => NO_DATA_SET,
+            _ if s.reads_array() => s.array.format.name(),
+            _ => s.pipeline.store.name(),
+        };
         row.extend(stores.then(|| store.to_owned()));
         row.extend([
-            s.pipeline.processor.name().to_owned(),
+            if s.runs_command() { "command" } else { s.pipeline.processor.name() }.to_owned(),
             s.train.mode.name().to_owned(),
             s.loader.batch_size.to_string(),
             s.loader.workers.to_string(),

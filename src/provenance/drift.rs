@@ -27,10 +27,12 @@ pub fn changes_since_submit(project: &Project, job: &JobDir, record: &JobRecord)
     };
     let mut changes = config_changes(project, record, &submitted);
     changes.extend(source_change(submitted.source.as_ref(), SourceTree::of(project).map(|tree| tree.source).as_ref()));
-    if let Some(hash) = &submitted.worker.hash {
-        let path = submitted.worker.path.display();
-        let untouched = untouched_since(&submitted.worker.path, record.submitted - CLOCKS);
-        match if untouched { Some(hash.clone()) } else { file_hash(&submitted.worker.path) } {
+    if let Some(worker) = &submitted.worker
+        && let Some(hash) = &worker.hash
+    {
+        let path = worker.path.display();
+        let untouched = untouched_since(&worker.path, record.submitted - CLOCKS);
+        match if untouched { Some(hash.clone()) } else { file_hash(&worker.path) } {
             Some(now) if now == *hash => {}
             Some(_) => changes.push(format!("worker: {path} is another program now")),
             None => changes.push(format!("worker: {path} is gone")),

@@ -32,7 +32,7 @@ impl Origin {
             files.push((PathBuf::from("source.diff"), diff.text.clone()));
         }
         let (variables, left_out) = variables(&secrets);
-        let worker = worker()?;
+        let worker = worker(&plan.trials)?;
         let name = |name: nix::Result<std::ffi::OsString>| name.map(|n| n.to_string_lossy().into_owned());
         let provenance = Provenance {
             schema: PROVENANCE_SCHEMA_VERSION,
@@ -43,7 +43,7 @@ impl Origin {
             host: name(nix::unistd::gethostname()).unwrap_or_default(),
             folder: std::env::current_dir().unwrap_or_default(),
             expctl: expctl(),
-            libtorch: libtorch(&worker.path),
+            libtorch: worker.as_ref().and_then(|worker| libtorch(&worker.path)),
             worker,
             variables,
             left_out,

@@ -1,9 +1,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use expctl_record::Trial;
+
 use super::record::{LibtorchFound, Program};
 use crate::exit::Failure;
-use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
+use crate::launch::{libtorch_folder, libtorch_version, needed_worker, worker_version};
 
 /// Longest that the worker may take to say its version. Where it takes longer, the version is left open: each attempt
 /// writes it into its `env.json` too.
@@ -27,12 +29,12 @@ pub(super) fn expctl() -> Program {
     }
 }
 
-/// The worker, with what it says of itself.
-pub(super) fn worker() -> Result<Program, Failure> {
-    let path = worker_binary()?;
+/// The worker, with what it says of itself; none where none of `trials` needs it.
+pub(super) fn worker(trials: &[Trial]) -> Result<Option<Program>, Failure> {
+    let Some(path) = needed_worker(trials)? else { return Ok(None) };
     let version = worker_version(&path, ANSWER).ok().map(|line| line.trim_start_matches("expctl-worker ").to_owned());
     // What tells one build of a version from another is the hash.
-    Ok(Program { version, commit: None, hash: file_hash(&path), path })
+    Ok(Some(Program { version, commit: None, hash: file_hash(&path), path }))
 }
 
 /// The libtorch of a worker.

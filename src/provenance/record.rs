@@ -27,7 +27,8 @@ pub struct Provenance {
     /// This program.
     pub expctl: Program,
     /// What each rank runs.
-    pub worker: Program,
+    #[serde(default)]
+    pub worker: Option<Program>,
     /// What the worker loads on the machine that submitted.
     pub libtorch: Option<LibtorchFound>,
     /// Variables of the submitting shell that change what a job does.

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ProgramFacts;
+
 /// A GPU of the node, whether the rank may use it or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
@@ -51,9 +53,9 @@ pub struct Hardware {
 /// `env.json`: where and with what an attempt ran, written by rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Version of expctl-worker.
+    /// Version of expctl-worker, or of the expctl that watched over a program of the user's.
     pub worker_version: String,
-    /// Version of libtorch.
+    /// Version of libtorch; empty where a program of the user's ran.
     pub libtorch_version: String,
     /// The file that it was loaded from.
     #[serde(default)]
@@ -68,4 +70,7 @@ pub struct Environment {
     pub ranks: Vec<Hardware>,
     /// Environment variables of rank 0 that change how a run behaves, none that looks like a secret.
     pub variables: BTreeMap<String, String>,
+    /// What the program says of itself that ran in the place of expctl-worker; none where that ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<ProgramFacts>,
 }

@@ -20,6 +20,8 @@ mod learning;
 mod model_settings;
 mod outcome;
 mod pipeline_settings;
+mod program;
+mod rank;
 mod secret;
 mod settings;
 mod shuffle;
@@ -31,6 +33,7 @@ mod totals;
 mod train_settings;
 mod trial;
 mod weights;
+mod worker_settings;
 
 pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset};
 pub use atomic::{write_atomic, write_json};
@@ -46,8 +49,14 @@ pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
 pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
-pub use outcome::{EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState};
+pub use outcome::{
+    EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
+};
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
+pub use program::ProgramFacts;
+pub use rank::{
+    LastWords, Place, RankEnv, RankEnvError, free_memory, hardware, meeting_place, share_gpus, variables, write_table,
+};
 pub use secret::looks_secret;
 pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
 pub use shuffle::{LabelMixing, ShuffleQuality};
@@ -61,3 +70,4 @@ pub use train_settings::{
 };
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 pub use weights::WeightsDir;
+pub use worker_settings::Worker;

@@ -41,6 +41,12 @@ pub enum RankStatus {
     Killed,
 }
 
+/// Exit code of a rank that failed.
+pub const EXIT_FAILED: i32 = 1;
+/// Exit code of a rank that was asked to stop.
+pub const EXIT_INTERRUPTED: i32 = 3;
+/// Exit code of a rank that stopped because another one was lost.
+pub const EXIT_PEER_LOST: i32 = 4;
 /// Exit code of a rank that could not write its records. Its last words could not be written either, most likely.
 pub const EXIT_STORAGE: i32 = 5;
 /// Exit code of a rank whose own step did not end.

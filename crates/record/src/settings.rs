@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Array, ArrayFormat, Data, Model, Pipeline, Sampler, Select, Train};
+use crate::{Array, ArrayFormat, Data, Model, Pipeline, Sampler, Select, Train, Worker};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,10 @@ pub struct Settings {
     /// When the state is kept.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-    /// What runs it.
+    /// What runs as its ranks.
+    #[serde(default)]
+    pub worker: Worker,
+    /// How many ranks, and how long they wait for each other.
     pub launch: Launch,
     /// What Slurm is asked for.
     pub slurm: Slurm,
@@ -51,7 +54,12 @@ impl Settings {
 
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
     pub fn keeps_state(&self) -> bool {
-        self.train.mode.steps_parameters()
+        !self.runs_command() && self.train.mode.steps_parameters()
+    }
+
+    /// Whether a program of the user's runs as the ranks, and not `expctl-worker`.
+    pub fn runs_command(&self) -> bool {
+        !self.worker.command.is_empty()
     }
 
     /// Whether a second run of the trial goes on where the first one was stopped.

@@ -11,12 +11,12 @@ use tch::Tensor;
 use crate::activity::{Activity, Phase};
 use crate::checkpoint::{Agreement, Wishes, read_state, write_state};
 use crate::monitor::Monitor;
-use crate::rank_env::RankEnv;
 use crate::run::Signals;
 use crate::session::Session;
 use crate::stop::Stop;
 use crate::trainer::{Trainer, all_finite};
 use crate::training::{Progress, TrainingRun};
+use expctl_record::RankEnv;
 
 /// Between two looks at the store while waiting for the other ranks.
 const PAUSE: Duration = Duration::from_millis(5);

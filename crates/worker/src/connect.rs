@@ -5,8 +5,8 @@ use expctl_dist::{DistError, Store, rendezvous_until};
 use expctl_record::{AttemptDir, RendezvousFile};
 
 use crate::meeting_place::serve;
-use crate::rank_env::RankEnv;
 use crate::stop::Stop;
+use expctl_record::RankEnv;
 
 /// How long the first try to reach the store may take before its address is looked up again. Each further try may take
 /// twice as long: on a busy machine or network the time limit as a whole is what counts.

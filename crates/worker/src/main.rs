@@ -39,6 +39,10 @@ fn start(args: &Args) -> anyhow::Result<i32> {
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&checkpoint))?;
     let attempt = AttemptDir::open(&args.attempt);
     let trial = attempt.trial()?;
+    if trial.settings.runs_command() {
+        // A batch template of the user's may be older than programs of the user's.
+        anyhow::bail!("trial {} runs a program: start its ranks with `expctl run-command --attempt DIR`", trial.id);
+    }
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks)?;
     tracing::info!("rank {} of {}, trial {}", env.rank, env.world_size, trial.id);
     Ok(run(&attempt, &trial, env, &Signals { stop, checkpoint }))

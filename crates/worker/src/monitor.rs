@@ -15,12 +15,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store};
-use expctl_record::{EXIT_STUCK, RankStatus};
+use expctl_record::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, RankStatus};
 
 use crate::activity::Activity;
 use crate::checkpoint::Agreement;
 use crate::hang::HangWatch;
-use crate::last_words::LastWords;
+use expctl_record::LastWords;
 
 /// Between two looks.
 const BEAT: Duration = Duration::from_millis(300);
@@ -31,12 +31,6 @@ const TURN: Duration = Duration::from_millis(100);
 pub const GRACE: Duration = Duration::from_millis(1500);
 /// The same for a stop, where the ranks first end a step together and keep a checkpoint.
 pub const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
-/// Exit code of a rank that failed.
-pub const EXIT_FAILED: i32 = 1;
-/// Exit code of a rank that stopped because another one was lost.
-pub const EXIT_PEER_LOST: i32 = 4;
-/// Exit code of a rank that was asked to stop.
-pub const EXIT_INTERRUPTED: i32 = 3;
 
 /// A rank that is gone, and how that showed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_record::write_json;
-use expctl_record::{AttemptDir, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus, Settings, Trial};
+use expctl_record::{
+    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus,
+    Settings, Trial,
+};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
 use crate::environment;
-use crate::last_words::LastWords;
-use crate::monitor::{
-    CHECKPOINT_GRACE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, GRACE, Loss, Monitor, Watch, done_key,
-    publish_loss,
-};
-use crate::rank_env::RankEnv;
+use crate::monitor::{CHECKPOINT_GRACE, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
 use crate::session::Session;
 use crate::source::{ArraySource, Batches, GraphSource, Source};
 use crate::steps::Steps;
 use crate::stop::Stop;
-use crate::table::write_table;
 use crate::trainer::Trainer;
 use crate::training::{Epochs, Progress, TrainingRun, start_from};
+use expctl_record::LastWords;
+use expctl_record::RankEnv;
+use expctl_record::write_table;
 
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.

@@ -4,9 +4,9 @@ use expctl_dist::{ProcessGroup, Store};
 use expctl_record::{AttemptDir, Settings, Trial};
 
 use crate::activity::Activity;
-use crate::last_words::LastWords;
 use crate::monitor::Monitor;
-use crate::rank_env::RankEnv;
+use expctl_record::LastWords;
+use expctl_record::RankEnv;
 
 /// What a connected rank works with.
 #[derive(Clone, Copy)]

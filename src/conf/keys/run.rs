@@ -3,7 +3,7 @@ use crate::conf::kind::Kind;
 use super::spec::Preset::{Derived, Value};
 use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, key, key_also};
 
-/// `[measure]`, `[checkpoint]`, `[launch]` and `[slurm]`.
+/// `[measure]`, `[checkpoint]`, `[worker]`, `[launch]` and `[slurm]`.
 pub(super) const KEYS: &[KeySpec] = &[
     key(
         "measure.warmup",
@@ -41,6 +41,20 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key("checkpoint.every_min", NATURAL32, Value("0"), "Keep it after every so many minutes; 0 is never"),
     key("checkpoint.on_signal", Kind::Bool, Value("true"), "Keep it when the ranks are told to stop (TERM)"),
+    key_also(
+        "worker.command",
+        Kind::TextList,
+        Value("[]"),
+        "A program and its arguments that run as the ranks in the place of `expctl-worker`, without a shell, in the project folder; see [command-workers.md](command-workers.md)",
+        &["script", "program", "cmd"],
+    ),
+    key_also(
+        "worker.starts_ranks",
+        Kind::Bool,
+        Value("false"),
+        "The program starts the ranks of its node itself (torchrun, mp.spawn, accelerate), and is started once a node",
+        &["launcher"],
+    ),
     key_also(
         "launch.ranks",
         COUNT32,

@@ -5,7 +5,7 @@ use crate::conf::kind::Kind;
 use super::{array, data, model, pipeline, run, train};
 
 /// Sections of a config, in the order of the reference.
-pub const SECTIONS: [&str; 13] = [
+pub const SECTIONS: [&str; 14] = [
     "experiment",
     "data",
     "select",
@@ -17,6 +17,7 @@ pub const SECTIONS: [&str; 13] = [
     "train",
     "measure",
     "checkpoint",
+    "worker",
     "launch",
     "slurm",
 ];

@@ -2,7 +2,7 @@ use expctl_record::JobRecord;
 
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::worker_binary;
+use crate::launch::needed_worker;
 
 /// Ranks per processor that this machine is asked to run at the most.
 const RANKS_PER_CPU: u32 = 8;
@@ -12,7 +12,7 @@ const RANKS_PER_CPU: u32 = 8;
 /// # Errors
 /// There is no worker to start, or a trial has far more ranks than the machine has processors.
 pub fn check(job: &JobRecord) -> Result<(), Failure> {
-    worker_binary()?;
+    needed_worker(&job.trials)?;
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     for trial in &job.trials {
         let ranks = trial.settings.launch.ranks;

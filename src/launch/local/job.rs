@@ -10,11 +10,11 @@ use super::checkpoint_request::CheckpointRequest;
 use super::launcher::{Announced, Launcher};
 use super::lock::LocalLock;
 use super::progress::Progress;
-use super::ranks::run_attempt;
+use super::ranks::{RankPrograms, run_attempt};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::{conclude, started, worker_binary};
+use crate::launch::{conclude, needed_worker, started};
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -77,7 +77,11 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
 /// [`Exit::Incomplete`] if the user stopped it.
 pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
     let checkpoint = CheckpointRequest::listen()?;
-    let worker = worker_binary()?;
+    let programs = RankPrograms {
+        worker: needed_worker(&job.trials)?,
+        expctl: std::env::current_exe().map_err(Failure::internal)?,
+        root: project.root().to_owned(),
+    };
     let dir = project.job(job.job);
     let _announced = Announced::new(dir.clone(), planned(&dir, job)?)?;
     let _alone = LocalLock::wait(project, job.job, interrupt)?;
@@ -95,7 +99,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
         let progress = Progress::new(&attempt, trial, i + 1, trials.len());
-        let outcome = runtime.block_on(run_attempt(&worker, &attempt, trial, progress, interrupt, &checkpoint))?;
+        let outcome = runtime.block_on(run_attempt(&programs, &attempt, trial, progress, interrupt, &checkpoint))?;
         if outcome.state == TrialState::Failed {
             let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
             say(format!("    {}\n    log: {}", outcome.message, log.display()));

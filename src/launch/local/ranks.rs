@@ -1,5 +1,5 @@
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::checkpoint_request::CheckpointRequest;
 use super::progress::Progress;
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::launch::{ProcessEnd, conclude};
+use crate::launch::{ProcessEnd, command, conclude};
 
 /// How long ranks may take to stop after they were asked to.
 const STOP_GRACE: Duration = Duration::from_secs(6);
@@ -20,37 +20,67 @@ const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
 /// How long beyond the heartbeat a rank may take to leave its last words after another one was lost.
 const LOSS_GRACE: Duration = Duration::from_secs(4);
 
+/// What runs as a rank.
+pub(super) struct RankPrograms {
+    /// `expctl-worker`; none where no trial needs it.
+    pub worker: Option<PathBuf>,
+    /// This program, which watches over programs of the user's.
+    pub expctl: PathBuf,
+    /// Folder of the project, where those run.
+    pub root: PathBuf,
+}
+
+impl RankPrograms {
+    /// The words that start a rank of `trial`.
+    fn of(&self, trial: &Trial) -> Result<Command, Failure> {
+        if trial.settings.runs_command() {
+            let mut command = Command::new(&self.expctl);
+            command.arg("--root").arg(&self.root).arg("run-command");
+            return Ok(command);
+        }
+        let worker = self.worker.as_ref().ok_or_else(|| Failure::internal("no worker was looked for"))?;
+        Ok(Command::new(worker))
+    }
+}
+
 /// Run the ranks of one attempt to their end and conclude it.
 pub(super) async fn run_attempt(
-    worker: &Path,
+    programs: &RankPrograms,
     attempt: &AttemptDir,
     trial: &Trial,
     mut progress: Progress,
     interrupt: &Interrupt,
     checkpoint: &CheckpointRequest,
 ) -> Result<Outcome, Failure> {
+    if trial.settings.runs_command() {
+        command::adopt().map_err(|e| Failure::internal(format!("cannot watch over processes: {e}")))?;
+    }
     let started = jiff::Timestamp::now().as_second();
     let mut ranks =
         Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize], forced: false };
-    let run = ranks.run(worker, attempt, trial, &mut progress, interrupt, checkpoint).await;
+    let run = ranks.run(programs, attempt, trial, &mut progress, interrupt, checkpoint).await;
     if run.is_err() {
         // Something about the launch itself went wrong; whatever runs must not go on, and the attempt still concludes.
         ranks.signal(Signal::SIGKILL);
         ranks.wait_all().await;
+    }
+    if trial.settings.runs_command() {
+        // What a supervisor that was killed itself left behind.
+        command::end_all();
     }
     let outcome = conclude(attempt, trial, started, &ranks.ends, interrupt.is_set())?;
     progress.finish(outcome.state.name());
     run.map(|()| outcome)
 }
 
-fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Child, Failure> {
+fn spawn(programs: &RankPrograms, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<Child, Failure> {
     let open = || -> std::io::Result<(std::fs::File, std::fs::File)> {
         let log = std::fs::File::create(attempt.log_path(rank))?;
         Ok((log.try_clone()?, log))
     };
     let (stdout, stderr) =
         open().map_err(|e| Failure::internal(format!("cannot write the log of rank {rank}: {e}")))?;
-    let mut command = Command::new(worker);
+    let mut command = programs.of(trial)?;
     command
         .arg("--attempt")
         .arg(attempt.path())
@@ -77,7 +107,10 @@ fn spawn(worker: &Path, attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resul
             Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
         });
     }
-    command.spawn().map_err(|e| Failure::internal(format!("cannot start {}: {e}", worker.display())))
+    command.spawn().map_err(|e| {
+        let program = command.as_std().get_program().to_string_lossy().into_owned();
+        Failure::internal(format!("cannot start {program}: {e}"))
+    })
 }
 
 /// The processes of an attempt and how those that ended did so.
@@ -92,7 +125,7 @@ impl Ranks {
     /// Start all ranks and stay until they have ended.
     async fn run(
         &mut self,
-        worker: &Path,
+        programs: &RankPrograms,
         attempt: &AttemptDir,
         trial: &Trial,
         progress: &mut Progress,
@@ -102,7 +135,7 @@ impl Ranks {
         // What was asked of the trial before is done with.
         checkpoint.take();
         for rank in 0..trial.settings.launch.ranks {
-            self.children.push(spawn(worker, attempt, trial, rank)?);
+            self.children.push(spawn(programs, attempt, trial, rank)?);
         }
         let heartbeat = Duration::from_secs(trial.settings.launch.heartbeat_timeout_s);
         let mut tick = tokio::time::interval(Duration::from_millis(100));

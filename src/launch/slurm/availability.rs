@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::tools::Slurm;
-use crate::launch::worker_binary::is_program;
+use crate::program::is_program;
 
 /// Where sites and packages put the configuration; the third is where a node keeps one that it was sent.
 const CONFIGURATIONS: [&str; 4] =

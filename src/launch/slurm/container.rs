@@ -9,7 +9,7 @@ use expctl_record::{JobRecord, Trial};
 
 use super::path_text;
 use super::tools::Programs;
-use crate::conf::{Container, Profile};
+use crate::conf::{Container, NO_DATA_SET, Profile};
 use crate::exit::{Exit, Failure};
 use crate::launch::libtorch_folder;
 use crate::project::Project;
@@ -69,6 +69,11 @@ impl Wrapping {
 fn folders(project: &Project, job: &JobRecord, programs: &Programs) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = programs.worker.parent().map(Path::to_owned).into_iter().collect();
     folders.extend(libtorch_folder(&programs.worker));
+    if job.trials.iter().any(|trial| trial.settings.runs_command()) {
+        // The program is found and runs in the project folder, watched over by the launcher's own program.
+        folders.push(project.root().to_owned());
+        folders.extend(programs.expctl.parent().map(Path::to_owned));
+    }
     folders.push(project.runs().to_owned());
     let data: BTreeSet<PathBuf> = job.trials.iter().flat_map(data_folders).collect();
     folders.extend(data);
@@ -78,6 +83,7 @@ fn folders(project: &Project, job: &JobRecord, programs: &Programs) -> Vec<PathB
 /// Where a trial reads its data from: the data set, or own files.
 fn data_folders(trial: &Trial) -> Vec<PathBuf> {
     match trial.settings.array.files.as_slice() {
+        [] if trial.settings.data.set == NO_DATA_SET => Vec::new(),
         [] => vec![trial.data_dir.clone()],
         own => own.iter().filter_map(|file| Some(Path::new(file).parent()?.to_owned())).collect(),
     }

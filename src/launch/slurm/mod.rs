@@ -53,7 +53,7 @@ pub use tools::{Programs, Slurm, ToolError};
 pub use wait::{TrialProgress, WaitProgress};
 
 use crate::exit::Failure;
-use crate::launch::worker_binary;
+use crate::launch::needed_worker;
 use crate::project::Project;
 
 /// Whether there is a Slurm to submit to. See [`Slurm::availability`].
@@ -74,7 +74,7 @@ pub fn scripts(project: &Project, job: &JobRecord) -> Result<Vec<String>, Failur
 /// # Errors
 /// As [`Slurm::submit`]; exit 70 if there is no worker, before a job waits in the queue for nothing.
 pub fn submit(project: &Project, job: JobRecord, order: Order) -> Result<u64, Failure> {
-    worker_binary()?;
+    needed_worker(&job.trials)?;
     Slurm::of_backend(&job.backend)?.submit(project, job, &Programs::find()?, order)
 }
 

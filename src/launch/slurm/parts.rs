@@ -55,16 +55,21 @@ pub(super) fn parts(
     limits: Limits,
     adjust: &dyn Fn(u32, Resources) -> Resources,
 ) -> Vec<Part> {
+    let interleave = job.trials.iter().any(|trial| trial.settings.measure.interleave);
+    let commands = job.trials.iter().any(|trial| trial.settings.runs_command());
     let mut shapes: Vec<(Resources, Vec<u32>)> = Vec::new();
     for index in which {
         let Some(trial) = job.trials.get(*index as usize) else { continue };
-        let resources = adjust(*index, Resources::of(trial));
+        let mut resources = adjust(*index, Resources::of(trial));
+        if interleave && commands {
+            // Programs keep no checkpoints: an allocation that they share with others is not put back into the queue.
+            resources.requeues = None;
+        }
         match shapes.iter_mut().find(|(shape, _)| *shape == resources) {
             Some((_, trials)) => trials.push(*index),
             None => shapes.push((resources, vec![*index])),
         }
     }
-    let interleave = job.trials.iter().any(|trial| trial.settings.measure.interleave);
     // Rounded up for each shape, the sum may pass the limit by the number of shapes; a job has few.
     let per_task = match limits.submit {
         Some(limit) => (which.len() as u64).div_ceil(limit.max(1)).max(1),

@@ -134,6 +134,8 @@ pub(super) fn fill(
             wait_s => WAIT_FOR_OTHERS_S,
             expctl => path_text(&programs.expctl)?,
             worker => path_text(&programs.worker)?,
+            commands => job.trials.iter().any(|trial| trial.settings.runs_command()),
+            root => path_text(project.root())?,
             library_path => programs.library_path.clone(),
             runs, log_pattern,
         },

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::learning::Learning;
 use super::pool::pooled_rows;
+use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
@@ -270,7 +271,9 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
-        data_dir: trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()),
+        data_dir: (settings.data.set != NO_DATA_SET)
+            .then(|| trial.data_dir.file_name().map(|n| n.to_string_lossy().into_owned()))
+            .flatten(),
         settings: run_settings(job, runs),
         notes,
         cautions: cautions(runs),

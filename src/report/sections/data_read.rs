@@ -1,4 +1,4 @@
-use expctl_record::{DataRead, SampleSet, Select, Split, StoreKind};
+use expctl_record::{DataRead, SampleSet, Select, Split};
 
 use crate::ledger::MeasuredJob;
 use crate::report::format;
@@ -34,8 +34,11 @@ fn words(read: &DataRead, select: &Select) -> String {
             None => whole,
         };
     }
+    let Some(store) = read.store else {
+        return format!("{} samples, {}, as the program says", format::thousands(read.records), size(&read.size));
+    };
     let [selected, records] = [read.selected, read.records].map(format::thousands);
-    let (chosen, name) = (chosen(select), read.store.map_or(format::MISSING, StoreKind::name));
+    let (chosen, name) = (chosen(select), store.name());
     let store = format!("{selected} of {records} samples{chosen} of the store {name}, {}", size(&read.size));
     match read.base_size.as_ref().filter(|base| **base != read.size) {
         Some(base) => format!("{store}; base store {}", size(base)),

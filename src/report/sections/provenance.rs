@@ -1,9 +1,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use expctl_record::ProgramFacts;
 use serde_json::Value;
 
-use crate::ledger::{MeasuredJob, RunState};
+use crate::conf::NO_DATA_SET;
+use crate::ledger::{MeasuredJob, RunState, setting_text};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 
@@ -51,7 +53,8 @@ pub fn provenance(job: &MeasuredJob) -> String {
     });
     let variables = environments().flat_map(|e| &e.variables).map(|(k, v)| format!("{k}={v}"));
     // Each manifest is read once, however many trials used the data.
-    let data: BTreeSet<&Path> = job.runs.iter().map(|r| r.trial.data_dir.as_path()).collect();
+    let with_data = job.runs.iter().filter(|r| r.trial.settings.data.set != NO_DATA_SET);
+    let data: BTreeSet<&Path> = with_data.map(|r| r.trial.data_dir.as_path()).collect();
     let overrides = if record.overrides.is_empty() { MISSING.to_owned() } else { record.overrides.join(" ") };
     let lines = [
         ("commit", record.commit.clone().unwrap_or_else(|| MISSING.to_owned())),
@@ -68,7 +71,24 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("environment", distinct(variables.collect())),
         ("data set", distinct(data.into_iter().map(data_set).collect())),
     ];
-    lines.into_iter().map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
+    let programs = distinct(environments().filter_map(|e| e.program.as_ref()).map(program).collect());
+    let programs = (programs != MISSING).then_some(("program", programs));
+    let lines = lines.into_iter().chain(programs).map(|(name, value)| format!("- {name}: {value}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A program with what it says of itself: versions, settings, what it counts.
+fn program(facts: &ProgramFacts) -> String {
+    let settings = facts.settings.iter().map(|(name, value)| format!("{name} = {}", setting_text(value)));
+    let counts = [
+        ("samples per epoch", facts.samples_per_epoch.map(format::thousands)),
+        ("samples", facts.samples_total.map(format::thousands)),
+        ("on disk", facts.stored_bytes.map(|n| format::bytes(n as f64))),
+        ("peak memory of rank 0", facts.peak_memory_bytes.map(|n| format::bytes(n as f64))),
+    ];
+    let counts = counts.into_iter().filter_map(|(name, count)| Some(format!("{name} {}", count?)));
+    let said: Vec<String> = settings.chain(counts).collect();
+    if said.is_empty() { facts.words() } else { format!("{}: {}", facts.words(), said.join(", ")) }
 }
 
 /// A data set by name, and how many edges of each network are real, as its `manifest.json` says, where that can be read.

@@ -11,11 +11,11 @@ use expctl_record::{ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, S
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
-use crate::hardware::free_memory;
-use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
+use expctl_record::RankEnv;
+use expctl_record::free_memory;
 
 /// Rows of the first epoch that the quality of its shuffling is taken from, at most.
 const METERED_ROWS: u64 = 1_000_000;

@@ -12,10 +12,10 @@ use super::options::{buffer_bytes, options, options_of_steps};
 use super::{Batches, Source, StepMasks};
 use crate::data_read::data_read;
 use crate::device_masks::DeviceMaskMaker;
-use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::{Share, Validator};
+use expctl_record::RankEnv;
 
 /// Where batches are used. Nothing is copied to it: it is the host.
 const DEVICE: tch::Device = tch::Device::Cpu;

@@ -1,8 +1,8 @@
 use expctl_pipeline::loader::LoaderOptions;
 use expctl_record::{Mode, Settings};
 
-use crate::hardware::free_memory;
-use crate::rank_env::RankEnv;
+use expctl_record::RankEnv;
+use expctl_record::free_memory;
 
 /// The most bytes that batches of a rank may take.
 pub(super) fn buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {

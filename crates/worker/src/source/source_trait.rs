@@ -5,10 +5,10 @@ use tch::Tensor;
 
 use crate::device_masks::DeviceMaskError;
 use crate::models::ModelBatch;
-use crate::rank_env::RankEnv;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
+use expctl_record::RankEnv;
 
 /// Makes masks where a batch is used.
 pub(crate) type StepMasks<B> = Box<dyn Fn(&B) -> Result<Vec<Tensor>, DeviceMaskError>>;

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use expctl_record::{AttemptDir, RankExit, RankStatus, write_json};
+use crate::{AttemptDir, RankExit, RankStatus, write_json};
 
 /// Writes `rank-<r>.exit.json`. Invariant: only the first word counts, whichever thread says it.
 #[derive(Debug)]

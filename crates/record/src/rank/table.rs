@@ -1,17 +1,11 @@
-use expctl_record::{AttemptDir, RecordError, StepsFile, Trial, read_journal, write_steps};
-
-use crate::last_words::LastWords;
+use super::LastWords;
+use crate::{AttemptDir, RecordError, StepsFile, Trial, read_journal, write_steps};
 
 /// Replace the journal of `rank` by the table.
 ///
 /// # Errors
 /// The one cannot be read, or the other not written; the journal stays then.
-pub(crate) fn write_table(
-    attempt: &AttemptDir,
-    trial: &Trial,
-    rank: u32,
-    last_words: &LastWords,
-) -> Result<(), RecordError> {
+pub fn write_table(attempt: &AttemptDir, trial: &Trial, rank: u32, last_words: &LastWords) -> Result<(), RecordError> {
     if attempt.is_closed() {
         // Whoever closed it wrote the tables of all ranks from their journals.
         return Ok(());

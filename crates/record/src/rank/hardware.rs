@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_record::{Gpu, Hardware};
+use crate::{Gpu, Hardware};
 
 /// How long the GPUs' driver may take to answer: one that is broken can take for ever.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// This node, as this rank sees it. With `ask_driver` the size of the GPUs' memory is found out too, which takes a process.
-pub(crate) fn hardware(ask_driver: bool) -> Hardware {
+pub fn hardware(ask_driver: bool) -> Hardware {
     let memory = memory("MemTotal").unwrap_or(0);
     let kernel = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -37,7 +37,7 @@ pub(crate) fn hardware(ask_driver: bool) -> Hardware {
 
 /// Bytes that this rank and the others of its node may still take: what is free here, or the limit of the control group if that
 /// is less; without bound where neither is known.
-pub(crate) fn free_memory() -> u64 {
+pub fn free_memory() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let (limit, _) = limits(&groups, Path::new("/sys/fs/cgroup"), 0);
     memory("MemAvailable").into_iter().chain(limit).min().unwrap_or(u64::MAX)

@@ -1,0 +1,153 @@
+"""What the Python helper costs.
+
+    PYTHONPATH=python/src python benches/helper_overhead.py step      the helper alone: time of a step of 5 stages
+    PYTHONPATH=python/src python benches/helper_overhead.py ddp       two ranks on gloo: the helper's it/s and the script's own
+
+Both write to a real Unix socket that a thread of another process empties. Times of `step` are the processor time of the process,
+so that other programs on the machine do not count; `ddp` compares two clocks over the same steps, and runs without and with the
+helper in turns. Prints a line per run, and median, smallest and largest at the end.
+"""
+
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+
+import expctl
+from expctl.connection import Connection
+
+REPEATS = 9
+
+
+def drain(path, ready):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        ready.set()
+        while True:
+            stream, _ = server.accept()
+            while stream.recv(1 << 16):
+                pass
+
+
+def spread(name, unit, values):
+    values = sorted(values)
+    print(f"{name}: median {statistics.median(values):.3f} {unit}, {values[0]:.3f} to {values[-1]:.3f}, n = {len(values)}")
+
+
+def step_cost(path):
+    def run(steps, helper):
+        run = expctl.Run(program="bench", warmup=0, steps=steps)
+        run._connection = Connection(path)
+        begin = time.process_time_ns()
+        if helper:
+            for step in run.steps():
+                for stage in ("read", "collate", "forward", "backward", "optimizer"):
+                    with step.stage(stage):
+                        pass
+                step.samples = 128
+        else:
+            for _ in range(steps):
+                pass
+        ns = time.process_time_ns() - begin
+        run._connection.close()
+        run._connection = None
+        return ns / steps / 1e3
+
+    run(2000, True)
+    costs = []
+    for _ in range(REPEATS):
+        costs.append(run(20000, True) - run(20000, False))
+        print(f"{costs[-1]:.3f} µs a step")
+    spread("helper, 5 stages a step", "µs", costs)
+
+
+def rank_of(rank, port, path, steps, results):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    data = torch.randn(64, 512)
+    run = expctl.Run(program="bench", warmup=0, steps=steps)
+    sums = []
+
+    class Counting(Connection):
+        def send(self, line):
+            sums.append(int(line.split('"wall_ns":')[1].split(",")[0]))
+            super().send(line)
+
+    def one():
+        loss = model(data).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def plain():
+        begin = time.perf_counter()
+        for _ in range(steps):
+            one()
+        return steps / (time.perf_counter() - begin)
+
+    def helped():
+        run._connection = Counting(path)
+        sums.clear()
+        begin = time.perf_counter()
+        for step in run.steps():
+            with step.stage("forward"):
+                loss = model(data).square().mean()
+            with step.stage("backward"):
+                optimizer.zero_grad()
+                loss.backward()
+            with step.stage("optimizer"):
+                optimizer.step()
+            step.samples = 64
+        own = steps / (time.perf_counter() - begin)
+        run._connection.close()
+        run._connection = None
+        return own, len(sums) / sum(sums) * 1e9
+
+    plain()
+    for _ in range(REPEATS):
+        without = plain()
+        own, reported = helped()
+        if rank == 0:
+            results.put((without, own, reported))
+    dist.destroy_process_group()
+
+
+def ddp(path, steps=100):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    ranks = [context.Process(target=rank_of, args=(rank, port, path, steps, results)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    found = [results.get(timeout=300) for _ in range(REPEATS)]
+    for rank in ranks:
+        rank.join()
+    for without, own, reported in found:
+        print(f"without {without:.2f} it/s; with: own timer {own:.2f} it/s, helper {reported:.2f} it/s")
+    spread("it/s without the helper", "it/s", [row[0] for row in found])
+    spread("it/s with it, own timer", "it/s", [row[1] for row in found])
+    spread("helper against own timer of the same steps", "%", [(row[2] / row[1] - 1) * 100 for row in found])
+    spread("with the helper against without, in turns", "%", [(row[1] / row[0] - 1) * 100 for row in found])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "socket")
+        ready = multiprocessing.get_context("spawn").Event()
+        drainer = multiprocessing.get_context("spawn").Process(target=drain, args=(path, ready), daemon=True)
+        drainer.start()
+        ready.wait()
+        {"step": step_cost, "ddp": ddp}[sys.argv[1] if len(sys.argv) > 1 else "step"](path)
+        drainer.terminate()

@@ -1,0 +1,39 @@
+"""What a program can say of itself without being asked."""
+
+import os
+import platform
+import resource
+import sys
+
+
+def ranks(rank, world_size):
+    """Rank and number of ranks: as given, else of torch's process group, else of the environment."""
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if "RANK" not in os.environ and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise RuntimeError("this program starts its ranks itself: give Run(rank=…, world_size=…), or set RANK")
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def versions(given):
+    """Versions of Python and of torch, if that is loaded, besides those given."""
+    found = {"python": platform.python_version()}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = str(torch.__version__)
+    found.update({str(name): str(version) for name, version in (given or {}).items()})
+    return found
+
+
+def device():
+    """`cuda` where torch could use it, else `cpu`."""
+    torch = sys.modules.get("torch")
+    return "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
+
+
+def peak_memory_bytes():
+    """The most memory that this process had in use (Linux: kibibytes)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,139 @@
+"""The loader on torch's DataLoader, and on PyG's where that is installed: `python -m unittest discover python/tests`."""
+
+import importlib.util
+import json
+import time
+import unittest
+
+import expctl
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+
+class Slow(Dataset):
+    extra = 5
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return torch.full((8,), float(i))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for i in range(24):
+            time.sleep(0.002)
+            yield torch.full((8,), float(i))
+
+
+def collate(samples):
+    time.sleep(0.004)
+    return torch.stack(samples)
+
+
+def walk(dataloader, steps=8, **more):
+    """Steps as their lines have them, and the batches."""
+    run = expctl.Run(program="test", warmup=0, steps=steps)
+    lines, batches = [], []
+    for step, batch in zip(run.steps(), run.loader(dataloader, endless=True, **more)):
+        lines.append(step)
+        batches.append(batch)
+        step.samples = len(batch)
+    run._table = None
+    wall = 10**12
+    return [json.loads(step.line(0, wall))["step"] for step in lines], batches
+
+
+class Loaders(unittest.TestCase):
+    def test_what_is_fetched_and_collated_is_told_apart_in_any_process(self):
+        for data in (Slow(), Stream()):
+            for workers in (0, 1):
+                dataloader = DataLoader(data, 4, num_workers=workers, collate_fn=collate)
+                steps, batches = walk(dataloader)
+                # 6 batches an epoch, in order, and none of them wrapped.
+                self.assertEqual([batch[0, 0].item() for batch in batches], [0, 4, 8, 12, 16, 20, 0, 4])
+                self.assertEqual([step["epoch"] for step in steps], [0] * 6 + [1] * 2)
+                for step in steps:
+                    self.assertGreaterEqual(step["busy"]["read"], 8_000_000)
+                    self.assertGreaterEqual(step["busy"]["collate"], 4_000_000)
+                    self.assertEqual(step["bytes_batch"], 4 * 8 * 4)
+                if workers == 0:
+                    # The step waits for all that is done.
+                    self.assertGreaterEqual(steps[0]["exposed"]["read"], 8_000_000)
+                    self.assertGreaterEqual(steps[0]["exposed"]["collate"], 4_000_000)
+                # The loader that was given is as it was.
+                self.assertIs(dataloader.dataset, data)
+                self.assertIs(dataloader.collate_fn, collate)
+
+    def test_what_was_made_beside_the_step_is_busy_and_not_exposed(self):
+        run = expctl.Run(program="test", warmup=0, steps=5)
+        run._table = None
+        dataloader = DataLoader(Slow(), 4, num_workers=1, collate_fn=collate)
+        seen = []
+        for step, _ in zip(run.steps(), run.loader(dataloader)):
+            seen.append(step)
+            time.sleep(0.1)
+        for step in seen[2:]:
+            self.assertGreaterEqual(step.busy["read"], 8_000_000)
+            self.assertLess(step.exposed.get("read", 0) + step.exposed.get("collate", 0), 8_000_000)
+
+    def test_a_data_set_is_itself_in_all_else(self):
+        loader = expctl.loader.timed(DataLoader(Slow(), 4))
+        loader.dataset.extra = 7
+        self.assertEqual((loader.dataset.extra, len(loader.dataset), len(loader)), (7, 24, 6))
+
+    def test_any_iterable_is_read(self):
+        steps, _ = walk([[1, 2], [3, 4]], steps=3)
+        self.assertEqual([step["samples"] for step in steps], [2, 2, 2])
+        self.assertTrue(all(step["exposed"]["read"] > 0 for step in steps))
+        with self.assertRaisesRegex(ValueError, "no batch"):
+            walk([])
+
+    @unittest.skipUnless(importlib.util.find_spec("torch_geometric"), "torch_geometric is not installed")
+    def test_graphs_of_pyg(self):
+        from torch_geometric.data import Data
+        from torch_geometric.loader import DataLoader as GraphLoader
+
+        graph = Data(x=torch.randn(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        for workers in (0, 1):
+            steps, batches = walk(GraphLoader([graph] * 12, batch_size=4, num_workers=workers), steps=3)
+            self.assertEqual([batch.num_graphs for batch in batches], [4, 4, 4])
+            self.assertTrue(all(step["busy"]["collate"] > 0 and step["bytes_batch"] > 0 for step in steps))
+
+
+class Steps(unittest.TestCase):
+    def test_a_stage_inside_another_is_taken_out_of_it(self):
+        run = expctl.Run(program="test", warmup=1, steps=2)
+        run._table = None
+        for step in run.steps():
+            with step.stage("forward"):
+                time.sleep(0.01)
+                with step.stage("transfer", device=True):
+                    time.sleep(0.02)
+                step.add("read", busy=90_000_000, exposed=1_000_000)
+            own = step.exposed
+            self.assertLess(own["forward"], 20_000_000)
+            self.assertGreaterEqual(own["transfer"], 20_000_000)
+            self.assertEqual((step.busy["read"], own["read"]), (90_000_000, 1_000_000))
+        self.assertEqual(step.measured, True)
+        with self.assertRaisesRegex(ValueError, "there is no stage 'reading'; stages are sample, read"):
+            step.stage("reading")
+
+    def test_what_was_waited_for_fits_into_the_step(self):
+        step = expctl.Step(0, True)
+        step.add("read", exposed=900)
+        step.add("forward", exposed=300)
+        line = json.loads(step.line(5, 600))["step"]
+        self.assertEqual(line["exposed"], {"read": 450, "forward": 150})
+
+    def test_a_loss_that_is_no_number_is_left_out(self):
+        step = expctl.Step(3, False)
+        for loss, expected in ((torch.tensor(0.25), 0.25), (float("nan"), None), (float("inf"), None), (None, None)):
+            step.loss = loss
+            self.assertEqual(json.loads(step.line(0, 1))["step"].get("loss"), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
