@@ -1,0 +1,26 @@
+"""Imports MosaicML streaming without torchvision and transformers.
+
+Its package imports both for readers of pictures and texts, which nothing here uses; names that are missing stand for them.
+"""
+
+import sys
+import types
+
+NAMES = {
+    "torchvision": [],
+    "torchvision.datasets": ["VisionDataset"],
+    "torchvision.transforms": [],
+    "torchvision.transforms.functional": ["to_tensor"],
+    "transformers": [],
+    "transformers.feature_extraction_utils": ["BatchFeature"],
+    "transformers.tokenization_utils_base": ["BatchEncoding"],
+}
+
+for name, members in NAMES.items():
+    module = sys.modules.setdefault(name, types.ModuleType(name))
+    for member in members:
+        setattr(module, member, type(member, (), {}))
+
+from streaming import MDSWriter, StreamingDataLoader, StreamingDataset  # noqa: E402
+
+__all__ = ["MDSWriter", "StreamingDataLoader", "StreamingDataset"]

@@ -1,0 +1,44 @@
+"""MosaicML streaming: rows serialised one by one in MDS shards, shuffled by py1e within blocks of rows.
+
+Settings, as its documentation has them: StreamingDataset with the algorithm py1e (its default) and defaults for the
+rest, StreamingDataLoader; samples are (genes, values) arrays, joined to CSR as batches are collated. The shards are local
+and uncompressed. chunk_rows and chunks are ours; its own block size is its default.
+"""
+
+import measured
+
+
+class Collate:
+    """Samples to scipy's CSR."""
+
+    def __init__(self, genes):
+        self.genes = genes
+
+    def __call__(self, samples):
+        import numpy as np
+        import scipy.sparse as sp
+
+        indptr = np.cumsum([0] + [len(sample["values"]) for sample in samples])
+        values = np.concatenate([sample["values"] for sample in samples])
+        genes = np.concatenate([sample["genes"] for sample in samples])
+        return sp.csr_matrix((values, genes, indptr), shape=(len(samples), self.genes))
+
+
+def batches(request):
+    request.needs("MosaicML streaming", draw=["chunked"])
+    import json
+
+    from streaming_packages import StreamingDataLoader, StreamingDataset
+
+    folder = request.format("mds")
+    genes = json.loads((folder / "about.json").read_text())["genes"]
+    data = StreamingDataset(local=str(folder / "rows"), shuffle=True, shuffle_seed=request.seed, batch_size=request.batch)
+    more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
+    loader = StreamingDataLoader(data, batch_size=request.batch, drop_last=True, num_workers=request.workers,
+                                 collate_fn=Collate(genes), **more)
+    while True:
+        yield from loader
+
+
+if __name__ == "__main__":
+    measured.run_rows("MosaicML streaming", ["mosaicml-streaming", "numpy", "scipy"], batches, by_system_calls=True)
