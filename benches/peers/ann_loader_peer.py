@@ -16,9 +16,8 @@ def batches(request):
     parts = [ad.read_h5ad(path, backed="r") for path in request.files]
     collection = AnnCollection(parts, join_vars="inner", join_obs="inner", index_unique="_")
     loader = AnnLoader(collection, batch_size=request.batch, shuffle=True, drop_last=True)
-    while True:
-        for batch in loader:
-            yield batch.X
+    for batch in request.endless(loader):
+        yield batch.X
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ def batches(request):
     more = {"worker_init_fn": data.torch_worker_init_fn, "prefetch_factor": request.ahead, "persistent_workers": True}
     loader = DataLoader(data, batch_size=request.batch, sampler=row_sampler(request, data), drop_last=True,
                         num_workers=request.workers, **(more if parallel else {}))
-    while True:
-        for batch in loader:
-            yield batch["X"]
+    for batch in request.endless(loader):
+        yield batch["X"]
 
 
 if __name__ == "__main__":

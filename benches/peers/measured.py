@@ -10,7 +10,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 
 class PeakMemory:
-    """The most PSS that this process and its children have, looked at from a process of its own."""
+    """The most PSS that this process and its children have, looked at from a process of its own.
+
+    expctl shows the larger of this and what the rank's process alone had at most; the two agree where there are no workers.
+    """
 
     def __init__(self):
         program = str(pathlib.Path(__file__).with_name("pss.py"))
@@ -54,7 +57,7 @@ def run_rows(peer, packages, batches, finish=as_output, by_system_calls=True):
 
     run = expctl.Run(program=peer, versions=versions(packages))
     limit_threads(run)
-    request = asked.of_trial(run.settings, run.data_dir)
+    request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: iter(run.loader(loader, endless=True)))
     source = batches(request)
     reads = SystemReads() if by_system_calls and request.workers == 0 else None
     steps(run, source, lambda batch: finish(batch, request.output), lambda batch: batch.shape[0], reads)
@@ -71,7 +74,7 @@ def steps(run, source, finish, samples, reads=None):
         step.samples = samples(batch)
         if reads:
             step.bytes_read += reads.since()
-    run.note(peak_pss_bytes=memory.bytes())
+    run.note(peak_memory_bytes=memory.bytes())
     run.close()
 
 

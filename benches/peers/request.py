@@ -7,6 +7,13 @@ has both. A peer refuses what it cannot do: a figure of something else under tha
 import dataclasses
 import pathlib
 import sys
+from collections.abc import Callable
+
+
+def again(loader):
+    """Batches of a loader without end, epoch after epoch."""
+    while True:
+        yield from loader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +24,8 @@ class Request:
     own: folder of those formats (formats.py makes them).
     draw: "uniform", "weighted" or "chunked"; by: column of obs with the weights.
     chunk_rows, chunks: with "chunked", rows that lie together, and how many such chunks are shuffled together.
-    output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor).
+    output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor); memory: all rows in memory first.
+    endless: makes batches without end of a loader; expctl's, where there is a run, sees inside of torch's.
     """
 
     files: tuple
@@ -32,19 +40,23 @@ class Request:
     workers: int = 0
     ahead: int = 2
     seed: int = 42
+    memory: bool = False
+    endless: Callable = again
 
     @property
     def held(self):
         """Rows that are shuffled together."""
         return self.chunk_rows * self.chunks
 
-    def needs(self, peer, draw=("uniform",), output=("sparse", "dense"), workers=True):
+    def needs(self, peer, draw=("uniform",), output=("sparse", "dense"), workers=True, memory=False):
         """Ends the process with one line if the peer cannot do what is asked."""
         for key, value, able in (("sampler.draw", self.draw, draw), ("array.output", self.output, output)):
             if value not in able:
                 stop(f"{peer} has no {key} = \"{value}\", only {' and '.join(able)}")
         if self.workers and not workers:
             stop(f"{peer} has no worker processes: set loader.workers = 0")
+        if self.memory != memory:
+            stop(f"{peer} reads rows {'from memory alone: set' if memory else 'from files alone: leave out'} array.memory")
 
     def format(self, name):
         """Folder of a format of a peer's own."""
@@ -59,12 +71,12 @@ def stop(text):
     sys.exit(f"error: {text}")
 
 
-def of_trial(settings, data):
+def of_trial(settings, data, **more):
     """The request of a trial: its settings (trial.json), and the folder of its data set."""
     array, sampler, loader = settings["array"], settings["sampler"], settings["loader"]
     if settings["launch"]["ranks"] != 1:
         stop("the peers run on one rank: set launch.ranks = 1")
-    unasked = [key for key in ("genes", "layer", "normalize", "log1p", "memory") if array.get(key)]
+    unasked = [key for key in ("genes", "layer", "normalize", "log1p") if array.get(key)]
     if unasked:
         stop(f"the peers take rows as they are: array.{unasked[0]} is for our own loaders")
     data, form = pathlib.Path(data), array["format"]
@@ -87,4 +99,6 @@ def of_trial(settings, data):
         workers=loader["workers"],
         ahead=loader["prefetch_factor"],
         seed=loader["seed"],
+        memory=array["memory"],
+        **more,
     )

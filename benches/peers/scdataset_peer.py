@@ -24,8 +24,7 @@ def batches(request):
     fetch = max(request.held // request.batch, 1)
     dataset = scDataset(data, strategy, batch_size=request.batch, fetch_factor=fetch, drop_last=True)
     ahead = {"num_workers": request.workers, "prefetch_factor": fetch + 1} if request.workers else None
-    while True:
-        yield from dataset if ahead is None else DataLoader(dataset, batch_size=None, **ahead)
+    yield from request.endless(dataset if ahead is None else DataLoader(dataset, batch_size=None, **ahead))
 
 
 if __name__ == "__main__":

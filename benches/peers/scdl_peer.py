@@ -19,8 +19,7 @@ def batches(request):
     more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
     loader = DataLoader(data, batch_size=request.batch, sampler=row_sampler(request, data), drop_last=True,
                         num_workers=request.workers, collate_fn=collate_sparse_matrix_batch, **more)
-    while True:
-        yield from loader
+    yield from request.endless(loader)
 
 
 if __name__ == "__main__":

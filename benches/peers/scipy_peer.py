@@ -7,7 +7,7 @@ import measured
 
 
 def batches(request):
-    request.needs("scipy", draw=["uniform", "weighted"], workers=False)
+    request.needs("scipy", draw=["uniform", "weighted"], workers=False, memory=True)
     import anndata as ad
     import scipy.sparse as sp
     from h5ad_rows import orders

@@ -8,12 +8,15 @@ import types
 
 NAMES = {
     "torchvision": [],
-    "torchvision.datasets": ["VisionDataset"],
+    "torchvision.datasets": ["CIFAR10", "VisionDataset"],
     "torchvision.transforms": [],
     "torchvision.transforms.functional": ["to_tensor"],
     "transformers": [],
     "transformers.feature_extraction_utils": ["BatchFeature"],
     "transformers.tokenization_utils_base": ["BatchEncoding"],
+    "transformers.models": [],
+    "transformers.models.auto": [],
+    "transformers.models.auto.tokenization_auto": ["AutoTokenizer"],
 }
 
 for name, members in NAMES.items():

@@ -36,8 +36,7 @@ def batches(request):
     more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
     loader = StreamingDataLoader(data, batch_size=request.batch, drop_last=True, num_workers=request.workers,
                                  collate_fn=Collate(genes), **more)
-    while True:
-        yield from loader
+    yield from request.endless(loader)
 
 
 if __name__ == "__main__":
