@@ -1,4 +1,4 @@
-"""Compares samples and batches of the graph's peers with what our own side has made: masks of a `compressed` store.
+"""Compares samples and batches of the graph's peers with what our own side has made: a `compressed` store.
 
 Usage: check_graph.py DATASET [COUNT]    in the environment pyg; DATASET/stores/compressed must be there
 

@@ -57,25 +57,35 @@ def run_rows(peer, packages, batches, finish=as_output, by_system_calls=True):
 
     run = expctl.Run(program=peer, versions=versions(packages))
     limit_threads(run)
-    request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: iter(run.loader(loader, endless=True)))
+    request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: run.loader(loader, endless=True))
+    memory = PeakMemory()
     source = batches(request)
     reads = SystemReads() if by_system_calls and request.workers == 0 else None
-    steps(run, source, lambda batch: finish(batch, request.output), lambda batch: batch.shape[0], reads)
+    counts = lambda batch: (batch.shape[0], batch_bytes(batch))  # noqa: E731
+    steps(run, source, lambda batch: finish(batch, request.output), counts, reads)
+    run.note(peak_memory_bytes=memory.bytes(), stored_bytes=request.stored_bytes())
+    run.close()
 
 
-def steps(run, source, finish, samples, reads=None):
-    """The warm-up and the measured steps."""
-    memory = PeakMemory()
+def batch_bytes(batch):
+    """Bytes of a batch: a CSR matrix of scipy or torch, or a dense tensor."""
+    if hasattr(batch, "indptr"):
+        return batch.data.nbytes + batch.indices.nbytes + batch.indptr.nbytes
+    dense = str(batch.layout) == "torch.strided"
+    parts = (batch,) if dense else (batch.values(), batch.col_indices(), batch.crow_indices())
+    return sum(part.nbytes for part in parts)
+
+
+def steps(run, source, finish, counts, reads=None):
+    """The warm-up and the measured steps; `counts(batch)` are its samples and bytes."""
     for step in run.steps():
         with step.stage("read"):
             batch = next(source)
         with step.stage("collate"):
             batch = finish(batch)
-        step.samples = samples(batch)
+        step.samples, step.bytes_batch = counts(batch)
         if reads:
             step.bytes_read += reads.since()
-    run.note(peak_memory_bytes=memory.bytes())
-    run.close()
 
 
 def limit_threads(run):

@@ -1,6 +1,6 @@
 """Memory of a process and of those below it: PSS, where shared pages are parted among those that share them.
 
-Usage: pss.py PID    looks four times a second until stdin ends; then prints the most that it saw, in bytes
+Usage: pss.py PID    looks four times a second until stdin has a character; then prints the most that it saw, in bytes
 """
 
 import collections
@@ -41,7 +41,9 @@ def main():
         most = max(most, pss_bytes(int(sys.argv[1]), without=os.getpid()))
         if select.select([sys.stdin], [], [], 0.25)[0]:
             break
-    print(most, flush=True)
+    # Nothing to read: the process that asked is gone.
+    if sys.stdin.read(1):
+        print(most, flush=True)
 
 
 if __name__ == "__main__":

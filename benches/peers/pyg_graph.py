@@ -1,8 +1,8 @@
 """Steps of a peer of graphs: samples of lazy_samples.py, made a batch by PyTorch Geometric's default collation.
 
-With worker processes, PyG's DataLoader is what is awaited; expctl sees in it when samples and batches are made. Without them, the step does what that DataLoader does
-in its place, so that the time of each part is seen: read (LMDB), decode (JSON), mask (the sample), collate (PyG's
-Collater).
+With worker processes, PyG's DataLoader is what is awaited; expctl sees in it when samples and batches are made. Without
+them, the step does itself what that DataLoader does, so that the time of each part is seen: read (LMDB), decode (JSON),
+mask (the sample), collate (PyG's Collater).
 """
 
 import json
@@ -34,10 +34,19 @@ def run_graph(peer, make_name):
     graph = lazy_samples.CellGraph(run.data_dir, pipeline["edge_types"], pipeline["metabolism"])
     samples = lazy_samples.Samples(run.data_dir, graph, getattr(lazy_samples, make_name))
     source = loader(samples, settings, pipeline["follow_batch"])
+    memory = measured.PeakMemory()
     if settings["loader"]["workers"]:
-        measured.steps(run, iter(run.loader(source, endless=True)), lambda batch: batch, lambda batch: batch.num_graphs)
+        batches = iter(run.loader(source, endless=True))
+        measured.steps(run, batches, lambda batch: batch, lambda batch: (batch.num_graphs, batch_bytes(batch)))
     else:
         in_this_process(run, samples, source)
+    run.note(peak_memory_bytes=memory.bytes())
+    run.close()
+
+
+def batch_bytes(batch):
+    """Bytes of all tensors of a batch."""
+    return sum(value.nbytes for store in batch.stores for value in store.values() if hasattr(value, "nbytes"))
 
 
 def refuse(settings):
@@ -54,7 +63,6 @@ def refuse(settings):
 def in_this_process(run, samples, source):
     """What DataLoader does without workers, part by part."""
     indices, collate = again(source.batch_sampler), source.collate_fn
-    memory = measured.PeakMemory()
     for step in run.steps():
         with step.stage("sample"):
             chosen = next(indices)
@@ -66,7 +74,5 @@ def in_this_process(run, samples, source):
             made = [samples.make(samples.graph, record) for record in parsed]
         with step.stage("collate"):
             batch = collate(made)
-        step.samples = batch.num_graphs
+        step.samples, step.bytes_batch = batch.num_graphs, batch_bytes(batch)
         step.bytes_read += sum(len(record) for record in records)
-    run.note(peak_memory_bytes=memory.bytes())
-    run.close()

@@ -1,4 +1,4 @@
-"""PyTorch Geometric, perturbed genes and masks of nodes without edges (published as the Perturbation processor, DANGO)."""
+"""PyTorch Geometric, perturbed genes and masks of nodes, no edges (published as the Perturbation processor, DANGO)."""
 
 import pyg_graph
 

@@ -1,7 +1,7 @@
 """What a peer of arrays is asked for: the settings of a trial that it can follow, and the files.
 
-The settings are those that our own loaders are given (docs/config.md, [array], [sampler] and [loader]), so that one config
-has both. A peer refuses what it cannot do: a figure of something else under that name would be worse than none.
+The settings are those that our own loaders are given (docs/config.md, [array], [sampler] and [loader]), so that one
+config has both. A peer refuses what it cannot do: a figure of something else under that name would be worse than none.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ class Request:
     chunk_rows, chunks: with "chunked", rows that lie together, and how many such chunks are shuffled together.
     output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor); memory: all rows in memory first.
     endless: makes batches without end of a loader; expctl's, where there is a run, sees inside of torch's.
+    read: folders of own formats that were asked for.
     """
 
     files: tuple
@@ -42,6 +43,7 @@ class Request:
     seed: int = 42
     memory: bool = False
     endless: Callable = again
+    read: list = dataclasses.field(default_factory=list)
 
     @property
     def held(self):
@@ -56,14 +58,20 @@ class Request:
         if self.workers and not workers:
             stop(f"{peer} has no worker processes: set loader.workers = 0")
         if self.memory != memory:
-            stop(f"{peer} reads rows {'from memory alone: set' if memory else 'from files alone: leave out'} array.memory")
+            stop(f"{peer} reads {'rows in memory: set' if memory else 'files: leave out'} array.memory")
 
     def format(self, name):
         """Folder of a format of a peer's own."""
         folder = self.own / name
         if not folder.exists():
             stop(f"{folder} is missing; benches/peers/prepare.sh {self.own.parent} {name} makes it")
+        self.read.append(folder)
         return folder
+
+    def stored_bytes(self):
+        """Size of what is read: the peer's own format where it has asked for one, else the files."""
+        below = [file for folder in self.read for file in folder.resolve().rglob("*") if file.is_file()]
+        return sum(file.stat().st_size for file in below or self.files)
 
 
 def stop(text):
@@ -82,7 +90,8 @@ def of_trial(settings, data, **more):
     data, form = pathlib.Path(data), array["format"]
     if array.get("files"):
         stop("the peers read the files of the data set: array.files is for our own loaders")
-    folder, suffix = (data / "files" if form == "h5ad" else data / "stores" / form), "parquet" if "parquet" in form else "h5ad"
+    folder = data / "files" if form == "h5ad" else data / "stores" / form
+    suffix = "parquet" if "parquet" in form else "h5ad"
     files = tuple(sorted(folder.glob(f"part-*.{suffix}")))
     if not files:
         stop(f"no part-*.{suffix} in {folder}: expctl data build, expctl data convert")

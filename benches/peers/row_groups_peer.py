@@ -1,7 +1,7 @@
-"""Row groups of parquet through pyarrow, a few of them shuffled together: what NVIDIA Merlin's loader does, without Merlin.
+"""Row groups of parquet through pyarrow, a few shuffled together: what NVIDIA Merlin's loader does, without Merlin.
 
-sampler.chunks row groups (Merlin's parts_per_chunk) are put into one array and its rows taken in random order. Threads of
-pyarrow, loader.workers of them, in place of worker processes. Dense alone: the files have a value for every gene.
+sampler.chunks row groups (Merlin's parts_per_chunk) are put into one array and its rows taken in random order. Threads
+of pyarrow, loader.workers of them, in place of worker processes. Dense alone: the files have a value for every gene.
 """
 
 import measured

@@ -24,6 +24,6 @@ for name, members in NAMES.items():
     for member in members:
         setattr(module, member, type(member, (), {}))
 
-from streaming import MDSWriter, StreamingDataLoader, StreamingDataset  # noqa: E402
+from streaming import MDSWriter, StreamingDataset  # noqa: E402
 
-__all__ = ["MDSWriter", "StreamingDataLoader", "StreamingDataset"]
+__all__ = ["MDSWriter", "StreamingDataset"]

@@ -1,8 +1,8 @@
 """MosaicML streaming: rows serialised one by one in MDS shards, shuffled by py1e within blocks of rows.
 
 Settings, as its documentation has them: StreamingDataset with the algorithm py1e (its default) and defaults for the
-rest, StreamingDataLoader; samples are (genes, values) arrays, joined to CSR as batches are collated. The shards are local
-and uncompressed. chunk_rows and chunks are ours; its own block size is its default.
+rest, torch's DataLoader (its own counts samples for resuming, of tensors alone); samples are (genes, values) arrays,
+joined to CSR as batches are collated. The shards are local and uncompressed. chunk_rows and chunks are ours; its own block size is its default.
 """
 
 import measured
@@ -28,14 +28,16 @@ def batches(request):
     request.needs("MosaicML streaming", draw=["chunked"])
     import json
 
-    from streaming_packages import StreamingDataLoader, StreamingDataset
+    from streaming_packages import StreamingDataset
+    from torch.utils.data import DataLoader
 
     folder = request.format("mds")
     genes = json.loads((folder / "about.json").read_text())["genes"]
-    data = StreamingDataset(local=str(folder / "rows"), shuffle=True, shuffle_seed=request.seed, batch_size=request.batch)
+    rows = str(folder / "rows")
+    data = StreamingDataset(local=rows, shuffle=True, shuffle_seed=request.seed, batch_size=request.batch)
     more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
-    loader = StreamingDataLoader(data, batch_size=request.batch, drop_last=True, num_workers=request.workers,
-                                 collate_fn=Collate(genes), **more)
+    loader = DataLoader(data, batch_size=request.batch, drop_last=True, num_workers=request.workers,
+                        collate_fn=Collate(genes), **more)
     yield from request.endless(loader)
 
 
