@@ -2,7 +2,8 @@
 
 Settings, as its documentation has them: StreamingDataset with the algorithm py1e (its default) and defaults for the
 rest, torch's DataLoader (its own counts samples for resuming, of tensors alone); samples are (genes, values) arrays,
-joined to CSR as batches are collated. The shards are local and uncompressed. chunk_rows and chunks are ours; its own block size is its default.
+joined to CSR as batches are collated. The shards are local and uncompressed. chunk_rows and chunks are ours; its own
+block size is its default.
 """
 
 import measured
