@@ -13,10 +13,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
 packages=(filelock==4.2.11 fsspec==2026.9.0 jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 typing-extensions==4.16.0)
+# The last that Python 3.10 can have: for benches/peers alone, of which one runs on nothing newer.
+packages_cp310=(filelock==3.19.1 fsspec==2023.4.0 jinja2==3.1.6 networkx==3.4.2 sympy==1.14.0 typing-extensions==4.15.0)
 
 base=${1:-$("$here/python.sh")}
 version=$("$base" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
 case $version in
+  cp310) sha=1b32ceda909818a03b112006709b02be1877240c31750a8d9c6b7bf5f2d8a6e5 packages=("${packages_cp310[@]}");;
   cp311) sha=7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a;;
   cp312) sha=0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756;;
   *) say "torch_python: no PyTorch wheel is known for Python $version"; exit 3;;

@@ -24,6 +24,9 @@ import threading
 import time
 
 here = pathlib.Path(__file__).parent
+sys.path.insert(0, str(here.resolve().parent / "peers"))
+from pss import pss_bytes  # noqa: E402
+
 Case = collections.namedtuple("Case", "group name command")
 COLUMNS = ["round", "group", "case", "rows_per_s", "cpu", "pss_mb", "bytes_read_per_s", "error"]
 
@@ -60,12 +63,12 @@ def cases(data):
         peer("weighted", f"BioNeMo SCDL, {output}", "scdl", "--weighted", "--output", output)
         peer("weighted", f"rows of SCDL's files by hand, {output}", "scdl_by_hand", "--weighted", "--output", output)
         peer("weighted", f"scDataset, block 1, {output}", "scdataset", "--weighted", "--output", output,
-             "--chunk-rows", "1", "--chunks", "128")
+             "--chunk-rows", "1", "--chunks", "16384")
         peer("chunked", f"annbatch 512 × 32, {output}", "annbatch", "--output", output)
         peer("chunked", f"h5py blocks 64 × 256, {output}", "h5py_blocks", "--output", output, "--chunk-rows", "64",
              "--chunks", "256")
         peer("gzip chunked", f"scDataset 16 × 128, {output}", "scdataset", "--gzip", "--output", output,
-             "--chunk-rows", "16", "--chunks", "128")
+             "--chunk-rows", "16", "--chunks", "1024")
         for batch in ["128", "1024"]:
             peer("memory", f"scipy, {output}, batch {batch}", "scipy", "--output", output, "--batch", batch)
             for workers in ["0", "1", "2"]:
@@ -86,28 +89,6 @@ def cases(data):
     return found
 
 
-def pss_mb(root):
-    """Memory of a process and of those below it, in MB; shared pages are parted among those that share them."""
-    children = collections.defaultdict(list)
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        children[int(fields[1])].append(int(stat.parent.name))
-    total, rest = 0, [root]
-    while rest:
-        pid = rest.pop()
-        rest += children[pid]
-        try:
-            for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1])
-        except OSError:
-            pass
-    return total / 1000
-
-
 def run(case, seconds):
     """One process; its JSON, and the most memory that it had."""
     command = [*case.command, "--seconds", str(seconds)]
@@ -116,7 +97,7 @@ def run(case, seconds):
 
     def look():
         while not done.wait(0.25):
-            most[0] = max(most[0], pss_mb(process.pid))
+            most[0] = max(most[0], pss_bytes(process.pid) / 1e6)
 
     watch = threading.Thread(target=look)
     watch.start()

@@ -1,0 +1,144 @@
+"""Makes the format of a peer's own from AnnData files, once: it is complete, or not there.
+
+Usage: formats.py FORMAT FOLDER FILE.h5ad…    (benches/peers/prepare.sh calls it in the right environment)
+
+FOLDER/FORMAT is made in FOLDER/partial-FORMAT first. h5ad_gzip, annbatch.zarr, scdl, tiledbsoma, mds, or parquet (a list
+of all genes, row groups of 1,024, snappy; --parquet-rows takes the first rows of each file alone).
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+import numpy as np
+
+
+def make_gzip(files, folder, _):
+    import anndata as ad
+
+    for file in files:
+        ad.read_h5ad(file).write_h5ad(folder / file.name, compression="gzip")
+
+
+def make_annbatch(files, folder, _):
+    import zarr
+    from annbatch import DatasetCollection
+
+    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+    DatasetCollection(folder).add_adatas([str(file) for file in files], rng=np.random.default_rng(7))
+
+
+def make_scdl(files, folder, _):
+    from bionemo.scdl.io.single_cell_collection import SingleCellCollection
+
+    parts = folder.with_suffix(".parts")
+    shutil.rmtree(parts, ignore_errors=True)
+    source = folder.with_suffix(".source")
+    source.mkdir(exist_ok=True)
+    for file in files:
+        link = source / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(file.resolve())
+    collection = SingleCellCollection(parts)
+    collection.load_h5ad_multi(source, max_workers=1, data_dtype="float32", use_X_not_raw=True)
+    folder.rmdir()
+    collection.flatten(folder, destroy_on_copy=True)
+    shutil.rmtree(parts, ignore_errors=True)
+    shutil.rmtree(source)
+
+
+def make_parquet(files, folder, options):
+    import anndata as ad
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in files:
+        adata = ad.read_h5ad(file, backed="r")
+        rows = min(adata.n_obs, options.parquet_rows or adata.n_obs)
+        writer = None
+        for start in range(0, rows, 1024):
+            stop = min(start + 1024, rows)
+            dense = adata.X[start:stop].toarray().astype(np.float32)
+            x = pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), dense.shape[1]).cast(pa.list_(pa.float32()))
+            table = pa.table({"X": x} | {c: pa.Array.from_pandas(adata.obs[c].iloc[start:stop].astype(
+                str if c == "cell_type" else float)) for c in ("cell_type", "weight")})
+            writer = writer or pq.ParquetWriter(folder / f"{file.stem}.parquet", table.schema)
+            writer.write_table(table, row_group_size=1024)
+        writer.close()
+
+
+def make_tiledbsoma(files, folder, _):
+    """One experiment of all files, as tiledbsoma's guide to appending does it."""
+    import anndata as ad
+    import tiledbsoma.io
+
+    def read(file):
+        """Rows and the columns that the peers are asked for: AnnData's nullable columns have no counterpart."""
+        adata = ad.read_h5ad(file)
+        obs = adata.obs[["cell_type", "weight"]].assign(cell_type=adata.obs["cell_type"].astype(str))
+        return ad.AnnData(adata.X, obs=obs, var=adata.var[[]])
+
+    folder.rmdir()
+    uri, names = str(folder), {"measurement_name": "RNA"}
+    tiledbsoma.io.from_anndata(uri, read(files[0]), "RNA")
+    for file in files[1:]:
+        adata = read(file)
+        mapping = tiledbsoma.io.register_anndatas(uri, [adata], **names, obs_field_name="obs_id", var_field_name="var_id")
+        mapping.prepare_experiment(uri)
+        tiledbsoma.io.from_anndata(uri, adata, "RNA", registration_mapping=mapping)
+
+
+def make_mds(files, folder, _):
+    import h5py
+    from streaming_packages import MDSWriter
+
+    columns = {"genes": "ndarray:int32", "values": "ndarray:float32", "label": "int"}
+    with MDSWriter(out=str(folder / "rows"), columns=columns) as out:
+        for path in files:
+            with h5py.File(path) as file:
+                genes, indptr = int(file["X"].attrs["shape"][1]), file["X"]["indptr"][:]
+                labels = file["obs"]["cell_type"]["codes"][:]
+                for start in range(0, len(labels), 4096):
+                    ends = indptr[start:start + 4097]
+                    values = file["X"]["data"][ends[0]:ends[-1]].astype(np.float32, copy=False)
+                    columns_of = file["X"]["indices"][ends[0]:ends[-1]].astype(np.int32, copy=False)
+                    for row, (a, b) in enumerate(zip(ends - ends[0], ends[1:] - ends[0])):
+                        out.write({"genes": columns_of[a:b], "values": values[a:b], "label": int(labels[start + row])})
+    (folder / "about.json").write_text(json.dumps({"genes": genes}))
+
+
+MAKERS = {
+    "h5ad_gzip": make_gzip,
+    "annbatch.zarr": make_annbatch,
+    "scdl": make_scdl,
+    "parquet": make_parquet,
+    "tiledbsoma": make_tiledbsoma,
+    "mds": make_mds,
+}
+
+
+def make(name, folder, files, options):
+    """Makes one format, if it is not there."""
+    if (folder / name).exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"partial-{name}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    MAKERS[name](files, partial, options)
+    partial.rename(folder / name)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("format", choices=MAKERS)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("files", type=pathlib.Path, nargs="+")
+    parser.add_argument("--parquet-rows", type=int, default=0)
+    options = parser.parse_args()
+    make(options.format, options.folder, sorted(options.files), options)
+
+
+if __name__ == "__main__":
+    main()

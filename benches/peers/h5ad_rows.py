@@ -1,0 +1,66 @@
+"""Rows and columns of obs of AnnData files (CSR), for loaders that take any source that can be indexed."""
+
+import anndata as ad
+import h5py
+import numpy as np
+import scipy.sparse as sp
+
+
+class Files:
+    """Rows of several AnnData files: rows are read in the order of the files and put back in their own."""
+
+    def __init__(self, paths):
+        self.parts = [ad.io.sparse_dataset(h5py.File(path)["X"]) for path in paths]
+        self.starts = np.cumsum([0] + [part.shape[0] for part in self.parts])
+
+    def __len__(self):
+        return int(self.starts[-1])
+
+    def __getitem__(self, rows):
+        rows = np.atleast_1d(np.asarray(rows))
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        cuts = np.searchsorted(ascending, self.starts)
+        parts = []
+        for part, start, a, b in zip(self.parts, self.starts, cuts, cuts[1:]):
+            if b > a:
+                unique, back = np.unique(ascending[a:b] - start, return_inverse=True)
+                found = part[unique]
+                parts.append(found if unique.size == b - a else found[back])
+        back = np.empty_like(order)
+        back[order] = np.arange(order.size)
+        return sp.vstack(parts, format="csr")[back]
+
+
+def obs_column(paths, column):
+    """A column of obs of all files."""
+
+    def read(path):
+        with h5py.File(path) as file:
+            return ad.io.read_elem(file["obs"])[column].to_numpy()
+
+    return np.concatenate([read(path) for path in paths])
+
+
+def orders(request, rows):
+    """Row numbers of epochs, one array each, without end: a permutation, or draws by weight."""
+    rng = np.random.default_rng(request.seed)
+    if request.draw == "weighted":
+        weights = obs_column(request.h5ad, request.by).astype(float)
+        cumulative = np.cumsum(weights / weights.sum())
+    while True:
+        if request.draw == "weighted":
+            yield np.searchsorted(cumulative, rng.random(rows)).clip(max=rows - 1)
+        else:
+            yield rng.permutation(rows)
+
+
+def row_sampler(request, data):
+    """torch's sampler of single rows of a map-style data set."""
+    import torch
+    from torch.utils.data import RandomSampler, WeightedRandomSampler
+
+    if request.draw == "weighted":
+        weights = obs_column(request.h5ad, request.by).astype(float)
+        return WeightedRandomSampler(torch.from_numpy(weights), len(data))
+    return RandomSampler(data)

@@ -1,0 +1,26 @@
+"""BioNeMo SCDL (NVIDIA): single rows of memory maps of its own, stacked by torch's DataLoader.
+
+Settings, as its documentation has them: SingleCellMemMapDataset, float32, `collate_sparse_matrix_batch`, which makes a
+sparse CSR tensor as wide as the last gene that occurs in the batch. Reads go through memory maps: their bytes are not
+counted, and pages of the files are in its memory.
+"""
+
+import measured
+
+
+def batches(request):
+    request.needs("SCDL", draw=["uniform", "weighted"])
+    from bionemo.scdl.io.single_cell_memmap_dataset import SingleCellMemMapDataset
+    from bionemo.scdl.util.torch_dataloader_utils import collate_sparse_matrix_batch
+    from h5ad_rows import row_sampler
+    from torch.utils.data import DataLoader
+
+    data = SingleCellMemMapDataset(str(request.format("scdl")))
+    more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
+    loader = DataLoader(data, batch_size=request.batch, sampler=row_sampler(request, data), drop_last=True,
+                        num_workers=request.workers, collate_fn=collate_sparse_matrix_batch, **more)
+    yield from request.endless(loader)
+
+
+if __name__ == "__main__":
+    measured.run_rows("BioNeMo SCDL", ["bionemo-scdl", "numpy"], batches, by_system_calls=False)

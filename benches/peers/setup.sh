@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Virtual environments of the peers, each with the packages of requirements/NAME.txt and PyTorch without CUDA.
+#
+#   benches/peers/setup.sh [PEER|ENVIRONMENT…]    set up what is named, or everything
+#   benches/peers/setup.sh --python PEER          set up, then print its interpreter on stdout
+#
+# PYTHON names the Python 3.12 that they are made from, PYTHON310 the 3.10 of Merlin. What cannot be set up is named with
+# the reason, the others go on, and the exit code is then 1. About 3 GB, and 1.1 GB of wheels.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../../scripts/common.sh"
+. "$here/venvs.sh"
+
+# Python of a version: the one that is named, or what is found under its usual names.
+base_python() { # VERSION NAMED
+  local python
+  for python in ${2:-"python$1" "$HOME"/.pyenv/versions/"$1".*/bin/python python3}; do
+    if "$python" -c "import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null; then
+      echo "$python"; return
+    fi
+  done
+  return 1
+}
+
+# Makes one environment; its last line on stderr is the reason where it fails.
+make_venv() ( # VENV
+  set -e
+  folder=$(venv_folder "$1") version=3.12 variable=PYTHON
+  if [ "$1" = merlin ]; then version=3.10 variable=PYTHON310; fi
+  named=${!variable:-}
+  base=$(base_python "$version" "$named") || die "no Python $version${named:+ in $named}: $variable names one"
+  say "==> peers: $1 into $folder"
+  rm -rf "$folder"
+  "$base" -m venv "$folder"
+  pip=("$folder/bin/pip" install --quiet --disable-pip-version-check)
+  # What is there as source alone is built with these, not with what is newest.
+  "${pip[@]}" setuptools==80.9.0 wheel==0.45.1 >&2
+  "${pip[@]}" --no-deps --no-build-isolation -r "$here/requirements/$1.txt" >&2
+  bash "$here/../../scripts/torch_python.sh" "$folder/bin/python" > "$folder/interpreter"
+  venv_mark "$1" > "$folder/.complete"
+)
+
+print=
+if [ "${1:-}" = --python ]; then print=1; shift; [ $# = 1 ] || die "usage: setup.sh --python PEER"; fi
+wanted=()
+for name in "${@:-${VENVS[@]}}"; do
+  if [ -e "$here/requirements/$name.txt" ]; then wanted+=("$name")
+  else wanted+=("$(venv_of "$name")") || die "there is no peer $name" "peers are $(cd "$here" && echo *_peer.py | sed s/_peer.py//g)"; fi
+done
+
+mkdir -p "$EXPCTL_CACHE/bench/peers"
+failed=()
+for name in $(printf '%s\n' "${wanted[@]}" | sort -u); do
+  reason=$(venv_folder "$name").reason
+  # Two set-ups of one environment go one after the other.
+  exec 7>"$(venv_folder "$name").lock"
+  flock 7
+  venv_python "$name" >/dev/null && continue
+  make_venv "$name" 2> >(tee "$reason" >&2) &
+  if wait $!; then rm -f "$reason"; else
+    failed+=("$name")
+    sed -i '/^ *$/d; $!d' "$reason"
+    say "    $name cannot be set up: $(cat "$reason")"
+  fi
+done
+[ ${#failed[@]} = 0 ] || die "not set up: ${failed[*]}"
+[ -z "$print" ] || venv_python "${wanted[0]}"

@@ -1,0 +1,46 @@
+"""MosaicML streaming: rows serialised one by one in MDS shards, shuffled by py1e within blocks of rows.
+
+Settings, as its documentation has them: StreamingDataset with the algorithm py1e (its default) and defaults for the
+rest, torch's DataLoader (its own counts samples for resuming, of tensors alone); samples are (genes, values) arrays,
+joined to CSR as batches are collated. The shards are local and uncompressed. chunk_rows and chunks are ours; its own
+block size is its default.
+"""
+
+import measured
+
+
+class Collate:
+    """Samples to scipy's CSR."""
+
+    def __init__(self, genes):
+        self.genes = genes
+
+    def __call__(self, samples):
+        import numpy as np
+        import scipy.sparse as sp
+
+        indptr = np.cumsum([0] + [len(sample["values"]) for sample in samples])
+        values = np.concatenate([sample["values"] for sample in samples])
+        genes = np.concatenate([sample["genes"] for sample in samples])
+        return sp.csr_matrix((values, genes, indptr), shape=(len(samples), self.genes))
+
+
+def batches(request):
+    request.needs("MosaicML streaming", draw=["chunked"])
+    import json
+
+    from streaming_packages import StreamingDataset
+    from torch.utils.data import DataLoader
+
+    folder = request.format("mds")
+    genes = json.loads((folder / "about.json").read_text())["genes"]
+    rows = str(folder / "rows")
+    data = StreamingDataset(local=rows, shuffle=True, shuffle_seed=request.seed, batch_size=request.batch)
+    more = {"prefetch_factor": request.ahead, "persistent_workers": True} if request.workers else {}
+    loader = DataLoader(data, batch_size=request.batch, drop_last=True, num_workers=request.workers,
+                        collate_fn=Collate(genes), **more)
+    yield from request.endless(loader)
+
+
+if __name__ == "__main__":
+    measured.run_rows("MosaicML streaming", ["mosaicml-streaming", "numpy", "scipy"], batches, by_system_calls=True)

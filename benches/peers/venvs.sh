@@ -1,0 +1,26 @@
+# Shared by run, setup.sh and prepare.sh: source it, do not run it. Needs scripts/common.sh.
+# Peers that can live together share a virtual environment; it is named like its file in requirements/.
+VENVS=(arrays tiledbsoma streaming merlin pyg)
+
+# Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
+venv_of() { # PEER
+  case $1 in
+    annbatch|ann_loader|mapped_collection|row_groups|scdataset|scdl|scipy) echo arrays;;
+    tiledbsoma) echo tiledbsoma;;
+    streaming) echo streaming;;
+    merlin) echo merlin;;
+    pyg_lazy|pyg_perturbation) echo pyg;;
+    *) return 1;;
+  esac
+}
+
+venv_folder() { echo "$EXPCTL_CACHE/bench/peers/$1"; } # VENV
+
+# What an environment is made from: it is made anew when that is another.
+venv_mark() { echo "$TORCH_VERSION $(sha256sum < "$(dirname "${BASH_SOURCE[0]}")/requirements/$1.txt" | cut -c1-16)"; } # VENV
+
+# The interpreter of an environment that is complete and up to date; 1 if it is not.
+venv_python() { # VENV
+  local folder; folder=$(venv_folder "$1")
+  [ "$(cat "$folder/.complete" 2>/dev/null)" = "$(venv_mark "$1")" ] && cat "$folder/interpreter"
+}
