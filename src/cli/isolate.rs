@@ -1,5 +1,7 @@
 //! `expctl isolate`: the parts of a past job, each on one rank.
 
+use std::collections::BTreeSet;
+
 use super::say;
 use super::submit::{self, How};
 use crate::conf;
@@ -39,6 +41,9 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         _ => failure,
     })?;
     let mut record = folder.record()?;
+    let programs = record.trials.iter().filter(|trial| trial.settings.runs_command());
+    let programs: BTreeSet<String> = programs.map(|trial| trial.variant.clone()).collect();
+    let only_programs = !args.only.is_empty() && args.only.iter().all(|name| programs.contains(name));
     record.trials.retain(|trial| {
         let named = args.only.is_empty() || args.only.contains(&trial.variant);
         let command = trial.settings.runs_command();
@@ -47,7 +52,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         !command
     });
-    if record.trials.is_empty() {
+    if record.trials.is_empty() || only_programs {
         return Err(Failure::new(Exit::Refused, format!("job {} has nothing to isolate", args.job))
             .hint("its trials run programs (worker.command); their stages are in `expctl report`"));
     }
