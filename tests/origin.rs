@@ -98,7 +98,8 @@ fn a_job_says_where_it_comes_from_and_what_has_changed_since() {
     assert_eq!(told.variables["LOADEDMODULES"], "gcc/12");
     assert!(!told.user.is_empty() && !told.host.is_empty());
     let hash = |path: &Path| Some(blake3::hash(&std::fs::read(path).unwrap()).to_hex().to_string());
-    assert_eq!((told.worker.path.as_path(), told.worker.hash), (worker.as_path(), hash(&worker)));
+    let ran = told.worker.unwrap();
+    assert_eq!((ran.path.as_path(), ran.hash), (worker.as_path(), hash(&worker)));
     assert_eq!(told.expctl.hash, hash(Path::new(env!("CARGO_BIN_EXE_expctl"))));
 
     assert_eq!(changes(&project, &id), [""; 0]);
@@ -136,7 +137,7 @@ fn the_real_worker_says_its_version_and_finds_its_libtorch() {
     let conf = project.conf("small", SMALL);
     let id = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--only", "ids", "--wait"]);
     let told = Provenance::of(&project.job(&id)).unwrap().unwrap();
-    assert!(told.worker.version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())));
+    assert!(told.worker.unwrap().version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit())));
     assert!(told.libtorch.is_some_and(|found| found.folder.join("libtorch_cpu.so").exists()));
     assert_eq!(told.source, None, "this folder is in no repository");
 
