@@ -4,10 +4,10 @@
 //! decompressed by [`matrix`](super::matrix), so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
 
 mod attribute;
-mod column;
 mod column_values;
 mod datatype;
 mod describe;
+pub(in crate::array) mod export;
 mod frame;
 mod frame_file;
 mod hdf5_source;

@@ -31,3 +31,36 @@ fn refused(src: &[u8]) -> String {
         _ => "damaged blosc data".to_owned(),
     }
 }
+
+/// Compress with LZ4, bytes sorted by their place in elements of so many bytes, as annbatch does.
+pub(in crate::array) fn compress(src: &[u8], element: usize) -> Result<Vec<u8>, String> {
+    /// Bytes that what cannot be compressed is longer by.
+    const OVERHEAD: usize = blosc_src::BLOSC_MAX_OVERHEAD as usize;
+    let mut out: Vec<u8> = Vec::with_capacity(src.len() + OVERHEAD);
+    // SAFETY: it reads `src.len()` bytes, writes as many as `out` has place for at most, and the name ends in NUL.
+    let n: c_int = unsafe {
+        blosc_src::blosc_compress_ctx(
+            LEVEL,
+            1,
+            element,
+            src.len(),
+            src.as_ptr().cast(),
+            out.as_mut_ptr().cast(),
+            out.capacity(),
+            c"lz4".as_ptr(),
+            0,
+            1,
+        )
+    };
+    match usize::try_from(n) {
+        Ok(n) if n > 0 && n <= out.capacity() => {
+            // SAFETY: so many bytes were written.
+            unsafe { out.set_len(n) };
+            Ok(out)
+        }
+        _ => Err(format!("blosc cannot compress {} bytes", src.len())),
+    }
+}
+
+/// Level of [`compress`], of 0 to 9.
+pub(in crate::array) const LEVEL: c_int = 3;
