@@ -103,7 +103,20 @@ fn array(dataset: &Dataset, most: Most) -> Result<Part, String> {
         return Err(format!("it says that it holds {count} values of {} bytes, more than its file can", dtype.size()));
     }
     use TypeDescriptor::{FixedAscii, FixedUnicode, Float, Integer, Unsigned, VarLenAscii, VarLenUnicode};
-    let values = match dtype.to_descriptor().map_err(|e| e.to_string())? {
+    let descriptor = match dtype.to_descriptor() {
+        // The library's own types have no float16: converted to float32 and back it is the same.
+        Err(_) if dtype.size() == 2 && shape.len() < 2 => {
+            let Values::Single(values) = read_values(dataset, None, most)? else {
+                return Err("it is of a type that is not written to zarr".to_owned());
+            };
+            let values: Vec<u8> =
+                values.into_iter().flat_map(|value| half::f16::from_f32(value).to_ne_bytes()).collect();
+            let values = PartValues::Numbers("float16", 2, values);
+            return Ok(Part { attributes: attributes(dataset)?, array: Some(PartArray { shape, values }) });
+        }
+        other => other.map_err(|e| e.to_string())?,
+    };
+    let values = match descriptor {
         Integer(IntSize::U1) => numbers::<i8>(dataset, "int8"),
         Integer(IntSize::U2) => numbers::<i16>(dataset, "int16"),
         Integer(IntSize::U4) => numbers::<i32>(dataset, "int32"),

@@ -3,7 +3,7 @@ use serde_json::Value as Json;
 use super::array_meta::ArrayMeta;
 use super::describe::{Array, few_holes};
 use super::json::{Object, lengths, text};
-use super::tree::{Node, Tree};
+use super::tree::{Node, Parts, Tree};
 use crate::PipelineError;
 use crate::array::matrix::stored::Stored;
 use crate::array::matrix::{Arrays, Described, Encoding};
@@ -46,7 +46,7 @@ impl Located {
     /// Look for its files, and where its numbers lie in them.
     pub(super) fn describe(&self, tree: &Tree) -> Result<(Source, Described), PipelineError> {
         let (source, parts) = tree.source(&self.arrays.iter().collect::<Vec<_>>())?;
-        let stored = |array: &Array, parts: &Vec<Option<usize>>| {
+        let stored = |array: &Array, parts: &Parts| {
             array.stored(&source, parts).map_err(|reason| tree.wrong(&array.name, reason))
         };
         let stored = self.arrays.iter().zip(&parts).map(|(array, parts)| stored(array, parts));

@@ -31,6 +31,9 @@ pub(super) struct Tree {
     read: RefCell<Vec<(String, Option<blake3::Hash>)>>,
 }
 
+/// Which part of a source each object of an array is; `None` of one that is not there.
+pub(super) type Parts = Vec<Option<usize>>;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
     Two,
@@ -134,7 +137,7 @@ impl Tree {
     }
 
     /// The objects of arrays as one source, and which part of it each key of each array is.
-    pub(super) fn source(&self, arrays: &[&Array]) -> Result<(Source, Vec<Vec<Option<usize>>>), PipelineError> {
+    pub(super) fn source(&self, arrays: &[&Array]) -> Result<(Source, Vec<Parts>), PipelineError> {
         let keys: Vec<Vec<String>> = arrays.iter().map(|array| array.keys()).collect();
         let (source, parts) = self.folder.source(&keys.concat())?;
         let mut parts = parts.into_iter();
