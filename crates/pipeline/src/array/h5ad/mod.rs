@@ -1,7 +1,7 @@
 //! AnnData files (.h5ad).
 //!
 //! Invariants: the HDF5 library is asked only where things lie in a file; the matrix itself is read at positions and
-//! decompressed by [`matrix`](super::matrix), so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
+//! decompressed by `matrix`, so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
 
 mod attribute;
 mod column_values;
