@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const SET: &str = "arrayloader";
 const SMALL: [&str; 6] = ["--samples", "3001", "--scale", "0.05", "--files", "2"];
-const FORMATS: [&str; 11] = [
+const FORMATS: [&str; 12] = [
     "h5ad_gzip",
     "h5ad_lzf",
     "h5ad_zstd",
@@ -27,6 +27,7 @@ const FORMATS: [&str; 11] = [
     "parquet_sparse",
     "mds",
     "mds_zstd",
+    "zarr",
 ];
 
 fn root() -> &'static Path {

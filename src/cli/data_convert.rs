@@ -81,6 +81,8 @@ enum Kind {
     Mds,
     /// MDS shards, compressed with Zstandard
     MdsZstd,
+    /// AnnData in zarr, sharded
+    Zarr,
 }
 
 impl Kind {
@@ -101,6 +103,7 @@ impl Kind {
             Self::ParquetSparse => Wanted::Array(ArrayFormat::ParquetSparse),
             Self::Mds => Wanted::Array(ArrayFormat::Mds),
             Self::MdsZstd => Wanted::Array(ArrayFormat::MdsZstd),
+            Self::Zarr => Wanted::Array(ArrayFormat::Zarr),
         }
     }
 }

@@ -1,9 +1,10 @@
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::array::MDS_INDEX_FILE;
+use expctl_pipeline::array::zarr::is_zarr;
 
 /// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all
-/// that fit, sorted by name. A folder with MDS shards is one, too.
+/// that fit, sorted by name. A folder in zarr, or with MDS shards, is one, too.
 ///
 /// # Errors
 /// There is none, or it is no pattern; the message says which.
@@ -31,7 +32,7 @@ pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
 
 /// A file, or a folder that is read as one.
 fn is_file(path: &Path) -> bool {
-    path.is_file() || path.join(MDS_INDEX_FILE).is_file()
+    path.is_file() || is_zarr(path) || path.join(MDS_INDEX_FILE).is_file()
 }
 
 #[cfg(test)]
@@ -62,6 +63,15 @@ mod tests {
         let missing: Result<_, String> = names("data/d.h5ad");
         assert!(missing.unwrap_err().contains("there is no file"));
         assert!(names("data/*.zarr").unwrap_err().contains("no file is like"));
+        for (folder, name) in
+            [("x.zarr", "zarr.json"), ("x.zarr/dataset_0", "zarr.json"), ("y.zarr", ".zgroup"), ("z.zarr", "z")]
+        {
+            std::fs::create_dir_all(root.join("data").join(folder)).unwrap();
+            std::fs::write(root.join("data").join(folder).join(name), "").unwrap();
+        }
+        assert_eq!(names("data/*.zarr").unwrap(), ["x.zarr", "y.zarr"]);
+        assert_eq!(names("data/x.zarr/dataset_*").unwrap(), ["dataset_0"]);
+        assert_eq!(names("data/y.zarr").unwrap(), ["y.zarr"]);
         assert!(names("data/[.h5ad").unwrap_err().contains("is no pattern"));
     }
 }

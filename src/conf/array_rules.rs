@@ -1,3 +1,4 @@
+use expctl_pipeline::array::zarr::is_zarr;
 use expctl_record::SamplerPreset;
 use serde_json::Value as Json;
 
@@ -159,8 +160,8 @@ impl Judge<'_> {
             }
         }
         let format = values.text("array.format").unwrap_or_default().to_owned();
-        if !matches!(format.as_str(), "h5ad" | "parquet" | "mds") {
-            let message = format!("own files are \"h5ad\", \"parquet\" or \"mds\", not \"{format}\"");
+        if !matches!(format.as_str(), "h5ad" | "parquet" | "mds" | "zarr") {
+            let message = format!("own files are \"h5ad\", \"parquet\", \"mds\" or \"zarr\", not \"{format}\"");
             let problem = Problem::new(self.at(values, "array.format"), message, "does not fit");
             problems.push(problem.help("how they are compressed is found out from the files"));
             return;
@@ -181,6 +182,8 @@ impl Judge<'_> {
                 let shown = file.strip_prefix(self.root()).unwrap_or(&file).display();
                 let (fits, should) = match format.as_str() {
                     "mds" => (file.is_dir(), "is no folder with MDS shards".to_owned()),
+                    // It may have any name: annbatch calls them dataset_0, dataset_1, …
+                    "zarr" => (is_zarr(&file), "is no folder in zarr".to_owned()),
                     _ => (
                         !file.is_dir() && file.extension() == Some(format.as_ref()),
                         format!("is not called .{format}"),

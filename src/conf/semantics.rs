@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::ArrayRecipe;
-use expctl_pipeline::array::{MatrixFile, MdsStore};
+use expctl_pipeline::array::{MatrixFile, MdsStore, zarr};
 use expctl_pipeline::dataset::Recipe;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value as Json;
@@ -355,6 +355,10 @@ impl Judge<'_> {
 
 /// Rows of a file; nothing of its values is read.
 fn count_rows(file: &Path, layer: &str) -> Result<u64, String> {
+    let layer = if layer.is_empty() { "X" } else { layer };
+    if zarr::is_zarr(file) {
+        return Ok(zarr::size(file, layer).map_err(|e| e.to_string())?.0);
+    }
     if file.is_dir() {
         return MdsStore::rows(file).map_err(|e| e.to_string());
     }
@@ -364,8 +368,7 @@ fn count_rows(file: &Path, layer: &str) -> Result<u64, String> {
         let reader = SerializedFileReader::new(open).map_err(|e| fail(e.to_string()))?;
         return u64::try_from(reader.metadata().file_metadata().num_rows()).map_err(|e| fail(e.to_string()));
     }
-    let size = MatrixFile::size(file, if layer.is_empty() { "X" } else { layer });
-    Ok(size.map_err(|e| e.to_string())?.0)
+    Ok(MatrixFile::size(file, layer).map_err(|e| e.to_string())?.0)
 }
 
 fn choose(word: &str, known: &[String]) -> String {

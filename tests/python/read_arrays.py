@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import scipy.sparse as sp
+import zarr
 
 folder = sys.argv[1]
 
@@ -89,5 +90,13 @@ for kind in ["parquet", "parquet_sparse"]:
         assert (table["n_counts"].to_numpy() == one.obs.n_counts.values).all()
         assert (table["age"].to_pandas().isna().values == one.obs.age.isna().values).all()
         found["formats"][kind] = pq.ParquetFile(path).metadata.num_row_groups
+
+for one, path in zip(base, files("stores/zarr/*.zarr")):
+    other = anndata.read_zarr(path)
+    assert isinstance(other.X, sp.csr_matrix) and other.X.dtype == np.float32
+    assert (other.X != one.X).nnz == 0
+    pd.testing.assert_frame_equal(other.obs, one.obs)
+    pd.testing.assert_frame_equal(other.var, one.var)
+    found["formats"]["zarr"] = zarr.open_group(path)["X/data"].chunks
 
 json.dump(found, sys.stdout)

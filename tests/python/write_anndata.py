@@ -2,7 +2,7 @@
 
     python write_anndata.py FOLDER
 
-`one/NAME.h5ad` with `one/NAME.json` are single files, `real.json` is what the file that ships says; `joined/NAME/*.h5ad` with `joined/NAME.json` are files to join, and what
+`one/NAME.h5ad` with `one/NAME.json` are single files, `one/NAME.v2.zarr` and `one/NAME.v3.zarr` the same in zarr, `real.json` is what the file that ships says; `joined/NAME/*.h5ad` with `joined/NAME.json` are files to join, and what
 anndata.concat makes of them.
 """
 
@@ -49,6 +49,11 @@ def write(name, adata, **options):
     path = folder / "one" / f"{name}.h5ad"
     adata.write_h5ad(path, **options)
     anndata_truth.write(path.with_suffix(".json"), anndata.read_h5ad(path))
+    if options:
+        return
+    for version in [2, 3]:
+        anndata.settings.zarr_write_format = version
+        anndata.read_h5ad(path).write_zarr(folder / "one" / f"{name}.v{version}.zarr")
 
 
 def compress(path, options):

@@ -3,7 +3,7 @@
 //! `array_rates FILE… [--draw uniform] [--by COLUMN] [--chunk-rows 512] [--chunks 32] [--batch 128] [--workers 1]
 //! [--output sparse|dense] [--memory] [--label COLUMN] [--seconds 5 | --rows N] [--seed 1]`
 //!
-//! Files are `.h5ad` or `.parquet`, all of one kind. Prints a JSON object: rows, seconds, rows_per_s, cpu (seconds of
+//! Files are `.h5ad` or `.parquet`, or folders in zarr, all of one kind. Prints a JSON object: rows, seconds, rows_per_s, cpu (seconds of
 //! processor per second), bytes_read. A second before the clock starts fills what is ahead and warms what is kept.
 
 #![expect(clippy::print_stdout, reason = "a measurement")]
@@ -81,7 +81,11 @@ fn options() -> Result<Options, String> {
         }
     }
     let is_parquet = options.files.iter().any(|file| file.extension().is_some_and(|extension| extension == "parquet"));
-    options.array.format = if is_parquet { ArrayFormat::Parquet } else { ArrayFormat::H5ad };
+    options.array.format = match options.files.iter().any(|file| file.is_dir()) {
+        true => ArrayFormat::Zarr,
+        false if is_parquet => ArrayFormat::Parquet,
+        false => ArrayFormat::H5ad,
+    };
     if options.files.is_empty() { Err("no files".to_owned()) } else { Ok(options) }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_pipeline::array::{
-    self, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted,
+    self, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted, ZarrStore,
 };
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Recipe};
 use expctl_record::{Array, ArrayFormat, Data, Join, LabelSource, Networks};
@@ -43,11 +43,22 @@ fn rows(folder: &Path, format: ArrayFormat) -> (CsrRows, Vec<String>) {
     let mut all = Rows::Sparse(CsrRows::default());
     let mut names = Vec::new();
     for path in ArrayDataset::open(folder).unwrap().store_files(format).unwrap() {
-        let store = H5adStore::open(&path, "").unwrap();
+        let (store, of_file): (Box<dyn ArrayStore>, _) = match format {
+            ArrayFormat::Zarr => {
+                let store = ZarrStore::open(&path, "").unwrap();
+                let names = store.row_names().unwrap();
+                (Box::new(store), names)
+            }
+            _ => {
+                let store = H5adStore::open(&path, "").unwrap();
+                let names = store.row_names().unwrap();
+                (Box::new(store), names)
+            }
+        };
         let mut reader = store.reader().unwrap();
         reader.fetch(&Wanted::Range(0..store.len()), &mut all).unwrap();
         reader.decode(&mut all).unwrap();
-        names.extend(store.row_names().unwrap());
+        names.extend(of_file);
     }
     let Rows::Sparse(rows) = all else { unreachable!("the rows are sparse") };
     (rows, names)
@@ -109,7 +120,7 @@ fn a_stopped_conversion_goes_on() {
     build(&folder, &data(1200, 3), 2);
     let set = ArrayDataset::open(&folder).unwrap();
     let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-    for format in [ArrayFormat::H5adGzip, ArrayFormat::H5adShuffled] {
+    for format in [ArrayFormat::H5adGzip, ArrayFormat::H5adShuffled, ArrayFormat::Zarr] {
         let mut stop = |progress: BuildProgress| match progress {
             BuildProgress { phase: "check", done: 500.., .. } => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
@@ -125,6 +136,18 @@ fn a_stopped_conversion_goes_on() {
         assert_eq!(set.stored_bytes(format).unwrap(), manifest.bytes());
     }
     assert_eq!(rows(&folder, ArrayFormat::H5adGzip), rows(&folder, ArrayFormat::H5ad));
+    assert_eq!(rows(&folder, ArrayFormat::Zarr), rows(&folder, ArrayFormat::H5ad));
+    assert_eq!(dataset::verify(&folder, 1, &mut go_on).unwrap(), Vec::<String>::new());
+    // A folder is as whole as the files in it.
+    let shard = set.store_folder(ArrayFormat::Zarr).join("part-0001.zarr/X/data/c/0");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&shard, &bytes).unwrap();
+    let wrong = dataset::verify(&folder, 1, &mut go_on).unwrap();
+    assert!(matches!(&wrong[..], [wrong] if wrong.contains("stores/zarr/part-0001.zarr: checksum")), "{wrong:?}");
+    std::fs::write(&shard, &bytes[1..]).unwrap();
+    let shorter = set.store_files(ArrayFormat::Zarr).unwrap_err().to_string();
+    assert!(shorter.contains("part-0001.zarr") && shorter.contains("bytes, but the manifest says"), "{shorter}");
     let (shuffled, names) = rows(&folder, ArrayFormat::H5adShuffled);
     let (base, _) = rows(&folder, ArrayFormat::H5ad);
     let position: Vec<usize> = names.iter().map(|name| name.strip_prefix("cell_").unwrap().parse().unwrap()).collect();
@@ -203,7 +226,7 @@ fn a_file_has_its_name_only_when_it_is_checked() {
         names
     };
     let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-    for format in [ArrayFormat::H5adGzip, ArrayFormat::Parquet] {
+    for format in [ArrayFormat::H5adGzip, ArrayFormat::Parquet, ArrayFormat::Zarr] {
         let mut stop = |progress: BuildProgress| match progress {
             BuildProgress { phase: "check", .. } => {
                 assert!(names().iter().all(|name| name.starts_with('.')), "{:?}", names());

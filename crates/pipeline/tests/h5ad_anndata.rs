@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use expctl_pipeline::array::{ArrayStore, Collection, Form, H5adStore, MemoryStore, Rows};
+use expctl_pipeline::PipelineError;
+use expctl_pipeline::array::{ArrayStore, Collection, Form, H5adStore, MemoryStore, Rows, ZarrStore};
 use expctl_record::Join;
 use truth::{Part, Truth, dense, read_range, read_rows};
 
@@ -74,18 +75,43 @@ fn check_part(store: &dyn ArrayStore, part: &Part, name: &str) {
     reader.unchanged().unwrap();
 }
 
-fn check_file(path: &Path, truth: &Truth) {
+/// What stores of AnnData have beside rows.
+trait AnnData: ArrayStore + Sized {
+    fn open(path: &Path, layer: &str) -> Result<Self, PipelineError>;
+    fn row_names(&self) -> Vec<String>;
+    fn columns(&self) -> Vec<String>;
+}
+
+macro_rules! ann_data {
+    ($store:ty) => {
+        impl AnnData for $store {
+            fn open(path: &Path, layer: &str) -> Result<Self, PipelineError> {
+                Self::open(path, layer)
+            }
+            fn row_names(&self) -> Vec<String> {
+                self.row_names().unwrap()
+            }
+            fn columns(&self) -> Vec<String> {
+                self.columns().unwrap()
+            }
+        }
+    };
+}
+ann_data!(H5adStore);
+ann_data!(ZarrStore);
+
+fn check_file<S: AnnData>(path: &Path, truth: &Truth) {
     let name = path.file_name().unwrap().to_str().unwrap();
     for (layer, part) in &truth.parts {
-        let store = H5adStore::open(path, layer).unwrap_or_else(|e| panic!("{name} {layer}: {e}"));
+        let store = <S as AnnData>::open(path, layer).unwrap_or_else(|e| panic!("{name} {layer}: {e}"));
         check_part(&store, part, &format!("{name} {layer}"));
         let memory = MemoryStore::read(Box::new(store), 2, u64::MAX).unwrap();
         check_part(&memory, part, &format!("{name} {layer} in memory"));
     }
-    let store = H5adStore::open(path, "").unwrap();
-    assert_eq!(store.row_names().unwrap(), truth.rows, "{name}");
+    let store = <S as AnnData>::open(path, "").unwrap();
+    assert_eq!(AnnData::row_names(&store), truth.rows, "{name}");
     let columns: Vec<&String> = truth.columns.keys().collect();
-    let mut read = store.columns().unwrap();
+    let mut read = AnnData::columns(&store);
     read.sort_unstable();
     assert_eq!(read.iter().collect::<Vec<_>>(), columns, "{name}");
     for (column, expected) in &truth.columns {
@@ -111,21 +137,31 @@ fn check_file(path: &Path, truth: &Truth) {
 #[test]
 fn files_are_what_anndata_says() {
     for path in files(&WRITTEN.path().join("one"), "h5ad") {
-        check_file(&path, &Truth::read(&path.with_extension("json")));
+        check_file::<H5adStore>(&path, &Truth::read(&path.with_extension("json")));
+    }
+}
+
+#[test]
+fn zarr_folders_are_what_anndata_says() {
+    let folders = files(&WRITTEN.path().join("one"), "zarr");
+    assert!(folders.len() > 50, "{}", folders.len());
+    for path in folders {
+        // NAME.v2.zarr, NAME.v3.zarr
+        check_file::<ZarrStore>(&path, &Truth::read(&path.with_extension("").with_extension("json")));
     }
 }
 
 #[test]
 fn the_file_that_ships_is_what_anndata_says() {
     let path = tests().join("../../../experiments/arrayloader/real/pbmc68k_reduced.h5ad");
-    check_file(&path, &Truth::read(&WRITTEN.path().join("real.json")));
+    check_file::<H5adStore>(&path, &Truth::read(&WRITTEN.path().join("real.json")));
 }
 
 #[test]
 fn old_files_are_what_anndata_says() {
     let truth = Truth::read(&tests().join("anndata/anndata.json"));
     for path in files(&tests().join("anndata"), "h5ad") {
-        check_file(&path, &truth);
+        check_file::<H5adStore>(&path, &truth);
     }
 }
 

@@ -33,11 +33,13 @@ pub enum ArrayFormat {
     Mds,
     /// The same with Zstandard (level 3), each shard as a whole.
     MdsZstd,
+    /// AnnData folders in zarr (version 3, sharded, Blosc with LZ4), as annbatch writes them.
+    Zarr,
 }
 
 impl ArrayFormat {
     /// All formats but none; the base format first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::H5ad,
         Self::H5adGzip,
         Self::H5adLzf,
@@ -50,6 +52,7 @@ impl ArrayFormat {
         Self::ParquetSparse,
         Self::Mds,
         Self::MdsZstd,
+        Self::Zarr,
     ];
 
     /// The word used in configs, tables and folder names.
@@ -68,6 +71,7 @@ impl ArrayFormat {
             Self::ParquetSparse => "parquet_sparse",
             Self::Mds => "mds",
             Self::MdsZstd => "mds_zstd",
+            Self::Zarr => "zarr",
         }
     }
 
@@ -76,6 +80,7 @@ impl ArrayFormat {
         match self {
             Self::Parquet | Self::ParquetSparse => "parquet",
             Self::Mds | Self::MdsZstd => "mds",
+            Self::Zarr => "zarr",
             _ => "h5ad",
         }
     }

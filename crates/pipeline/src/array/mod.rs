@@ -4,6 +4,7 @@
 //! columns int32 and ascending within a row; whoever reads never waits for another thread; a file that changed, is cut
 //! short or is not what it says is an error that names it, never other numbers.
 
+mod annotation;
 mod batch;
 pub mod collate;
 mod collection;
@@ -24,6 +25,7 @@ pub mod sampler;
 mod source;
 mod store;
 pub mod write;
+pub mod zarr;
 
 pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
@@ -39,3 +41,4 @@ pub use parquet::{
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
+pub use zarr::{ZarrStore, ZarrWriter};

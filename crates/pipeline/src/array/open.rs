@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use expctl_record::Array;
 
-use super::{ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore};
+use super::{ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore, ZarrStore};
 use crate::PipelineError;
 
 /// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
@@ -29,6 +29,10 @@ pub fn open(
         }
         "parquet" => {
             let stores = ParquetStore::open_all(files)?.into_iter();
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
+        }
+        "zarr" => {
+            let stores = ZarrStore::open_all(files, layer)?.into_iter();
             Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
         }
         _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, settings.join, &[])?,

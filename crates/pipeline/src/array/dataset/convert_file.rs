@@ -9,7 +9,7 @@ use crate::PipelineError;
 use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use crate::array::{
     ArrayStore, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
-    ParquetObsValues, ParquetOptions, ParquetWriter, RowsView,
+    ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
 };
 use crate::dataset::files::{Report, report};
 
@@ -41,7 +41,8 @@ pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
         | ArrayFormat::Parquet
         | ArrayFormat::ParquetSparse
         | ArrayFormat::Mds
-        | ArrayFormat::MdsZstd => return None,
+        | ArrayFormat::MdsZstd
+        | ArrayFormat::Zarr => return None,
     })
 }
 
@@ -96,6 +97,7 @@ impl FileConversion<'_> {
             Some((matrix, layout)) => self.ann_data(target, matrix, layout, &mut written, (done, rows), to)?,
             None => match self.format.extension() {
                 "mds" => self.mds(target, &mut written, (done, rows), to)?,
+                "zarr" => self.zarr(target, &mut written, (done, rows), to)?,
                 _ => self.parquet(target, &mut written, (done, rows), to)?,
             },
         }
@@ -147,6 +149,24 @@ impl FileConversion<'_> {
             })?;
         }
         writer.finish().map(drop)
+    }
+
+    fn zarr(
+        &self,
+        target: &Path,
+        written: &mut RowsSeen,
+        (done, rows): (u64, u64),
+        to: &mut Report<'_>,
+    ) -> Result<(), PipelineError> {
+        let store = self.source;
+        let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
+        writer.copy_annotations(store.path())?;
+        each_row(store, self.jobs, |piece| {
+            written.add(piece.view());
+            writer.push(piece.view())?;
+            report(to, "rows", done + written.rows, rows)
+        })?;
+        writer.finish()
     }
 
     fn parquet(
@@ -206,6 +226,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, PipelineError> {
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
         Some("parquet") => Box::new(crate::array::ParquetStore::open(path)?),
         Some("mds") => Box::new(crate::array::MdsStore::open(path)?),
+        Some("zarr") => Box::new(crate::array::ZarrStore::open(path, "")?),
         _ => Box::new(H5adStore::open(path, "")?),
     })
 }

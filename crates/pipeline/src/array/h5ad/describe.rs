@@ -12,11 +12,9 @@ use crate::PipelineError;
 use crate::array::matrix::chunk_table::{Chunk, ChunkTable};
 use crate::array::matrix::filters::Chain;
 use crate::array::matrix::number::Number;
-use crate::array::matrix::stored::{Chunks, Grid, Place, Run, Stored};
+use crate::array::matrix::runs;
+use crate::array::matrix::stored::{Chunks, Grid, LARGEST_CHUNK, Place, Run, Stored};
 use crate::array::source::Source;
-
-/// Larger chunks are of no use to anybody, and a reason to allocate much memory.
-const LARGEST_CHUNK: u64 = 1 << 30;
 
 /// An entry of an index of chunks takes more than so many bytes.
 const LEAST_ENTRY: u64 = 8;
@@ -115,7 +113,7 @@ impl<'a> Open<'a> {
             Layout::Chunked => self.chunked(dataset, plist.id(), &shape, number)?,
             Layout::Virtual => return Err("is a virtual data set, which is not supported".to_owned()),
         };
-        Ok(Stored { name: name.to_owned(), number, len, fill, stored_bytes, place })
+        Ok(Stored { name: name.to_owned(), number, len, fill, fill_counts: false, stored_bytes, place })
     }
 
     fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(Place, u64), String> {
@@ -148,14 +146,7 @@ impl<'a> Open<'a> {
             Some(bytes) if bytes > 0 && bytes <= LARGEST_CHUNK && lengths.len() == shape.len() => bytes,
             _ => return Err(format!("has chunks of {lengths:?}: more than {LARGEST_CHUNK} bytes are not supported")),
         };
-        let grid = match (shape, &lengths[..]) {
-            (&[len], &[chunk]) => Grid { rows: 1, columns: len, chunk_rows: 1, chunk_columns: chunk },
-            (&[rows, columns], &[chunk_rows, chunk_columns]) if columns == chunk_columns => {
-                Grid { rows: 1, columns: rows * columns, chunk_rows: 1, chunk_columns: chunk_rows * chunk_columns }
-            }
-            (&[rows, columns], &[chunk_rows, chunk_columns]) => Grid { rows, columns, chunk_rows, chunk_columns },
-            _ => return Err("has chunks of other dimensions".to_owned()),
-        };
+        let grid = Grid::of(shape, &lengths).ok_or("has chunks of other dimensions")?;
         if shape.contains(&0) {
             return Ok((Place::Plain(Vec::new()), 0));
         }
@@ -230,30 +221,6 @@ impl<'a> Open<'a> {
         visited.map_err(|e| format!("has a damaged index of chunks: {e}"))?;
         ChunkTable::new(found, all)
     }
-}
-
-/// Chunks of one long row that lie behind each other are one run.
-fn runs(table: &ChunkTable, grid: &Grid, size: u64) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut end = 0;
-    let mut push = |start: u64, run: Run| match runs.last_mut() {
-        Some(last) if last.zero == run.zero && last.end == start => last.end = run.end,
-        _ => runs.push(run),
-    };
-    for (number, chunk) in table.iter() {
-        let start = number * grid.chunk_columns;
-        if start > end {
-            push(end, Run { end: start, zero: None });
-        }
-        let next = (start + grid.chunk_columns).min(grid.columns);
-        // Both are less than 2^63: offsets are inside the file, and the whole array has fewer bytes.
-        push(start, Run { end: next, zero: Some(chunk.offset as i64 - (start * size) as i64) });
-        end = next;
-    }
-    if end < grid.columns {
-        push(end, Run { end: grid.columns, zero: None });
-    }
-    runs
 }
 
 /// Bytes of the number that stands for what was never written.

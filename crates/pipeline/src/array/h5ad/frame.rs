@@ -1,14 +1,13 @@
 use std::borrow::Cow;
+use std::path::Path;
 
 use hdf5_metno::types::{Reference, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
 
-use super::column::Column;
-use super::column_values::{Most, Values, read_values};
+use super::column_values::{Most, read_values};
 use super::frame_file::FrameFile;
 use crate::PipelineError;
-use crate::array::Labels;
-use crate::array::names::not_there;
+use crate::array::annotation::{Column, FrameColumns, Values};
 
 /// Why a part of a frame cannot be read, for a sentence that names file and place.
 type Reason = Cow<'static, str>;
@@ -68,64 +67,6 @@ impl<'f> Frame<'f> {
         Ok(frame)
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Names of the columns, in order, without the index.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// The index: a name for each row.
-    ///
-    /// # Errors
-    /// It cannot be read, or a row has none.
-    pub(super) fn index(&self) -> Result<Vec<String>, PipelineError> {
-        let column = self.read(&self.index)?;
-        column.into_strings().ok_or_else(|| self.wrong(&self.index, "a row has no name"))
-    }
-
-    /// A column as classes.
-    ///
-    /// # Errors
-    /// There is none of this name, or it cannot be read.
-    pub(super) fn labels(&self, name: &str) -> Result<Labels, PipelineError> {
-        Ok(self.column(name)?.into_labels())
-    }
-
-    /// A column as numbers, NaN where there is no value.
-    ///
-    /// # Errors
-    /// There is none of this name, it cannot be read, or it holds strings.
-    pub(super) fn numbers(&self, name: &str) -> Result<Vec<f64>, PipelineError> {
-        let column = self.column(name)?;
-        column.into_numbers().ok_or_else(|| self.wrong(name, "it holds strings where numbers are needed"))
-    }
-
-    pub(super) fn column(&self, name: &str) -> Result<Column, PipelineError> {
-        if !self.names.iter().any(|other| other == name) && name != self.index {
-            let names = self.names.iter().map(String::as_str);
-            let what = format!("{} has no column {name:?}", self.location);
-            return Err(PipelineError::damaged(self.file.path(), not_there(&what, "columns", name, names)));
-        }
-        self.read(name)
-    }
-
-    fn read(&self, name: &str) -> Result<Column, PipelineError> {
-        let most = Most { values: self.rows, ..self.file.most() };
-        let column = match &self.form {
-            FrameForm::Table(table) => self.table_column(table, name, most),
-            FrameForm::Group(group) => self.group_column(group, name, most),
-        }
-        .map_err(|reason| self.wrong(name, &reason))?;
-        if column.len() != self.rows {
-            let reason = format!("it has {} values where there are {} rows", column.len(), self.rows);
-            return Err(self.wrong(name, &reason));
-        }
-        Ok(column)
-    }
-
     /// A field of AnnData 0.6's compound data set.
     fn table_column(&self, table: &Dataset, name: &str, most: Most) -> Result<Column, Reason> {
         let values = read_values(table, Some(name), most)?;
@@ -154,9 +95,36 @@ impl<'f> Frame<'f> {
         let (categories, ordered) = referred_categories(&column, self.file.most())?;
         Column::categorical(values, categories, ordered)
     }
+}
 
-    fn wrong(&self, name: &str, reason: &str) -> PipelineError {
-        self.file.wrong(&format!("{}/{name}", self.location), reason)
+impl FrameColumns for Frame<'_> {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn index_name(&self) -> &str {
+        &self.index
+    }
+
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn read_any(&self, name: &str) -> Result<Column, String> {
+        let most = Most { values: self.rows, ..self.file.most() };
+        let column = match &self.form {
+            FrameForm::Table(table) => self.table_column(table, name, most),
+            FrameForm::Group(group) => self.group_column(group, name, most),
+        };
+        column.map_err(Reason::into_owned)
     }
 }
 

@@ -1,13 +1,13 @@
 //! AnnData files (.h5ad).
 //!
 //! Invariants: the HDF5 library is asked only where things lie in a file; the matrix itself is read at positions and
-//! decompressed by [`matrix`](super::matrix), so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
+//! decompressed by `matrix`, so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
 
 mod attribute;
-mod column;
 mod column_values;
 mod datatype;
 mod describe;
+pub(in crate::array) mod export;
 mod frame;
 mod frame_file;
 mod hdf5_source;

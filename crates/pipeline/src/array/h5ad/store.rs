@@ -4,6 +4,7 @@ use std::sync::Arc;
 use super::frame::{Frame, var_location};
 use super::frame_file::FrameFile;
 use crate::PipelineError;
+use crate::array::annotation::FrameColumns;
 use crate::array::limit::allow_open_files;
 use crate::array::matrix::{CSC_BYTES, MatrixFile};
 use crate::array::names::{all_different, shared};

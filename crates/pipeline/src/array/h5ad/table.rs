@@ -1,7 +1,6 @@
 use super::H5adStore;
-use super::column::Column as Found;
-use super::column_values::Values;
 use crate::PipelineError;
+use crate::array::annotation::{Column as Found, FrameColumns, Values};
 use crate::array::write::{Cells, Column, ColumnKind, Frame};
 
 impl H5adStore {

@@ -39,6 +39,9 @@ pub(in crate::array) struct ArrayReader<'a, T> {
     reads: Vec<(u64, u64, usize)>,
     kept: Vec<Kept>,
     next_kept: usize,
+    /// The chunk of which a part was decompressed last, and the place for it.
+    parted: Option<u64>,
+    part: Vec<u8>,
     work: Work,
     element: std::marker::PhantomData<T>,
 }
@@ -91,6 +94,8 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             reads: Vec::new(),
             kept: Vec::new(),
             next_kept: 0,
+            parted: None,
+            part: Vec::new(),
             work: Work::default(),
             element: std::marker::PhantomData,
         }
@@ -350,6 +355,22 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                 chunks.chain.undo(raw, mask, out, &mut self.work).map_err(wrong)?;
                 continue;
             }
+            // Of a chunk that is asked for once and for little, only what is needed. Asked for again, it is kept.
+            if let [part] = self.parts[need.parts.clone()]
+                && mask == 0
+                && self.parted != Some(chunk)
+                && u64::from(part.of.count) * 4 < chunks.grid.chunk_len()
+            {
+                let (size, count) = (number.size(), part.of.count as usize);
+                self.part.resize(count * size, 0);
+                let range = (part.of.within as usize, count);
+                if let Some(done) = chunks.chain.undo_some(raw, chunk_bytes, size, range, &mut self.part) {
+                    done.map_err(wrong)?;
+                    T::convert(number, &self.part, &mut out[part.to..part.to + count]);
+                    self.parted = Some(chunk);
+                    continue;
+                }
+            }
             let place = self.next_kept;
             let most = (KEPT_BYTES / chunk_bytes.max(1)).clamp(1, 64);
             self.next_kept = (place + 1) % most;
@@ -392,7 +413,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         let lists = (self.pieces.capacity() + self.late.capacity()) * size_of::<Piece>()
             + self.parts.capacity() * size_of::<Part>()
             + self.needs.capacity() * size_of::<Need>();
-        (self.raw.capacity() + kept + lists) as u64 + self.work.bytes()
+        (self.raw.capacity() + self.part.capacity() + kept + lists) as u64 + self.work.bytes()
     }
 }
 

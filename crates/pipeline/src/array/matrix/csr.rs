@@ -31,7 +31,7 @@ impl Csr {
             if !stored.number.is_integer() {
                 return wrong(&stored.name, format!("holds {} instead of integers", stored.number));
             }
-            if stored.has_holes() {
+            if stored.is_unfinished() {
                 return wrong(&stored.name, "was not written to its end".to_owned());
             }
         }

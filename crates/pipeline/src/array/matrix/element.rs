@@ -101,6 +101,40 @@ impl Element for u64 {
     }
 }
 
+/// float64, as they are; other numbers become the nearest.
+impl Element for f64 {
+    fn is(number: Number) -> bool {
+        number.kind == Kind::F64 && number.is_native_endian()
+    }
+
+    fn convert(number: Number, raw: &[u8], out: &mut [Self]) {
+        match number.kind {
+            Kind::I8 => numbers!(raw, out, number, i8, f64::from),
+            Kind::U8 => numbers!(raw, out, number, u8, f64::from),
+            Kind::I16 => numbers!(raw, out, number, i16, f64::from),
+            Kind::U16 => numbers!(raw, out, number, u16, f64::from),
+            Kind::I32 => numbers!(raw, out, number, i32, f64::from),
+            Kind::U32 => numbers!(raw, out, number, u32, f64::from),
+            Kind::I64 => numbers!(raw, out, number, i64, |v| v as f64),
+            Kind::U64 => numbers!(raw, out, number, u64, |v| v as f64),
+            Kind::F16 => numbers!(raw, out, number, u16, |v| f64::from(f16::from_bits(v))),
+            Kind::F32 => numbers!(raw, out, number, f32, f64::from),
+            Kind::F64 => numbers!(raw, out, number, f64, |v| v),
+        }
+    }
+}
+
+/// Bytes as they are, of what is bytes.
+impl Element for u8 {
+    fn is(number: Number) -> bool {
+        number.kind == Kind::U8
+    }
+
+    fn convert(_: Number, raw: &[u8], out: &mut [Self]) {
+        out.iter_mut().zip(raw).for_each(|(out, raw)| *out = *raw);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

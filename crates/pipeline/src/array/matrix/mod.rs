@@ -9,13 +9,15 @@ mod csc;
 mod csr;
 mod dense;
 mod described;
-mod element;
+pub(in crate::array) mod element;
 pub(in crate::array) mod filters;
 mod matrix_file;
 pub(in crate::array) mod number;
 mod resident;
+mod runs;
 mod sparse;
 pub(in crate::array) mod stored;
 
 pub(in crate::array) use described::{Arrays, Described, Encoding};
 pub use matrix_file::{CSC_BYTES, MatrixFile};
+pub(in crate::array) use runs::runs;

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A numeric type of an HDF5 file.
+/// A numeric type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::array) struct Number {
     pub(in crate::array) kind: Kind,
@@ -38,6 +38,11 @@ impl Number {
     /// Has no fraction.
     pub(in crate::array) const fn is_integer(self) -> bool {
         !matches!(self.kind, Kind::F16 | Kind::F32 | Kind::F64)
+    }
+
+    /// Can be negative.
+    pub(in crate::array) const fn is_signed(self) -> bool {
+        !matches!(self.kind, Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64)
     }
 
     /// Has its bytes as this machine has them.

@@ -8,6 +8,9 @@ use super::number::Number;
 use crate::PipelineError;
 use crate::array::source::Source;
 
+/// Larger chunks are of no use to anybody, and a reason to allocate much memory.
+pub(in crate::array) const LARGEST_CHUNK: u64 = 1 << 30;
+
 /// Where the numbers of a data set of one or two dimensions lie in the file, row by row.
 #[derive(Clone, Debug)]
 pub(in crate::array) struct Stored {
@@ -18,6 +21,8 @@ pub(in crate::array) struct Stored {
     pub(in crate::array) len: u64,
     /// Bytes of the number that was never written.
     pub(in crate::array) fill: Vec<u8>,
+    /// That number is as good as one that was written: zarr leaves out chunks that hold nothing else.
+    pub(in crate::array) fill_counts: bool,
     /// Bytes in the file.
     pub(in crate::array) stored_bytes: u64,
     pub(in crate::array) place: Place,
@@ -74,6 +79,19 @@ pub(in crate::array) struct InChunk {
 }
 
 impl Grid {
+    /// Of an array of one or two dimensions with chunks of these lengths, of which no chunk has more than 2^32 numbers; `None`
+    /// of another number of dimensions.
+    pub(in crate::array) fn of(shape: &[u64], chunk: &[u64]) -> Option<Self> {
+        Some(match (shape, chunk) {
+            (&[len], &[chunk]) => Self { rows: 1, columns: len, chunk_rows: 1, chunk_columns: chunk },
+            (&[rows, columns], &[chunk_rows, chunk_columns]) if columns == chunk_columns => {
+                Self { rows: 1, columns: rows * columns, chunk_rows: 1, chunk_columns: chunk_rows * chunk_columns }
+            }
+            (&[rows, columns], &[chunk_rows, chunk_columns]) => Self { rows, columns, chunk_rows, chunk_columns },
+            _ => return None,
+        })
+    }
+
     /// Chunks beside each other.
     pub(in crate::array) const fn across(&self) -> u64 {
         self.columns.div_ceil(self.chunk_columns)
@@ -136,6 +154,11 @@ impl Stored {
     /// Parts can be read to any places of a buffer that others fill too.
     pub(in crate::array) fn can_be_placed<T: Element>(&self) -> bool {
         self.is_direct::<T>() || matches!(self.place, Place::Chunks(_))
+    }
+
+    /// Some number was never written, and should have been.
+    pub(in crate::array) fn is_unfinished(&self) -> bool {
+        !self.fill_counts && self.has_holes()
     }
 
     /// Some number was never written.

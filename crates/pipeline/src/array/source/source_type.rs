@@ -79,7 +79,7 @@ impl Source {
         PipelineError::damaged(&self.path, reason)
     }
 
-    /// Read all pieces. None reaches over the end of a file.
+    /// Read all pieces. One that reaches over the end of a file goes on in the next.
     ///
     /// # Errors
     /// A file cannot be read, ends before the piece does, or is not what was opened.
@@ -106,10 +106,14 @@ impl Source {
     ) -> Result<(), PipelineError> {
         late.clear();
         for piece in pieces {
-            let (part, start) = self.find(piece)?;
-            part.read.store(true, Ordering::Release);
-            let rest = part.file.read_cached(&Piece { offset: piece.offset - start, ..*piece }, into)?;
-            late.extend(rest.map(|rest| Piece { offset: rest.offset + start, ..rest }));
+            let mut piece = *piece;
+            while piece.len > 0 {
+                let (part, start, len) = self.find(&piece)?;
+                part.read.store(true, Ordering::Release);
+                let rest = part.file.read_cached(&Piece { offset: piece.offset - start, len, ..piece }, into)?;
+                late.extend(rest.map(|rest| Piece { offset: rest.offset + start, ..rest }));
+                piece = piece.behind(len);
+            }
         }
         Ok(())
     }
@@ -124,22 +128,24 @@ impl Source {
         into: &mut [MaybeUninit<u8>],
     ) -> Result<(), PipelineError> {
         for piece in late {
-            let (part, start) = self.find(piece)?;
-            part.file.wait(&Piece { offset: piece.offset - start, ..*piece }, into)?;
+            // It is of one file: the piece was parted before.
+            let (part, start, len) = self.find(piece)?;
+            part.file.wait(&Piece { offset: piece.offset - start, len, ..*piece }, into)?;
         }
         Ok(())
     }
 
-    /// The part that has the piece, and the address at which it begins.
-    fn find(&self, piece: &Piece) -> Result<(&Part, u64), PipelineError> {
-        let n = match self.parts.len() {
+    /// The part that the piece begins in, the address at which that begins, and how much of the piece it has.
+    fn find(&self, piece: &Piece) -> Result<(&Part, u64, usize), PipelineError> {
+        if let [part] = &self.parts[..] {
             // One file: the file itself says what is beyond its end.
-            1 => return Ok((&self.parts[0], 0)),
-            _ => self.ends.partition_point(|end| *end <= piece.offset),
-        };
+            return Ok((part, 0, piece.len));
+        }
+        let n = self.ends.partition_point(|end| *end <= piece.offset);
         match self.parts.get(n) {
-            Some(part) if piece.offset.checked_add(piece.len as u64).is_some_and(|end| end <= self.ends[n]) => {
-                Ok((part, self.start(n)))
+            Some(part) if piece.offset.checked_add(piece.len as u64).is_some_and(|end| end <= self.bytes()) => {
+                let here = usize::try_from(self.ends[n] - piece.offset).unwrap_or(usize::MAX);
+                Ok((part, self.start(n), here.min(piece.len)))
             }
             _ => Err(self.damaged(format!("has no {} bytes at address {} of its files", piece.len, piece.offset))),
         }
@@ -191,7 +197,8 @@ mod tests {
         assert_eq!((source.bytes(), source.part(0), source.part(2)), (8, 0..3, 3..8));
         assert_eq!(read(&source, 1, 2).unwrap(), b"bc");
         assert_eq!(read(&source, 3, 5).unwrap(), b"defgh");
-        for (offset, len) in [(2, 2), (7, 2), (8, 1), (u64::MAX, 1)] {
+        assert_eq!(read(&source, 1, 6).unwrap(), b"bcdefg", "over an end, and an empty file");
+        for (offset, len) in [(2, 7), (7, 2), (8, 1), (u64::MAX, 1)] {
             assert!(matches!(read(&source, offset, len), Err(PipelineError::Damaged { .. })), "{offset}");
         }
     }

@@ -1,29 +1,35 @@
 use libdeflater::Decompressor;
 
-use super::{blosc, fletcher32, lz4, lzf, shuffle};
+use super::{blosc, crc32c, fletcher32, lz4, lzf, shuffle};
 
-/// The filters of a data set, in the order in which they were applied when it was written.
+/// The filters of a data set or an array, in the order in which they were applied when it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::array) struct Chain {
     filters: Vec<Filter>,
 }
 
-/// A filter that can be undone; numbers are those under which the HDF Group has registered them.
+/// A filter that can be undone; numbers are those under which the HDF Group has registered them, names those of zarr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Filter {
-    /// 1: zlib.
+pub(in crate::array) enum Filter {
+    /// 1, zlib.
     Deflate,
+    /// gzip.
+    Gzip,
     /// 2: bytes sorted by their place in an element of so many bytes.
     Shuffle(usize),
     /// 3: a checksum.
     Fletcher32,
+    /// crc32c: a checksum.
+    Crc32c,
     /// 32000.
     Lzf,
-    /// 32001.
+    /// 32001, blosc.
     Blosc,
     /// 32004.
     Lz4,
-    /// 32015.
+    /// lz4 of zarr, which has another header.
+    PlainLz4,
+    /// 32015, zstd.
     Zstd,
 }
 
@@ -76,6 +82,11 @@ impl Chain {
                 )),
             })
             .collect::<Result<_, _>>()?;
+        Self::of(filters)
+    }
+
+    /// These filters.
+    pub(in crate::array) fn of(filters: Vec<Filter>) -> Result<Self, String> {
         // How long the data is between two compressions is written nowhere.
         if filters.iter().filter(|filter| filter.ratio() > 1).count() > 1 {
             return Err("is compressed twice, with two filters; write the file again with one".to_owned());
@@ -83,9 +94,29 @@ impl Chain {
         Ok(Self { filters })
     }
 
+    /// The filters.
+    pub(super) fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
     /// No filters.
     pub(in crate::array) fn is_empty(&self) -> bool {
         self.filters.is_empty()
+    }
+
+    /// Decompress some elements of a chunk of `whole` bytes without the rest of it; `None` if these filters cannot.
+    pub(in crate::array) fn undo_some(
+        &self,
+        src: &[u8],
+        whole: usize,
+        element: usize,
+        range: (usize, usize),
+        out: &mut [u8],
+    ) -> Option<Result<(), String>> {
+        match self.filters[..] {
+            [Filter::Blosc] => blosc::some(src, whole, element, range, out),
+            _ => None,
+        }
     }
 
     /// So many bytes at most can become of `stored` bytes: what promises more is damaged, and is no reason to allocate memory.
@@ -108,20 +139,20 @@ impl Chain {
         let (mut held, mut len) = (Held::Source, src.len());
         for i in (first..self.filters.len()).rev().filter(|i| !skipped(*i)) {
             let filter = self.filters[i];
-            if filter == Filter::Fletcher32 {
+            if filter.is_sum() {
                 let data = match held {
                     Held::Source => &src[..len],
                     Held::Between(which) => &between[which][..len],
                     Held::Out => &out[..len],
                 };
-                len = fletcher32::verified(data).ok_or("its checksum (fletcher32) is another one")?.len();
+                len = filter.verified(data)?.len();
                 continue;
             }
             // What filter i was given when the chunk was written: checksums before it made it longer.
-            let sums = (first..i).filter(|i| !skipped(*i) && self.filters[*i] == Filter::Fletcher32).count();
+            let sums = (first..i).filter(|i| !skipped(*i) && self.filters[*i].is_sum()).count();
             let given = match filter {
                 Filter::Shuffle(_) => len,
-                _ => out.len() + sums * fletcher32::BYTES,
+                _ => out.len() + sums * SUM_BYTES,
             };
             let to = if i == first { Held::Out } else { Held::Between(usize::from(matches!(held, Held::Between(0)))) };
             let [zero, one] = between;
@@ -142,8 +173,10 @@ impl Chain {
                     data.len()
                 }
                 Filter::Deflate => inflate.zlib_decompress(data, to_place).map_err(|_| "damaged gzip data")?,
+                Filter::Gzip => inflate.gzip_decompress(data, to_place).map_err(|_| "damaged gzip data")?,
                 Filter::Lzf => lzf::decompress(data, to_place).ok_or("damaged lzf data")?,
                 Filter::Lz4 => lz4::decompress(data, to_place).ok_or("damaged lz4 data")?,
+                Filter::PlainLz4 => lz4::decompress_plain(data, to_place).ok_or("damaged lz4 data")?,
                 Filter::Blosc => blosc::decompress(data, to_place)?,
                 Filter::Zstd => {
                     let zstd = match zstd {
@@ -153,7 +186,7 @@ impl Chain {
                     zstd.decompress_to_buffer(data, to_place).map_err(|e| format!("damaged zstd data: {e}"))?
                 }
                 // Above.
-                Filter::Fletcher32 => data.len(),
+                Filter::Fletcher32 | Filter::Crc32c => data.len(),
             };
             if done != to_place.len() {
                 return Err(wrong_length(done, to_place.len()));
@@ -169,15 +202,34 @@ impl Chain {
     }
 }
 
+/// Bytes of a checksum, of either kind.
+const SUM_BYTES: usize = 4;
+
 impl Filter {
-    /// Bytes that one byte may become at most.
-    const fn ratio(self) -> u64 {
+    /// It adds a checksum and changes nothing.
+    const fn is_sum(self) -> bool {
+        matches!(self, Self::Fletcher32 | Self::Crc32c)
+    }
+
+    /// The data without the checksum behind it.
+    pub(super) fn verified(self, data: &[u8]) -> Result<&[u8], String> {
         match self {
-            Self::Shuffle(_) | Self::Fletcher32 => 1,
+            Self::Fletcher32 => {
+                fletcher32::verified(data).ok_or_else(|| "its checksum (fletcher32) is another one".into())
+            }
+            Self::Crc32c => crc32c::verified(data).ok_or_else(|| "its checksum (crc32c) is another one".into()),
+            _ => Ok(data),
+        }
+    }
+
+    /// Bytes that one byte may become at most.
+    pub(super) const fn ratio(self) -> u64 {
+        match self {
+            Self::Shuffle(_) | Self::Fletcher32 | Self::Crc32c => 1,
             // Two bits of a match of 258 bytes.
-            Self::Deflate => 1032,
+            Self::Deflate | Self::Gzip => 1032,
             Self::Lzf => 264,
-            Self::Lz4 => 256,
+            Self::Lz4 | Self::PlainLz4 => 256,
             // A block of 128 KiB of one byte takes 4.
             Self::Blosc | Self::Zstd => 1 << 15,
         }
@@ -259,6 +311,17 @@ mod tests {
                     out.truncate(len);
                     out
                 }
+                Filter::Gzip => {
+                    let mut out = vec![0; data.len() + 100];
+                    let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+                    let len = deflate.gzip_compress(&data, &mut out).unwrap();
+                    out.truncate(len);
+                    out
+                }
+                Filter::Crc32c => [&data[..], &::crc32c::crc32c(&data).to_le_bytes()].concat(),
+                Filter::PlainLz4 => {
+                    [&(data.len() as u32).to_le_bytes()[..], &lz4_flex::block::compress(&data)].concat()
+                }
                 Filter::Zstd => zstd::bulk::compress(&data, 3).unwrap(),
                 other => panic!("{other:?} is compared with Python's"),
             };
@@ -272,6 +335,9 @@ mod tests {
             (1usize..9).prop_map(Filter::Shuffle),
             Just(Filter::Fletcher32),
             Just(Filter::Deflate),
+            Just(Filter::Gzip),
+            Just(Filter::Crc32c),
+            Just(Filter::PlainLz4),
             Just(Filter::Zstd)
         ]
     }
@@ -297,6 +363,13 @@ mod tests {
             prop_assert!(chain.undo(&stored, mask, &mut vec![0; data.len() + 1], &mut work).is_err());
             prop_assert!(chain.undo(&stored, mask, &mut out[1..], &mut work).is_err());
             prop_assert!(chain.undo(&stored[..at.index(stored.len())], mask, &mut out, &mut work).is_err());
+            // Without knowing how much it will be, too.
+            if mask == 0 {
+                let whole = chain.undo_all(&stored, 1 << 20);
+                prop_assert_eq!(whole.as_deref(), Ok(&data[..]));
+                let is_bounded = chain.filters.iter().any(|filter| filter.ratio() > 1);
+                prop_assert!(!is_bounded || chain.undo_all(&stored, data.len() - 1).is_err());
+            }
         }
     }
 

@@ -31,3 +31,17 @@ pub(in crate::array) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> 
 pub(in crate::array) fn length(src: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_be_bytes(*src.first_chunk()?)).ok()
 }
+
+/// Decompress what zarr's `lz4` writes; `None` if it is damaged or does not fit.
+///
+/// Source: numcodecs' lz4.pyx: length of the data (4 bytes, least significant first), then one block of LZ4.
+pub(super) fn decompress_plain(src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    let total = plain_length(src)?;
+    let dst = dst.get_mut(..total)?;
+    (lz4_flex::block::decompress_into(src.get(4..)?, dst).ok()? == total).then_some(total)
+}
+
+/// Bytes that it will be.
+pub(super) fn plain_length(src: &[u8]) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(*src.first_chunk()?)).ok()
+}

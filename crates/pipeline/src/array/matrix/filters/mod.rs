@@ -5,9 +5,11 @@
 
 pub(in crate::array) mod blosc;
 mod chain;
+pub(in crate::array) mod crc32c;
 mod fletcher32;
 pub(in crate::array) mod lz4;
 pub(in crate::array) mod lzf;
 mod shuffle;
+mod whole;
 
-pub(in crate::array) use chain::{Chain, Work};
+pub(in crate::array) use chain::{Chain, Filter, Work};

@@ -1,11 +1,11 @@
 use std::borrow::Cow;
 
-use super::column_values::Values;
+use super::values::Values;
 use crate::array::Labels;
 
 /// A column of a frame, read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Column {
+pub(in crate::array) enum Column {
     /// A value for each row.
     Plain {
         /// `[rows]`.
@@ -29,7 +29,11 @@ impl Column {
     ///
     /// # Errors
     /// A code that is no category, or a category twice.
-    pub(super) fn categorical(codes: Values, categories: Values, ordered: bool) -> Result<Self, Cow<'static, str>> {
+    pub(in crate::array) fn categorical(
+        codes: Values,
+        categories: Values,
+        ordered: bool,
+    ) -> Result<Self, Cow<'static, str>> {
         let count = i32::try_from(categories.len()).map_err(|_| "it has more categories than 32 bits can number")?;
         let code = |row: usize, code: Option<i64>| match code {
             Some(code) if (-1..i64::from(count)).contains(&code) => Ok(code as i32),
@@ -53,7 +57,7 @@ impl Column {
         Ok(Self::Categorical { codes, categories, ordered })
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::array) fn len(&self) -> usize {
         match self {
             Self::Plain { values, .. } => values.len(),
             Self::Categorical { codes, .. } => codes.len(),
@@ -61,7 +65,7 @@ impl Column {
     }
 
     /// As classes: the categories in their order, of other columns the different values, ascending; NaN is no value.
-    pub(super) fn into_labels(self) -> Labels {
+    pub(in crate::array) fn into_labels(self) -> Labels {
         match self {
             Self::Categorical { codes, categories, .. } => {
                 Labels { kind: categories.kind(), categories: categories.into_strings(), codes }
@@ -88,7 +92,7 @@ impl Column {
     }
 
     /// As numbers, `[rows]`: NaN where there is no value, True is 1, of categories their values; `None` of strings.
-    pub(super) fn into_numbers(self) -> Option<Vec<f64>> {
+    pub(in crate::array) fn into_numbers(self) -> Option<Vec<f64>> {
         match self {
             Self::Plain { values, missing } => {
                 let mut numbers = values.into_numbers()?;
@@ -108,7 +112,7 @@ impl Column {
     }
 
     /// As text, `[rows]`; `None` where a row has no value.
-    pub(super) fn into_strings(self) -> Option<Vec<String>> {
+    pub(in crate::array) fn into_strings(self) -> Option<Vec<String>> {
         match self {
             Self::Plain { missing, .. } if missing.contains(&true) => None,
             Self::Plain { values, .. } => Some(values.into_strings()),

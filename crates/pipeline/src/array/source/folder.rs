@@ -1,0 +1,124 @@
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::Source;
+use crate::PipelineError;
+
+/// Files below a folder by their keys: paths from there with `/` between names.
+#[derive(Debug)]
+pub(in crate::array) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A folder.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(in crate::array) fn open(path: &Path) -> Result<Self, PipelineError> {
+        let about = path.metadata().map_err(PipelineError::io("open", path))?;
+        if !about.is_dir() {
+            return Err(PipelineError::damaged(path, "is no folder"));
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Where it is.
+    pub(in crate::array) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of a small file; `None` if there is none.
+    ///
+    /// # Errors
+    /// It has more than `most` bytes, or cannot be read; the key leads out of the folder.
+    pub(in crate::array) fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, PipelineError> {
+        let path = self.at(key)?;
+        let file = match std::fs::File::open(&path) {
+            Err(e) if absent(&e) => return Ok(None),
+            other => other.map_err(PipelineError::io("open", &path))?,
+        };
+        let mut bytes = Vec::new();
+        file.take(most + 1).read_to_end(&mut bytes).map_err(PipelineError::io("read", &path))?;
+        if bytes.len() as u64 > most {
+            return Err(PipelineError::damaged(&path, format!("has more than {most} bytes")));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Names of the files and folders in a folder, sorted; none if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be read; the key leads out of the folder.
+    pub(in crate::array) fn names(&self, key: &str) -> Result<Vec<String>, PipelineError> {
+        let path = self.at(key)?;
+        let entries = match std::fs::read_dir(&path) {
+            Err(e) if absent(&e) => return Ok(Vec::new()),
+            other => other.map_err(PipelineError::io("read", &path))?,
+        };
+        let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+        let names: io::Result<Vec<String>> = entries.map(name).collect();
+        let mut names = names.map_err(PipelineError::io("read", &path))?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Those of the files that are there as one source, and which part of it each of `keys` is; `None` of what is not there.
+    ///
+    /// # Errors
+    /// One cannot be opened; they are more than a process may have open; a key leads out of the folder.
+    pub(in crate::array) fn source(&self, keys: &[String]) -> Result<(Source, Vec<Option<usize>>), PipelineError> {
+        let (mut there, mut parts) = (Vec::new(), Vec::with_capacity(keys.len()));
+        for key in keys {
+            let path = self.at(key)?;
+            match path.metadata() {
+                Ok(_) => {
+                    parts.push(Some(there.len()));
+                    there.push(PathBuf::from(key));
+                }
+                Err(e) if absent(&e) => parts.push(None),
+                Err(e) => return Err(PipelineError::io("inspect", &path)(e)),
+            }
+        }
+        Ok((Source::open_folder(&self.path, &there)?, parts))
+    }
+
+    /// Where a key is.
+    fn at(&self, key: &str) -> Result<PathBuf, PipelineError> {
+        let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+        if key.split('/').all(plain) {
+            return Ok(self.path.join(key));
+        }
+        Err(PipelineError::damaged(&self.path, format!("names {key:?}, which is no place in it")))
+    }
+}
+
+fn absent(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_in_the_folder() {
+        let outside = tempfile::tempdir().unwrap();
+        let inside = outside.path().join("inside");
+        std::fs::create_dir_all(inside.join("a")).unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        std::fs::write(inside.join("a/b"), "text").unwrap();
+        let folder = Folder::open(&inside).unwrap();
+        assert_eq!(folder.get("a/b", 4).unwrap().as_deref(), Some(&b"text"[..]));
+        assert!(folder.get("a/b", 3).unwrap_err().to_string().contains("more than 3 bytes"));
+        assert!(folder.get("a/b/c", 9).unwrap().is_none() && folder.get("c", 9).unwrap().is_none());
+        for key in ["../secret", "a/../../secret", "/etc/passwd", "", "a//b", "./a", "a\0"] {
+            assert!(folder.get(key, 9).is_err() && folder.names(key).is_err(), "{key:?}");
+            assert!(folder.source(&[key.to_owned()]).is_err(), "{key:?}");
+        }
+        assert_eq!(folder.names("a").unwrap(), ["b"]);
+        let (source, parts) = folder.source(&["c".to_owned(), "a/b".to_owned()]).unwrap();
+        assert_eq!((source.bytes(), parts), (4, vec![None, Some(0)]));
+        assert!(Folder::open(&inside.join("a/b")).is_err());
+    }
+}
