@@ -103,6 +103,11 @@ pub enum Output {
     Sparse,
 }
 
+/// Whether a file is named by a URL: an object of S3, or of a server.
+pub fn is_url(name: &str) -> bool {
+    ["s3://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
+}
+
 /// `[array]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
