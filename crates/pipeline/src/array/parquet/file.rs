@@ -194,7 +194,9 @@ impl<'s> ChunkReader for Footer<'s> {
         }
         let mut bytes = vec![0; length];
         let piece = Piece { offset: start, at: 0, len: length };
-        self.0.read_all(&[piece], as_uninit(&mut bytes)).map_err(|e| parquet::errors::ParquetError::External(e.into()))?;
+        self.0
+            .read_all(&[piece], as_uninit(&mut bytes))
+            .map_err(|e| parquet::errors::ParquetError::External(e.into()))?;
         Ok(bytes.into())
     }
 }

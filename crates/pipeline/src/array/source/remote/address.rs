@@ -2,6 +2,7 @@ use object_store::path::Path as Key;
 use reqwest::Url;
 
 use super::failure::Failure;
+use crate::PipelineError;
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,17 +47,30 @@ impl Address {
             return Err(wrong("begins with none of s3://, http:// and https://"));
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(wrong("holds a user or a password, which the ledger would show; objects that need them are read as s3://"));
+            return Err(wrong(
+                "holds a user or a password, which the ledger would show; objects that need them are read as s3://",
+            ));
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(wrong("has a part behind ? or #, such as a signature, which the ledger would show; signed objects are read as s3://"));
+            return Err(wrong(
+                "has a part behind ? or #, such as a signature, which the ledger would show; signed objects are read as s3://",
+            ));
         }
-        let key = Key::from_url_path(parsed.path()).map_err(|e| wrong(&format!("has a path that cannot be read: {e}")))?;
+        let key =
+            Key::from_url_path(parsed.path()).map_err(|e| wrong(&format!("has a path that cannot be read: {e}")))?;
         if key.as_ref().is_empty() {
             return Err(wrong("names a server and no object"));
         }
         Ok(Self { url: url.to_owned(), place: Place::Http(parsed.origin().ascii_serialization()), key })
     }
+}
+
+/// See whether a URL can be read, without asking anybody.
+///
+/// # Errors
+/// It is no object's of S3 or a server, or holds a secret.
+pub fn check_url(url: &str) -> Result<(), PipelineError> {
+    Address::parse(url).map(drop).map_err(PipelineError::from)
 }
 
 /// A URL without what may be a secret.

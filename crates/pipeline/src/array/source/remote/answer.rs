@@ -2,7 +2,9 @@ use std::cell::Cell;
 use std::pin::Pin;
 
 use object_store::ClientOptions;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
 
 tokio::task_local! {
     /// Status of the last answer that the task got, 0 for none.

@@ -49,16 +49,19 @@ impl Failure {
             Some(412 | 416) => return Self::changed(address),
             Some(404 | 410) if opened => return Self::changed(address),
             Some(404 | 410) => (Kind::Lasting, format!("there is no such object ({})", said(error, status))),
-            Some(401 | 403) => (Kind::Lasting, format!("access is denied ({}); {}", said(error, status), credentials(address))),
+            Some(401 | 403) => {
+                (Kind::Lasting, format!("access is denied ({}); {}", said(error, status), credentials(address)))
+            }
             Some(301 | 302 | 307 | 308) => {
                 (Kind::Lasting, format!("it is elsewhere ({}): for S3, set AWS_REGION", said(error, status)))
             }
             Some(status @ (408 | 429 | 500..)) => (Kind::Passing, said(error, Some(status))),
             Some(status @ 400..) => (Kind::Lasting, said(error, Some(status))),
             // The answer was well, and is no part of an object.
-            Some(200) if matches!(error, object_store::Error::NotSupported { .. }) => {
-                (Kind::Lasting, "the server sends whole objects only, not parts of them (HTTP range requests)".to_owned())
-            }
+            Some(200) if matches!(error, object_store::Error::NotSupported { .. }) => (
+                Kind::Lasting,
+                "the server sends whole objects only, not parts of them (HTTP range requests)".to_owned(),
+            ),
             _ => (Kind::Passing, said(error, status)),
         };
         Self { url: address.url.clone(), kind, reason }

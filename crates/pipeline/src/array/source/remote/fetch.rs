@@ -137,7 +137,10 @@ async fn once(
         let some = some.map_err(|e| Failure::of_answer(at, &e, None, true))?;
         service.counters.remote_bytes.fetch_add(some.len() as u64, Ordering::Relaxed);
         if all.len() + some.len() > len {
-            return Err(Failure::passing(at, format!("the server sends more than the {len} bytes that were asked for")));
+            return Err(Failure::passing(
+                at,
+                format!("the server sends more than the {len} bytes that were asked for"),
+            ));
         }
         all.extend_from_slice(&some);
     }

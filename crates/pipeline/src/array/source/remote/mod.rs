@@ -20,6 +20,7 @@ mod runtime;
 mod service;
 mod unit;
 
+pub use address::check_url;
 pub use counts::RemoteCounts;
 pub use options::{CacheOptions, Patience, RemoteOptions};
 pub use pending::Ahead;

@@ -143,7 +143,7 @@ impl RemoteObject {
     ///
     /// # Errors
     /// A piece is beyond the end.
-    pub(in crate::array) fn begin(
+    pub(in crate::array::source) fn begin(
         self: &Arc<Self>,
         pieces: &[Piece],
         into: &mut [MaybeUninit<u8>],

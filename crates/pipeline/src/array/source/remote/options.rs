@@ -1,6 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use expctl_record::Array;
+
 /// How objects are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteOptions {
@@ -37,6 +39,30 @@ pub struct Patience {
 impl Default for RemoteOptions {
     fn default() -> Self {
         Self { requests: 32, cache: None, patience: Patience::default() }
+    }
+}
+
+impl RemoteOptions {
+    /// As the settings say.
+    pub fn of(settings: &Array) -> Self {
+        let cache = CacheOptions { folder: folder(&settings.cache_dir), bytes: settings.cache_mib << 20 };
+        Self {
+            requests: settings.requests.max(1) as usize,
+            cache: (settings.cache_mib > 0).then_some(cache),
+            patience: Patience::default(),
+        }
+    }
+}
+
+/// Where blocks are kept: the folder that is named, `EXPCTL_CACHE_DIR`, or one of this user's where temporary files are, which
+/// on most clusters is a disk of the node.
+fn folder(named: &str) -> PathBuf {
+    if !named.is_empty() {
+        return PathBuf::from(named);
+    }
+    match std::env::var_os("EXPCTL_CACHE_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::temp_dir().join(format!("expctl-cache-{}", nix::unistd::geteuid())),
     }
 }
 

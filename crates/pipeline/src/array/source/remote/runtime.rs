@@ -12,7 +12,8 @@ pub(super) fn runtime(url: &str) -> Result<&'static Runtime, Failure> {
     static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
         // Fails if it was done before, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = Builder::new_multi_thread().worker_threads(THREADS).thread_name("expctl-remote").enable_all().build();
+        let built =
+            Builder::new_multi_thread().worker_threads(THREADS).thread_name("expctl-remote").enable_all().build();
         built.map_err(|e| e.to_string())
     });
     RUNTIME.as_ref().map_err(|e| Failure::refused(url, &format!("there are no threads for requests: {e}")))

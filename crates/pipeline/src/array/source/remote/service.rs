@@ -16,6 +16,7 @@ use super::object::RemoteObject;
 use super::options::RemoteOptions;
 use super::pages::Pages;
 use super::queue::Queue;
+use super::runtime::runtime;
 use crate::PipelineError;
 
 /// What all objects of the process share.
@@ -82,6 +83,8 @@ impl Service {
 
     /// What has the objects of a place.
     pub(super) fn store(&self, at: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
+        // Clients want the process's TLS to be chosen, which the runtime does first.
+        runtime(&at.url)?;
         let mut stores = lock(&self.stores);
         if let Some(store) = stores.get(&at.place) {
             return Ok(Arc::clone(store));

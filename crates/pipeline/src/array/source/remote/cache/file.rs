@@ -3,9 +3,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::BLOCK;
 use super::layout::{HEADER, Layout};
 use super::locked::{Locked, share};
-use super::BLOCK;
 use crate::PipelineError;
 
 /// What the file of a cache begins with; another one is written anew.
@@ -32,7 +32,8 @@ pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Files, PipelineErro
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(PipelineError::io("create", folder))?;
     let about = folder.metadata().map_err(PipelineError::io("inspect", folder))?;
     if about.uid() != nix::unistd::geteuid().as_raw() {
-        let reason = "belongs to another user, who could change what is kept in it; set array.cache_dir to an own folder";
+        let reason =
+            "belongs to another user, who could change what is kept in it; set array.cache_dir to an own folder";
         return Err(PipelineError::damaged(folder, reason));
     }
     let writer = open_file(&folder.join("lock"))?;
