@@ -159,6 +159,11 @@ impl RemoteObject {
                     for (range, at) in blocks_of(piece) {
                         let within = (range.start % BLOCK) as usize..((range.end - 1) % BLOCK + 1) as usize;
                         let len = range.end - range.start;
+                        // What was asked for ahead is taken from there: it takes room until it is.
+                        if self.is_asked_for(range.start) {
+                            missing.push((range, at));
+                            continue;
+                        }
                         match cache.get(&self.name, range.start / BLOCK, &mut scratch) {
                             Some(block) if block.len() >= within.end => {
                                 fill(&mut into[at..at + len as usize], &block[within]);
@@ -213,6 +218,12 @@ impl RemoteObject {
         }
         self.service.queue.add(&made, true);
         Ok(Ahead::of(units))
+    }
+
+    /// Whether the byte at `offset`, and with a cache its whole block, is in a part that is on its way or there.
+    fn is_asked_for(&self, offset: u64) -> bool {
+        let unit = lock(&self.units).range(..=offset).next_back().and_then(|(_, unit)| unit.upgrade());
+        unit.is_some_and(|unit| unit.range().end > offset && unit.is_usable())
     }
 
     /// Parts that have all of `wanted`, in order; those that were not there yet are in `made`, too, and are to be asked for.
