@@ -1,10 +1,9 @@
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::part::{Part, joined};
-use super::remote::{Ahead, RemoteObject};
+use super::remote::Ahead;
 use super::{Late, Piece};
 use crate::PipelineError;
 use crate::array::limit::allow_open_files;
@@ -151,6 +150,7 @@ impl Source {
         for (n, arriving) in late.remote.drain(..) {
             if let Part::Remote(object) = &self.parts[n] {
                 arriving.take(into).map_err(|failure| object.failed(failure))?;
+                object.succeeded();
             }
         }
         Ok(())
@@ -187,14 +187,6 @@ impl Source {
         match &self.parts[n] {
             Part::Remote(object) => object.read_near(offset - self.start(n), into),
             Part::Local(_) => self.read_all(&[piece], as_uninit(into)),
-        }
-    }
-
-    /// The remote object that it is, if it is one.
-    pub(in crate::array) fn object(&self) -> Option<&Arc<RemoteObject>> {
-        match &self.parts[..] {
-            [Part::Remote(object)] => Some(object),
-            _ => None,
         }
     }
 

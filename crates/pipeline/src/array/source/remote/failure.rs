@@ -42,6 +42,11 @@ impl Failure {
         Self { url: address.url.clone(), kind: Kind::Changed, reason: "it was rewritten while it was read".to_owned() }
     }
 
+    /// It is another object now.
+    pub(super) fn is_change(&self) -> bool {
+        self.kind == Kind::Changed
+    }
+
     /// What an attempt came to, whose last answer had `status`. An object that was `opened` before and is not there is a changed
     /// one.
     pub(super) fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {

@@ -60,15 +60,15 @@ impl RemoteObject {
     pub(in crate::array) fn open(url: &str) -> Result<Arc<Self>, PipelineError> {
         let service = Service::current()?;
         let known = Self::opened(&service, url);
-        if let Some(known) = known.as_ref().filter(|known| lock(&known.looked).elapsed() < LATELY) {
-            known.unchanged()?;
+        let lately = |known: &&Arc<Self>| known.unchanged().is_ok() && lock(&known.looked).elapsed() < LATELY;
+        if let Some(known) = known.as_ref().filter(lately) {
             return Ok(Arc::clone(known));
         }
         let address = Address::parse(url)?;
         let store = service.store(&address)?;
         let version = runtime(url)?.block_on(head(&service, store.as_ref(), &address))?;
         if let Some(known) = known {
-            if known.version.is(&version) {
+            if known.version.is(&version) && known.unchanged().is_ok() {
                 *lock(&known.looked) = Instant::now();
                 return Ok(known);
             }
@@ -137,6 +137,11 @@ impl RemoteObject {
     pub(in crate::array) fn failed(&self, failure: Failure) -> PipelineError {
         *lock(&self.failed) = Some(failure.clone());
         failure.into()
+    }
+
+    /// It could be read: what was noted before is past.
+    pub(in crate::array) fn succeeded(&self) {
+        lock(&self.failed).take();
     }
 
     /// Take what is in the cache, and have all else asked for at once; it goes to `late`.
@@ -268,7 +273,11 @@ impl RemoteObject {
 
     /// Get a part of it.
     pub(super) async fn fetch(&self, range: &Range<u64>) -> Result<Bytes, Failure> {
-        part(&self.service, self.store.as_ref(), &self.address, &self.version, range).await
+        let result = part(&self.service, self.store.as_ref(), &self.address, &self.version, range).await;
+        if result.as_ref().is_err_and(Failure::is_change) {
+            self.outdated.store(true, Ordering::Release);
+        }
+        result
     }
 
     /// Keep a part in the cache; it begins with a block.
@@ -310,6 +319,7 @@ impl RemoteObject {
         let mut late = Vec::new();
         self.begin(&[Piece { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
         late.into_iter().try_for_each(|arriving| arriving.take(&mut all)).map_err(|failure| self.failed(failure))?;
+        self.succeeded();
         // SAFETY: one piece was asked for, all of it is there.
         let all: Vec<u8> = all.into_iter().map(|byte| unsafe { byte.assume_init() }).collect();
         let mut first = None;
