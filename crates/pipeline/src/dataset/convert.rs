@@ -200,7 +200,7 @@ impl<'d> Conversion<'d> {
                 done += indices.len() as u64;
                 report(to, "samples", done, records)?;
             }
-            Ok::<(), PipelineError>(())
+            Ok(())
         })?;
         writer.finish()?;
         Ok(there)

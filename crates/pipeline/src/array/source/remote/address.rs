@@ -70,7 +70,7 @@ impl Address {
 /// # Errors
 /// It is no object's of S3 or a server, or holds a secret.
 pub fn check_url(url: &str) -> Result<(), PipelineError> {
-    Address::parse(url).map(drop).map_err(PipelineError::from)
+    Address::parse(url).map(drop).map_err(Failure::into_error)
 }
 
 /// A URL without what may be a secret.

@@ -72,6 +72,14 @@ impl Failure {
         Self { url: address.url.clone(), kind, reason }
     }
 
+    /// As the error of the pipeline. No `From`: a second one would leave `?` in closures without a type all over the crate.
+    pub(super) fn into_error(self) -> PipelineError {
+        match self.kind {
+            Kind::Changed => PipelineError::Rewritten { path: PathBuf::from(self.url) },
+            Kind::Passing | Kind::Lasting => PipelineError::Remote { url: self.url, reason: self.reason },
+        }
+    }
+
     /// The same after so many attempts.
     pub(super) fn after(self, attempts: u32) -> Self {
         let Self { url, reason, .. } = self;
@@ -82,15 +90,6 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.url, self.reason)
-    }
-}
-
-impl From<Failure> for PipelineError {
-    fn from(failure: Failure) -> Self {
-        match failure.kind {
-            Kind::Changed => Self::Rewritten { path: PathBuf::from(failure.url) },
-            Kind::Passing | Kind::Lasting => Self::Remote { url: failure.url, reason: failure.reason },
-        }
     }
 }
 

@@ -64,9 +64,11 @@ impl RemoteObject {
         if let Some(known) = known.as_ref().filter(lately) {
             return Ok(Arc::clone(known));
         }
-        let address = Address::parse(url)?;
-        let store = service.store(&address)?;
-        let version = runtime(url)?.block_on(head(&service, store.as_ref(), &address))?;
+        let address = Address::parse(url).map_err(Failure::into_error)?;
+        let store = service.store(&address).map_err(Failure::into_error)?;
+        let runtime = runtime(url).map_err(Failure::into_error)?;
+        let found = runtime.block_on(head(&service, store.as_ref(), &address));
+        let version = found.map_err(Failure::into_error)?;
         if let Some(known) = known {
             if known.version.is(&version) && known.unchanged().is_ok() {
                 *lock(&known.looked) = Instant::now();
@@ -125,18 +127,18 @@ impl RemoteObject {
     /// # Errors
     /// [`PipelineError::Rewritten`].
     pub(in crate::array) fn unchanged(&self) -> Result<(), PipelineError> {
-        if self.outdated.load(Ordering::Acquire) { Err(Failure::changed(&self.address).into()) } else { Ok(()) }
+        if self.outdated.load(Ordering::Acquire) { Err(Failure::changed(&self.address).into_error()) } else { Ok(()) }
     }
 
     /// Why it could not be read last, if that was so: for what reads it through others, who do not say.
     pub(in crate::array) fn failure(&self) -> Option<PipelineError> {
-        lock(&self.failed).take().map(PipelineError::from)
+        lock(&self.failed).take().map(Failure::into_error)
     }
 
     /// Note and turn into an error what went wrong.
     pub(in crate::array) fn failed(&self, failure: Failure) -> PipelineError {
         *lock(&self.failed) = Some(failure.clone());
-        failure.into()
+        failure.into_error()
     }
 
     /// It could be read: what was noted before is past.
