@@ -1,14 +1,20 @@
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::array::MDS_INDEX_FILE;
+use expctl_pipeline::array::remote::check_url;
 use expctl_pipeline::array::zarr::is_zarr;
+use expctl_record::is_url;
 
 /// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all
-/// that fit, sorted by name. A folder in zarr, or with MDS shards, is one, too.
+/// that fit, sorted by name. A folder in zarr, or with MDS shards, is one, too. A URL is itself: whether there is such an object
+/// is seen when it is read.
 ///
 /// # Errors
 /// There is none, or it is no pattern; the message says which.
 pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
+    if is_url(named) {
+        return url(named).map(|()| vec![PathBuf::from(named)]);
+    }
     let path = root.join(named);
     if is_file(&path) {
         return Ok(vec![path]);
@@ -33,6 +39,15 @@ pub fn matching(root: &Path, named: &str) -> Result<Vec<PathBuf>, String> {
 /// A file, or a folder that is read as one.
 fn is_file(path: &Path) -> bool {
     path.is_file() || is_zarr(path) || path.join(MDS_INDEX_FILE).is_file()
+}
+
+/// A URL that can be read without looking at it: one object, and no secret in it.
+fn url(named: &str) -> Result<(), String> {
+    check_url(named).map_err(|e| e.to_string())?;
+    match named.contains(['*', '?', '[']) {
+        true => Err(format!("{named}: patterns are for local files; objects are named one by one")),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -73,5 +88,8 @@ mod tests {
         assert_eq!(names("data/x.zarr/dataset_*").unwrap(), ["dataset_0"]);
         assert_eq!(names("data/y.zarr").unwrap(), ["y.zarr"]);
         assert!(names("data/[.h5ad").unwrap_err().contains("is no pattern"));
+        assert_eq!(matching(&root, "s3://b/c.h5ad"), Ok(vec![PathBuf::from("s3://b/c.h5ad")]));
+        assert!(matching(&root, "s3://b/*.h5ad").unwrap_err().contains("one by one"));
+        assert!(!matching(&root, "https://u:hunter2@h/c.h5ad").unwrap_err().contains("hunter2"));
     }
 }

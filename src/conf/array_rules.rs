@@ -1,5 +1,5 @@
 use expctl_pipeline::array::zarr::is_zarr;
-use expctl_record::SamplerPreset;
+use expctl_record::{SamplerPreset, is_url};
 use serde_json::Value as Json;
 
 use super::array_files::matching;
@@ -41,7 +41,7 @@ const KEYS_OF_GRAPHS: [&str; 21] = [
 const KEYS_OF_ARRAYS: [&str; 2] = ["data.files", "model.tokens"];
 const OF_ARRAYS: [&str; 2] = ["array", "sampler"];
 
-/// What says which rows are built: with own files it may not be set.
+/// What says which rows are built: with own files it may not be set, but for `data.samples` where some are remote.
 pub const OF_BUILT_ROWS: [&str; 5] = ["data.set", "data.samples", "data.scale", "data.seed", "data.files"];
 
 /// Whether rows of an array are read.
@@ -152,7 +152,10 @@ impl Judge<'_> {
         if named.is_empty() {
             return;
         }
-        for key in OF_BUILT_ROWS {
+        let remote = named.iter().any(|named| is_url(named));
+        // How many rows servers have is not asked when a config is checked.
+        let said = if remote { Some("data.samples") } else { None };
+        for key in OF_BUILT_ROWS.into_iter().filter(|key| Some(*key) != said) {
             if let Some(at) = values.at(key) {
                 let message = format!("`{key}` says what is built, but own files are read");
                 let problem = Problem::new(at, message, "would have no effect");
@@ -196,6 +199,9 @@ impl Judge<'_> {
                     rows = None;
                     continue;
                 }
+                if file.to_str().is_some_and(is_url) {
+                    continue;
+                }
                 match self.rows_of(&file, values.text("array.layer").unwrap_or_default()) {
                     Ok(found) => rows = rows.map(|rows| rows + found),
                     Err(reason) => {
@@ -206,7 +212,12 @@ impl Judge<'_> {
             }
         }
         if values.at("data.samples").is_none() {
-            values.derive("data.samples", rows.map(Json::from));
+            if remote {
+                let message = format!("`{KEY}` names remote files, which are not opened before the job");
+                let problem = Problem::new(self.at(values, KEY), message, "of how many rows?");
+                problems.push(problem.help("set data.samples to the rows of all files together"));
+            }
+            values.derive("data.samples", rows.filter(|_| !remote).map(Json::from));
         }
     }
 

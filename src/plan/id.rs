@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 64] = [
+const LATER: [(&str, &str); 67] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -104,6 +104,9 @@ const LATER: [(&str, &str); 64] = [
     ("array.normalize", "0.0"),
     ("array.log1p", "false"),
     ("array.labels", "[]"),
+    ("array.cache_mib", "0"),
+    ("array.cache_dir", "\"\""),
+    ("array.requests", "32"),
     ("sampler.draw", "\"uniform\""),
     ("sampler.preset", "\"none\""),
     ("sampler.chunk_rows", "512"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{Draw, JobRecord, LearningSchedule, Mode, ModelKind, Settings, Trial};
+use expctl_record::{Draw, JobRecord, LearningSchedule, Mode, ModelKind, Settings, Trial, is_url};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
@@ -185,6 +185,7 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     }
     let own_files = !settings.array.files.is_empty();
     match spec.key {
+        "data.samples" if settings.array.files.iter().any(|file| is_url(file)) => true,
         key if OF_BUILT_ROWS.contains(&key) => !(array && own_files),
         "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
         "sampler.chunks" => settings.sampler.draw == Draw::Chunked,

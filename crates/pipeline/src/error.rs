@@ -61,6 +61,14 @@ pub enum PipelineError {
         /// Its folder.
         path: PathBuf,
     },
+    /// An object of a server cannot be read.
+    #[error("{url}: {reason}")]
+    Remote {
+        /// Where it is.
+        url: String,
+        /// What the server said, or what came instead of an answer.
+        reason: String,
+    },
     /// Another process is at the same work.
     #[error("another process is building {}", path.display())]
     Busy {

@@ -108,13 +108,18 @@ pub enum Output {
     Sparse,
 }
 
+/// Whether a file is named by a URL: an object of S3, or of a server.
+pub fn is_url(name: &str) -> bool {
+    ["s3://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
+}
+
 /// `[array]`
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Array {
     /// What rows are read from; `none` where the trial reads samples of a graph.
     pub format: ArrayFormat,
-    /// Own files instead of those of the data set, absolute, in order; empty takes the data set's.
+    /// Own files instead of those of the data set, absolute or URLs, in order; empty takes the data set's.
     pub files: Vec<String>,
     /// Read all rows into memory (CSR, counts in 3 or 4 bytes a value) before the first step.
     pub memory: bool,
@@ -132,6 +137,32 @@ pub struct Array {
     pub log1p: bool,
     /// Columns of obs that a batch has as class numbers.
     pub labels: Vec<String>,
+    /// MiB of a node's disk that keep blocks of remote files, for all ranks there together; 0 reads all from the server.
+    pub cache_mib: u64,
+    /// Folder of that; empty is `EXPCTL_CACHE_DIR`, or else a folder of the user's in `TMPDIR`.
+    pub cache_dir: String,
+    /// Requests for parts of remote files that a rank has under way at a time.
+    pub requests: u32,
+}
+
+impl Default for Array {
+    fn default() -> Self {
+        Self {
+            format: ArrayFormat::None,
+            files: Vec::new(),
+            memory: false,
+            layer: String::new(),
+            join: Join::Inner,
+            genes: Vec::new(),
+            output: Output::Dense,
+            normalize: 0.0,
+            log1p: false,
+            labels: Vec::new(),
+            cache_mib: 0,
+            cache_dir: String::new(),
+            requests: 32,
+        }
+    }
 }
 
 /// How rows are drawn.

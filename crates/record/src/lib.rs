@@ -35,7 +35,7 @@ mod trial;
 mod weights;
 mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset};
+pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};

@@ -31,7 +31,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "array.files",
         Kind::TextList,
         Value("[]"),
-        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted",
+        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `http://` and `https://` name objects of servers, each by itself",
         &["path_list", "paths", "adata_paths", "h5ads"],
     ),
     key_also(
@@ -82,6 +82,27 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("[]"),
         "Columns of obs that a batch has as class numbers; models tell the first",
         &["obs_keys", "obs_columns", "label_key"],
+    ),
+    key_also(
+        "array.cache_mib",
+        NATURAL,
+        Value("0"),
+        "Of remote files: MiB of a node's disk that keep what was read, for all ranks there together; 0 reads all from the server",
+        &["cache_size", "cache_limit"],
+    ),
+    key_also(
+        "array.cache_dir",
+        Kind::Text,
+        Value("\"\""),
+        "With `cache_mib`: the folder, on a disk of the node; empty is `EXPCTL_CACHE_DIR`, or else one in `TMPDIR`",
+        &["cache_path", "cache_folder", "local_cache"],
+    ),
+    key_also(
+        "array.requests",
+        COUNT,
+        Value("32"),
+        "Of remote files: requests that a rank has under way at a time",
+        &["concurrency", "max_concurrent_requests", "io_threads"],
     ),
     key_also(
         "sampler.draw",

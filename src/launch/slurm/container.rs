@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, Trial};
+use expctl_record::{JobRecord, Trial, is_url};
 
 use super::path_text;
 use super::tools::Programs;
@@ -85,6 +85,9 @@ fn data_folders(trial: &Trial) -> Vec<PathBuf> {
     match trial.settings.array.files.as_slice() {
         [] if trial.settings.data.set == NO_DATA_SET => Vec::new(),
         [] => vec![trial.data_dir.clone()],
-        own => own.iter().filter_map(|file| Some(Path::new(file).parent()?.to_owned())).collect(),
+        own => {
+            let local = own.iter().filter(|file| !is_url(file));
+            local.filter_map(|file| Some(Path::new(file).parent()?.to_owned())).collect()
+        }
     }
 }

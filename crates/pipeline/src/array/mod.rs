@@ -34,11 +34,12 @@ pub use labels::{LabelKind, Labels};
 pub use matrix::{CSC_BYTES, MatrixFile};
 pub use mds::{INDEX_FILE as MDS_INDEX_FILE, MdsCompression, MdsOptions, MdsStore, MdsWriter};
 pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
-pub use open::open;
+pub use open::{open, open_as_configured};
 pub use parquet::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
     ParquetStore, ParquetWriter,
 };
 pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
+pub use source::remote::{self, Ahead};
 pub use store::{ArrayStore, Form, ReadRows, Wanted};
 pub use zarr::{ZarrStore, ZarrWriter};

@@ -3,6 +3,8 @@ use std::sync::Arc;
 
 use expctl_record::Array;
 
+use super::remote::{self, RemoteOptions};
+use super::source::url_of;
 use super::{ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore, ZarrStore};
 use crate::PipelineError;
 
@@ -11,8 +13,24 @@ use crate::PipelineError;
 /// may take `free` bytes (`u64::MAX` where that is not known).
 ///
 /// # Errors
-/// A file cannot be opened; they do not fit together; a layer is asked for where files have none; there is not enough memory.
+/// A file cannot be opened; the folder of the cache for remote ones is of no use; they do not fit together; a layer is asked for where files have none; there is not enough memory.
 pub fn open(
+    settings: &Array,
+    files: &[PathBuf],
+    threads: usize,
+    free: u64,
+) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+    if files.iter().any(|file| url_of(file).is_some()) {
+        remote::configure(RemoteOptions::of(settings))?;
+    }
+    open_as_configured(settings, files, threads, free)
+}
+
+/// The same, where [`remote::configure`] has said how remote files are read.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_as_configured(
     settings: &Array,
     files: &[PathBuf],
     threads: usize,

@@ -1,6 +1,7 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
+use super::source::remote::Ahead;
 use super::{Labels, Resident, Rows};
 use crate::PipelineError;
 
@@ -117,6 +118,17 @@ pub trait ReadRows {
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, PipelineError> {
         let _ = (rows, places, out);
         Err(PipelineError::Invalid("rows of this store cannot be read to given places".to_owned()))
+    }
+
+    /// Say which ranges of rows will be fetched, by this reader or others of the store, in this order. What is read over a
+    /// network is asked for then, as far as there is room, and is there or on its way as long as what is returned is kept. Not
+    /// for use between a fetch and its decode.
+    ///
+    /// # Errors
+    /// As [`ReadRows::fetch`], where something must be read to find out where rows lie.
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, PipelineError> {
+        let _ = ranges;
+        Ok(Ahead::default())
     }
 
     /// Decompress, convert and put in order what was fetched last (stage *decode*). `out` is the one of the fetch, and

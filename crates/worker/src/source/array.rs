@@ -2,12 +2,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
+use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::ArrayDataset;
 use expctl_pipeline::array::loading::ArrayBuilder;
+use expctl_pipeline::array::remote::{RemoteCounts, remote_counts};
 use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
 use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
-use expctl_record::{ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, write_json};
+use expctl_record::{
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
+};
 
 use super::options::{buffer_bytes, options_of_steps};
 use super::{Batches, Source, StepMasks};
@@ -48,6 +52,12 @@ impl<'a> ArraySource<'a> {
         let ranks_here = (env.world_size / settings.launch.nodes.max(1)).max(1) as usize;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(ranks_here);
         let store = open(array, &files, threads, free_memory() / ranks_here as u64)?;
+        let remote = array.files.iter().any(|file| is_url(file));
+        if remote && store.len() != settings.data.samples {
+            let (said, rows) = (settings.data.samples, store.len());
+            let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
+            return Err(PipelineError::Invalid(reason).into());
+        }
         let labels = Labels::of(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
@@ -81,7 +91,7 @@ impl<'a> ArraySource<'a> {
             selected: rows,
             asked: None,
             buffer_bytes,
-            size: FileSize::of_all(self.files.iter().map(PathBuf::as_path))?,
+            size: self.size()?,
             base_size: None,
             array: Some(ArrayRead {
                 format: array.format,
@@ -91,6 +101,14 @@ impl<'a> ArraySource<'a> {
                 resident_bytes: self.store.resident().map(|rows| rows.bytes()),
             }),
         })
+    }
+
+    /// Size of the files; of remote ones that of their matrices, which takes nothing of a disk here.
+    fn size(&self) -> Result<FileSize, Stop> {
+        if self.settings.array.files.iter().any(|file| is_url(file)) {
+            return Ok(FileSize { apparent_bytes: self.store.stored_bytes(), allocated_bytes: 0 });
+        }
+        Ok(FileSize::of_all(self.files.iter().map(PathBuf::as_path))?)
     }
 
     /// How well the first epoch of this rank is shuffled, or its first batches where it is a long one.
@@ -150,6 +168,18 @@ pub(crate) struct ArrayBatches<'a> {
     sampler: Arc<RowSampler>,
     builder: ArrayBuilder,
     buffer_bytes: u64,
+}
+
+impl Drop for ArrayBatches<'_> {
+    fn drop(&mut self) {
+        let RemoteCounts { requests, retries, remote_bytes, cache_bytes, hits, misses, not_kept } = remote_counts();
+        if requests > 0 {
+            tracing::info!(
+                "remote files: {remote_bytes} bytes from servers in {requests} requests ({retries} repeated), {cache_bytes} bytes \
+                 from the cache ({hits} blocks were there, {misses} were not, {not_kept} could not be kept)"
+            );
+        }
+    }
 }
 
 impl Batches for ArrayBatches<'_> {

@@ -5,6 +5,7 @@ use super::column_map::{ColumnMap, Scratch};
 use super::part::{Part, PartWanted, add_row, empty};
 use super::reader_set::ReaderSet;
 use crate::PipelineError;
+use crate::array::source::remote::Ahead;
 use crate::array::{ArrayStore, Form, ReadRows, Rows, Wanted};
 
 /// Reads a collection's rows, file by file, and puts them in order.
@@ -311,6 +312,27 @@ impl ReadRows for CollectionReader<'_> {
         let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
         self.before = (rows, values(out));
         self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, PipelineError> {
+        let mut ahead = Ahead::default();
+        self.readers.next_turn()?;
+        for range in ranges {
+            let mut row = range.start;
+            while row < range.end.min(self.collection.len()) {
+                let store = self.store_of(row);
+                let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
+                let until = end.min(range.end);
+                if self.readers.get(store)?.is_none() {
+                    self.readers.next_turn()?;
+                }
+                if let Some(reader) = self.readers.get(store)? {
+                    ahead.add(reader.will_need(&[row - start..until - start])?);
+                }
+                row = until;
+            }
+        }
+        Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {

@@ -1,8 +1,7 @@
-use std::mem::MaybeUninit;
 use std::path::Path;
 
 use crate::PipelineError;
-use crate::array::source::{Piece, Source};
+use crate::array::source::Source;
 
 /// What every HDF5 file has at byte 0, 512, 1024, 2048, …: what comes before is the user's.
 const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
@@ -30,10 +29,8 @@ pub(super) fn open(path: &Path) -> Result<Source, PipelineError> {
 fn size_bytes(source: &Source) -> Result<Option<u8>, PipelineError> {
     let mut at = 0;
     while at + SUPERBLOCK as u64 <= source.bytes() {
-        let mut found = [MaybeUninit::uninit(); SUPERBLOCK];
-        source.read_all(&[Piece { offset: at, at: 0, len: SUPERBLOCK }], &mut found)?;
-        // SAFETY: all of it was read.
-        let found = found.map(|byte| unsafe { byte.assume_init() });
+        let mut found = [0; SUPERBLOCK];
+        source.read_near(at, &mut found)?;
         if found.starts_with(&SIGNATURE) {
             // Behind the signature is the version.
             return Ok(Some(if found[8] < 2 { found[14] } else { found[10] }));

@@ -1,5 +1,8 @@
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+/// What can be read at positions.
+pub(super) trait ReadAt {
+    /// Fill `into` from `offset` on; false if that cannot be done.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> bool;
+}
 
 /// What a collection of HDF5's global heap begins with: signature, version and three reserved bytes.
 pub(super) const SIGNATURE: &[u8] = b"GCOL\x01\0\0\0";
@@ -15,9 +18,9 @@ const LARGEST: u64 = 1 << 30;
 /// ever (H5HG__cache_heap_deserialize). Of a file whose sizes have 8 bytes, which is checked when it is opened.
 ///
 /// Source: HDF5 File Format Specification, III.E.
-pub(super) fn check(file: &File, address: u64, end: u64) -> bool {
+pub(super) fn check(file: &impl ReadAt, address: u64, end: u64) -> bool {
     let mut header = [0; HEADER];
-    if file.read_exact_at(&mut header, address).is_err() {
+    if !file.read_at(address, &mut header) {
         return false;
     }
     let size = u64::from_le_bytes(size_at(&header));
@@ -25,7 +28,7 @@ pub(super) fn check(file: &File, address: u64, end: u64) -> bool {
         return false;
     }
     let mut all = vec![0; size as usize];
-    file.read_exact_at(&mut all, address).is_ok() && ends(&all)
+    file.read_at(address, &mut all) && ends(&all)
 }
 
 /// Going from object to object comes to the end.

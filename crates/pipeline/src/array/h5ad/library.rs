@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use hdf5_metno::plist::FileAccess;
 use hdf5_metno::sync::sync;
@@ -15,8 +15,10 @@ use hdf5_metno_sys::h5i::hid_t;
 use hdf5_metno_sys::h5p::H5Pset_driver;
 use nix::libc;
 
-use super::heap;
+use super::heap::{self, ReadAt};
 use crate::PipelineError;
+use crate::array::source::remote::RemoteObject;
+use crate::array::source::url_of;
 
 /// Open a file to read with the HDF5 library, which gets to see only what [`heap::check`] has seen before: it does not come to
 /// an end on some damaged files otherwise. The file must have the signature of HDF5.
@@ -37,7 +39,11 @@ pub(super) fn open(path: &Path) -> Result<hdf5_metno::File, PipelineError> {
             id => unsafe { hdf5_metno::from_id(id) }.map_err(|e: hdf5_metno::Error| e.to_string()),
         }
     });
-    opened.map_err(failed)
+    opened.map_err(|reason| {
+        // Of an object that did not come this says more.
+        let object = url_of(path).and_then(RemoteObject::find);
+        object.and_then(|object| object.failure()).unwrap_or_else(|| failed(reason))
+    })
 }
 
 /// The driver's number in the library, once it is registered.
@@ -145,11 +151,27 @@ static CLASS: Class = Class {
 #[repr(C)]
 struct Opened {
     library: Library,
-    file: File,
+    file: Content,
     /// End of the addresses that the library uses.
     end: haddr_t,
     bytes: u64,
+    /// Device and inode, or 0 and the number of a remote object.
     identity: (u64, u64),
+}
+
+/// Where its bytes are.
+enum Content {
+    Local(File),
+    Remote(Arc<RemoteObject>),
+}
+
+impl ReadAt for Content {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> bool {
+        match self {
+            Self::Local(file) => file.read_exact_at(into, offset).is_ok(),
+            Self::Remote(object) => object.read_near(offset, into).is_ok(),
+        }
+    }
 }
 
 #[repr(C)]
@@ -175,12 +197,23 @@ unsafe extern "C" fn open_file(name: *const c_char, flags: c_uint, _: hid_t, _: 
     }
     // SAFETY: as the caller says.
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
-    let Ok(file) = File::open(path) else { return std::ptr::null_mut() };
-    let Ok(about) = file.metadata() else { return std::ptr::null_mut() };
+    let Some((file, bytes, identity)) = open_content(path) else { return std::ptr::null_mut() };
     // SAFETY: all of it may be zero; the library fills it.
     let library = unsafe { std::mem::zeroed() };
-    let identity = (about.dev(), about.ino());
-    Box::into_raw(Box::new(Opened { library, file, end: 0, bytes: about.len(), identity }))
+    Box::into_raw(Box::new(Opened { library, file, end: 0, bytes, identity }))
+}
+
+/// The content at a path or URL, its length, and what tells it from others.
+fn open_content(path: &Path) -> Option<(Content, u64, (u64, u64))> {
+    if let Some(url) = url_of(path) {
+        // Whoever asks the library has it open.
+        let object = RemoteObject::find(url).or_else(|| RemoteObject::open(url).ok())?;
+        let (bytes, identity) = (object.bytes(), (0, object.number()));
+        return Some((Content::Remote(object), bytes, identity));
+    }
+    let file = File::open(path).ok()?;
+    let about = file.metadata().ok()?;
+    Some((Content::Local(file), about.len(), (about.dev(), about.ino())))
 }
 
 /// # Safety
@@ -241,7 +274,7 @@ unsafe extern "C" fn read(
     };
     // The library asks for more than there is at the end of a file, and takes zeros.
     let there = file.bytes.saturating_sub(address).min(size as u64) as usize;
-    if file.file.read_exact_at(&mut buffer[..there], address).is_err() {
+    if !file.file.read_at(address, &mut buffer[..there]) {
         return -1;
     }
     // What is read is no reliable word for this: the library calls a heap of texts the numbers of a data set.
@@ -257,14 +290,19 @@ unsafe extern "C" fn write(_: *mut Opened, _: c_int, _: hid_t, _: haddr_t, _: us
 
 /// Another program that writes has it locked.
 unsafe extern "C" fn lock(file: *mut Opened, _: bool) -> herr_t {
-    // SAFETY: as the caller says; the file is open.
-    let locked = unsafe { libc::flock((*file).file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
+    // SAFETY: as the caller says.
+    let Content::Local(file) = (unsafe { &(*file).file }) else { return 0 };
+    // SAFETY: the file is open.
+    let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
     // File systems that have no locks are read without.
     if locked || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock { 0 } else { -1 }
 }
 
 unsafe extern "C" fn unlock(file: *mut Opened) -> herr_t {
-    // SAFETY: as the caller says; the file is open. If it does not work, closing the file does.
-    let _ = unsafe { libc::flock((*file).file.as_raw_fd(), libc::LOCK_UN) };
+    // SAFETY: as the caller says.
+    if let Content::Local(file) = unsafe { &(*file).file } {
+        // SAFETY: the file is open. If it does not work, closing the file does.
+        let _ = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+    }
     0
 }

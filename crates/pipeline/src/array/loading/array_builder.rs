@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use expctl_record::{Array, PerStage, Stage};
 
-use super::blocks::{Block, Blocks, Claim};
+use super::blocks::{Block, Blocks, Claim, Share};
 use super::held::Held;
 use crate::PipelineError;
 use crate::array::collate::{Collator, GeneMap, Row, Transform};
@@ -143,7 +143,8 @@ impl ArrayBuilder {
         work.laps.lap(Stage::Sample);
         let entered = shared.enter(chunks, step, epoch, keys, &mut work.laps)?;
         let mut made = Vec::new();
-        for (key, _) in &entered.blocks {
+        for (key, block) in &entered.blocks {
+            block.ask(reader)?;
             loop {
                 while let Some(claim) = shared.claim(*key, usize::MAX) {
                     made.push(self.read(reader, claim, work)?);
@@ -161,8 +162,11 @@ impl ArrayBuilder {
         let last = entered.blocks.last().map(|(key, _)| *key);
         let ahead = last.and_then(|key| shared.ahead(chunks, key, step, self.workers));
         work.laps.lap(Stage::Sample);
-        if let Some((key, part)) = ahead {
-            while let Some(claim) = shared.claim(key, part) {
+        if let Some(Share { key, block, parts }) = ahead {
+            block.ask(reader)?;
+            // The batch must be the last to have its blocks.
+            drop(block);
+            while let Some(claim) = shared.claim(key, parts) {
                 made.push(self.read(reader, claim, work)?);
             }
         }

@@ -1,14 +1,16 @@
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use expctl_record::Stage;
 
 use super::held::Held;
 use crate::PipelineError;
+use crate::array::ReadRows;
 use crate::array::collate::Row;
 use crate::array::sampler::{BlockKey, BlockOrder, ChunkSampler};
+use crate::array::source::remote::Ahead;
 use crate::loader::Laps;
 
 /// Blocks that usually are in memory at most: that of the batches at work, and the next.
@@ -26,12 +28,26 @@ pub(super) struct Block {
     parts: usize,
     /// Rows of each part that was read: those of the first chunk, then those of the second.
     rows: Vec<OnceLock<Held>>,
+    /// What was asked for ahead; kept until the block is done.
+    ahead: OnceLock<Ahead>,
+    /// Somebody asks for it.
+    asked: AtomicBool,
 }
 
 impl Block {
     fn new(order: Arc<BlockOrder>, parts: usize) -> Self {
         let rows = (0..order.chunks.len() * parts).map(|_| OnceLock::new()).collect();
-        Self { order, parts, rows }
+        Self { order, parts, rows, ahead: OnceLock::new(), asked: AtomicBool::new(false) }
+    }
+
+    /// Have its rows asked for, if nobody did.
+    pub fn ask(&self, reader: &mut dyn ReadRows) -> Result<(), PipelineError> {
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            let parts: Vec<Range<u64>> = (0..self.rows.len()).map(|part| self.range(part)).collect();
+            // Asked once, so it is empty.
+            let _ = self.ahead.set(reader.will_need(&parts)?);
+        }
+        Ok(())
     }
 
     /// Rows of each part of a chunk but the last ones; not 0.
@@ -255,7 +271,7 @@ impl Blocks {
     /// The block behind `key`, and how many of its parts are to have been claimed when the batch of `step` has read its share,
     /// so that all are there when its own batches begin. None where there is no room for it yet. A loader that ends before
     /// that reads its share all the same: a batch costs at the end what it costs in the middle.
-    pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<(BlockKey, usize)> {
+    pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<Share> {
         let next = sampler.next(key);
         let first = self.steps_of(sampler, next).start;
         let mut state = self.lock();
@@ -268,21 +284,30 @@ impl Blocks {
             state = self.lock();
             planned.make(&mut state, HELD);
         }
-        let parts = state.live(next)?.block.rows.len();
+        let block = Arc::clone(&state.live(next)?.block);
         drop(state);
+        let parts = block.rows.len();
         // The last batches, which other threads make beside each other, read nothing: nobody waits for them then.
         let begin = self.steps_of(sampler, key).start;
         let batches = first.saturating_sub(begin).max(1);
         let reading = batches - workers.min(batches / 2);
         let share =
             ((step + 1).saturating_sub(begin).min(reading) as u128 * parts as u128).div_ceil(u128::from(reading));
-        Some((next, share as usize))
+        Some(Share { key: next, block, parts: share as usize })
     }
 
     /// Bytes of all rows in memory.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
+}
+
+/// What a batch reads of the block behind its own.
+pub(super) struct Share {
+    pub key: BlockKey,
+    pub block: Arc<Block>,
+    /// Parts that are to have been claimed.
+    pub parts: usize,
 }
 
 /// The blocks of a batch that is being made.

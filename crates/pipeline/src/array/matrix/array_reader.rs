@@ -5,7 +5,8 @@ use super::element::Element;
 use super::filters::Work;
 use super::stored::{Chunks, InChunk, Place, Stored, as_bytes};
 use crate::PipelineError;
-use crate::array::source::{Piece, Source};
+use crate::array::source::remote::Ahead;
+use crate::array::source::{Late, Piece, Source};
 
 /// Decompressed chunks that are kept: neighbours in a range share one, and few are asked for again within a batch.
 const KEPT_BYTES: usize = 1 << 20;
@@ -27,7 +28,7 @@ pub(in crate::array) struct ArrayReader<'a, T> {
     wanted: usize,
     /// What to read.
     pieces: Vec<Piece>,
-    late: Vec<Piece>,
+    late: Late,
     /// Numbers that were never written, in bytes of the buffer.
     holes: Vec<Range<usize>>,
     raw: Vec<u8>,
@@ -86,7 +87,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             placed: false,
             wanted: 0,
             pieces: Vec::new(),
-            late: Vec::new(),
+            late: Late::default(),
             holes: Vec::new(),
             raw: Vec::new(),
             parts: Vec::new(),
@@ -220,13 +221,27 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         Ok(bytes as u64)
     }
 
+    /// Have what `count` numbers from `start` on are read from asked for, if that is remote. What was begun is forgotten.
+    pub(in crate::array) fn will_need(&mut self, start: u64, count: u64) -> Result<Ahead, PipelineError> {
+        self.begin(0);
+        self.want(start, count);
+        if let Place::Chunks(chunks) = &self.stored.place {
+            self.plan(chunks);
+        }
+        let ahead = self.source.will_need(&self.pieces);
+        self.begin(0);
+        ahead
+    }
+
     /// Wait for the rest.
     pub(in crate::array) fn finish(&mut self, out: &mut Vec<T>) -> Result<(), PipelineError> {
         if matches!(self.stored.place, Place::Memory(_)) {
             return Ok(());
         }
         if self.is_direct() {
-            self.source.read_late(&self.late, self.direct_place(out))?;
+            let mut late = std::mem::take(&mut self.late);
+            self.source.read_late(&mut late, self.direct_place(out))?;
+            self.late = late;
             if !self.placed {
                 // SAFETY: pieces and holes cover all numbers that were asked for; all were read or filled, here and in `fetch`.
                 unsafe { out.set_len(self.base + self.wanted) };
@@ -236,7 +251,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                 Place::Plain(_) => self.wanted * self.stored.number.size(),
                 _ => self.pieces.iter().map(|piece| piece.len).sum(),
             };
-            self.source.read_late(&self.late, &mut self.raw.spare_capacity_mut()[..bytes])?;
+            self.source.read_late(&mut self.late, &mut self.raw.spare_capacity_mut()[..bytes])?;
             // SAFETY: as above; of chunks, the pieces follow each other in the buffer without a gap.
             unsafe { self.raw.set_len(bytes) };
         }
@@ -410,7 +425,8 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     /// Bytes that it keeps.
     pub(in crate::array) fn work_bytes(&self) -> u64 {
         let kept: usize = self.kept.iter().map(|kept| kept.data.capacity()).sum();
-        let lists = (self.pieces.capacity() + self.late.capacity()) * size_of::<Piece>()
+        let lists = self.pieces.capacity() * size_of::<Piece>()
+            + self.late.capacity_bytes()
             + self.parts.capacity() * size_of::<Part>()
             + self.needs.capacity() * size_of::<Need>();
         (self.raw.capacity() + self.part.capacity() + kept + lists) as u64 + self.work.bytes()

@@ -1,8 +1,11 @@
+use std::ops::Range;
+
 use super::array_reader::ArrayReader;
 use super::matrix_file::{check_range, check_row, dense};
 use super::stored::Stored;
 use crate::PipelineError;
 use crate::array::source::Source;
+use crate::array::source::remote::Ahead;
 use crate::array::{ReadRows, Rows, Wanted};
 
 /// A matrix with a value for every column in a file.
@@ -69,6 +72,18 @@ impl ReadRows for DenseReader<'_> {
         let bytes = self.data.fetch(out)?;
         self.data.finish(out)?;
         Ok(bytes)
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, PipelineError> {
+        let mut ahead = Ahead::default();
+        if self.source.is_remote() {
+            let columns = self.matrix.columns;
+            for range in ranges {
+                check_range(self.source, range, self.matrix.rows)?;
+                ahead.add(self.data.will_need(range.start * columns, (range.end - range.start) * columns)?);
+            }
+        }
+        Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {

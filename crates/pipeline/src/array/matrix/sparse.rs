@@ -5,6 +5,7 @@ use super::csr::Csr;
 use super::matrix_file::{check_range, check_row, sparse};
 use crate::PipelineError;
 use crate::array::source::Source;
+use crate::array::source::remote::Ahead;
 use crate::array::{CsrRows, ReadRows, Rows, Wanted};
 
 /// Reads rows of a CSR matrix.
@@ -160,6 +161,19 @@ impl ReadRows for SparseReader<'_> {
 
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, PipelineError> {
         self.fetch_placed(rows, places, sparse(out)?)
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, PipelineError> {
+        let mut ahead = Ahead::default();
+        if self.source.is_remote() {
+            for range in ranges {
+                check_range(self.source, range, self.csr.rows())?;
+                let (first, last) = (self.csr.starts[range.start as usize], self.csr.starts[range.end as usize]);
+                ahead.add(self.indices.will_need(first, last - first)?);
+                ahead.add(self.data.will_need(first, last - first)?);
+            }
+        }
+        Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {

@@ -1,25 +1,25 @@
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use bytes::Bytes;
 use parquet::basic::Compression;
 use parquet::file::metadata::page_index::PageIndex;
 use parquet::file::metadata::{
     ColumnChunkMask, ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions,
     ParquetMetaDataReader, ParquetStatisticsPolicy,
 };
+use parquet::file::reader::{ChunkReader, Length};
 
 use super::codec::Codec;
 use crate::PipelineError;
-use crate::array::file_state::FileState;
+use crate::array::source::remote::Ahead;
+use crate::array::source::{Piece, Source, as_uninit};
 
 /// A parquet file and its footer. Read at positions: threads share it.
 #[derive(Debug)]
 pub(super) struct ParquetFile {
-    file: File,
-    state: FileState,
+    source: Source,
     /// The footer. Every column chunk of it is within the file.
     pub(super) metadata: ParquetMetaData,
     /// Where pages are, as far as the file has noted it and [`Self::with_page_index`] has read it.
@@ -42,8 +42,7 @@ pub(super) struct Chunk {
 impl ParquetFile {
     /// Open it and read its footer.
     pub(super) fn open(path: &Path) -> Result<Self, PipelineError> {
-        let file = File::open(path).map_err(PipelineError::io("open", path))?;
-        let state = FileState::of(&file, path)?;
+        let source = Source::open(path)?;
         // Statistics of 20,000 columns are most of a footer, and nobody asks for them.
         let options = ParquetMetaDataOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -51,35 +50,35 @@ impl ParquetFile {
             .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
         let metadata = ParquetMetaDataReader::new()
             .with_metadata_options(Some(options))
-            .parse_and_finish(&file)
-            .map_err(|e| PipelineError::damaged(path, e))?;
-        let opened = Self { file, state, metadata, page_index: None };
+            .parse_and_finish(&Footer(&source))
+            .map_err(|e| source.damaged(e))?;
+        let opened = Self { source, metadata, page_index: None };
         opened.check().map_err(|reason| PipelineError::damaged(path, reason))?;
         Ok(opened)
     }
 
     /// Read where the pages of these columns are, if the file has noted it.
     pub(super) fn with_page_index(self, columns: &[usize]) -> Result<Self, PipelineError> {
-        let Self { file, state, metadata, .. } = self;
+        let Self { source, metadata, .. } = self;
         let (metadata, page_index) = ParquetMetaDataReader::new_with_metadata(metadata)
             .with_offset_index_policy(PageIndexPolicy::Optional)
             .with_offset_index_mask(ColumnChunkMask::columns(columns.iter().copied()))
-            .read_page_index_and_finish(&file)
-            .map_err(|e| PipelineError::damaged(state.path(), e))?;
-        Ok(Self { file, state, metadata, page_index })
+            .read_page_index_and_finish(&Footer(&source))
+            .map_err(|e| source.damaged(e))?;
+        Ok(Self { source, metadata, page_index })
     }
 
     pub(super) fn path(&self) -> &Path {
-        self.state.path()
+        self.source.path()
     }
 
     /// Its length.
     pub(super) fn bytes(&self) -> u64 {
-        self.state.bytes()
+        self.source.bytes()
     }
 
     pub(super) fn unchanged(&self) -> Result<(), PipelineError> {
-        self.state.unchanged(&self.file)
+        self.source.unchanged()
     }
 
     /// What is wrong with it.
@@ -87,16 +86,33 @@ impl ParquetFile {
         // Of a file that was rewritten this says more.
         match self.unchanged() {
             Err(rewritten @ PipelineError::Rewritten { .. }) => rewritten,
-            _ => PipelineError::damaged(self.path(), reason),
+            _ => self.source.damaged(reason),
         }
     }
 
     /// Fill `out` from `offset` on.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), PipelineError> {
-        self.file.read_exact_at(out, offset).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => self.damaged("the file is cut short"),
-            _ => PipelineError::io("read", self.path())(e),
-        })
+        self.read_all(&[Piece { offset, at: 0, len: out.len() }], out)
+    }
+
+    /// Read all pieces to their places in `out`.
+    pub(super) fn read_all(&self, pieces: &[Piece], out: &mut [u8]) -> Result<(), PipelineError> {
+        self.source.read_all(pieces, as_uninit(out))
+    }
+
+    /// As [`Self::read`], of a little that has more of its kind near it.
+    pub(super) fn read_near(&self, offset: u64, out: &mut [u8]) -> Result<(), PipelineError> {
+        self.source.read_near(offset, out)
+    }
+
+    /// As [`Source::is_remote`].
+    pub(super) fn is_remote(&self) -> bool {
+        self.source.is_remote()
+    }
+
+    /// As [`Source::will_need`].
+    pub(super) fn will_need(&self, pieces: &[Piece]) -> Result<Ahead, PipelineError> {
+        self.source.will_need(pieces)
     }
 
     /// Where a column of a row group is.
@@ -153,5 +169,49 @@ impl ParquetFile {
             Codec::check(group.column(column).compression()).map_err(|reason| self.damaged(reason))?;
         }
         Ok(())
+    }
+}
+
+/// What the reader of footers reads from.
+struct Footer<'s>(&'s Source);
+
+impl Length for Footer<'_> {
+    fn len(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+impl<'s> ChunkReader for Footer<'s> {
+    type T = From<'s>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<From<'s>> {
+        Ok(From { source: self.0, at: start })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.0.bytes()) {
+            return Err(parquet::errors::ParquetError::EOF(format!("no {length} bytes at {start}")));
+        }
+        let mut bytes = vec![0; length];
+        let piece = Piece { offset: start, at: 0, len: length };
+        self.0
+            .read_all(&[piece], as_uninit(&mut bytes))
+            .map_err(|e| parquet::errors::ParquetError::External(e.into()))?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads a source from some byte on.
+struct From<'s> {
+    source: &'s Source,
+    at: u64,
+}
+
+impl io::Read for From<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = self.source.bytes().saturating_sub(self.at).min(into.len() as u64) as usize;
+        self.source.read_near(self.at, &mut into[..len]).map_err(io::Error::other)?;
+        self.at += len as u64;
+        Ok(len)
     }
 }

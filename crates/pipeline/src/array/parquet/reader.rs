@@ -6,6 +6,8 @@ use super::store::ParquetStore;
 use super::work::{GroupWork, Segment, Work};
 use super::{dense, sparse, wide};
 use crate::PipelineError;
+use crate::array::source::Piece as FilePiece;
+use crate::array::source::remote::Ahead;
 use crate::array::{CsrRows, ReadRows, Rows, Wanted};
 
 /// Segments that are no farther apart in the file are read in one call.
@@ -19,6 +21,8 @@ pub(super) struct ParquetReader<'a> {
     store: &'a ParquetStore,
     selection: Selection,
     segments: Vec<Segment>,
+    /// What they are read as.
+    pieces: Vec<FilePiece>,
     /// What was fetched; longer than it is, so that it is not cleared for every batch.
     bytes: Vec<u8>,
     work: Work,
@@ -35,6 +39,7 @@ impl<'a> ParquetReader<'a> {
             store,
             selection: Selection::default(),
             segments: Vec::new(),
+            pieces: Vec::new(),
             bytes: Vec::new(),
             work: Work::new(),
             scratch: CsrRows::default(),
@@ -127,10 +132,32 @@ impl<'a> ParquetReader<'a> {
         Ok(())
     }
 
-    /// Read all segments; returns how many bytes.
-    fn read(&mut self) -> Result<u64, PipelineError> {
+    /// Note what must be read for these rows; returns how many bytes were read to find that out.
+    fn want(&mut self, wanted: &Wanted<'_>) -> Result<u64, PipelineError> {
+        let store = self.store;
+        self.segments.clear();
+        self.selection = Selection::default();
+        self.selection = Selection::of(wanted, &store.starts).map_err(|row| {
+            let rows = store.starts.last().copied().unwrap_or(0);
+            PipelineError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
+        })?;
+        match &store.layout {
+            Layout::Dense(leaf) => self.want_lists(0, leaf),
+            Layout::Sparse { indices, values } => {
+                let searched = self.want_lists(0, indices)? + self.want_lists(1, values)?;
+                // One column came after the other; pages of each stay in order.
+                self.segments.sort_by_key(|segment| segment.group);
+                Ok(searched)
+            }
+            Layout::Wide(leaves) => self.want_columns(leaves).map(|()| 0),
+        }
+    }
+
+    /// Give all segments their places in the buffer; returns how many bytes it has.
+    fn lay_out(&mut self) -> usize {
         let mut order: Vec<usize> = (0..self.segments.len()).collect();
         order.sort_unstable_by_key(|segment| self.segments[*segment].offset);
+        self.pieces.clear();
         let mut used = 0;
         let mut next = 0;
         while next < order.len() {
@@ -145,12 +172,19 @@ impl<'a> ParquetReader<'a> {
                 next += 1;
             }
             let len = (end - start) as usize;
-            if self.bytes.len() < used + len {
-                self.bytes.resize(used + len, 0);
-            }
-            self.store.file.read(start, &mut self.bytes[used..used + len])?;
+            self.pieces.push(FilePiece { offset: start, at: used, len });
             used += len;
         }
+        used
+    }
+
+    /// Read all segments; returns how many bytes.
+    fn read(&mut self) -> Result<u64, PipelineError> {
+        let used = self.lay_out();
+        if self.bytes.len() < used {
+            self.bytes.resize(used, 0);
+        }
+        self.store.file.read_all(&self.pieces, &mut self.bytes[..used])?;
         Ok(used as u64)
     }
 
@@ -255,27 +289,21 @@ impl<'a> ParquetReader<'a> {
 
 impl ReadRows for ParquetReader<'_> {
     fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, PipelineError> {
-        let store = self.store;
-        self.segments.clear();
-        self.selection = Selection::default();
-        self.selection = Selection::of(wanted, &store.starts).map_err(|row| {
-            let rows = store.starts.last().copied().unwrap_or(0);
-            PipelineError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
-        })?;
-        let searched = match &store.layout {
-            Layout::Dense(leaf) => self.want_lists(0, leaf)?,
-            Layout::Sparse { indices, values } => {
-                let searched = self.want_lists(0, indices)? + self.want_lists(1, values)?;
-                // One column came after the other; pages of each stay in order.
-                self.segments.sort_by_key(|segment| segment.group);
-                searched
+        Ok(self.want(wanted)? + self.read()?)
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, PipelineError> {
+        let mut ahead = Ahead::default();
+        if self.store.file.is_remote() {
+            for range in ranges {
+                self.want(&Wanted::Range(range.clone()))?;
+                self.lay_out();
+                ahead.add(self.store.file.will_need(&self.pieces)?);
             }
-            Layout::Wide(leaves) => {
-                self.want_columns(leaves)?;
-                0
-            }
-        };
-        Ok(searched + self.read()?)
+            self.segments.clear();
+            self.selection = Selection::default();
+        }
+        Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {

@@ -1,14 +1,15 @@
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::Piece;
-use super::local::LocalFile;
+use super::part::{Part, joined};
+use super::remote::Ahead;
+use super::{Late, Piece};
 use crate::PipelineError;
 use crate::array::limit::allow_open_files;
 
-/// One file, or many that have one space of addresses: each begins where the one before it ends. Read at positions, so that a
-/// file that is cut short while it is read is an error (a mapped one would end the process with SIGBUS).
+/// One file or remote object, or many that have one space of addresses: each begins where the one before it ends. Read at
+/// positions, so that a file that is cut short while it is read is an error (a mapped one would end the process with SIGBUS).
 #[derive(Debug)]
 pub(in crate::array) struct Source {
     path: PathBuf,
@@ -17,21 +18,13 @@ pub(in crate::array) struct Source {
     ends: Vec<u64>,
 }
 
-/// One of the files.
-#[derive(Debug)]
-struct Part {
-    file: LocalFile,
-    /// It was read since somebody looked whether it is unchanged.
-    read: AtomicBool,
-}
-
 impl Source {
-    /// One file. Its addresses are the positions in it.
+    /// One file, or the remote object that `path` is the URL of. Its addresses are the positions in it.
     ///
     /// # Errors
     /// There is none, or it cannot be opened.
     pub(in crate::array) fn open(path: &Path) -> Result<Self, PipelineError> {
-        Self::of_parts(path, vec![LocalFile::open(path)?])
+        Self::of_parts(path, vec![Part::open(path)?])
     }
 
     /// The files of a folder, `names` being their paths from there. All of them are kept open.
@@ -40,18 +33,17 @@ impl Source {
     /// One is not there or cannot be opened; they are more than a process may have open.
     pub(in crate::array) fn open_folder(folder: &Path, names: &[PathBuf]) -> Result<Self, PipelineError> {
         allow_open_files(names.len())?;
-        let files: Result<_, _> = names.iter().map(|name| LocalFile::open(&folder.join(name))).collect();
+        let files: Result<_, _> = names.iter().map(|name| Part::open(&joined(folder, name))).collect();
         Self::of_parts(folder, files?)
     }
 
-    fn of_parts(path: &Path, files: Vec<LocalFile>) -> Result<Self, PipelineError> {
+    fn of_parts(path: &Path, parts: Vec<Part>) -> Result<Self, PipelineError> {
         let mut end = 0u64;
-        let mut ends = Vec::with_capacity(files.len());
-        for file in &files {
-            end = end.checked_add(file.bytes()).ok_or_else(|| PipelineError::damaged(path, "has too many bytes"))?;
+        let mut ends = Vec::with_capacity(parts.len());
+        for part in &parts {
+            end = end.checked_add(part.bytes()).ok_or_else(|| PipelineError::damaged(path, "has too many bytes"))?;
             ends.push(end);
         }
-        let parts = files.into_iter().map(|file| Part { file, read: AtomicBool::new(false) }).collect();
         Ok(Self { path: path.to_owned(), parts, ends })
     }
 
@@ -76,7 +68,17 @@ impl Source {
 
     /// An error that says what is wrong with it.
     pub(in crate::array) fn damaged(&self, reason: impl ToString) -> PipelineError {
-        PipelineError::damaged(&self.path, reason)
+        // Where a server did not send what was asked for, that is what is wrong.
+        let failure = self.parts.iter().find_map(|part| match part {
+            Part::Remote(object) => object.failure(),
+            Part::Local(_) => None,
+        });
+        failure.unwrap_or_else(|| PipelineError::damaged(&self.path, reason))
+    }
+
+    /// It is read over a network: what will be read is better asked for early.
+    pub(in crate::array) fn is_remote(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Remote(_)))
     }
 
     /// Read all pieces. One that reaches over the end of a file goes on in the next.
@@ -88,13 +90,14 @@ impl Source {
         pieces: &[Piece],
         into: &mut [MaybeUninit<u8>],
     ) -> Result<(), PipelineError> {
-        let mut late = Vec::new();
+        let mut late = Late::default();
         self.read_cached(pieces, into, &mut late)?;
-        self.read_late(&late, into)
+        self.read_late(&mut late, into)
     }
 
-    /// Read what is in memory. The rest goes to `late`, for [`Self::read_late`], and the system is told to get what is small of
-    /// it, all at once: a disk that works on many parts is many times as fast as one that is given one after another.
+    /// Read what is there at once: in memory, or in the cache of remote objects. The rest goes to `late`, for
+    /// [`Self::read_late`], and is asked for all at once: a disk or a server that works on many parts is many times as fast as
+    /// one that is given one after another. Of a local file what is large is left to the system, which reads ahead.
     ///
     /// # Errors
     /// As [`Self::read_all`].
@@ -102,17 +105,32 @@ impl Source {
         &self,
         pieces: &[Piece],
         into: &mut [MaybeUninit<u8>],
-        late: &mut Vec<Piece>,
+        late: &mut Late,
     ) -> Result<(), PipelineError> {
         late.clear();
+        let mut remote: Vec<(usize, Vec<Piece>)> = Vec::new();
         for piece in pieces {
             let mut piece = *piece;
             while piece.len > 0 {
-                let (part, start, len) = self.find(&piece)?;
-                part.read.store(true, Ordering::Release);
-                let rest = part.file.read_cached(&Piece { offset: piece.offset - start, len, ..piece }, into)?;
-                late.extend(rest.map(|rest| Piece { offset: rest.offset + start, ..rest }));
+                let (n, len) = self.find(&piece)?;
+                let start = self.start(n);
+                let within = Piece { offset: piece.offset - start, len, ..piece };
+                match &self.parts[n] {
+                    Part::Local(part) => {
+                        part.read.store(true, Ordering::Release);
+                        let rest = part.file.read_cached(&within, into)?;
+                        late.local.extend(rest.map(|rest| Piece { offset: rest.offset + start, ..rest }));
+                    }
+                    Part::Remote(_) => add(&mut remote, n, within),
+                }
                 piece = piece.behind(len);
+            }
+        }
+        let mut arriving = Vec::new();
+        for (n, pieces) in remote {
+            if let Part::Remote(object) = &self.parts[n] {
+                object.begin(&pieces, into, &mut arriving)?;
+                late.remote.extend(arriving.drain(..).map(|arriving| (n, arriving)));
             }
         }
         Ok(())
@@ -124,28 +142,74 @@ impl Source {
     /// As [`Self::read_all`].
     pub(in crate::array) fn read_late(
         &self,
-        late: &[Piece],
+        late: &mut Late,
         into: &mut [MaybeUninit<u8>],
     ) -> Result<(), PipelineError> {
-        for piece in late {
+        for piece in late.local.drain(..) {
             // It is of one file: the piece was parted before.
-            let (part, start, len) = self.find(piece)?;
-            part.file.wait(&Piece { offset: piece.offset - start, len, ..*piece }, into)?;
+            let (n, _) = self.find(&piece)?;
+            if let Part::Local(part) = &self.parts[n] {
+                part.file.wait(&Piece { offset: piece.offset - self.start(n), ..piece }, into)?;
+            }
+        }
+        for (n, arriving) in late.remote.drain(..) {
+            if let Part::Remote(object) = &self.parts[n] {
+                arriving.take(into).map_err(|failure| object.failed(failure))?;
+                object.succeeded();
+            }
         }
         Ok(())
     }
 
-    /// The part that the piece begins in, the address at which that begins, and how much of the piece it has.
-    fn find(&self, piece: &Piece) -> Result<(&Part, u64, usize), PipelineError> {
-        if let [part] = &self.parts[..] {
+    /// Have remote pieces asked for that will be read later, in this order, as far as there is room for them. Does nothing for
+    /// local files, which the system reads ahead.
+    ///
+    /// # Errors
+    /// A piece is beyond the end.
+    pub(in crate::array) fn will_need(&self, pieces: &[Piece]) -> Result<Ahead, PipelineError> {
+        let mut remote: Vec<(usize, Vec<Piece>)> = Vec::new();
+        for piece in pieces {
+            let mut piece = *piece;
+            while piece.len > 0 {
+                let (n, len) = self.find(&piece)?;
+                add(&mut remote, n, Piece { offset: piece.offset - self.start(n), len, ..piece });
+                piece = piece.behind(len);
+            }
+        }
+        let mut ahead = Ahead::default();
+        for (n, pieces) in remote {
+            if let Part::Remote(object) = &self.parts[n] {
+                ahead.add(object.ahead(&pieces)?);
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// Read a little of one file, as do those who look where things lie: what is near it in a remote object is kept for the
+    /// next time.
+    ///
+    /// # Errors
+    /// As [`Self::read_all`].
+    pub(in crate::array) fn read_near(&self, offset: u64, into: &mut [u8]) -> Result<(), PipelineError> {
+        let piece = Piece { offset, at: 0, len: into.len() };
+        let (n, len) = self.find(&piece)?;
+        match &self.parts[n] {
+            Part::Remote(object) if len == piece.len => object.read_near(offset - self.start(n), into),
+            _ => self.read_all(&[piece], as_uninit(into)),
+        }
+    }
+
+    /// The part that the piece begins in, and how much of the piece that has.
+    fn find(&self, piece: &Piece) -> Result<(usize, usize), PipelineError> {
+        if self.parts.len() == 1 {
             // One file: the file itself says what is beyond its end.
-            return Ok((part, 0, piece.len));
+            return Ok((0, piece.len));
         }
         let n = self.ends.partition_point(|end| *end <= piece.offset);
-        match self.parts.get(n) {
-            Some(part) if piece.offset.checked_add(piece.len as u64).is_some_and(|end| end <= self.bytes()) => {
-                let here = usize::try_from(self.ends[n] - piece.offset).unwrap_or(usize::MAX);
-                Ok((part, self.start(n), here.min(piece.len)))
+        match self.ends.get(n) {
+            Some(end) if piece.offset.checked_add(piece.len as u64).is_some_and(|end| end <= self.bytes()) => {
+                let here = usize::try_from(end - piece.offset).unwrap_or(usize::MAX);
+                Ok((n, here.min(piece.len)))
             }
             _ => Err(self.damaged(format!("has no {} bytes at address {} of its files", piece.len, piece.offset))),
         }
@@ -157,13 +221,14 @@ impl Source {
     /// [`PipelineError::Rewritten`], or the system does not say.
     pub(in crate::array) fn unchanged(&self) -> Result<(), PipelineError> {
         if let [part] = &self.parts[..] {
-            return part.file.unchanged();
+            return part.unchanged();
         }
         // Whoever takes the mark looks after the bytes were read, whoever has read them.
-        self.parts
-            .iter()
-            .filter(|part| part.read.swap(false, Ordering::AcqRel))
-            .try_for_each(|part| part.file.unchanged())
+        let was_read = |part: &&Part| match part {
+            Part::Local(part) => part.read.swap(false, Ordering::AcqRel),
+            Part::Remote(_) => true,
+        };
+        self.parts.iter().filter(was_read).try_for_each(Part::unchanged)
     }
 
     /// An error if what is at the path of any file now is another file than was opened: for what is opened by its path once more.
@@ -171,8 +236,22 @@ impl Source {
     /// # Errors
     /// As [`Self::unchanged`].
     pub(in crate::array) fn at_path(&self) -> Result<(), PipelineError> {
-        self.parts.iter().try_for_each(|part| part.file.at_path())
+        self.parts.iter().try_for_each(Part::at_path)
     }
+}
+
+/// Add to the pieces of part `n`.
+fn add(pieces: &mut Vec<(usize, Vec<Piece>)>, n: usize, piece: Piece) {
+    match pieces.iter_mut().rfind(|(of, _)| *of == n) {
+        Some((_, pieces)) => pieces.push(piece),
+        None => pieces.push((n, vec![piece])),
+    }
+}
+
+/// Bytes as a place for bytes.
+pub(in crate::array) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory, as long; whoever gets it writes bytes only, none that is not initialised.
+    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) }
 }
 
 #[cfg(test)]
