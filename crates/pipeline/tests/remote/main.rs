@@ -134,8 +134,11 @@ fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, Pipelin
     })
 }
 
+/// Genes, classes, and bits of rows.
+type Everything = (Vec<String>, Vec<i32>, Vec<u32>);
+
 /// All rows, by ranges and by number, with labels and genes: what tells whether two stores are the same.
-fn everything(store: &dyn ArrayStore) -> Result<(Vec<String>, Vec<i32>, Vec<u32>), PipelineError> {
+fn everything(store: &dyn ArrayStore) -> Result<Everything, PipelineError> {
     let mut all = Vec::new();
     for start in (0..store.len()).step_by(400) {
         all.extend(read(store, &Wanted::Range(start..(start + 400).min(store.len())))?);
