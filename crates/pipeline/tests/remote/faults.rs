@@ -86,7 +86,7 @@ fn an_object_that_changes_is_an_error_and_never_other_numbers() {
         let name = files[1].file_name().unwrap().to_str().unwrap();
         for url in [bucket.s3(name), bucket.http(name)] {
             let local = everything(&*open(format, &files[1..], impatient(8, None)).unwrap()).unwrap();
-            let store = open(format, &[url.clone()], impatient(8, None)).unwrap();
+            let store = open(format, std::slice::from_ref(&url), impatient(8, None)).unwrap();
             assert!(everything(&*store).unwrap() == local);
             let mut other = std::fs::read(&files[1]).unwrap();
             *other.last_mut().unwrap() ^= 1;

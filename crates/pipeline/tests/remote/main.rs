@@ -21,9 +21,9 @@ use expctl_pipeline::array::{ArrayStore, Form, Rows, Wanted};
 use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
 use server::{Bucket, Server};
 
-pub const ROWS: u64 = 1500;
+const ROWS: u64 = 1500;
 
-pub const FORMATS: [ArrayFormat; 6] = [
+const FORMATS: [ArrayFormat; 6] = [
     ArrayFormat::H5ad,
     ArrayFormat::H5adGzip,
     ArrayFormat::H5adContiguous,
@@ -33,13 +33,13 @@ pub const FORMATS: [ArrayFormat; 6] = [
 ];
 
 /// What all tests of the process share. Each has it alone: how objects are read is said for the whole process.
-pub struct World {
-    pub server: Server,
+struct World {
+    server: Server,
     set: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-pub fn world() -> MutexGuard<'static, World> {
+fn world() -> MutexGuard<'static, World> {
     static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path());
@@ -92,7 +92,7 @@ impl World {
 }
 
 /// A server that is given little time: pauses of a ms, answers within 0.5 s.
-pub fn impatient(requests: usize, cache: Option<CacheOptions>) -> RemoteOptions {
+fn impatient(requests: usize, cache: Option<CacheOptions>) -> RemoteOptions {
     let patience = Patience {
         answer: Duration::from_millis(500),
         attempts: 6,
@@ -103,17 +103,13 @@ pub fn impatient(requests: usize, cache: Option<CacheOptions>) -> RemoteOptions 
 }
 
 /// As [`expctl_pipeline::array::open`], read as `options` have it.
-pub fn open(
-    format: ArrayFormat,
-    files: &[PathBuf],
-    options: RemoteOptions,
-) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+fn open(format: ArrayFormat, files: &[PathBuf], options: RemoteOptions) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     remote::configure(options)?;
     expctl_pipeline::array::open_as_configured(&Array { format, ..Array::default() }, files, 1, u64::MAX)
 }
 
 /// Some rows, as bits of a value for every column.
-pub fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, PipelineError> {
+fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, PipelineError> {
     let mut reader = store.reader()?;
     let mut rows = match store.form() {
         Form::Sparse => Rows::Sparse(Default::default()),
@@ -138,8 +134,11 @@ pub fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, Pip
     })
 }
 
+/// Genes, classes, and bits of rows.
+type Everything = (Vec<String>, Vec<i32>, Vec<u32>);
+
 /// All rows, by ranges and by number, with labels and genes: what tells whether two stores are the same.
-pub fn everything(store: &dyn ArrayStore) -> Result<(Vec<String>, Vec<i32>, Vec<u32>), PipelineError> {
+fn everything(store: &dyn ArrayStore) -> Result<Everything, PipelineError> {
     let mut all = Vec::new();
     for start in (0..store.len()).step_by(400) {
         all.extend(read(store, &Wanted::Range(start..(start + 400).min(store.len())))?);

@@ -74,7 +74,11 @@ impl Faults {
         }
         let every = self.every.lock().unwrap();
         let (n, faults) = &*every;
-        if *n > 0 && number % n == 0 { faults.get((number / n) as usize % faults.len()).copied() } else { None }
+        if *n > 0 && number.is_multiple_of(*n) {
+            faults.get((number / n) as usize % faults.len()).copied()
+        } else {
+            None
+        }
     }
 
     /// When bytes that are to be sent now have passed the line.

@@ -327,7 +327,8 @@ impl ReadRows for CollectionReader<'_> {
                     self.readers.next_turn()?;
                 }
                 if let Some(reader) = self.readers.get(store)? {
-                    ahead.add(reader.will_need(&[row - start..until - start])?);
+                    let within = row - start..until - start;
+                    ahead.add(reader.will_need(std::slice::from_ref(&within))?);
                 }
                 row = until;
             }

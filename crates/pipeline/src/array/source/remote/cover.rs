@@ -11,9 +11,9 @@ const GAP: u64 = 16 << 10;
 /// where that is not 0, none beyond `end`. In ascending order, none overlaps another.
 pub(super) fn cover(mut wanted: Vec<Range<u64>>, block: u64, end: u64) -> Vec<Range<u64>> {
     wanted.retain(|range| !range.is_empty());
-    if block > 0 {
-        for range in &mut wanted {
-            *range = range.start / block * block..range.end.next_multiple_of(block).min(end);
+    for range in &mut wanted {
+        if let Some(first) = range.start.checked_div(block) {
+            *range = first * block..range.end.next_multiple_of(block).min(end);
         }
     }
     wanted.sort_unstable_by_key(|range| range.start);
@@ -53,6 +53,7 @@ pub(super) fn requests(range: Range<u64>, block: u64) -> impl Iterator<Item = Ra
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "one range is what is asked for")]
 mod tests {
     use proptest::prelude::*;
 

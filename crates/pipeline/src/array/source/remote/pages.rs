@@ -13,10 +13,12 @@ const KEPT: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Pages(Mutex<Kept>);
 
+type Page = (Arc<[u8]>, u64);
+
 #[derive(Debug, Default)]
 struct Kept {
-    /// By object and page.
-    pages: HashMap<(u64, u64), (Arc<[u8]>, u64)>,
+    /// By object and page: bytes, and when they were used last.
+    pages: HashMap<(u64, u64), Page>,
     /// Goes up with every use.
     now: u64,
 }

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(one.put(&[3; 16], 5, &[1, 2, 3]), 0);
         assert_eq!(get(&other, &[3; 16], 5).unwrap(), [1, 2, 3]);
         drop((one, other));
-        let larger = cache(folder.path(), 4);
+        let larger = cache(folder.path(), 8);
         assert!(!path.exists() && larger.files.path.exists(), "a cache of another size that nobody uses goes");
     }
 
