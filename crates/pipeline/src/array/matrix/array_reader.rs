@@ -1,18 +1,16 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::chunk_plan::{ChunkPlan, From, Need, Part};
 use super::element::Element;
 use super::filters::Work;
-use super::stored::{Chunks, InChunk, Place, Stored, as_bytes};
+use super::stored::{Chunks, Place, Stored, as_bytes};
 use crate::PipelineError;
 use crate::array::source::remote::Ahead;
 use crate::array::source::{Late, Piece, Source};
 
 /// Decompressed chunks that are kept: neighbours in a range share one, and few are asked for again within a batch.
 const KEPT_BYTES: usize = 1 << 20;
-
-/// Parts of a file that are no further apart are read in one go.
-const GAP: u64 = 4096;
 
 /// Reads parts of one data set, for one thread. The order of calls: [`Self::begin`], [`Self::want`] for each part,
 /// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another. With
@@ -32,12 +30,8 @@ pub(in crate::array) struct ArrayReader<'a, T> {
     /// Numbers that were never written, in bytes of the buffer.
     holes: Vec<Range<usize>>,
     raw: Vec<u8>,
-    /// Parts of chunks.
-    parts: Vec<Part>,
-    /// Chunks that the parts are of.
-    needs: Vec<Need>,
-    /// First byte, bytes and number of each of them that has to be read.
-    reads: Vec<(u64, u64, usize)>,
+    /// Of a data set in chunks.
+    plan: ChunkPlan,
     kept: Vec<Kept>,
     next_kept: usize,
     /// The chunk of which a part was decompressed last, and the place for it.
@@ -45,30 +39,6 @@ pub(in crate::array) struct ArrayReader<'a, T> {
     part: Vec<u8>,
     work: Work,
     element: std::marker::PhantomData<T>,
-}
-
-/// A part of a chunk, and which number of those that were asked for it starts at.
-#[derive(Clone, Copy)]
-struct Part {
-    of: InChunk,
-    to: usize,
-}
-
-/// A chunk that is needed.
-struct Need {
-    chunk: u64,
-    parts: Range<usize>,
-    from: From,
-}
-
-/// Where it comes from.
-enum From {
-    /// It has been decompressed.
-    Kept(usize),
-    /// Bytes that were read, and filters that were skipped.
-    Raw { bytes: Range<usize>, mask: u32 },
-    /// It was never written.
-    Nowhere,
 }
 
 /// A decompressed chunk.
@@ -90,9 +60,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             late: Late::default(),
             holes: Vec::new(),
             raw: Vec::new(),
-            parts: Vec::new(),
-            needs: Vec::new(),
-            reads: Vec::new(),
+            plan: ChunkPlan::default(),
             kept: Vec::new(),
             next_kept: 0,
             parted: None,
@@ -107,8 +75,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         (self.base, self.placed, self.wanted) = (base, false, 0);
         self.pieces.clear();
         self.holes.clear();
-        self.parts.clear();
-        self.needs.clear();
+        self.plan.clear();
         self.raw.clear();
     }
 
@@ -154,7 +121,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             Place::Chunks(chunks) => {
                 while count > 0 {
                     let of = chunks.grid.first(start, count);
-                    self.parts.push(Part { of, to: self.wanted });
+                    self.plan.parts.push(Part { of, to: self.wanted });
                     (start, count) = (start + u64::from(of.count), count - u64::from(of.count));
                     self.wanted += of.count as usize;
                 }
@@ -193,7 +160,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     /// Read what the system has in memory and have it get the rest; returns how many bytes there are to read.
     pub(in crate::array) fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, PipelineError> {
         if let Place::Chunks(chunks) = &self.stored.place {
-            self.plan(chunks);
+            self.make_plan(chunks);
         }
         let bytes: usize = self.pieces.iter().map(|piece| piece.len).sum();
         if matches!(self.stored.place, Place::Memory(_)) {
@@ -226,7 +193,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         self.begin(0);
         self.want(start, count);
         if let Place::Chunks(chunks) = &self.stored.place {
-            self.plan(chunks);
+            self.make_plan(chunks);
         }
         let ahead = self.source.will_need(&self.pieces);
         self.begin(0);
@@ -258,62 +225,9 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         Ok(())
     }
 
-    /// Which chunks, or parts of them, are read, and where to.
-    fn plan(&mut self, chunks: &Chunks) {
-        let size = self.stored.number.size() as u64;
-        let order = |part: &Part| (part.of.chunk, part.of.within);
-        if !self.parts.is_sorted_by_key(order) {
-            self.parts.sort_unstable_by_key(order);
-        }
-        self.reads.clear();
-        let whole = !chunks.chain.is_empty();
-        let mut start = 0;
-        while let Some(part) = self.parts.get(start).copied() {
-            let chunk = part.of.chunk;
-            // Of an uncompressed chunk only what is wanted is read.
-            let same = |other: &Part| other.of.chunk == chunk && (whole || other.of.within == part.of.within);
-            let end = start + self.parts[start..].iter().take_while(|other| same(other)).count();
-            let from = match (chunks.table.get(chunk), self.is_kept(chunk)) {
-                (_, Some(kept)) => From::Kept(kept),
-                (None, None) => From::Nowhere,
-                (Some(found), None) => {
-                    let (offset, len) = if whole {
-                        (found.offset, u64::from(found.bytes))
-                    } else {
-                        let most = self.parts[start..end].iter().map(|part| part.of.count).max().unwrap_or(0);
-                        (found.offset + u64::from(part.of.within) * size, u64::from(most) * size)
-                    };
-                    self.reads.push((offset, len, self.needs.len()));
-                    let plain = chunks.plain_edge && chunks.grid.is_edge(chunk);
-                    From::Raw { bytes: 0..0, mask: if plain { u32::MAX } else { found.mask } }
-                }
-            };
-            self.needs.push(Need { chunk, parts: start..end, from });
-            start = end;
-        }
-        self.reads.sort_unstable();
-        for (offset, len, need) in self.reads.drain(..) {
-            let at = self.pieces.last().map_or(0, |last| last.at + last.len);
-            let at = match self.pieces.last_mut() {
-                Some(last) if offset >= last.offset && offset <= last.offset + last.len as u64 + GAP => {
-                    let end = (offset + len).max(last.offset + last.len as u64);
-                    last.len = (end - last.offset) as usize;
-                    last.at + (offset - last.offset) as usize
-                }
-                _ => {
-                    self.pieces.push(Piece { offset, at, len: len as usize });
-                    at
-                }
-            };
-            if let From::Raw { bytes, .. } = &mut self.needs[need].from {
-                *bytes = at..at + len as usize;
-            }
-        }
-    }
-
-    /// Which of the kept chunks it is.
-    fn is_kept(&self, chunk: u64) -> Option<usize> {
-        self.kept.iter().position(|kept| kept.chunk == Some(chunk))
+    fn make_plan(&mut self, chunks: &Chunks) {
+        let kept = |chunk: u64| self.kept.iter().position(|kept| kept.chunk == Some(chunk));
+        self.plan.make(chunks, self.stored.number.size() as u64, kept, &mut self.pieces);
     }
 
     /// Decompress and convert.
@@ -332,8 +246,8 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             return Ok(());
         };
         if chunks.chain.is_empty() {
-            for need in &self.needs {
-                for part in &self.parts[need.parts.clone()] {
+            for need in &self.plan.needs {
+                for part in &self.plan.parts[need.parts.clone()] {
                     let out = &mut out[part.to..part.to + part.of.count as usize];
                     match &need.from {
                         From::Raw { bytes, .. } => T::convert(number, &self.raw[bytes.clone()], out),
@@ -344,11 +258,11 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             return Ok(());
         }
         // What is kept first: what is decompressed takes its place.
-        for need in &self.needs {
+        for need in &self.plan.needs {
             match need.from {
                 From::Kept(kept) => self.scatter(need, &self.kept[kept].data, out),
                 From::Nowhere => {
-                    for part in &self.parts[need.parts.clone()] {
+                    for part in &self.plan.parts[need.parts.clone()] {
                         out[part.to..part.to + part.of.count as usize].fill(self.filled());
                     }
                 }
@@ -356,13 +270,13 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             }
         }
         let chunk_bytes = chunks.grid.chunk_len() as usize * number.size();
-        for i in 0..self.needs.len() {
-            let need = &self.needs[i];
+        for i in 0..self.plan.needs.len() {
+            let need = &self.plan.needs[i];
             let From::Raw { bytes, mask } = &need.from else { continue };
             let (raw, chunk, mask) = (&self.raw[bytes.clone()], need.chunk, *mask);
             let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.stored.name));
             // A whole chunk of numbers that need no conversion goes where it belongs.
-            if let [part] = self.parts[need.parts.clone()]
+            if let [part] = self.plan.parts[need.parts.clone()]
                 && u64::from(part.of.count) == chunks.grid.chunk_len()
                 && T::is(number)
             {
@@ -371,7 +285,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
                 continue;
             }
             // Of a chunk that is asked for once and for little, only what is needed. Asked for again, it is kept.
-            if let [part] = self.parts[need.parts.clone()]
+            if let [part] = self.plan.parts[need.parts.clone()]
                 && mask == 0
                 && self.parted != Some(chunk)
                 && u64::from(part.of.count) * 4 < chunks.grid.chunk_len()
@@ -400,7 +314,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
             }
             chunks.chain.undo(raw, mask, &mut kept.data, &mut self.work).map_err(wrong)?;
             kept.chunk = Some(chunk);
-            self.scatter(&self.needs[i], &self.kept[place].data, out);
+            self.scatter(&self.plan.needs[i], &self.kept[place].data, out);
         }
         Ok(())
     }
@@ -408,7 +322,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     /// Convert the parts of one chunk.
     fn scatter(&self, need: &Need, chunk: &[u8], out: &mut [T]) {
         let size = self.stored.number.size();
-        for Part { of, to } in &self.parts[need.parts.clone()] {
+        for Part { of, to } in &self.plan.parts[need.parts.clone()] {
             let (within, count) = (of.within as usize, of.count as usize);
             let raw = &chunk[within * size..(within + count) * size];
             T::convert(self.stored.number, raw, &mut out[*to..to + count]);
@@ -425,10 +339,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     /// Bytes that it keeps.
     pub(in crate::array) fn work_bytes(&self) -> u64 {
         let kept: usize = self.kept.iter().map(|kept| kept.data.capacity()).sum();
-        let lists = self.pieces.capacity() * size_of::<Piece>()
-            + self.late.capacity_bytes()
-            + self.parts.capacity() * size_of::<Part>()
-            + self.needs.capacity() * size_of::<Need>();
+        let lists = self.pieces.capacity() * size_of::<Piece>() + self.late.capacity_bytes() + self.plan.bytes();
         (self.raw.capacity() + self.part.capacity() + kept + lists) as u64 + self.work.bytes()
     }
 }

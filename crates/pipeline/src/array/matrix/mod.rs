@@ -4,6 +4,7 @@
 //! nothing that a file says is believed before it is checked.
 
 pub(in crate::array) mod array_reader;
+mod chunk_plan;
 pub(in crate::array) mod chunk_table;
 mod csc;
 mod csr;
