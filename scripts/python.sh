@@ -6,7 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
-packages=(anndata==0.12.6 h5py==3.15.1 hdf5plugin==6.0.0 lmdb==1.7.5 numpy==2.3.5 pandas==2.3.3 pyarrow==22.0.0 safetensors==0.7.0 scipy==1.16.3 tqdm==4.67.1 zarr==3.4.2 numcodecs==0.17.1)
+packages=(anndata==0.12.6 h5py==3.15.1 hdf5plugin==6.0.0 lmdb==1.7.5 numpy==2.3.5 pandas==2.3.3 pyarrow==22.0.0 safetensors==0.7.0 scipy==1.16.3 tqdm==4.67.1 zarr==3.1.6 numcodecs==0.16.5)
 venv=$EXPCTL_CACHE/python
 mark="$venv/.complete"
 

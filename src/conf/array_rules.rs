@@ -185,8 +185,8 @@ impl Judge<'_> {
                 let shown = file.strip_prefix(self.root()).unwrap_or(&file).display();
                 let (fits, should) = match format.as_str() {
                     "mds" => (file.is_dir(), "is no folder with MDS shards".to_owned()),
-                    // It may have any name: annbatch calls them dataset_0, dataset_1, …
-                    "zarr" => (is_zarr(&file), "is no folder in zarr".to_owned()),
+                    // It may have any name: annbatch calls them dataset_0, dataset_1, … Of a URL it is seen when it is read.
+                    "zarr" => (file.to_str().is_some_and(is_url) || is_zarr(&file), "is no folder in zarr".to_owned()),
                     _ => (
                         !file.is_dir() && file.extension() == Some(format.as_ref()),
                         format!("is not called .{format}"),

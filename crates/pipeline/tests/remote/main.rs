@@ -23,13 +23,14 @@ use server::{Bucket, Server};
 
 const ROWS: u64 = 1500;
 
-const FORMATS: [ArrayFormat; 6] = [
+const FORMATS: [ArrayFormat; 7] = [
     ArrayFormat::H5ad,
     ArrayFormat::H5adGzip,
     ArrayFormat::H5adContiguous,
     ArrayFormat::H5adDense,
     ArrayFormat::Parquet,
     ArrayFormat::ParquetSparse,
+    ArrayFormat::Zarr,
 ];
 
 /// What all tests of the process share. Each has it alone: how objects are read is said for the whole process.
@@ -80,7 +81,7 @@ impl World {
     pub fn bucket(&self, name: &str, format: ArrayFormat) -> Bucket {
         let bucket = self.server.bucket(name);
         for file in self.files(format) {
-            bucket.put(file.file_name().unwrap().to_str().unwrap(), &std::fs::read(&file).unwrap());
+            put(&bucket, file.file_name().unwrap().to_str().unwrap(), &file);
         }
         bucket
     }
@@ -88,6 +89,17 @@ impl World {
     /// URLs of a format's files in a bucket.
     pub fn urls(&self, format: ArrayFormat, url: impl Fn(&str) -> PathBuf) -> Vec<PathBuf> {
         self.files(format).iter().map(|file| url(file.file_name().unwrap().to_str().unwrap())).collect()
+    }
+}
+
+/// Put a file, or all files of a folder, into a bucket.
+fn put(bucket: &Bucket, key: &str, path: &Path) {
+    if path.is_file() {
+        return bucket.put(key, &std::fs::read(path).unwrap());
+    }
+    for entry in std::fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        put(bucket, &format!("{key}/{}", entry.file_name().to_str().unwrap()), &entry.path());
     }
 }
 

@@ -2,25 +2,32 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::Source;
+use super::part::url_of;
+use super::remote::RemotePrefix;
 use crate::PipelineError;
 
-/// Files below a folder by their keys: paths from there with `/` between names.
+/// Files below a folder, or remote objects below a URL, by their keys: paths from there with `/` between names.
 #[derive(Debug)]
 pub(in crate::array) struct Folder {
     path: PathBuf,
+    /// Where it is remote.
+    remote: Option<RemotePrefix>,
 }
 
 impl Folder {
-    /// A folder.
+    /// A folder, which is there if it is one of this machine.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, or no such URL can be read.
     pub(in crate::array) fn open(path: &Path) -> Result<Self, PipelineError> {
+        if let Some(url) = url_of(path) {
+            return Ok(Self { path: path.to_owned(), remote: Some(RemotePrefix::new(url)?) });
+        }
         let about = path.metadata().map_err(PipelineError::io("open", path))?;
         if !about.is_dir() {
             return Err(PipelineError::damaged(path, "is no folder"));
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), remote: None })
     }
 
     /// Where it is.
@@ -34,6 +41,9 @@ impl Folder {
     /// It has more than `most` bytes, or cannot be read; the key leads out of the folder.
     pub(in crate::array) fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, PipelineError> {
         let path = self.at(key)?;
+        if let Some(remote) = &self.remote {
+            return remote.get(key, most);
+        }
         let file = match std::fs::File::open(&path) {
             Err(e) if absent(&e) => return Ok(None),
             other => other.map_err(PipelineError::io("open", &path))?,
@@ -52,6 +62,9 @@ impl Folder {
     /// It cannot be read; the key leads out of the folder.
     pub(in crate::array) fn names(&self, key: &str) -> Result<Vec<String>, PipelineError> {
         let path = self.at(key)?;
+        if let Some(remote) = &self.remote {
+            return remote.names(key);
+        }
         let entries = match std::fs::read_dir(&path) {
             Err(e) if absent(&e) => return Ok(Vec::new()),
             other => other.map_err(PipelineError::io("read", &path))?,
@@ -69,6 +82,17 @@ impl Folder {
     /// One cannot be opened; they are more than a process may have open; a key leads out of the folder.
     pub(in crate::array) fn source(&self, keys: &[String]) -> Result<(Source, Vec<Option<usize>>), PipelineError> {
         let (mut there, mut parts) = (Vec::new(), Vec::with_capacity(keys.len()));
+        if let Some(remote) = &self.remote {
+            keys.iter().try_for_each(|key| self.at(key).map(drop))?;
+            let mut objects = Vec::new();
+            for object in remote.objects(keys)? {
+                parts.push(object.map(|object| {
+                    objects.push(object);
+                    objects.len() - 1
+                }));
+            }
+            return Ok((Source::of_objects(&self.path, objects)?, parts));
+        }
         for key in keys {
             let path = self.at(key)?;
             match path.metadata() {

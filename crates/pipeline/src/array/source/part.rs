@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -62,13 +62,4 @@ impl Part {
 /// The URL that a path is, if it is one.
 pub(in crate::array) fn url_of(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| is_url(text))
-}
-
-/// The place of a file of a folder, which may be the prefix of remote objects.
-pub(super) fn joined(folder: &Path, name: &Path) -> PathBuf {
-    match url_of(folder) {
-        // A name has no empty part, and `Path` joins with one slash.
-        Some(url) => PathBuf::from(url.trim_end_matches('/')).join(name),
-        None => folder.join(name),
-    }
 }

@@ -1,9 +1,10 @@
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::part::{Part, joined};
-use super::remote::Ahead;
+use super::part::Part;
+use super::remote::{Ahead, RemoteObject};
 use super::{Late, Piece};
 use crate::PipelineError;
 use crate::array::limit::allow_open_files;
@@ -33,8 +34,16 @@ impl Source {
     /// One is not there or cannot be opened; they are more than a process may have open.
     pub(in crate::array) fn open_folder(folder: &Path, names: &[PathBuf]) -> Result<Self, PipelineError> {
         allow_open_files(names.len())?;
-        let files: Result<_, _> = names.iter().map(|name| Part::open(&joined(folder, name))).collect();
+        let files: Result<_, _> = names.iter().map(|name| Part::open(&folder.join(name))).collect();
         Self::of_parts(folder, files?)
+    }
+
+    /// Remote objects below `path`.
+    ///
+    /// # Errors
+    /// They have more bytes than can be counted.
+    pub(super) fn of_objects(path: &Path, objects: Vec<Arc<RemoteObject>>) -> Result<Self, PipelineError> {
+        Self::of_parts(path, objects.into_iter().map(Part::Remote).collect())
     }
 
     fn of_parts(path: &Path, parts: Vec<Part>) -> Result<Self, PipelineError> {

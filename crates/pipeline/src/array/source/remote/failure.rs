@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Passing,
     /// It is not what was opened any more.
     Changed,
+    /// It is not there.
+    Absent,
     /// Nothing, or what the reason says.
     Lasting,
 }
@@ -47,13 +49,18 @@ impl Failure {
         self.kind == Kind::Changed
     }
 
+    /// There is no such object.
+    pub(super) fn is_absence(&self) -> bool {
+        self.kind == Kind::Absent
+    }
+
     /// What an attempt came to, whose last answer had `status`. An object that was `opened` before and is not there is a changed
     /// one.
     pub(super) fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
         let (kind, reason) = match status {
             Some(412 | 416) => return Self::changed(address),
             Some(404 | 410) if opened => return Self::changed(address),
-            Some(404 | 410) => (Kind::Lasting, format!("there is no such object ({})", said(error, status))),
+            Some(404 | 410) => (Kind::Absent, format!("there is no such object ({})", said(error, status))),
             Some(401 | 403) => {
                 (Kind::Lasting, format!("access is denied ({}); {}", said(error, status), credentials(address)))
             }
@@ -76,7 +83,9 @@ impl Failure {
     pub(super) fn into_error(self) -> PipelineError {
         match self.kind {
             Kind::Changed => PipelineError::Rewritten { path: PathBuf::from(self.url) },
-            Kind::Passing | Kind::Lasting => PipelineError::Remote { url: self.url, reason: self.reason },
+            Kind::Passing | Kind::Absent | Kind::Lasting => {
+                PipelineError::Remote { url: self.url, reason: self.reason }
+            }
         }
     }
 

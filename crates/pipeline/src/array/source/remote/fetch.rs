@@ -76,6 +76,19 @@ pub(super) async fn head(service: &Service, store: &dyn ObjectStore, at: &Addres
     Ok(Version(found))
 }
 
+/// Names of what is directly below a place, in any order.
+pub(super) async fn list(service: &Service, store: &dyn ObjectStore, at: &Address) -> Result<Vec<String>, Failure> {
+    let patience = service.options.patience;
+    let found = patiently(service, &patience, || async {
+        let asked = timed(&patience, at, "a list", store.list_with_delimiter(Some(&at.key)));
+        let (answer, status) = with_status(asked).await;
+        answer?.map_err(|e| Failure::of_answer(at, &e, status, false))
+    });
+    let found = found.await?;
+    let objects = found.objects.iter().map(|object| &object.location);
+    Ok(objects.chain(&found.common_prefixes).filter_map(|key| key.filename().map(str::to_owned)).collect())
+}
+
 /// Read a part of an object, all of it and of that version.
 pub(super) async fn part(
     service: &Service,

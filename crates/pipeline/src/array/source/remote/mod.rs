@@ -15,6 +15,7 @@ mod object;
 mod options;
 mod pages;
 mod pending;
+mod prefix;
 mod queue;
 mod runtime;
 mod service;
@@ -28,3 +29,4 @@ pub use service::{configure, remote_counts};
 
 pub(in crate::array) use object::RemoteObject;
 pub(super) use pending::Arriving;
+pub(super) use prefix::RemotePrefix;

@@ -59,18 +59,23 @@ impl RemoteObject {
     /// There is none, it may not be read, or the server does not answer.
     pub(in crate::array) fn open(url: &str) -> Result<Arc<Self>, PipelineError> {
         let service = Service::current()?;
-        let known = Self::opened(&service, url);
-        let lately = |known: &&Arc<Self>| known.unchanged().is_ok() && lock(&known.looked).elapsed() < LATELY;
+        let runtime = runtime(url).map_err(Failure::into_error)?;
+        runtime.block_on(Self::look(&service, url)).map_err(Failure::into_error)
+    }
+
+    /// The same where requests are made.
+    pub(super) async fn look(service: &Arc<Service>, url: &str) -> Result<Arc<Self>, Failure> {
+        let known = Self::opened(service, url);
+        let is_current = |known: &&Arc<Self>| !known.outdated.load(Ordering::Acquire);
+        let lately = |known: &&Arc<Self>| is_current(known) && lock(&known.looked).elapsed() < LATELY;
         if let Some(known) = known.as_ref().filter(lately) {
             return Ok(Arc::clone(known));
         }
-        let address = Address::parse(url).map_err(Failure::into_error)?;
-        let store = service.store(&address).map_err(Failure::into_error)?;
-        let runtime = runtime(url).map_err(Failure::into_error)?;
-        let found = runtime.block_on(head(&service, store.as_ref(), &address));
-        let version = found.map_err(Failure::into_error)?;
+        let address = Address::parse(url)?;
+        let store = service.store(&address)?;
+        let version = head(service, store.as_ref(), &address).await?;
         if let Some(known) = known {
-            if known.version.is(&version) && known.unchanged().is_ok() {
+            if known.version.is(&version) && is_current(&&known) {
                 *lock(&known.looked) = Instant::now();
                 return Ok(known);
             }
@@ -87,7 +92,7 @@ impl RemoteObject {
             looked: Mutex::new(Instant::now()),
             outdated: AtomicBool::new(false),
             failed: Mutex::default(),
-            service: Arc::clone(&service),
+            service: Arc::clone(service),
         });
         let mut open = lock(&service.open);
         open.retain(|_, object| object.strong_count() > 0);
@@ -317,13 +322,7 @@ impl RemoteObject {
         let count = (pages.end - pages.start).min(2 * PAGES_AHEAD).max(if follows { PAGES_AHEAD } else { 1 });
         let start = pages.start * PAGE;
         let end = (start + count * PAGE).min(self.bytes());
-        let mut all = vec![MaybeUninit::uninit(); (end - start) as usize];
-        let mut late = Vec::new();
-        self.begin(&[Piece { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
-        late.into_iter().try_for_each(|arriving| arriving.take(&mut all)).map_err(|failure| self.failed(failure))?;
-        self.succeeded();
-        // SAFETY: one piece was asked for, all of it is there.
-        let all: Vec<u8> = all.into_iter().map(|byte| unsafe { byte.assume_init() }).collect();
+        let all = self.read_range(start..end)?;
         let mut first = None;
         for (page, bytes) in (pages.start..).zip(all.chunks(PAGE as usize)) {
             let bytes: Arc<[u8]> = Arc::from(bytes);
@@ -331,6 +330,18 @@ impl RemoteObject {
             self.service.pages.put(self.number, page, bytes);
         }
         first.ok_or_else(|| PipelineError::damaged(self.url().as_ref(), "has no bytes"))
+    }
+
+    /// Read a range of it, which it has.
+    pub(super) fn read_range(self: &Arc<Self>, range: Range<u64>) -> Result<Vec<u8>, PipelineError> {
+        let start = range.start;
+        let mut all = vec![MaybeUninit::uninit(); (range.end - start) as usize];
+        let mut late = Vec::new();
+        self.begin(&[Piece { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
+        late.into_iter().try_for_each(|arriving| arriving.take(&mut all)).map_err(|failure| self.failed(failure))?;
+        self.succeeded();
+        // SAFETY: one piece was asked for, all of it is there.
+        Ok(all.into_iter().map(|byte| unsafe { byte.assume_init() }).collect())
     }
 
     fn check(&self, pieces: &[Piece]) -> Result<(), PipelineError> {
