@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RecordError, ShuffleQuality,
-    SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
+    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RankUsage, RecordError,
+    ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
 };
 
 use crate::parallel;
@@ -61,6 +61,8 @@ pub struct Run {
     pub data: Option<DataRead>,
     /// How well the rows of an array were shuffled; none where samples of a graph were read.
     pub shuffle: Option<ShuffleQuality>,
+    /// What each rank used beside time, by rank; fewer or none where ranks did not come so far, and of programs of the user's.
+    pub usage: Vec<RankUsage>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// What training had come to at the end of each epoch; empty without epochs.
@@ -91,6 +93,7 @@ impl Run {
             environment: None,
             data: None,
             shuffle: None,
+            usage: Vec::new(),
             outcome: None,
             learning: Vec::new(),
             slurm: None,
@@ -134,6 +137,8 @@ impl Run {
         // These add to the steps; without them they are as good as ever.
         self.data = attempt.data_read().unwrap_or_else(without);
         self.shuffle = attempt.shuffle().unwrap_or_else(without);
+        let ranks = 0..self.trial.settings.launch.ranks;
+        self.usage = ranks.filter_map(|rank| attempt.usage(rank).unwrap_or_else(without)).collect();
         self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
         self.slurm = attempt.slurm_usage().unwrap_or_else(without);
         self.ranks =

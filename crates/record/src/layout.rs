@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_file::read_table_totals;
 use crate::{
-    DataRead, Environment, JobRecord, Outcome, RankExit, RecordError, ShuffleQuality, SlurmUsage, StepRecord,
-    TRIAL_SCHEMA_VERSION, Trial,
+    DataRead, Environment, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality, SlurmUsage,
+    StepRecord, TRIAL_SCHEMA_VERSION, Trial,
 };
 use crate::{JournalTail, StepTotals, read_journal, read_steps, write_json};
 
@@ -163,6 +163,11 @@ impl AttemptDir {
         self.path.join(format!("rank-{rank}.exit.json"))
     }
 
+    /// `rank-<r>.usage.json`: the memory of a rank, and what it fetched from servers.
+    pub fn usage_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.usage.json"))
+    }
+
     /// `rank-<r>.log`: what the rank printed.
     pub fn log_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.log"))
@@ -199,6 +204,11 @@ impl AttemptDir {
     /// Read `slurm.json`, if Slurm was asked about the attempt.
     pub fn slurm_usage(&self) -> Result<Option<SlurmUsage>, RecordError> {
         read_optional(&self.slurm_path())
+    }
+
+    /// Read `rank-<r>.usage.json`, if the rank did its last step.
+    pub fn usage(&self, rank: u32) -> Result<Option<RankUsage>, RecordError> {
+        read_optional(&self.usage_path(rank))
     }
 
     /// Whether the attempt has an outcome. A rank that still runs then was out of reach when its node was given up: its steps

@@ -32,6 +32,7 @@ mod steps_file;
 mod totals;
 mod train_settings;
 mod trial;
+mod usage;
 mod weights;
 mod worker_settings;
 
@@ -55,7 +56,8 @@ pub use outcome::{
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use program::ProgramFacts;
 pub use rank::{
-    LastWords, Place, RankEnv, RankEnvError, free_memory, hardware, meeting_place, share_gpus, variables, write_table,
+    LastWords, Place, RankEnv, RankEnvError, free_memory, hardware, meeting_place, peak_resident, share_gpus,
+    variables, write_table,
 };
 pub use secret::looks_secret;
 pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
@@ -69,5 +71,6 @@ pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
 pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
+pub use usage::{RankUsage, RemoteCounts};
 pub use weights::WeightsDir;
 pub use worker_settings::Worker;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
-use expctl_record::write_json;
+use expctl_pipeline::array::remote::remote_counts;
 use expctl_record::{
-    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal, Mode, RankStatus,
-    Settings, Trial,
+    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal, LastWords, Mode,
+    RankEnv, RankStatus, RankUsage, Settings, Trial, peak_resident, write_json, write_table,
 };
 
 use crate::activity::{Activity, Phase};
@@ -24,9 +24,6 @@ use crate::steps::Steps;
 use crate::stop::Stop;
 use crate::trainer::Trainer;
 use crate::training::{Epochs, Progress, TrainingRun, start_from};
-use expctl_record::LastWords;
-use expctl_record::RankEnv;
-use expctl_record::write_table;
 
 /// Time limit of a collective. Long, as PyTorch's: the monitor finds ranks that are gone, and a rank that is slow (a cold
 /// file system) is not gone.
@@ -229,6 +226,7 @@ impl Rank<'_> {
         let (loader, masks) = (loading.start(first, progress.first_epoch * batches)?, loading.step_masks());
         let model = trainer.as_mut().map(|trainer| (trainer, training));
         Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, journal }.run(first)?;
+        self.write_usage()?;
         self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;
         if self.attempt.is_closed() {
@@ -236,6 +234,14 @@ impl Rank<'_> {
         }
         monitor.end();
         Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
+    }
+
+    /// Write down what the steps took beside time.
+    fn write_usage(&self) -> Result<(), Stop> {
+        let counts = remote_counts();
+        let remote = (counts.requests > 0 || counts.hits > 0).then_some(counts);
+        let usage = RankUsage { peak_resident_bytes: peak_resident(), remote };
+        Ok(write_json(&self.attempt.usage_path(self.env.rank), &usage)?)
     }
 
     /// Put `trainer` where it goes on; returns the first step, and how far training has come.

@@ -56,6 +56,7 @@ pub(super) fn values(
         ("warnings", json!(warnings(job))),
         ("results", json!(results.table().markdown())),
         ("shuffle", json!(sections::shuffle(job).map(|t| t.markdown()))),
+        ("usage", json!(sections::usage(job).map(|t| t.markdown()))),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),

@@ -52,9 +52,17 @@ pub(super) fn causes(job: &MeasuredJob) -> Vec<String> {
     rows.iter().filter_map(cause).collect()
 }
 
+/// More findings than this are a list, each without what it rests on: that is in the results.
+const IN_FULL: usize = 3;
+
 /// What the verdicts find of the variants; which settings differ is no finding.
-pub(super) fn findings(verdicts: &[String]) -> Vec<&String> {
-    verdicts.iter().filter(|line| !line.starts_with("not the same in all rows")).collect()
+pub(super) fn findings(verdicts: &[String]) -> Vec<&str> {
+    let found: Vec<&str> =
+        verdicts.iter().map(String::as_str).filter(|line| !line.starts_with("not the same in all rows")).collect();
+    match found.len() {
+        0..=IN_FULL => found,
+        _ => found.into_iter().map(|line| line.split_once("; p = ").map_or(line, |(finding, _)| finding)).collect(),
+    }
 }
 
 /// Each variant with the settings that set it apart and what came of it.

@@ -14,6 +14,7 @@ mod shuffle;
 mod slurm;
 mod straggler;
 mod tree;
+mod usage;
 
 pub use attempts::attempts;
 pub use breakdown::breakdowns;
@@ -27,6 +28,7 @@ pub use ranks::ranks;
 pub use results::{Results, mixed_modes};
 pub use shuffle::shuffle;
 pub use slurm::slurm;
+pub use usage::usage;
 
 /// A table under a heading, with a sentence below it.
 #[derive(Clone, Debug)]

@@ -43,9 +43,19 @@ pub fn free_memory() -> u64 {
     memory("MemAvailable").into_iter().chain(limit).min().unwrap_or(u64::MAX)
 }
 
+/// The most memory that this process had resident at once so far, bytes (`VmHWM`).
+pub fn peak_resident() -> Option<u64> {
+    bytes("/proc/self/status", "VmHWM")
+}
+
 /// A line of /proc/meminfo, in bytes.
 fn memory(name: &str) -> Option<u64> {
-    let kib = field("/proc/meminfo", name)?.split_whitespace().next()?.parse::<u64>().ok()?;
+    bytes("/proc/meminfo", name)
+}
+
+/// A line in kB, in bytes.
+fn bytes(path: &str, name: &str) -> Option<u64> {
+    let kib = field(path, name)?.split_whitespace().next()?.parse::<u64>().ok()?;
     Some(kib * 1024)
 }
 

@@ -7,7 +7,7 @@ mod rank_env;
 mod table;
 mod variables;
 
-pub use hardware::{free_memory, hardware};
+pub use hardware::{free_memory, hardware, peak_resident};
 pub use last_words::LastWords;
 pub use place::{Place, meeting_place};
 pub use rank_env::{RankEnv, RankEnvError};

@@ -5,7 +5,6 @@ use expctl_dist::ProcessGroup;
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::ArrayDataset;
 use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::remote::{RemoteCounts, remote_counts};
 use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
 use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
@@ -168,18 +167,6 @@ pub(crate) struct ArrayBatches<'a> {
     sampler: Arc<RowSampler>,
     builder: ArrayBuilder,
     buffer_bytes: u64,
-}
-
-impl Drop for ArrayBatches<'_> {
-    fn drop(&mut self) {
-        let RemoteCounts { requests, retries, remote_bytes, cache_bytes, hits, misses, not_kept } = remote_counts();
-        if requests > 0 {
-            tracing::info!(
-                "remote files: {remote_bytes} bytes from servers in {requests} requests ({retries} repeated), {cache_bytes} bytes \
-                 from the cache ({hits} blocks were there, {misses} were not, {not_kept} could not be kept)"
-            );
-        }
-    }
 }
 
 impl Batches for ArrayBatches<'_> {

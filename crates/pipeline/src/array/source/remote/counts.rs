@@ -1,27 +1,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
+use expctl_record::RemoteCounts;
 
-/// What reading objects has taken this process so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteCounts {
-    /// Requests that were sent, repeated ones too.
-    pub requests: u64,
-    /// Those of them that repeat one that failed.
-    pub retries: u64,
-    /// Bytes of objects that came from servers.
-    pub remote_bytes: u64,
-    /// Bytes that were taken from the cache in their place.
-    pub cache_bytes: u64,
-    /// Blocks that were in the cache.
-    pub hits: u64,
-    /// Blocks that were not; 0 without a cache.
-    pub misses: u64,
-    /// Blocks that could not be written to the cache: the disk is full, or it is in use.
-    pub not_kept: u64,
-}
-
-/// The same, counted by many threads.
+/// [`RemoteCounts`], counted by many threads.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,

@@ -22,7 +22,6 @@ mod service;
 mod unit;
 
 pub use address::check_url;
-pub use counts::RemoteCounts;
 pub use options::{CacheOptions, Patience, RemoteOptions};
 pub use pending::Ahead;
 pub use service::{configure, remote_counts};

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+use expctl_record::RemoteCounts;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
@@ -9,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::address::{Address, Place};
 use super::answer::Noting;
 use super::cache::Cache;
-use super::counts::{Counters, RemoteCounts};
+use super::counts::Counters;
 use super::cover::PART;
 use super::failure::Failure;
 use super::object::RemoteObject;
