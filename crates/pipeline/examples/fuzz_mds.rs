@@ -9,7 +9,11 @@
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
-use std::collections::BTreeMap;
+#[path = "common/bytes.rs"]
+mod bytes;
+#[path = "common/tally.rs"]
+mod tally;
+
 use std::error::Error;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,10 +23,12 @@ use std::time::{Duration, Instant};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::{ArrayStore, CsrRows, DenseRows, Form, MdsStore, Rows, Wanted};
-use nix::libc;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
+
+use crate::bytes::damage_at;
+use crate::tally::{Tally, limit_memory, without_numbers};
 
 /// No case takes so long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,12 +55,7 @@ struct Seed {
 }
 
 fn search(seeds: &Path, seconds: u64, findings: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    for (what, most) in [(libc::RLIMIT_AS, MEMORY), (libc::RLIMIT_CORE, 0)] {
-        // SAFETY: the limits are there for as long as the call takes.
-        if unsafe { libc::setrlimit(what, &libc::rlimit { rlim_cur: most, rlim_max: most }) } != 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
-    }
+    limit_memory(MEMORY)?;
     let mut folders: Vec<PathBuf> =
         fs::read_dir(seeds)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     folders.retain(|folder| folder.join("index.json").is_file());
@@ -62,8 +63,7 @@ fn search(seeds: &Path, seconds: u64, findings: &Path) -> Result<ExitCode, Box<d
     let seeds = folders.iter().map(|folder| seed(folder)).collect::<Result<Vec<_>, _>>()?;
     let scratch = tempfile::tempdir()?;
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    let mut tally = Tally::default();
     let mut number = 0_u64;
     std::panic::set_hook(Box::new(|_| ()));
     while Instant::now() < end {
@@ -77,18 +77,19 @@ fn search(seeds: &Path, seconds: u64, findings: &Path) -> Result<ExitCode, Box<d
         let (damaged, strict) = damage(seed, &mut rng)?;
         damaged.iter().try_for_each(|(name, bytes)| fs::write(case.join(name), bytes))?;
         let started = Instant::now();
+        let mut kind = String::new();
         let outcome = match catch_unwind(AssertUnwindSafe(|| read(&case, &mut rng))) {
             Err(_) => "panic",
             Ok(_) if started.elapsed() > PATIENCE => "slow",
             Ok(Err(e)) => {
-                *errors.entry(without_numbers(&e.to_string(), &case)).or_default() += 1;
+                kind = without_numbers(&e.to_string(), &case);
                 "error"
             }
             Ok(Ok(rows)) if strict && !same(&rows, &seed.rows) => "other numbers",
             Ok(Ok(_)) => "rows",
         };
-        *counts.entry(outcome).or_default() += 1;
-        if !["rows", "error"].contains(&outcome) {
+        tally.add(outcome, &kind);
+        if !Tally::is_fine(outcome) {
             let kept = findings.join(format!("{}-{}-{number}", outcome.replace(' ', "-"), seed.name));
             fs::create_dir_all(&kept)?;
             for (name, _) in &seed.files {
@@ -103,17 +104,7 @@ fn search(seeds: &Path, seconds: u64, findings: &Path) -> Result<ExitCode, Box<d
         number += 1;
     }
     println!("{} seeds, {number} cases", seeds.len());
-    for (what, count) in &counts {
-        println!("{count:>9} {what}");
-    }
-    println!("{} different errors (numbers left out), of these the most frequent:", errors.len());
-    let mut errors: Vec<_> = errors.into_iter().collect();
-    errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    for (error, count) in errors.iter().take(60) {
-        println!("{count:>9} {error}");
-    }
-    let fine = counts.keys().all(|what| ["rows", "error"].contains(what));
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(tally.close())
 }
 
 fn seed(folder: &Path) -> Result<Seed, Box<dyn Error>> {
@@ -276,41 +267,7 @@ fn flipped(good: &[u8], rng: &mut Pcg64Mcg, head: usize) -> Vec<u8> {
         let head = head.min(len - 1);
         let zone = if rng.random_range(0..4) == 0 { 0..head.max(1) } else { head..len };
         let at = rng.random_range(zone);
-        let some = rng.random_range(1..=64).min(len - at);
-        match rng.random_range(0..100) {
-            0..37 => bytes[at] ^= 1 << rng.random_range(0..8),
-            37..57 => bytes[at] = rng.random_range(0..=255),
-            57..77 => {
-                let values = [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX, 1 << 40, len as u64];
-                let width = [1, 2, 4, 8][rng.random_range(0..4)].min(len - at);
-                let value = values[rng.random_range(0..values.len())].to_le_bytes();
-                bytes[at..at + width].copy_from_slice(&value[..width]);
-            }
-            77..87 => bytes[at..at + some].fill(0),
-            87..97 => {
-                let from = rng.random_range(0..=len - some);
-                bytes.copy_within(from..from + some, at);
-            }
-            97 => bytes.truncate(at),
-            98 => bytes.extend(std::iter::repeat_n(0, some * 50)),
-            _ => {
-                let part = bytes[at..at + some].to_vec();
-                bytes.splice(at..at, part);
-            }
-        }
+        damage_at(&mut bytes, at, rng);
     }
     bytes
-}
-
-/// An error as one of its kind.
-fn without_numbers(error: &str, case: &Path) -> String {
-    let text = error.replace(&*case.to_string_lossy(), "FOLDER");
-    let mut kind = String::new();
-    for c in text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }) {
-        if !(c == '#' && kind.ends_with('#')) {
-            kind.push(if c.is_control() { ' ' } else { c });
-        }
-    }
-    kind.truncate(kind.char_indices().nth(160).map_or(kind.len(), |(at, _)| at));
-    kind
 }

@@ -8,27 +8,28 @@
 
 #![expect(clippy::print_stdout, reason = "a program")]
 
-use std::collections::BTreeMap;
+#[path = "common/bytes.rs"]
+mod bytes;
+#[path = "common/children.rs"]
+mod children;
+#[path = "common/tally.rs"]
+mod tally;
+
 use std::error::Error;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::zarr::open_matrix;
 use expctl_pipeline::array::{ArrayStore, CsrRows, Rows, Wanted, ZarrStore};
-use nix::libc;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Cases of a child: starting one takes some milliseconds.
-const CASES: u64 = 400;
-/// No case takes so long on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::bytes::damage_at;
+use crate::children::{CASES, say, search, seeds};
+use crate::tally::limit_memory;
+
 /// A child that asks for more address space is refused, and ends.
 const MEMORY: u64 = 1 << 30;
 
@@ -36,141 +37,19 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--child", seed, start, scratch] => child(Path::new(seed), start.parse()?, Path::new(scratch)),
-        [seeds, seconds] => search(Path::new(seeds), seconds.parse()?, &std::env::temp_dir().join("fuzz_zarr")),
-        [seeds, seconds, findings] => search(Path::new(seeds), seconds.parse()?, Path::new(findings)),
+        [path, seconds, ref rest @ ..] if rest.len() < 2 => {
+            let findings = rest.first().map_or_else(|| std::env::temp_dir().join("fuzz_zarr"), PathBuf::from);
+            search(&seeds(Path::new(path), "zarr")?, "zarr", seconds.parse()?, &findings, copy)
+        }
         _ => Err("usage: fuzz_zarr FOLDER_OF_SEEDS SECONDS [FOLDER_FOR_FINDINGS]".into()),
     }
 }
 
-/// Start one child after another until the time is over.
-fn search(seeds: &Path, seconds: u64, findings: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(seeds)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "zarr"));
-    files.sort();
-    fs::create_dir_all(findings)?;
-    let scratch = tempfile::tempdir()?;
-    let case = scratch.path().join("case.zarr");
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
-    let mut number = 0;
-    while Instant::now() < end {
-        let seed = &files[number as usize % files.len()];
-        let outcome = one_child(seed, number * CASES, &case, end, &mut counts, &mut errors)?;
-        if let Some(outcome) = outcome {
-            *counts.entry(outcome.clone()).or_default() += 1;
-            let name = seed.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let kept = findings.join(format!("{}-{name}-{number}.zarr", outcome.replace([' ', ':'], "-")));
-            copy(&case, &kept)?;
-            println!("{outcome}: {}", kept.display());
-        }
-        number += 1;
-    }
-    println!("{} seeds, {} children", files.len(), number);
-    for (what, count) in &counts {
-        println!("{count:>9} {what}");
-    }
-    println!("{} different errors (numbers left out), of these the most frequent:", errors.len());
-    let mut errors: Vec<_> = errors.into_iter().collect();
-    errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    for (error, count) in errors.iter().take(40) {
-        println!("{count:>9} {error}");
-    }
-    let fine = counts.keys().all(|what| ["rows", "error"].contains(&what.as_str()));
-    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Follow one child; what ended it, if that was not the end of its work.
-fn one_child(
-    seed: &Path,
-    start: u64,
-    case: &Path,
-    end: Instant,
-    counts: &mut BTreeMap<String, u64>,
-    errors: &mut BTreeMap<String, u64>,
-) -> Result<Option<String>, Box<dyn Error>> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("--child")
-        .arg(seed)
-        .arg(start.to_string())
-        .arg(case)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let (sender, lines) = channel();
-    let stdout = child.stdout.take().ok_or("no output")?;
-    let reading = std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    let stderr = child.stderr.take().ok_or("no output")?;
-    let complaint = std::thread::spawn(move || std::io::read_to_string(stderr).unwrap_or_default());
-    let mut outcome = None;
-    loop {
-        match lines.recv_timeout(PATIENCE) {
-            Ok(line) => {
-                let (what, error) = line.split_once('\t').unwrap_or((&line, ""));
-                if matches!(what, "rows" | "error") {
-                    *counts.entry(what.to_owned()).or_default() += 1;
-                    if !error.is_empty() {
-                        *errors.entry(error.to_owned()).or_default() += 1;
-                    }
-                } else {
-                    // It waits for the file to be kept.
-                    outcome = Some(what.to_owned());
-                    println!("{line}");
-                    child.kill()?;
-                    break;
-                }
-                if Instant::now() > end {
-                    child.kill()?;
-                    break;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                child.kill()?;
-                outcome = Some("hang".to_owned());
-                break;
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                let status = child.wait()?;
-                if !status.success() {
-                    outcome = Some(format!("crash {status}"));
-                }
-                break;
-            }
-        }
-    }
-    child.wait()?;
-    let _ = reading.join();
-    let complaint = complaint.join().unwrap_or_default();
-    if let Some(what) = &mut outcome
-        && complaint.contains("memory allocation")
-    {
-        *what = "memory".to_owned();
-    }
-    if outcome.is_some() && !complaint.is_empty() {
-        println!("{}", complaint.lines().take(8).collect::<Vec<_>>().join("\n"));
-    }
-    Ok(outcome)
-}
-
 /// Damage the seed in many ways, one after another, and read it; a line for each.
 fn child(seed: &Path, start: u64, case: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    // A crash leaves no large file behind.
-    for (what, most) in [(libc::RLIMIT_AS, MEMORY), (libc::RLIMIT_CORE, 0)] {
-        // SAFETY: the limits are there for as long as the call takes.
-        if unsafe { libc::setrlimit(what, &libc::rlimit { rlim_cur: most, rlim_max: most }) } != 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
-    }
+    limit_memory(MEMORY)?;
     let files = files(seed, Path::new(""))?;
     let there: Vec<&str> = LOCATIONS.into_iter().filter(|location| read(seed, location).is_ok()).collect();
-    let mut out = std::io::stdout();
     let _ = fs::remove_dir_all(case);
     copy(seed, case)?;
     for number in start..start + CASES {
@@ -186,17 +65,7 @@ fn child(seed: &Path, start: u64, case: &Path) -> Result<ExitCode, Box<dyn Error
             fs::remove_file(case.join(changed[0]))?;
         }
         for location in &there {
-            let line = match catch_unwind(AssertUnwindSafe(|| read(case, location))) {
-                Err(_) => "panic".to_owned(),
-                Ok(Err(e)) => format!("error\t{}", without_numbers(&e.to_string(), case)),
-                Ok(Ok(())) => "rows".to_owned(),
-            };
-            writeln!(out, "{line}")?;
-            out.flush()?;
-            if !line.starts_with("rows") && !line.starts_with("error") {
-                // Until the folder is kept.
-                std::thread::sleep(PATIENCE);
-            }
+            say(case, || read(case, location).map(|()| true))?;
         }
         for file in changed {
             fs::copy(seed.join(file), case.join(file))?;
@@ -270,7 +139,6 @@ fn damaged(good: &[u8], rng: &mut Pcg64Mcg) -> Vec<u8> {
         }
         let len = bytes.len();
         let at = rng.random_range(0..len);
-        let some = rng.random_range(1..=64).min(len - at);
         let is_text = good.first() == Some(&b'{');
         match rng.random_range(0..100) {
             0..45 if is_text => {
@@ -290,26 +158,7 @@ fn damaged(good: &[u8], rng: &mut Pcg64Mcg) -> Vec<u8> {
                     bytes.splice(to.0..to.1, word);
                 }
             }
-            0..37 => bytes[at] ^= 1 << rng.random_range(0..8),
-            37..57 => bytes[at] = rng.random_range(0..=255),
-            57..77 => {
-                let values =
-                    [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX, u64::MAX - 1, 1 << 40, len as u64];
-                let width = [1, 2, 4, 8][rng.random_range(0..4)].min(len - at);
-                let value = values[rng.random_range(0..values.len())].to_le_bytes();
-                bytes[at..at + width].copy_from_slice(&value[..width]);
-            }
-            77..84 => bytes[at..at + some].fill(0),
-            84..91 => {
-                let from = rng.random_range(0..=len - some);
-                bytes.copy_within(from..from + some, at);
-            }
-            91..94 => bytes.truncate(at),
-            94..97 => bytes.extend(std::iter::repeat_n(0, some * 50)),
-            _ => {
-                let part = bytes[at..at + some].to_vec();
-                bytes.splice(at..at, part);
-            }
+            _ => damage_at(&mut bytes, at, rng),
         }
     }
     bytes
@@ -319,16 +168,4 @@ fn damaged(good: &[u8], rng: &mut Pcg64Mcg) -> Vec<u8> {
 fn words(text: &[u8]) -> Vec<(usize, usize)> {
     let marks: Vec<usize> = (0..text.len()).filter(|i| text[*i] == b'"').collect();
     marks.chunks_exact(2).map(|pair| (pair[0] + 1, pair[1])).collect()
-}
-
-/// An error as one of its kind.
-fn without_numbers(error: &str, case: &Path) -> String {
-    let text = error.replace(&*case.to_string_lossy(), "FILE");
-    let mut kind = String::new();
-    for c in text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }) {
-        if !(c == '#' && kind.ends_with('#')) {
-            kind.push(if c.is_control() { ' ' } else { c });
-        }
-    }
-    kind
 }

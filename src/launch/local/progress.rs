@@ -55,7 +55,7 @@ impl Progress {
         if self.tail.read_new(&mut self.steps).is_err() || self.steps.is_empty() {
             return;
         }
-        let message = self.rates();
+        let message = self.rates(self.recent());
         self.bar.set_position(self.done());
         self.bar.set_message(message.clone());
         if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
@@ -71,19 +71,27 @@ impl Progress {
         self.steps.last().map_or(0, |step| step.step + 1)
     }
 
-    /// The last word on the trial.
+    /// The last word on the trial: its rates are those of all measured steps.
     pub(super) fn finish(mut self, state: &str) {
         self.tick();
-        let rates = if self.steps.is_empty() { String::new() } else { format!(", {}", self.rates()) };
+        let measured = self.steps.iter().position(|step| step.measured).map(|first| &self.steps[first..]);
+        let rates = match measured.unwrap_or(self.recent()) {
+            [] => String::new(),
+            steps => format!(", {}", self.rates(steps)),
+        };
         self.bar.finish_and_clear();
         say(format!("{}: {state}{rates}", self.label));
     }
 
-    /// Rates over the last 20 steps of rank 0.
-    fn rates(&self) -> String {
-        let recent = &self.steps[self.steps.len().saturating_sub(20)..];
-        let seconds = recent.iter().map(|s| s.wall_ns).sum::<u64>().max(1) as f64 / 1e9;
-        let samples = recent.iter().map(|s| s.samples).sum::<u64>() as f64;
-        format!("{:.2} it/s, {:.0} samples/s", recent.len() as f64 / seconds, self.ranks as f64 * samples / seconds)
+    /// The last 20 steps.
+    fn recent(&self) -> &[StepRecord] {
+        &self.steps[self.steps.len().saturating_sub(20)..]
+    }
+
+    /// Rates over `steps` of rank 0.
+    fn rates(&self, steps: &[StepRecord]) -> String {
+        let seconds = steps.iter().map(|s| s.wall_ns).sum::<u64>().max(1) as f64 / 1e9;
+        let samples = steps.iter().map(|s| s.samples).sum::<u64>() as f64;
+        format!("{:.2} it/s, {:.0} samples/s", steps.len() as f64 / seconds, self.ranks as f64 * samples / seconds)
     }
 }

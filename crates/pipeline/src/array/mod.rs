@@ -4,6 +4,7 @@
 //! columns int32 and ascending within a row; whoever reads never waits for another thread; a file that changed, is cut
 //! short or is not what it says is an error that names it, never other numbers.
 
+mod ann_data;
 mod annotation;
 mod batch;
 pub mod collate;
@@ -27,6 +28,7 @@ mod store;
 pub mod write;
 pub mod zarr;
 
+pub use ann_data::AnnDataStore;
 pub use batch::{ArrayBatch, Values};
 pub use collection::Collection;
 pub use h5ad::H5adStore;

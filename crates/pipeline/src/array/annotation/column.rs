@@ -5,7 +5,7 @@ use crate::array::Labels;
 
 /// A column of a frame, read.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::array) enum Column {
+pub enum Column {
     /// A value for each row.
     Plain {
         /// `[rows]`.

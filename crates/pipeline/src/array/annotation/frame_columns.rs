@@ -6,7 +6,7 @@ use crate::array::Labels;
 use crate::array::names::not_there;
 
 /// Columns of obs or var, by name: what every kind of file has alike.
-pub(in crate::array) trait FrameColumns {
+pub trait FrameColumns {
     /// What the file calls the frame (`obs`, `raw/var`).
     fn location(&self) -> &str;
 

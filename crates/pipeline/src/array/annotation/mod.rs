@@ -4,6 +4,6 @@ mod column;
 mod frame_columns;
 mod values;
 
-pub(in crate::array) use column::Column;
-pub(in crate::array) use frame_columns::FrameColumns;
-pub(in crate::array) use values::Values;
+pub use column::Column;
+pub use frame_columns::FrameColumns;
+pub use values::Values;

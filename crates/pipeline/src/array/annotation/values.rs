@@ -4,7 +4,7 @@ use crate::array::LabelKind;
 
 /// What an array of annotations holds, in the widest type of its kind; a value for each element.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::array) enum Values {
+pub enum Values {
     /// Signed integers of any width.
     Signed(Vec<i64>),
     /// Unsigned integers of any width.

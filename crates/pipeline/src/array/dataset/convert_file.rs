@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::path::Path;
 
 use expctl_record::ArrayFormat;
@@ -8,7 +9,7 @@ use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
 use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use crate::array::{
-    ArrayStore, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
+    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
     ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
 };
 use crate::dataset::files::{Report, report};
@@ -110,6 +111,22 @@ impl FileConversion<'_> {
         Ok(written)
     }
 
+    /// Hand all rows to `push`, in order and in pieces, with their numbers.
+    fn each_row(
+        &self,
+        written: &mut RowsSeen,
+        (done, rows): (u64, u64),
+        to: &mut Report<'_>,
+        mut push: impl FnMut(CsrView<'_>, Range<usize>) -> Result<(), PipelineError>,
+    ) -> Result<(), PipelineError> {
+        each_row(self.source, self.jobs, |piece| {
+            let start = written.rows as usize;
+            push(piece.view(), start..start + piece.len())?;
+            written.add(piece.view());
+            report(to, "rows", done + written.rows, rows)
+        })
+    }
+
     fn ann_data(
         &self,
         target: &Path,
@@ -133,7 +150,7 @@ impl FileConversion<'_> {
         writer.copy_annotations(store.path())?;
         if matrix == Matrix::Csc {
             let mut reading = 0;
-            let take = |view: crate::array::CsrView<'_>, _| writer.push(view);
+            let take = |view: CsrView<'_>, _| writer.push(view);
             each_column(store, self.jobs, take, |piece, first| {
                 if first {
                     written.add(piece.view());
@@ -142,11 +159,7 @@ impl FileConversion<'_> {
                 report(to, "rows", done + reading, rows)
             })?;
         } else {
-            each_row(store, self.jobs, |piece| {
-                written.add(piece.view());
-                writer.push(piece.view())?;
-                report(to, "rows", done + written.rows, rows)
-            })?;
+            self.each_row(written, (done, rows), to, |piece, _| writer.push(piece))?;
         }
         writer.finish().map(drop)
     }
@@ -155,17 +168,13 @@ impl FileConversion<'_> {
         &self,
         target: &Path,
         written: &mut RowsSeen,
-        (done, rows): (u64, u64),
+        at: (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), PipelineError> {
         let store = self.source;
         let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
         writer.copy_annotations(store.path())?;
-        each_row(store, self.jobs, |piece| {
-            written.add(piece.view());
-            writer.push(piece.view())?;
-            report(to, "rows", done + written.rows, rows)
-        })?;
+        self.each_row(written, at, to, |piece, _| writer.push(piece))?;
         writer.finish()
     }
 
@@ -173,7 +182,7 @@ impl FileConversion<'_> {
         &self,
         target: &Path,
         written: &mut RowsSeen,
-        (done, rows): (u64, u64),
+        at: (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), PipelineError> {
         let store = self.source;
@@ -188,12 +197,9 @@ impl FileConversion<'_> {
         let row_group_rows = usize::try_from(self.row_group).unwrap_or(usize::MAX);
         let options = ParquetOptions { layout, row_group_rows, ..ParquetOptions::default() };
         let mut writer = ParquetWriter::create(target, store.genes(), &announced, &options)?;
-        each_row(store, self.jobs, |piece| {
-            let range = written.rows as usize..written.rows as usize + piece.len();
+        self.each_row(written, at, to, |piece, range| {
             let values: Vec<ParquetObsValues<'_>> = obs.iter().map(|(_, values)| values.of(range.clone())).collect();
-            writer.write_rows(&RowsView::Sparse(piece.view()), &values)?;
-            written.add(piece.view());
-            report(to, "rows", done + written.rows, rows)
+            writer.write_rows(&RowsView::Sparse(piece), &values)
         })?;
         writer.finish().map(drop)
     }
@@ -202,7 +208,7 @@ impl FileConversion<'_> {
         &self,
         target: &Path,
         written: &mut RowsSeen,
-        (done, rows): (u64, u64),
+        at: (u64, u64),
         to: &mut Report<'_>,
     ) -> Result<(), PipelineError> {
         let (columns, frame) = self.source.table()?;
@@ -212,11 +218,7 @@ impl FileConversion<'_> {
         };
         let options = MdsOptions { compression, ..MdsOptions::default() };
         let mut writer = MdsWriter::create(target, self.source.genes(), columns, frame, options)?;
-        each_row(self.source, self.jobs, |piece| {
-            writer.write_rows(piece.view())?;
-            written.add(piece.view());
-            report(to, "rows", done + written.rows, rows)
-        })?;
+        self.each_row(written, at, to, |piece, _| writer.write_rows(piece))?;
         writer.finish().map(drop)
     }
 }
@@ -242,7 +244,7 @@ enum ParquetCells {
 }
 
 impl ParquetCells {
-    fn of(&self, rows: std::ops::Range<usize>) -> ParquetObsValues<'_> {
+    fn of(&self, rows: Range<usize>) -> ParquetObsValues<'_> {
         match self {
             Self::Labels(values) => ParquetObsValues::Labels(&values[rows]),
             Self::Numbers(values) => ParquetObsValues::Numbers(&values[rows]),
