@@ -2,14 +2,8 @@
 
     write_h5ad_matrix.py FOLDER
 
-Writes FOLDER/cases.json: a list of {file, location, rows, columns, nnz, form} for what can be read, with the values as
-float32 in FOLDER/<values>; and of {file, location, error} for what cannot, where `error` is in the message.
+What is in them: FOLDER/cases.json, see matrix_cases.py.
 """
-
-import json
-import sys
-import warnings
-from pathlib import Path
 
 import anndata
 import h5py
@@ -17,35 +11,11 @@ import hdf5plugin
 import numpy as np
 import scipy.sparse as sp
 
-warnings.filterwarnings("ignore")
-folder = Path(sys.argv[1])
-rng = np.random.default_rng(5)
-cases, count = [], 0
-
-
-def matrix(rows=83, columns=61, density=0.2, dtype="<f4"):
-    """Small whole numbers, which every type can hold, some rows and columns empty."""
-    dense = rng.integers(1, 100, (rows, columns)) * (rng.random((rows, columns)) < density)
-    dense[[0, rows // 2, rows - 1]] = 0
-    dense[:, 7] = 0
-    return dense.astype(dtype)
-
-
-def good(file, location, dense, nnz=None, form="sparse"):
-    global count
-    count += 1
-    values = f"{count}.f32"
-    dense.astype("<f4").tofile(folder / values)
-    nnz = int(np.count_nonzero(dense)) if nnz is None else nnz
-    cases.append(dict(file=file, location=location, rows=dense.shape[0], columns=dense.shape[1], nnz=nnz, form=form, values=values))
-
-
-def bad(file, location, error):
-    cases.append(dict(file=file, location=location, error=error))
+from matrix_cases import bad, compressed, folder, good, matrix, rng, write_cases
 
 
 def sparse_group(parent, name, dense, kind="csr", index="<i4", ptr="<i4", old=False, **options):
-    m = (sp.csr_matrix if kind == "csr" else sp.csc_matrix)(dense.astype("f8"))
+    m = compressed(dense, kind)
     group = parent.create_group(name)
     if old:
         group.attrs["h5sparse_format"] = kind
@@ -95,9 +65,9 @@ for name, options in FILTERS.items():
         f["layers"].create_dataset("noise", data=noise, chunks=(4, 61), **options)
     good(file, "X", dense)
     for layer in ["split", "wide", "wider"]:
-        good(file, f"layers/{layer}", dense, dense.size, "dense")
+        good(file, f"layers/{layer}", dense, "dense")
     good(file, "layers/one", dense)
-    good(file, "layers/noise", noise, noise.size, "dense")
+    good(file, "layers/noise", noise, "dense")
 
 # Every type and order of bytes, chunked, contiguous and compressed.
 for dtype in ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]:
@@ -116,7 +86,7 @@ for dtype in ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]:
         for location in ["X", "layers/flat", "layers/gzip"]:
             good(file, location, dense)
         for location in ["layers/dense", "layers/split"]:
-            good(file, location, dense, dense.size, "dense")
+            good(file, location, dense, "dense")
 
 # Booleans, rounding, infinities.
 with h5py.File(folder / "values.h5ad", "w") as f:
@@ -127,11 +97,11 @@ with h5py.File(folder / "values.h5ad", "w") as f:
     f["layers/double"] = odd
     f["layers/large"] = np.array([[2**24 + 1, 2**53 + 1, -(2**62) - 1, 2**63 - 1]], "<i8")
     f["layers/half"] = np.frombuffer(np.arange(0x7c00, dtype="<u2").tobytes(), "<f2").reshape(31, 1024)
-    good("values.h5ad", "X", flags, flags.size, "dense")
+    good("values.h5ad", "X", flags, "dense")
     good("values.h5ad", "layers/flags", flags)
     for layer in ["double", "large", "half"]:
         data = f[f"layers/{layer}"][:]
-        good("values.h5ad", f"layers/{layer}", data, data.size, "dense")
+        good("values.h5ad", f"layers/{layer}", data, "dense")
 
 # Layouts of the file itself: old and new indices of chunks, a user block, compact data sets, parts never written.
 for libver in ["earliest", "v108", "v110", "v112", "latest"]:
@@ -150,7 +120,7 @@ for libver in ["earliest", "v108", "v110", "v112", "latest"]:
             f["layers"].create_dataset(name, data=dense, **options)
     good(file, "X", dense)
     for layer in ["fixed", "growing", "tree", "single", "flat"]:
-        good(file, f"layers/{layer}", dense, dense.size, "dense")
+        good(file, f"layers/{layer}", dense, "dense")
 
 with h5py.File(folder / "holes.h5ad", "w") as f:
     half = np.full((100, 30), 7.0, "<f4")
@@ -160,8 +130,8 @@ with h5py.File(folder / "holes.h5ad", "w") as f:
             half[20:40, :9] = d[20:40, :9] = 3
             half[90:, 18:27] = d[90:, 18:27] = 4
     for name in ["split", "wide", "gzip"]:
-        good("holes.h5ad", f"layers/{name}", half, half.size, "dense")
-    good("holes.h5ad", "layers/flat", np.full((100, 30), 7.0), 3000, "dense")
+        good("holes.h5ad", f"layers/{name}", half, "dense")
+    good("holes.h5ad", "layers/flat", np.full((100, 30), 7.0), "dense")
 
 with h5py.File(folder / "compact.h5ad", "w") as f:
     small = matrix(20, 12)
@@ -169,7 +139,7 @@ with h5py.File(folder / "compact.h5ad", "w") as f:
     plist.set_layout(h5py.h5d.COMPACT)
     space = h5py.h5s.create_simple(small.shape)
     h5py.h5d.create(f.id, b"X", h5py.h5t.IEEE_F32LE, space, plist).write(h5py.h5s.ALL, h5py.h5s.ALL, small)
-    good("compact.h5ad", "X", small, small.size, "dense")
+    good("compact.h5ad", "X", small, "dense")
 
 # What anndata writes, and what older versions wrote.
 dense = matrix(200, 50)
@@ -181,7 +151,7 @@ for kind, compression in [("csr", None), ("csr", "gzip"), ("csc", None), ("csc",
     a.write_h5ad(folder / file, compression=compression)
     for location in ["X", "raw", "raw/X", "layers/counts"]:
         form = "dense" if kind == "array" else "sparse"
-        good(file, location, dense, dense.size if form == "dense" else None, form)
+        good(file, location, dense, form)
 bad("anndata-csr-None.h5ad", "layers/none", "it has X, raw/X, layers/counts")
 bad("anndata-csr-None.h5ad", "obs", "dataframe")
 
@@ -204,13 +174,13 @@ with h5py.File(folder / "order.h5ad", "w") as f:
         good("order.h5ad", name, dense)
     zeros = sparse_group(f, "zeros", dense)
     zeros["data"][:] = 0
-    good("order.h5ad", "zeros", dense * 0, m.nnz)
+    good("order.h5ad", "zeros", dense * 0, nnz=m.nnz)
     sparse_group(f, "empty", np.zeros((5, 4), "<f4"))
     good("order.h5ad", "empty", np.zeros((5, 4)))
     sparse_group(f, "nothing", np.zeros((0, 4), "<f4"), chunks=(10,), maxshape=(None,))
     good("order.h5ad", "nothing", np.zeros((0, 4)))
     f["dense"] = np.zeros((0, 4), "<f4")
-    good("order.h5ad", "dense", np.zeros((0, 4)), 0, "dense")
+    good("order.h5ad", "dense", np.zeros((0, 4)), "dense")
 
 # What must be refused.
 with h5py.File(folder / "refused.h5ad", "w") as f:
@@ -281,4 +251,4 @@ whole = (folder / "filter-gzip.h5ad").read_bytes()
 (folder / "cut.h5ad").write_bytes(whole[: len(whole) // 2])
 bad("cut.h5ad", "X", "truncated")
 
-(folder / "cases.json").write_text(json.dumps(cases))
+write_cases()

@@ -2,46 +2,15 @@
 
     write_zarr_matrix.py FOLDER
 
-Writes FOLDER/cases.json: a list of {file, location, rows, columns, nnz, form} for what can be read, with the values as
-float32 in FOLDER/<values>; and of {file, location, error} for what cannot, where `error` is in the message.
+What is in them: FOLDER/cases.json, see matrix_cases.py.
 """
-
-import json
-import sys
-import warnings
-from pathlib import Path
 
 import numcodecs
 import numpy as np
-import scipy.sparse as sp
 import zarr
 import zarr.codecs as zc
 
-warnings.filterwarnings("ignore")
-folder = Path(sys.argv[1])
-rng = np.random.default_rng(5)
-cases, count = [], 0
-
-
-def matrix(rows=83, columns=61, density=0.2, dtype="<f4"):
-    """Small whole numbers, which every type can hold, some rows and columns empty."""
-    dense = rng.integers(1, 100, (rows, columns)) * (rng.random((rows, columns)) < density)
-    dense[[0, rows // 2, rows - 1]] = 0
-    dense[:, 7] = 0
-    return dense.astype(dtype)
-
-
-def good(file, location, dense, form="sparse"):
-    global count
-    count += 1
-    values = f"{count}.f32"
-    dense.astype("<f4").tofile(folder / values)
-    nnz = dense.size if form == "dense" else int(np.count_nonzero(dense))
-    cases.append(dict(file=file, location=location, rows=dense.shape[0], columns=dense.shape[1], nnz=nnz, form=form, values=values))
-
-
-def bad(file, location, error):
-    cases.append(dict(file=file, location=location, error=error))
+from matrix_cases import bad, compressed, folder, good, matrix, write_cases
 
 
 def root(file, version):
@@ -56,7 +25,7 @@ def put(group, name, values, **options):
 
 
 def sparse(file, group, name, dense, kind="csr", index="<i4", ptr="<i4", **options):
-    m = (sp.csr_matrix if kind == "csr" else sp.csc_matrix)(dense.astype("f8"))
+    m = compressed(dense, kind)
     made = group.create_group(name)
     made.attrs.update({"encoding-type": f"{kind}_matrix", "encoding-version": "0.1.0", "shape": list(dense.shape)})
     put(made, "data", m.data.astype(dense.dtype), **options)
@@ -193,4 +162,4 @@ for version in [2, 3]:
 bad("empty.zarr", "X", "neither zarr.json nor .zgroup")
 zarr.create_array(folder / "array.zarr", shape=(3, 3), dtype="f4")
 bad("array.zarr", "X", "instead of a group")
-(folder / "cases.json").write_text(json.dumps(cases))
+write_cases()

@@ -14,6 +14,7 @@
 mod server;
 
 use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,7 +135,8 @@ fn main() {
     for file in &files {
         std::fs::create_dir_all(bucket.path("")).unwrap();
         let _ = std::fs::remove_file(bucket.path(&name(file)));
-        std::fs::hard_link(file, bucket.path(&name(file))).unwrap();
+        // A file, or a folder.
+        symlink(file.canonicalize().unwrap(), bucket.path(&name(file))).unwrap();
     }
     let urls: Vec<PathBuf> = files.iter().map(|file| bucket.http(&name(file))).collect();
     for time in 0..options.times {

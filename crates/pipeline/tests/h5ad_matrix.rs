@@ -1,174 +1,36 @@
 //! Matrices of .h5ad files that Python wrote, in every layout, are read as Python has them; what cannot be read is refused.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod matrix_cases;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::h5ad::register;
-use expctl_pipeline::array::{CsrRows, Form, Rows, Wanted};
+use expctl_pipeline::array::{CsrRows, Rows, Wanted};
+use matrix_cases::{check_all, read_all, written};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-#[derive(serde::Deserialize)]
-struct Case {
-    file: String,
-    location: String,
-    #[serde(default)]
-    rows: u64,
-    #[serde(default)]
-    columns: u64,
-    #[serde(default)]
-    nnz: u64,
-    #[serde(default)]
-    form: String,
-    #[serde(default)]
-    values: String,
-    error: Option<String>,
-}
+const SCRIPT: &str = "write_h5ad_matrix.py";
 
-/// An interpreter with the packages that are pinned for tests.
-fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("EXPCTL_TEST_PYTHON") {
-        return python.into();
-    }
-    let output = Command::new(root().join("scripts/python.sh")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().into()
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The files, and what is in them.
-fn written() -> (tempfile::TempDir, Vec<Case>) {
-    let folder = tempfile::tempdir().unwrap();
-    let script = root().join("tests/python/write_h5ad_matrix.py");
-    let output = Command::new(python()).arg(script).arg(folder.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let cases = serde_json::from_slice(&fs::read(folder.path().join("cases.json")).unwrap()).unwrap();
-    (folder, cases)
-}
-
-/// Rows with all their columns, and how many values they have stored.
-fn dense(rows: &Rows, columns: usize) -> (Vec<f32>, u64) {
-    match rows {
-        Rows::Dense(rows) => {
-            assert!(rows.data.is_empty() || rows.columns == columns);
-            (rows.data.clone(), rows.data.len() as u64)
-        }
-        Rows::Sparse(rows) => {
-            let mut all = vec![0.0; rows.len() * columns];
-            for row in 0..rows.len() {
-                let (indices, data) = rows.view().row(row);
-                assert!(indices.windows(2).all(|pair| pair[0] < pair[1]), "columns ascend");
-                for (index, value) in indices.iter().zip(data) {
-                    all[row * columns + *index as usize] = *value;
-                }
-            }
-            assert_eq!(rows.indices.len(), rows.data.len());
-            (all, rows.data.len() as u64)
-        }
-    }
-}
-
-/// Bit for bit.
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
+fn open(path: &Path, location: &str) -> Result<MatrixFile, PipelineError> {
+    MatrixFile::open(path, location)
 }
 
 #[test]
 fn what_python_wrote() {
-    let (folder, cases) = written();
-    let (mut good, mut bad) = (0, 0);
-    for case in &cases {
-        let path = folder.path().join(&case.file);
-        let what = format!("{} {}", case.file, case.location);
-        match &case.error {
-            Some(error) => {
-                let found = read_all(&path, &case.location).unwrap_err().to_string();
-                assert!(found.contains(error.as_str()), "{what}: {error:?} is not in {found:?}");
-                assert!(found.contains(&case.file), "{what}: {found}");
-                bad += 1;
-            }
-            None => {
-                check(case, &path, folder.path()).unwrap_or_else(|e| panic!("{what}: {e}"));
-                good += 1;
-            }
-        }
-    }
+    let (folder, cases) = written(SCRIPT);
+    let (good, bad) = check_all(open, folder.path(), &cases);
     assert!(good >= 340 && bad >= 30, "{good} good, {bad} bad");
-}
-
-fn read_all(path: &Path, location: &str) -> Result<Rows, PipelineError> {
-    let file = MatrixFile::open(path, location)?;
-    let mut out = Rows::Sparse(CsrRows::default());
-    let mut reader = file.reader()?;
-    reader.fetch(&Wanted::Range(0..file.rows()), &mut out)?;
-    reader.decode(&mut out)?;
-    Ok(out)
-}
-
-fn check(case: &Case, path: &Path, folder: &Path) -> Result<(), PipelineError> {
-    let expected: Vec<f32> = fs::read(folder.join(&case.values))
-        .unwrap()
-        .chunks_exact(4)
-        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
-        .collect();
-    let file = MatrixFile::open(path, &case.location)?;
-    let columns = case.columns as usize;
-    assert_eq!((file.rows(), file.columns(), file.nnz()), (case.rows, case.columns, case.nnz), "{}", case.location);
-    assert_eq!(file.form(), if case.form == "dense" { Form::Dense } else { Form::Sparse });
-    let mut reader = file.reader()?;
-    let mut out = Rows::Sparse(CsrRows::default());
-    reader.fetch(&Wanted::Range(0..file.rows()), &mut out)?;
-    reader.decode(&mut out)?;
-    let (values, stored) = dense(&out, columns);
-    assert_eq!(bits(&values), bits(&expected), "{} {}", case.file, case.location);
-    assert_eq!(stored, case.nnz);
-    if case.rows == 0 {
-        return Ok(());
-    }
-    // The same reader, piece by piece: rows in any order and more than once, short ranges, behind what is there already.
-    let mut rng = Pcg64Mcg::seed_from_u64(case.rows);
-    for _ in 0..12 {
-        out.clear();
-        let mut rows = Vec::new();
-        for _ in 0..rng.random_range(1..4) {
-            if rng.random_range(0..2) == 0 {
-                let some: Vec<u64> = (0..rng.random_range(0..40)).map(|_| rng.random_range(0..case.rows)).collect();
-                reader.fetch(&Wanted::Rows(&some), &mut out)?;
-                rows.extend(some);
-            } else {
-                let start = rng.random_range(0..=case.rows);
-                let range = start..rng.random_range(start..=case.rows);
-                reader.fetch(&Wanted::Range(range.clone()), &mut out)?;
-                rows.extend(range);
-            }
-            reader.decode(&mut out)?;
-            reader.unchanged()?;
-        }
-        let expected: Vec<u32> =
-            rows.iter().flat_map(|row| bits(&expected[*row as usize * columns..][..columns])).collect();
-        assert_eq!(bits(&dense(&out, columns).0), expected, "{} {}", case.file, case.location);
-    }
-    // Beyond the end is an error that leaves what was there.
-    let before = out.clone();
-    for wanted in [Wanted::Rows(&[0, case.rows]), Wanted::Range(1..case.rows + 1), Wanted::Range(case.rows..0)] {
-        let e = reader.fetch(&wanted, &mut out).unwrap_err();
-        assert!(e.to_string().contains("asked for"), "{e}");
-        assert_eq!(out, before);
-    }
-    Ok(())
 }
 
 #[test]
 fn a_file_that_changes() {
-    let (folder, _) = written();
+    let (folder, _) = written(SCRIPT);
     let read = |path: &Path, change: &dyn Fn()| -> PipelineError {
         let file = MatrixFile::open(path, "X").unwrap();
         let mut reader = file.reader().unwrap();
@@ -208,20 +70,20 @@ fn a_file_that_changes() {
 
 #[test]
 fn damaged_chunks_are_errors() {
-    let (folder, cases) = written();
+    let (folder, cases) = written(SCRIPT);
     let mut refused = 0;
     for case in cases.iter().filter(|case| case.file.ends_with("-sum.h5ad") && case.error.is_none()) {
         let path = folder.path().join(&case.file);
         let good = fs::read(&path).unwrap();
         let mut rng = Pcg64Mcg::seed_from_u64(1);
-        let all = read_all(&path, &case.location).unwrap();
+        let all = read_all(open, &path, &case.location).unwrap();
         for _ in 0..40 {
             // The latter half has nothing but chunks and their index.
             let mut bytes = good.clone();
             let at = rng.random_range(bytes.len() / 2..bytes.len());
             bytes[at] ^= 1 << rng.random_range(0..8);
             fs::write(&path, &bytes).unwrap();
-            match read_all(&path, &case.location) {
+            match read_all(open, &path, &case.location) {
                 // Nothing of this matrix was hit. To fletcher32, 0xffff is 0, but a bit alone does not make that of it.
                 Ok(rows) => assert_eq!(rows, all, "{} {}: byte {at}", case.file, case.location),
                 Err(_) => refused += 1,
@@ -234,7 +96,7 @@ fn damaged_chunks_are_errors() {
 
 #[test]
 fn a_row_that_is_damaged_is_not_there() {
-    let (folder, _) = written();
+    let (folder, _) = written(SCRIPT);
     let file = MatrixFile::open(&folder.path().join("refused.h5ad"), "negative").unwrap();
     let mut reader = file.reader().unwrap();
     let mut out = Rows::Sparse(CsrRows::default());
@@ -248,7 +110,7 @@ fn a_row_that_is_damaged_is_not_there() {
 
 #[test]
 fn rows_that_are_decompressed_together() {
-    let (folder, _) = written();
+    let (folder, _) = written(SCRIPT);
     let run = |file: &str, location: &str| MatrixFile::open(&folder.path().join(file), location).unwrap().run_rows();
     assert_eq!(run("filter-none.h5ad", "X"), 1);
     assert_eq!(run("filter-none.h5ad", "layers/wide"), 1);
@@ -262,7 +124,7 @@ fn rows_that_are_decompressed_together() {
 /// What part of a file the library itself reads (names, labels) is compressed in the same ways.
 #[test]
 fn the_library_reads_all_filters_too() {
-    let (folder, cases) = written();
+    let (folder, cases) = written(SCRIPT);
     register().unwrap();
     register().unwrap();
     let mut read = 0;
@@ -278,7 +140,7 @@ fn the_library_reads_all_filters_too() {
 
 #[test]
 fn by_columns_within_bounds() {
-    let (folder, _) = written();
+    let (folder, _) = written(SCRIPT);
     let path = folder.path().join("anndata-csc-None.h5ad");
     let e = MatrixFile::open_within(&path, "X", 1000).unwrap_err().to_string();
     assert!(e.contains("CSC") && e.contains("adata.X.tocsr()") && e.contains("1000 are left"), "{e}");

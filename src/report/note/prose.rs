@@ -61,7 +61,7 @@ pub(super) fn findings(verdicts: &[String]) -> Vec<&str> {
         verdicts.iter().map(String::as_str).filter(|line| !line.starts_with("not the same in all rows")).collect();
     match found.len() {
         0..=IN_FULL => found,
-        _ => found.into_iter().map(|line| line.split_once("; p = ").map_or(line, |(finding, _)| finding)).collect(),
+        _ => found.into_iter().map(|line| line.split_once("; p ").map_or(line, |(finding, _)| finding)).collect(),
     }
 }
 
@@ -75,11 +75,11 @@ pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
     let method = |((label, runs), (own, row)): (&(String, Vec<_>), (&BTreeMap<String, String>, _))| {
         let runs: &Vec<&Run> = runs;
         let row: &Row = row;
-        let apart: Vec<String> = own
-            .iter()
-            .filter(|(key, _)| differs(key))
-            .map(|(key, value)| format!("{key} = {}", quoted(value)))
-            .collect();
+        let apart = own.iter().filter(|(key, _)| differs(key));
+        let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
+        // Ranks of our own are of one version, which is in the provenance.
+        let program = runs.iter().find_map(|run| run.environment.as_ref()?.program.as_ref());
+        let apart: Vec<String> = apart.chain(program.map(|facts| format!("program: {}", facts.words()))).collect();
         let rate = |rate: Option<f64>| rate.map_or_else(|| MISSING.to_owned(), format::rate);
         let result = if row.n == 0 {
             "no completed run".to_owned()

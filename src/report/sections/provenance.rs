@@ -84,7 +84,6 @@ fn program(facts: &ProgramFacts) -> String {
         ("samples per epoch", facts.samples_per_epoch.map(format::thousands)),
         ("samples", facts.samples_total.map(format::thousands)),
         ("on disk", facts.stored_bytes.map(|n| format::bytes(n as f64))),
-        ("peak memory of rank 0", facts.peak_memory_bytes.map(|n| format::bytes(n as f64))),
     ];
     let counts = counts.into_iter().filter_map(|(name, count)| Some(format!("{name} {}", count?)));
     let said: Vec<String> = settings.chain(counts).collect();

@@ -75,6 +75,16 @@ impl<'a> CsrView<'a> {
         let range = self.indptr[row] as usize..self.indptr[row + 1] as usize;
         (&self.indices[range.clone()], &self.data[range])
     }
+
+    /// Whether the indices of each row ascend and are columns of a matrix that has so many.
+    pub fn ascends_within(&self, columns: u64) -> bool {
+        (0..self.indptr.len().saturating_sub(1)).all(|row| {
+            let (indices, _) = self.row(row);
+            indices.first().is_none_or(|first| *first >= 0)
+                && indices.last().is_none_or(|last| (*last as u64) < columns)
+                && indices.is_sorted_by(|a, b| a < b)
+        })
+    }
 }
 
 /// Rows with a value for every column, one after another.

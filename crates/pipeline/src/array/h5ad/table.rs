@@ -1,6 +1,6 @@
 use super::H5adStore;
 use crate::PipelineError;
-use crate::array::annotation::{Column as Found, FrameColumns, Values};
+use crate::array::annotation::{Column as Found, Values};
 use crate::array::write::{Cells, Column, ColumnKind, Frame};
 
 impl H5adStore {

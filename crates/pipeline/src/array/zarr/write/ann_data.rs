@@ -73,16 +73,9 @@ impl ZarrWriter {
     /// # Errors
     /// An index is beyond the end, or indices do not ascend; it cannot be written.
     pub fn push(&mut self, view: CsrView<'_>) -> Result<(), PipelineError> {
-        for row in 0..view.indptr.len().saturating_sub(1) {
-            let (indices, _) = view.row(row);
-            let inside = |index: &i32| u64::try_from(*index).is_ok_and(|index| index < self.columns);
-            if !indices.first().is_none_or(inside)
-                || !indices.last().is_none_or(inside)
-                || !indices.is_sorted_by(|a, b| a < b)
-            {
-                let reason = format!("indices that do not ascend within 0 to {} were to be written", self.columns);
-                return Err(PipelineError::damaged(&self.temporary.target, reason));
-            }
+        if !view.ascends_within(self.columns) {
+            let reason = format!("indices that do not ascend within 0 to {} were to be written", self.columns);
+            return Err(PipelineError::damaged(&self.temporary.target, reason));
         }
         let (Some(&first), Some(&last)) = (view.indptr.first(), view.indptr.last()) else { return Ok(()) };
         let from = self.indptr.last().copied().unwrap_or_default();

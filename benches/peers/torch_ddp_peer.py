@@ -1,0 +1,87 @@
+"""PyTorch's DistributedDataParallel: training steps of the MLP of expctl's array models, at the same sizes.
+
+    worker.command = ["benches/peers/run", "torch_ddp", "--hidden", "1024", "--layers", "5"]
+
+Written as PyTorch's documentation does: DDP with its defaults over gloo, AdamW with its defaults but for the learning rate and
+the decay, gradients clipped, gradients set to none. Rows of the files are dense batches before the first step, of which it takes
+one after another: reading costs it nothing, as a loader would. Without checks of values (`isnan`), which expctl does with the loss.
+"""
+
+import argparse
+import pathlib
+
+import measured
+
+# Batches that are made before the first step.
+BATCHES = 64
+
+
+def batches_of(folder, loader, rank, world_size):
+    """Batches of this rank, with labels: [batch, genes] float32, [batch] int64."""
+    import numpy as np
+    import torch
+    from h5ad_rows import Files, obs_column
+
+    files, batch = sorted(pathlib.Path(folder).glob("files/part-*.h5ad")), loader["batch_size"]
+    rows = Files(files)
+    _, labels = np.unique(obs_column(files, "cell_type").astype(str), return_inverse=True)
+    order = np.random.default_rng(loader["seed"]).permutation(len(rows))[rank::world_size]
+    made = []
+    for i in range(BATCHES):
+        chosen = np.take(order, range(i * batch, (i + 1) * batch), mode="wrap")
+        values = rows[chosen].toarray().astype("f4")
+        # As array.normalize and array.log1p have it.
+        values = np.log1p(values * (1e4 / np.maximum(values.sum(axis=1, keepdims=True), 1)), dtype="f4")
+        made.append((torch.from_numpy(values), torch.from_numpy(labels[chosen].astype("i8"))))
+    return made, int(labels.max()) + 1
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--hidden", type=int, default=1024)
+    arguments.add_argument("--layers", type=int, default=5)
+    sizes = arguments.parse_args()
+
+    import expctl
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    name = f"torch DDP {sizes.layers} × {sizes.hidden}"
+    settings = {"hidden": sizes.hidden, "layers": sizes.layers, "batches in memory": BATCHES}
+    run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, backend="gloo")
+    measured.limit_threads(run)
+    train = run.settings["train"]
+    loader = run.settings["loader"]
+    made, classes = batches_of(run.data_dir, loader, run.rank, run.world_size)
+
+    torch.manual_seed(loader["seed"])
+    width, parts = made[0][0].shape[1], []
+    for _ in range(sizes.layers):
+        parts += [torch.nn.Linear(width, sizes.hidden), torch.nn.ReLU()]
+        width = sizes.hidden
+    model = DistributedDataParallel(torch.nn.Sequential(*parts, torch.nn.Linear(width, classes)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=train["learning_rate"], weight_decay=train["weight_decay"])
+
+    for step in run.steps():
+        with step.stage("read"):
+            values, labels = made[step.number % BATCHES]
+        with step.stage("forward"):
+            loss = torch.nn.functional.cross_entropy(model(values), labels)
+        with step.stage("backward"):
+            optimizer.zero_grad()
+            # With the exchange of gradients in it.
+            loss.backward()
+        with step.stage("clip"):
+            if train["clip_norm"] > 0:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), train["clip_norm"])
+        with step.stage("optimizer"):
+            optimizer.step()
+        step.samples, step.bytes_batch, step.loss = len(labels), values.nbytes + labels.nbytes, loss.item()
+    run.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
