@@ -95,7 +95,7 @@ fn a_program_stands_beside_a_native_variant_in_every_table() {
     assert!(note.contains("- program: good (python 3."), "{note}");
     assert!(note.contains("toy 1.2.3): amp = true, samples 77, on disk 12.3 kB"), "{note}");
     assert!(note.contains("Peak memory of a rank"), "{note}");
-    assert!(note.contains("   - program: toy"), "{note}");
+    assert!(note.contains("   - program: good (python 3."), "{note}");
     let table = project.ok(&["compare", "1"]);
     for row in ["| mine |", "| lazy |", "| ids |"] {
         assert_eq!(table.lines().filter(|line| line.replace('*', "").contains(row)).count(), 1, "{table}");

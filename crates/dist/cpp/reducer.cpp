@@ -55,10 +55,11 @@ std::unique_ptr<ReducerHandle> open_reducer(
   for (size_t i = 0; i < names.size(); ++i) {
     param_names.emplace(i, std::string(names[i].data(), names[i].size()));
   }
+  auto timeline = std::make_shared<Timeline>();
   auto reducer = std::make_unique<c10d::Reducer>(
       params,
       std::move(indices),
-      process_group,
+      timed_group(process_group, timeline),
       expect_sparse,
       static_cast<int64_t>(bucket_cap),
       find_unused,
@@ -68,8 +69,6 @@ std::unique_ptr<ReducerHandle> open_reducer(
       /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
-  auto timeline = std::make_shared<Timeline>();
-  reducer->register_comm_hook(std::make_unique<TimedAllreduce>(process_group, timeline));
   return std::make_unique<ReducerHandle>(std::move(reducer), std::move(timeline));
 }
 

@@ -70,22 +70,66 @@ size_t Timeline::buckets() const {
   return intervals_.size();
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> TimedAllreduce::runHook(c10d::GradBucket& bucket) {
-  const auto slot = timeline_->handed_over();
-  std::vector<at::Tensor> tensors{bucket.getBufferRef()};
-  tensors[0].div_(group_->getSize());
-  auto reduced = group_->allreduce(tensors)->getFuture();
+TimedWork::TimedWork(c10::intrusive_ptr<c10d::Work> inner, std::shared_ptr<Timeline> timeline, size_t slot)
+    : Work(-1, c10d::OpType::ALLREDUCE), inner_(std::move(inner)) {
+  auto reduced = inner_->getFuture();
   // A future derived from the group's own one: it completes only after the time is written down.
-  return reduced->then(
-      [timeline = timeline_, slot](c10::ivalue::Future& done) {
+  future_ = reduced->then(
+      [timeline = std::move(timeline), slot](c10::ivalue::Future& done) {
         timeline->completed(slot);
         return done.value();
       },
       reduced->elementType());
 }
 
-at::Tensor TimedAllreduce::parseHookResult(const c10::IValue& result) {
-  return c10d::detail::parseCppCommHookResult(result);
+bool TimedWork::isCompleted() {
+  return future_->completed();
+}
+
+bool TimedWork::isSuccess() const {
+  return future_->completed() && !future_->hasError();
+}
+
+bool TimedWork::wait(std::chrono::milliseconds timeout) {
+  return inner_->wait(timeout);
+}
+
+void TimedWork::abort() {
+  inner_->abort();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> TimedWork::getFuture() {
+  return future_;
+}
+
+c10::intrusive_ptr<c10d::Work> TimedBackend::allreduce(
+    std::vector<at::Tensor>& tensors,
+    const c10d::AllreduceOptions& options) {
+  // The reducer's own map of used parameters is whole numbers; it is no bucket.
+  if (tensors.empty() || !tensors[0].is_floating_point()) {
+    return inner_->allreduce(tensors, options);
+  }
+  const auto slot = timeline_->handed_over();
+  return c10::make_intrusive<TimedWork>(inner_->allreduce(tensors, options), timeline_, slot);
+}
+
+c10::intrusive_ptr<c10d::Work> TimedBackend::broadcast(
+    std::vector<at::Tensor>& tensors,
+    const c10d::BroadcastOptions& options) {
+  return inner_->broadcast(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> timed_group(
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+    const std::shared_ptr<Timeline>& timeline) {
+  auto timed = c10::make_intrusive<c10d::ProcessGroup>(group->getStore(), group->getRank(), group->getSize());
+  const auto kind = group->getBackendType();
+  timed->setBackend(
+      c10::DeviceType::CPU,
+      kind,
+      c10::make_intrusive<TimedBackend>(group->getBackend(c10::DeviceType::CPU), timeline));
+  timed->setDefaultBackend(kind);
+  return timed;
 }
 
 } // namespace expctl::dist

@@ -132,7 +132,7 @@ fn a_folder_that_changes() {
 
 /// What is written here is what AnnData reads from the file that it was made of.
 #[test]
-fn python_reads_what_is_written(SCRIPT) {
+fn python_reads_what_is_written() {
     let folder = tempfile::tempdir().unwrap();
     python("write_anndata.py", &[folder.path()]);
     let (one, made) = (folder.path().join("one"), folder.path().join("made"));

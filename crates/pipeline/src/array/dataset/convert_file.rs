@@ -9,8 +9,8 @@ use super::transfer::{each_row, seen, stored};
 use crate::PipelineError;
 use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use crate::array::{
-    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn, ParquetObsKind,
-    ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
+    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn,
+    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
 };
 use crate::dataset::files::{Report, report};
 
