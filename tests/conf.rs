@@ -184,6 +184,39 @@ fn the_grid_has_every_combination_once() {
 }
 
 #[test]
+fn keys_that_stand_in_the_sweep_itself_are_swept_as_in_its_grid() {
+    let ids = |text: &str, set: &[&str]| -> Vec<String> {
+        trials(&format!("{SMALL}{text}"), set).unwrap().iter().map(|t| t.id.clone()).collect()
+    };
+    let grid = ids("[sweep.grid]\nlaunch.ranks = [1, 2, 4]\nloader.workers = [0, 1]\n", &[]);
+    assert_eq!(grid.len(), 6);
+    assert_eq!(ids("[sweep]\nranks = [1, 2, 4]\nloader.workers = [0, 1]\n", &[]), grid);
+    assert_eq!(ids("[sweep]\nlaunch.ranks = [1, 2, 4]\ngrid.loader.workers = [0, 1]\n", &[]), grid);
+    // The upper layer's values take the place of the lower one's, however they are written.
+    assert_eq!(ids("[sweep]\nranks = [1, 2, 4]\n", &["sweep.grid.launch.ranks=[2]"]).len(), 1);
+    assert_eq!(ids("[sweep.grid]\nlaunch.ranks = [1, 2, 4]\n", &["sweep.ranks=[2]"]).len(), 1);
+    let wrong = |text: &str| trials(&format!("{SMALL}{text}"), &[]).unwrap_err();
+    assert_eq!(wrong("[sweep]\nranks = [1]\ngrid.launch.ranks = [2]\n"), ["`launch.ranks` is swept twice"]);
+    assert_eq!(wrong("[sweep]\nrank = [1]\n"), ["unknown key `sweep.rank`"]);
+    assert_eq!(wrong("[sweep]\nlaunch.rank = [1]\n"), ["unknown key `launch.rank`"]);
+    assert_eq!(wrong("[sweep]\nranks = 2\n"), ["a sweep takes an array of values for `launch.ranks`, not the number 2"]);
+}
+
+#[test]
+fn samples_are_taken_at_an_interval_that_they_can_say_something_about() {
+    let every = |set: &str| trials(SMALL, &[set]).map(|t| (t[0].settings.measure.sample_every_s, t[0].id.clone()));
+    let usual = trials(SMALL, &[]).unwrap()[0].clone();
+    assert_eq!(usual.settings.measure.sample_every_s, 1.0);
+    assert_eq!(every("measure.sample_every_s=1").unwrap(), (1.0, usual.id.clone()));
+    for (set, seconds) in [("measure.sample_every_s=0", 0.0), ("measure.sample_every_s=0.1", 0.1)] {
+        let (found, id) = every(set).unwrap();
+        assert!(found == seconds && id != usual.id, "{set}");
+    }
+    let message = "`measure.sample_every_s` is 0.05: processor time is counted in hundredths of a second";
+    assert_eq!(every("measure.sample_every_s=0.05").unwrap_err(), [message]);
+}
+
+#[test]
 fn the_upper_layer_wins() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("child.toml");

@@ -134,7 +134,7 @@ fn a_damaged_file_hides_its_own_trial_only() {
     assert!(stderr.contains("1 of 6 trials cannot be read: ids-r2-0a1b2c"), "{stderr}");
     let text = note(&project, 6);
     assert!(text.contains("2 completed, 1 unreadable") && text.contains("| **lazy** | **Lazy** | **2.5** |"), "{text}");
-    let reason = "rank-1.parquet is not a valid step table";
+    let reason = "rank-1.parquet is not a valid table";
     let warning = text.lines().find(|l| l.starts_with("- trial ids-r2-0a1b2c is not counted, unreadable: ")).unwrap();
     assert!(warning.contains(reason), "{warning}");
     let (stdout, _) = project.expect(&["compare", "12"], 6);

@@ -13,7 +13,20 @@ const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighb
 /// Fields that a batch can name the sample of.
 const FOLLOWED: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
 
+/// Processor time is counted in hundredths of a second: over less than this, a sample says nothing.
+const SHORTEST_S: f64 = 0.1;
+
 impl Judge<'_> {
+    /// Hardware samples at an interval that they can say something about.
+    pub(super) fn sampling(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = "measure.sample_every_s";
+        let too_short = |s: &f64| *s > 0.0 && *s < SHORTEST_S;
+        let Some(every) = values.get(key).and_then(Json::as_f64).filter(too_short) else { return };
+        let message = format!("`{key}` is {every}: processor time is counted in hundredths of a second");
+        let problem = Problem::new(self.at(values, key), message, "too short to measure");
+        problems.push(problem.help(format!("take {SHORTEST_S} or more, or 0 for no samples")));
+    }
+
     /// Settings of the pipeline that contradict each other, or of which one would have no effect.
     pub(super) fn pipeline(&self, values: &Values, problems: &mut Vec<Problem>) {
         let Some(processor) = values.text("pipeline.processor") else { return };

@@ -56,6 +56,7 @@ impl<'a> Judge<'a> {
         }
         self.batches(values, problems);
         self.warm_up(values, problems);
+        self.sampling(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
     }

@@ -1,5 +1,6 @@
+use super::keys::SECTIONS;
 use super::layer::{Layer, Scope, Setting, known_key, read_settings, table_of};
-use super::node::{Node, Table, Value, flatten};
+use super::node::{Key, Node, Table, Value, flatten};
 use super::problem::Problem;
 use super::source::Origin;
 use super::suggest::closest;
@@ -7,32 +8,59 @@ use super::sweep::{Axis, Row, Sweep};
 
 const PARTS: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
 
+/// The one key that a sweep takes by its bare name.
+const RANKS: (&str, &str) = ("ranks", "launch.ranks");
+
 /// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
 pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>) -> Sweep {
     let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
     for (key, node) in table {
         match key.name.as_str() {
-            "grid" => sweep.grid = read_axes("`sweep.grid`", node, problems),
-            "zip" => sweep.zip = read_axes("`sweep.zip`", node, problems),
+            "grid" => {
+                if let Some(table) = table_of("`sweep.grid`", node, problems) {
+                    sweep.grid.extend(read_axes(flatten("", table), problems));
+                }
+            }
+            "zip" => {
+                if let Some(table) = table_of("`sweep.zip`", node, problems) {
+                    sweep.zip = read_axes(flatten("", table), problems);
+                }
+            }
             "list" => sweep.list = read_rows("`sweep.list`", node, problems),
             "exclude" => sweep.exclude = read_rows("`sweep.exclude`", node, problems),
             "include" => sweep.include = read_rows("`sweep.include`", node, problems),
+            // A key that stands in [sweep] itself is swept as if it stood in [sweep.grid].
+            name if name == RANKS.0 => {
+                let named = Key { name: RANKS.1.to_owned(), at: key.at };
+                sweep.grid.extend(read_axes(vec![(named, node.clone())], problems));
+            }
+            name if SECTIONS.contains(&name) => {
+                if let Some(table) = table_of(&format!("`sweep.{name}`"), node, problems) {
+                    sweep.grid.extend(read_axes(flatten(name, table), problems));
+                }
+            }
             name => {
                 let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
-                problems.push(match closest(name, PARTS) {
+                problems.push(match closest(name, PARTS.into_iter().chain([RANKS.0])) {
                     Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
                     None => problem.help("[sweep] takes grid, zip, list, exclude and include; keys go below these"),
                 });
             }
         }
     }
+    for (i, axis) in sweep.grid.iter().enumerate() {
+        // Of one file: where files are merged, the upper one's values take the place of the lower one's.
+        if let Some(first) = sweep.grid[..i].iter().find(|first| first.key == axis.key) {
+            let problem = Problem::new(axis.at, format!("`{}` is swept twice", axis.key), "here again");
+            problems.push(problem.also(first.at, "swept here"));
+        }
+    }
     sweep
 }
 
-fn read_axes(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<Axis> {
-    let Some(table) = table_of(what, node, problems) else { return Vec::new() };
+fn read_axes(keys: Vec<(Key, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
     let mut axes = Vec::new();
-    for (key, node) in flatten("", table) {
+    for (key, node) in keys {
         let Some(spec) = known_key(&key.name, key.at, Scope::Trial, problems, &mut Layer::new()) else { continue };
         let Value::Array(items) = &node.value else {
             let problem = Problem::new(

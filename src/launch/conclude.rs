@@ -1,6 +1,6 @@
 use expctl_record::{
     AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile,
-    StepsFile, Trial, TrialState, read_journal, write_steps,
+    StepsFile, Trial, TrialState, read_journal, read_sample_journal, write_samples, write_steps,
 };
 
 use crate::exit::Failure;
@@ -53,6 +53,7 @@ pub fn conclude(
                 exit.message = format!("the steps of rank {rank} cannot be kept: {}", e.message);
             }
         }
+        keep_samples(attempt, rank);
         exit.exit_code = end.and_then(|e| e.code);
         exit.signal = end.and_then(|e| e.signal);
         ranks.push(exit);
@@ -104,6 +105,20 @@ fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, 
         let _ = std::fs::remove_file(&journal);
     }
     Ok(attempt.steps(rank)?.len() as u64)
+}
+
+/// Turn the journal of a rank's hardware samples into a table. They add to the steps: without the table the journal is read.
+fn keep_samples(attempt: &AttemptDir, rank: u32) {
+    let (journal, table) = (attempt.sample_journal_path(rank), attempt.samples_path(rank));
+    if !journal.exists() || table.exists() {
+        return;
+    }
+    match read_sample_journal(&journal).and_then(|samples| write_samples(&table, &samples)) {
+        Ok(()) => {
+            let _ = std::fs::remove_file(&journal);
+        }
+        Err(e) => tracing::warn!("the hardware samples of rank {rank} stay a journal: {e}"),
+    }
 }
 
 /// The state of the attempt and, if it failed, the rank at the root: one that says so itself, else the one that others lost,

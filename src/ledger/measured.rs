@@ -1,5 +1,5 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, JobDir, JobRecord, LearningRecord, Outcome, RankUsage, RecordError,
+    AttemptDir, DataRead, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome, RankUsage, RecordError,
     ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
 };
 
@@ -63,6 +63,8 @@ pub struct Run {
     pub shuffle: Option<ShuffleQuality>,
     /// What each rank used beside time, by rank; fewer or none where ranks did not come so far, and of programs of the user's.
     pub usage: Vec<RankUsage>,
+    /// Hardware samples of the last attempt, by rank; empty of ranks without any.
+    pub samples: Vec<Vec<HardwareSample>>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// What training had come to at the end of each epoch; empty without epochs.
@@ -94,6 +96,7 @@ impl Run {
             data: None,
             shuffle: None,
             usage: Vec::new(),
+            samples: Vec::new(),
             outcome: None,
             learning: Vec::new(),
             slurm: None,
@@ -139,6 +142,8 @@ impl Run {
         self.shuffle = attempt.shuffle().unwrap_or_else(without);
         let ranks = 0..self.trial.settings.launch.ranks;
         self.usage = ranks.filter_map(|rank| attempt.usage(rank).unwrap_or_else(without)).collect();
+        let ranks = 0..self.trial.settings.launch.ranks;
+        self.samples = ranks.map(|rank| attempt.samples(rank).map_or_else(without, Some).unwrap_or_default()).collect();
         self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
         self.slurm = attempt.slurm_usage().unwrap_or_else(without);
         self.ranks =

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 67] = [
+const LATER: [(&str, &str); 68] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -92,6 +92,7 @@ const LATER: [(&str, &str); 67] = [
     ("train.patience", "0"),
     ("train.start_from", "\"\""),
     ("measure.epochs", "0"),
+    ("measure.sample_every_s", "1.0"),
     ("data.files", "1"),
     ("model.tokens", "2200"),
     ("array.format", "\"none\""),

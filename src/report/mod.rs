@@ -15,10 +15,12 @@ mod html;
 mod note;
 pub mod pictures;
 pub(crate) mod regions;
+mod samples;
 mod sections;
 mod shape;
 mod table;
 mod warnings;
+mod worlds;
 
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;

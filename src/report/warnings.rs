@@ -1,6 +1,7 @@
 use super::cautions::{cautions, grouped};
 use super::figures::{Breakdown, all_rates, completed_steps, measured};
 use super::format;
+use super::worlds::{crowded, scaled};
 use crate::ledger::{MeasuredJob, Run};
 
 /// Share of a step that may stay unattributed before it is said.
@@ -34,6 +35,12 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
         {
             let share = format::percent(b.open_share());
             all.push(format!("{label}: the stages do not close, {share} of the step is unattributed"));
+        }
+    }
+    for scaled in scaled(job) {
+        for crowd in scaled.worlds.iter().filter_map(|world| crowded(job, &world.runs)) {
+            let label = &scaled.label;
+            all.push(format!("{label}: {crowd}: how it scales says nothing of a machine with a processor for each rank"));
         }
     }
     for run in job.runs.iter().filter(|r| r.attempts > 1) {

@@ -40,7 +40,7 @@ pub enum RecordError {
         reason: String,
     },
     /// A parquet file cannot be read or written, or lacks a documented column.
-    #[error("{} is not a valid step table: {reason}", path.display())]
+    #[error("{} is not a valid table: {reason}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,

@@ -2,10 +2,10 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_file::read_table_totals;
 use crate::{
-    DataRead, Environment, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality, SlurmUsage,
+    DataRead, Environment, HardwareSample, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality, SlurmUsage,
     StepRecord, TRIAL_SCHEMA_VERSION, Trial,
 };
-use crate::{JournalTail, StepTotals, read_journal, read_steps, write_json};
+use crate::{JournalTail, StepTotals, read_journal, read_sample_journal, read_samples, read_steps, write_json};
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +168,16 @@ impl AttemptDir {
         self.path.join(format!("rank-{rank}.usage.json"))
     }
 
+    /// `rank-<r>.samples.parquet`: what the rank and its GPU took, sample by sample.
+    pub fn samples_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.samples.parquet"))
+    }
+
+    /// `rank-<r>.samples.jsonl`: the same while the rank runs, or after it was killed.
+    pub fn sample_journal_path(&self, rank: u32) -> PathBuf {
+        self.path.join(format!("rank-{rank}.samples.jsonl"))
+    }
+
     /// `rank-<r>.log`: what the rank printed.
     pub fn log_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.log"))
@@ -226,6 +236,12 @@ impl AttemptDir {
     pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, RecordError> {
         let table = self.steps_path(rank);
         if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
+    }
+
+    /// Hardware samples of a rank, from their table or, where that was not written, from the journal; empty without any.
+    pub fn samples(&self, rank: u32) -> Result<Vec<HardwareSample>, RecordError> {
+        let table = self.samples_path(rank);
+        if table.exists() { read_samples(&table) } else { read_sample_journal(&self.sample_journal_path(rank)) }
     }
 
     /// Totals of a rank's steps: of all in its table or, while there is none, of those in the last 64 KiB of its journal

@@ -12,6 +12,7 @@ mod data_settings;
 mod environment;
 mod error;
 mod estimator;
+mod hardware_sample;
 pub mod hostlist;
 mod joined;
 mod journal;
@@ -22,6 +23,7 @@ mod outcome;
 mod pipeline_settings;
 mod program;
 mod rank;
+mod samples_file;
 mod secret;
 mod settings;
 mod shuffle;
@@ -45,6 +47,7 @@ pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
+pub use hardware_sample::HardwareSample;
 pub use joined::{joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
@@ -56,9 +59,10 @@ pub use outcome::{
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use program::ProgramFacts;
 pub use rank::{
-    LastWords, Place, RankEnv, RankEnvError, free_memory, hardware, meeting_place, peak_resident, share_gpus,
+    LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident, share_gpus,
     variables, write_table,
 };
+pub use samples_file::{SAMPLES_SCHEMA_VERSION, read_sample_journal, read_samples, write_samples};
 pub use secret::looks_secret;
 pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
 pub use shuffle::{LabelMixing, ShuffleQuality};

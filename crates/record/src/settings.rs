@@ -114,7 +114,7 @@ pub struct Loader {
 }
 
 /// `[measure]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Steps that are recorded apart and never counted.
     pub warmup: u64,
@@ -128,6 +128,14 @@ pub struct Measure {
     /// All trials in one allocation, one after another in the order of the plan.
     #[serde(default)]
     pub interleave: bool,
+    /// Seconds from one hardware sample to the next; 0 takes none.
+    #[serde(default = "sample_every_default")]
+    pub sample_every_s: f64,
+}
+
+/// As in the launcher's key table: jobs that are older than the key differ from later ones in nothing that is timed.
+const fn sample_every_default() -> f64 {
+    1.0
 }
 
 /// `[checkpoint]`

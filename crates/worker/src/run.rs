@@ -12,6 +12,7 @@ use expctl_record::{
     AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal, LastWords, Mode,
     RankEnv, RankStatus, RankUsage, Settings, Trial, peak_resident, write_json, write_table,
 };
+use expctl_sampler::{Sampler, Watched};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
@@ -92,6 +93,8 @@ impl Rank<'_> {
         check_libtorch()?;
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
+        let every_s = self.trial.settings.measure.sample_every_s;
+        let sampler = Sampler::start(self.attempt, self.env, Watched::Itself, every_s);
         let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
         let lively = Duration::from_secs(launch.heartbeat_timeout_s);
         let connections = connect(self.env, self.attempt, timeout, lively, self.stop)?;
@@ -112,7 +115,9 @@ impl Rank<'_> {
         .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
 
         // libtorch's errors arrive as panics from tch; the others are to hear of them like of any other.
-        let work = std::panic::catch_unwind(AssertUnwindSafe(|| self.work(&store, &monitor, &mut journal)));
+        let work = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            self.work(&store, &monitor, &mut journal, sampler.as_ref())
+        }));
         let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
         let result = match result {
@@ -165,7 +170,13 @@ impl Rank<'_> {
     }
 
     /// Connect, load and step, until the last step.
-    fn work(&self, store: &Store, monitor: &Monitor, journal: &mut Journal) -> Result<Option<String>, Stop> {
+    fn work(
+        &self,
+        store: &Store,
+        monitor: &Monitor,
+        journal: &mut Journal,
+        sampler: Option<&Sampler>,
+    ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
             write_json(&self.attempt.environment_path(), &environment)?;
@@ -174,9 +185,9 @@ impl Rank<'_> {
         let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
         self.activity.enter(Phase::SetUp);
         if settings.reads_array() {
-            self.steps(&ArraySource::open(self.trial, self.env)?, store, monitor, &group, journal)
+            self.steps(&ArraySource::open(self.trial, self.env)?, store, monitor, &group, journal, sampler)
         } else {
-            self.steps(&GraphSource::open(self.trial)?, store, monitor, &group, journal)
+            self.steps(&GraphSource::open(self.trial)?, store, monitor, &group, journal, sampler)
         }
     }
 
@@ -188,6 +199,7 @@ impl Rank<'_> {
         monitor: &Monitor,
         group: &ProcessGroup,
         journal: &mut Journal,
+        sampler: Option<&Sampler>,
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         self.activity.enter(Phase::Meet);
@@ -219,6 +231,7 @@ impl Rank<'_> {
             store,
             monitor,
             group,
+            sampler,
         };
         if let Some(trainer) = &mut trainer {
             trainer.starts_at(first, progress.first_epoch, batches);

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use expctl_dist::{ProcessGroup, Store};
 use expctl_record::{AttemptDir, Settings, Trial};
+use expctl_sampler::Sampler;
 
 use crate::activity::Activity;
 use crate::monitor::Monitor;
@@ -20,6 +21,8 @@ pub(crate) struct Session<'a> {
     pub(crate) store: &'a Store,
     pub(crate) monitor: &'a Monitor,
     pub(crate) group: &'a ProcessGroup,
+    /// None where no hardware samples are taken.
+    pub(crate) sampler: Option<&'a Sampler>,
 }
 
 impl<'a> Session<'a> {

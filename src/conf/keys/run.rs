@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, key, key_also};
+use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, NOT_NEGATIVE, key, key_also};
 
 /// `[measure]`, `[checkpoint]`, `[worker]`, `[launch]` and `[slurm]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -31,6 +31,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("false"),
         "On Slurm: run all trials one after another in one allocation, A B A B …, so that variants share their nodes",
         &["paired", "pack"],
+    ),
+    key_also(
+        "measure.sample_every_s",
+        NOT_NEGATIVE,
+        Value("1.0"),
+        "Seconds from one hardware sample of a rank (processor time, memory, disk, GPU) to the next, 0.1 or more; 0 takes none",
+        &["sample_interval", "monitor_interval"],
     ),
     key_also(
         "checkpoint.every_steps",

@@ -106,6 +106,8 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
         supervisor.peers.send(&ToHub::Failed { rank: failure.rank, message: failure.message.clone(), age_ms });
     }
     let reported = Instant::now();
+    // Takes the last sample while what there is to see still runs.
+    supervisor.sampler = None;
     if let Some(program) = &mut supervisor.program {
         let since = Instant::now();
         while matches!(&result, Err(Stop::Own(failure)) if failure.said)

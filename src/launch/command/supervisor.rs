@@ -9,6 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, ProgramFacts, RankEnv, RecordError, Trial};
+use expctl_sampler::{Sampler, Watched};
 
 use super::message::{FromHub, Lost};
 use super::peers::Peers;
@@ -88,6 +89,8 @@ pub(super) struct Supervisor<'a> {
     /// The ranks that the program is.
     pub logs: BTreeMap<u32, RankLog>,
     pub program: Option<ProgramProcess>,
+    /// None where no hardware samples are taken, or not any more.
+    pub sampler: Option<Sampler>,
     /// Rank of each open connection; none before its run record.
     connections: BTreeMap<usize, Option<u32>>,
     /// What rank 0 said of its program, with its figures so far.
@@ -118,6 +121,7 @@ impl<'a> Supervisor<'a> {
             events,
             logs,
             program: None,
+            sampler: None,
             connections: BTreeMap::new(),
             about: None,
             exited: None,
@@ -139,6 +143,8 @@ impl<'a> Supervisor<'a> {
         let cpus: &[u32] = if worker.starts_ranks { &self.peers.start.cpus } else { &[] };
         let program = ProgramProcess::start(folder, &worker.command, &variables, cpus);
         self.program = Some(program.map_err(|why| failed(format!("the program cannot be started: {why}")))?);
+        let every_s = self.trial.settings.measure.sample_every_s;
+        self.sampler = Sampler::start(self.attempt, self.env, Watched::Below, every_s);
         loop {
             if let Ok(event) = self.events.recv_timeout(TURN) {
                 self.take(event)?;
@@ -233,6 +239,9 @@ impl<'a> Supervisor<'a> {
         match record {
             Record::Step(line) => {
                 log.step(&line)?;
+                if let Some(sampler) = self.sampler.as_ref().filter(|_| log.rank == self.env.rank) {
+                    sampler.heard_of_step(at, line.start_ns + line.wall_ns);
+                }
                 let fewest = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
                 self.peers.note_steps(fewest);
             }

@@ -7,13 +7,14 @@ use super::differences::name_of;
 /// the first weights come from.
 ///
 /// What such a setting may bring with it (another node, another processor) is recorded by itself.
-const IRRELEVANT: [&str; 14] = [
+const IRRELEVANT: [&str; 15] = [
     "checkpoint.on_signal",
     "launch.hang_timeout_s",
     "launch.heartbeat_timeout_s",
     "launch.rendezvous_timeout_s",
     "loader.seed",
     "measure.interleave",
+    "measure.sample_every_s",
     "model.seed",
     "slurm.account",
     "slurm.constraint",

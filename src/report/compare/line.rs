@@ -135,6 +135,11 @@ pub(super) fn judge_together(lines: &mut [Line]) {
     }
 }
 
+/// The ratio of the samples/s of two rows of a job, whether it is of pairs, and the runs behind it.
+pub fn samples_ratio(row: &Row, base: &Row) -> (Option<Ratio>, bool, (usize, usize)) {
+    compared(row, base, |row| &row.samples_per_s)
+}
+
 /// The ratio of two rows, whether it is of pairs, and the runs behind it.
 fn compared(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> (Option<Ratio>, bool, (usize, usize)) {
     let pairs = pairs(row, base, of);

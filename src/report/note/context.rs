@@ -36,6 +36,7 @@ pub(super) fn values(
     let plot = pictures::link(&pictures::learning(path));
     let learning = sections::learning(job, &plot).map(serde_json::to_value).transpose();
     let isolation = sections::isolation(job, &results).map(serde_json::to_value).transpose();
+    let usage = sections::usage(job);
     let values = [
         ("frontmatter", json!(Frontmatter::for_note(path).render(&format!("{title} ({})", record.job), ""))),
         ("identity", json!(identity(record))),
@@ -56,7 +57,8 @@ pub(super) fn values(
         ("warnings", json!(warnings(job))),
         ("results", json!(results.table().markdown())),
         ("shuffle", json!(sections::shuffle(job).map(|t| t.markdown()))),
-        ("usage", json!(sections::usage(job).map(|t| t.markdown()))),
+        ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),
+        ("sampled", json!(usage.as_ref().filter(|u| u.sampled).map(|u| json!({ "gpu": u.gpu })))),
         ("bottlenecks", json!(results.bottlenecks())),
         ("masks_in_step", json!(results.masks_in_step())),
         ("other", json!(OTHER)),
@@ -70,6 +72,7 @@ pub(super) fn values(
         ("pictures", json!(shown)),
         ("learning", json!(learning.map_err(Failure::internal)?)),
         ("isolation", json!(isolation.map_err(Failure::internal)?)),
+        ("scaling", json!(sections::scaling(job))),
         ("estimated", json!(titled(sections::estimated(job)))),
         ("mixed_modes", json!(sections::mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),

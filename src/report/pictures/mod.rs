@@ -8,6 +8,7 @@ mod ranks;
 mod rates;
 mod scaling;
 mod stages;
+mod timeline;
 mod times;
 mod words;
 
@@ -22,6 +23,7 @@ pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
         rates::rates(job),
         stages::stages(job),
         times::times(job),
+        timeline::timeline(job),
         ranks::ranks(job),
         scaling::scaling(job),
         learning::learning(job),

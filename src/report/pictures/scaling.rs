@@ -1,7 +1,8 @@
 use super::words::{basis, counted};
-use crate::ledger::{MeasuredJob, Run};
+use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel};
 use crate::report::figures::all_rates;
+use crate::report::worlds::scaled;
 use crate::stats::{Estimate, RateOverRuns, rate_over_runs};
 
 /// Ranks up to which each number has its place named.
@@ -16,18 +17,15 @@ struct Series {
 
 /// Samples per second against ranks, with the line of perfect scaling; none where no variant ran on several numbers of ranks.
 pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
-    let mut all: Vec<Series> = Vec::new();
-    for (_, runs) in job.by_label() {
-        let each: Vec<Estimate> = all_rates(&runs).iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
-        let Some(rate) = rate_over_runs(&each) else { continue };
-        let (label, point) = (label(runs[0]), (runs[0].trial.settings.launch.ranks, rate, counted(&runs)));
-        match all.iter_mut().find(|series| series.label == label) {
-            Some(series) => series.points.push(point),
-            None => all.push(Series { label, points: vec![point] }),
-        }
-    }
-    all.iter_mut().for_each(|series| series.points.sort_by_key(|(ranks, ..)| *ranks));
-    all.retain(|series| series.points.len() > 1);
+    let series = scaled(job).into_iter().map(|scaled| {
+        let points = scaled.worlds.iter().filter_map(|world| {
+            let rates = all_rates(&world.runs);
+            let each: Vec<Estimate> = rates.iter().map(|rates| Estimate::plain(rates.samples_per_s)).collect();
+            Some((world.ranks, rate_over_runs(&each)?, counted(&world.runs)))
+        });
+        Series { points: points.collect(), label: scaled.label }
+    });
+    let all: Vec<Series> = series.collect();
     let most = all.iter().flat_map(|series| &series.points).map(|(ranks, ..)| *ranks).max()?;
     let counts: Vec<_> = all.iter().flat_map(|series| &series.points).map(|(_, _, n)| *n).collect();
     let mut layers: Vec<Layer> = all.iter().enumerate().filter_map(|(i, series)| series.ideal(i + 10, most)).collect();
@@ -47,13 +45,6 @@ pub(super) fn scaling(job: &MeasuredJob) -> Option<Chart> {
         panels: vec![Panel { title: String::new(), x, y: Axis::new("rate (samples/s)"), layers }],
         columns: 1,
     })
-}
-
-/// A variant with what is swept besides the ranks.
-fn label(run: &Run) -> String {
-    let mut trial = run.trial.clone();
-    trial.point.remove("launch.ranks");
-    trial.label()
 }
 
 impl Series {

@@ -1,4 +1,4 @@
-//! What /proc, the control groups and the GPUs' driver say about this node. Unknown fields stay empty: nothing of it is needed
+//! What /proc and the GPUs' driver say about this node. Unknown fields stay empty: nothing of it is needed
 //! to run.
 
 use std::ffi::CStr;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::cgroup::limits;
 use crate::{Gpu, Hardware};
 
 /// How long the GPUs' driver may take to answer: one that is broken can take for ever.
@@ -63,58 +64,6 @@ fn field(path: impl AsRef<Path>, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find(|l| l.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-/// The smallest memory and processor limits of the control groups in `groups` (the form of /proc/self/cgroup) and of those
-/// above them. A memory limit of at least `memory` bytes is none.
-fn limits(groups: &str, root: &Path, memory: u64) -> (Option<u64>, Option<u64>) {
-    let (mut bytes, mut milli) = (None, None);
-    let lower = |limit: &mut Option<u64>, found: Option<u64>| {
-        *limit = found.into_iter().chain(*limit).min();
-    };
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let has = |name| controllers.split(',').any(|c| c == name);
-        let at = |mount: &str| above(&root.join(mount), path);
-        if controllers.is_empty() {
-            for folder in at("") {
-                lower(&mut bytes, number(&folder.join("memory.max")));
-                lower(&mut milli, quota(&folder.join("cpu.max")));
-            }
-        }
-        if has("memory") {
-            at("memory").iter().for_each(|f| lower(&mut bytes, number(&f.join("memory.limit_in_bytes"))));
-        }
-        if has("cpu") {
-            for folder in at(controllers).into_iter().chain(at("cpu")) {
-                let period = number(&folder.join("cpu.cfs_period_us")).filter(|p| *p > 0);
-                let quota = number(&folder.join("cpu.cfs_quota_us"));
-                lower(&mut milli, quota.zip(period).map(|(quota, period)| quota * 1000 / period));
-            }
-        }
-    }
-    (bytes.filter(|b| memory == 0 || *b < memory), milli)
-}
-
-/// The folders of a group and of those above it. Inside a container the path is often that of the machine, and only the
-/// mount itself is there.
-fn above(mount: &Path, path: &str) -> Vec<PathBuf> {
-    let relative = Path::new(path.trim_start_matches('/'));
-    relative.ancestors().map(|part| mount.join(part)).collect()
-}
-
-/// A limit in a file of its own; none for `max` and -1.
-fn number(path: &Path) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-/// `200000 100000`, or `max 100000`.
-fn quota(path: &Path) -> Option<u64> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    let period = period.parse::<u64>().ok().filter(|p| *p > 0)?;
-    Some(quota.parse::<u64>().ok()? * 1000 / period)
 }
 
 /// The node's GPUs and the version of their driver.
@@ -197,24 +146,6 @@ mod tests {
         assert!(!found.host.is_empty() && found.cpus > 0 && found.memory_bytes > 1 << 20);
         assert!(found.glibc.starts_with("2.") && !found.kernel.is_empty(), "{found:?}");
         assert!(found.memory_limit_bytes.is_none_or(|limit| limit < found.memory_bytes));
-    }
-
-    #[test]
-    fn the_tightest_limit_of_both_kinds_of_control_groups_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        file(&root.join("job/memory.max"), "4096\n");
-        file(&root.join("job/step/memory.max"), "max\n");
-        file(&root.join("job/step/cpu.max"), "150000 100000\n");
-        file(&root.join("job/cpu.max"), "max 100000\n");
-        assert_eq!(limits("0::/job/step\n", root, 8192), (Some(4096), Some(1500)));
-        assert_eq!(limits("0::/job/step\n", root, 4096).0, None);
-        assert_eq!(limits("0::/elsewhere\n", root, 8192), (None, None));
-        file(&root.join("memory/a/memory.limit_in_bytes"), "2048\n");
-        file(&root.join("cpu,cpuacct/a/cpu.cfs_quota_us"), "50000\n");
-        file(&root.join("cpu,cpuacct/a/cpu.cfs_period_us"), "100000\n");
-        let groups = "4:memory:/a/b\n2:cpu,cpuacct:/a\n1:name=systemd:/a\n0::/\n";
-        assert_eq!(limits(groups, root, 8192), (Some(2048), Some(500)));
     }
 
     #[test]

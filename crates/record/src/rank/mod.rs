@@ -1,5 +1,6 @@
 //! What every rank does, whatever runs in it: `expctl-worker`, or a program of the user's.
 
+mod cgroup;
 mod hardware;
 mod last_words;
 mod place;
@@ -7,6 +8,7 @@ mod rank_env;
 mod table;
 mod variables;
 
+pub use cgroup::group_memory;
 pub use hardware::{free_memory, hardware, peak_resident};
 pub use last_words::LastWords;
 pub use place::{Place, meeting_place};

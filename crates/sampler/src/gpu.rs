@@ -1,0 +1,111 @@
+use std::ffi::OsStr;
+
+use expctl_record::HardwareSample;
+use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+
+/// Names of the driver's library: development packages alone have the first one.
+const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// The GPU of a rank, asked through NVML, which is loaded at run time: this program needs no driver.
+pub(crate) struct Gpu {
+    nvml: Nvml,
+    place: Place,
+}
+
+/// How a GPU is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// By its number on the node.
+    Index(u32),
+    /// By its identity, `GPU-…` or `MIG-…`.
+    Uuid(String),
+}
+
+impl Gpu {
+    /// The GPU of the rank with this number on its node.
+    ///
+    /// # Errors
+    /// Says why there is none to ask.
+    pub fn open(local_rank: u32) -> Result<Self, String> {
+        let mut why = String::new();
+        for library in LIBRARIES {
+            match Nvml::builder().lib_path(OsStr::new(library)).init() {
+                Ok(nvml) => return Self::of(nvml, local_rank),
+                Err(e) => why = format!("{library}: {e}"),
+            }
+        }
+        Err(why)
+    }
+
+    fn of(nvml: Nvml, local_rank: u32) -> Result<Self, String> {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let count = nvml.device_count().map_err(|e| e.to_string())?;
+        let place = place(visible.as_deref(), local_rank, count).ok_or("the rank may use no GPU")?;
+        let gpu = Self { nvml, place };
+        gpu.device().map_err(|e| format!("{:?}: {e}", gpu.place))?;
+        Ok(gpu)
+    }
+
+    fn device(&self) -> Result<Device<'_>, NvmlError> {
+        match &self.place {
+            Place::Index(index) => self.nvml.device_by_index(*index),
+            Place::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str()),
+        }
+    }
+
+    /// Add what the GPU says now; what it does not say stays none.
+    pub fn add_to(&self, sample: &mut HardwareSample) {
+        let Ok(device) = self.device() else { return };
+        let kilobytes = |counter| device.pcie_throughput(counter).ok().map(|kb| u64::from(kb) * 1000);
+        sample.gpu_percent = device.utilization_rates().ok().map(|rates| f64::from(rates.gpu));
+        sample.gpu_memory_bytes = device.memory_info().ok().map(|memory| memory.used);
+        sample.gpu_power_w = device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1000.0);
+        sample.gpu_sm_mhz = device.clock_info(Clock::SM).ok().map(u64::from);
+        sample.gpu_memory_mhz = device.clock_info(Clock::Memory).ok().map(u64::from);
+        sample.gpu_pcie_received_bytes_per_s = kilobytes(PcieUtilCounter::Receive);
+        sample.gpu_pcie_sent_bytes_per_s = kilobytes(PcieUtilCounter::Send);
+    }
+}
+
+/// Which GPU a rank has: that of its own number among those that `CUDA_VISIBLE_DEVICES` names, all of the node without it; the
+/// only one, where its launcher left it one. None where it has none.
+fn place(visible: Option<&str>, local_rank: u32, count: u32) -> Option<Place> {
+    let named: Vec<Place> = match visible {
+        None => (0..count).map(Place::Index).collect(),
+        // As CUDA reads it: what stands behind the first name that means nothing is not there.
+        Some(list) => list.split(',').map_while(|name| named(name.trim(), count)).collect(),
+    };
+    match named.as_slice() {
+        [only] => Some(only.clone()),
+        all => all.get(local_rank as usize).cloned(),
+    }
+}
+
+fn named(name: &str, count: u32) -> Option<Place> {
+    if name.starts_with("GPU-") || name.starts_with("MIG-") {
+        return Some(Place::Uuid(name.to_owned()));
+    }
+    name.parse().ok().filter(|index| *index < count).map(Place::Index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_the_gpu_that_cuda_would_give_it() {
+        let index = |visible: Option<&str>, rank, count| match place(visible, rank, count) {
+            Some(Place::Index(index)) => Some(index),
+            _ => None,
+        };
+        assert_eq!(index(None, 2, 4), Some(2));
+        assert_eq!(index(None, 4, 4), None);
+        assert_eq!(index(Some("3,1"), 1, 4), Some(1));
+        // One for each rank, as Slurm binds them.
+        assert_eq!(index(Some("3"), 2, 4), Some(3));
+        assert_eq!((index(Some(""), 0, 4), index(Some("-1"), 0, 4), index(Some("0,1,9,2"), 2, 4)), (None, None, None));
+        assert_eq!(place(Some("GPU-1b,GPU-2c"), 1, 4), Some(Place::Uuid("GPU-2c".to_owned())));
+    }
+}
