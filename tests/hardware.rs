@@ -46,10 +46,13 @@ fn no_sample_files(attempt: &AttemptDir, rank: u32) -> bool {
 #[test]
 fn a_rank_that_works_is_sampled_and_its_note_says_what_it_took() {
     let project = TestProject::new();
-    let conf = SMALL.replace("[compare]", "[variant.unseen]\npipeline.processor = \"ids\"\nmeasure.sample_every_s = 0\n[compare]");
+    let conf = SMALL
+        .replace("[compare]", "[variant.unseen]\npipeline.processor = \"ids\"\nmeasure.sample_every_s = 0\n[compare]");
     let conf = project.conf("small", &conf);
-    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--only", "unseen"];
-    let set = ["--set", "measure.steps=500", "--set", "variant.ids.measure.sample_every_s=0.1", "--set", "launch.ranks=1"];
+    let submit =
+        ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids", "--only", "unseen"];
+    let set =
+        ["--set", "measure.steps=500", "--set", "variant.ids.measure.sample_every_s=0.1", "--set", "launch.ranks=1"];
     let job = project.ok(&[&submit[..], &set[..]].concat());
     let attempt = project.attempt(&job, "ids").unwrap();
     assert!(!attempt.sample_journal_path(0).exists(), "the table has taken its place");
@@ -135,7 +138,8 @@ fn all_processes_of_a_program_are_sampled() {
 fn a_rank_that_is_killed_keeps_its_samples() {
     let project = TestProject::new();
     let conf = project.conf("endless", SMALL);
-    let mut command = project.expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
+    let mut command =
+        project.expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
     command.args(["--set", "measure.steps=10000000", "--set", "measure.sample_every_s=0.1"]);
     let mut guard = Guard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let seen = wait_until("samples of steps", PATIENCE, || {

@@ -23,7 +23,8 @@ fn cells<'a>(section: &'a str, variant: &str, ranks: u32) -> Vec<&'a str> {
 #[test]
 fn efficiency_of_real_ranks_is_that_of_their_ledger() {
     let project = TestProject::new();
-    let conf = SMALL.replace("[launch]\nranks = 2", "[sweep]\nranks = [1, 2]\n[launch]").replace("repeats = 1", "repeats = 2");
+    let conf =
+        SMALL.replace("[launch]\nranks = 2", "[sweep]\nranks = [1, 2]\n[launch]").replace("repeats = 1", "repeats = 2");
     let conf = project.conf("small", &conf);
     let job = project.ok(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"]);
     let dir = project.job(&job);
@@ -89,7 +90,10 @@ fn more_ranks_than_processors_are_said_to_be_so() {
     assert_eq!(cells(shown, "ids", 4)[5], "500.0 % ⚠");
     assert_eq!(cells(shown, "ids", 2)[5], "250.0 %");
     let (warnings, _) = crowded.split_once("### Warnings\n").unwrap().1.split_once("\n### ").unwrap();
-    assert!(warnings.contains("- ids: 4 ranks on alone, which has 2 processors: how it scales says nothing"), "{warnings}");
+    assert!(
+        warnings.contains("- ids: 4 ranks on alone, which has 2 processors: how it scales says nothing"),
+        "{warnings}"
+    );
     // Slurm gives each rank processors of its own, whatever one of them sees.
     let mut record = dir.record().unwrap();
     record.backend = "slurm".into();

@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, DataRead, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome, RankUsage, RecordError,
-    ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
+    AttemptDir, DataRead, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome, RankUsage,
+    RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
 };
 
 use crate::parallel;

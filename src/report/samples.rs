@@ -124,8 +124,7 @@ mod tests {
 
     /// A step of a second that waited for data for `waited` of it.
     fn step(n: u64, waited: f64) -> StepRecord {
-        let mut step =
-            StepRecord { step: n, start_ns: n * S, wall_ns: S, measured: n > 0, ..StepRecord::default() };
+        let mut step = StepRecord { step: n, start_ns: n * S, wall_ns: S, measured: n > 0, ..StepRecord::default() };
         step.exposed[Stage::Collate] = (waited * S as f64) as u64;
         step
     }

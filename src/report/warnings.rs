@@ -40,7 +40,9 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     for scaled in scaled(job) {
         for crowd in scaled.worlds.iter().filter_map(|world| crowded(job, &world.runs)) {
             let label = &scaled.label;
-            all.push(format!("{label}: {crowd}: how it scales says nothing of a machine with a processor for each rank"));
+            all.push(format!(
+                "{label}: {crowd}: how it scales says nothing of a machine with a processor for each rank"
+            ));
         }
     }
     for run in job.runs.iter().filter(|r| r.attempts > 1) {

@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use crate::steps_file::read_table_totals;
 use crate::{
-    DataRead, Environment, HardwareSample, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality, SlurmUsage,
-    StepRecord, TRIAL_SCHEMA_VERSION, Trial,
+    DataRead, Environment, HardwareSample, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality,
+    SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION, Trial,
 };
 use crate::{JournalTail, StepTotals, read_journal, read_sample_journal, read_samples, read_steps, write_json};
 

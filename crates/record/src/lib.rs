@@ -59,8 +59,8 @@ pub use outcome::{
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use program::ProgramFacts;
 pub use rank::{
-    LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident, share_gpus,
-    variables, write_table,
+    LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident,
+    share_gpus, variables, write_table,
 };
 pub use samples_file::{SAMPLES_SCHEMA_VERSION, read_sample_journal, read_samples, write_samples};
 pub use secret::looks_secret;

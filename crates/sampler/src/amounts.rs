@@ -22,7 +22,12 @@ pub(crate) struct IoAmounts([Growing; 4]);
 impl IoAmounts {
     /// From disks, to disks, by calls that read, by calls that write.
     pub fn more(&mut self, sum: Option<Io>) -> [Option<u64>; 4] {
-        let parts = [sum.map(|s| s.disk_read), sum.map(|s| s.disk_written), sum.map(|s| s.call_read), sum.map(|s| s.call_written)];
+        let parts = [
+            sum.map(|s| s.disk_read),
+            sum.map(|s| s.disk_written),
+            sum.map(|s| s.call_read),
+            sum.map(|s| s.call_written),
+        ];
         std::array::from_fn(|i| self.0[i].more(parts[i]))
     }
 }

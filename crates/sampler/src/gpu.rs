@@ -29,20 +29,20 @@ impl Gpu {
     /// # Errors
     /// Says why there is none to ask.
     pub fn open(local_rank: u32) -> Result<Self, String> {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let mut why = String::new();
         for library in LIBRARIES {
             match Nvml::builder().lib_path(OsStr::new(library)).init() {
-                Ok(nvml) => return Self::of(nvml, local_rank),
+                Ok(nvml) => return Self::of(nvml, visible.as_deref(), local_rank),
                 Err(e) => why = format!("{library}: {e}"),
             }
         }
         Err(why)
     }
 
-    fn of(nvml: Nvml, local_rank: u32) -> Result<Self, String> {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    fn of(nvml: Nvml, visible: Option<&str>, local_rank: u32) -> Result<Self, String> {
         let count = nvml.device_count().map_err(|e| e.to_string())?;
-        let place = place(visible.as_deref(), local_rank, count).ok_or("the rank may use no GPU")?;
+        let place = place(visible, local_rank, count).ok_or("the rank may use no GPU")?;
         let gpu = Self { nvml, place };
         gpu.device().map_err(|e| format!("{:?}: {e}", gpu.place))?;
         Ok(gpu)
@@ -93,6 +93,53 @@ fn named(name: &str, count: u32) -> Option<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The calls of NVML that are used, with two devices of known figures, as its header declares them. No driver is needed to
+    /// build it, and none is on most machines that run this test; what real ones answer is for a machine with a GPU to show.
+    const LIBRARY: &str = r#"
+        #include <stddef.h>
+        typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory;
+        typedef struct { unsigned gpu, memory; } rates;
+        static int devices[2] = {0, 1};
+        int nvmlInit_v2(void) { return 0; }
+        int nvmlShutdown(void) { return 0; }
+        const char *nvmlErrorString(int e) { return "error"; }
+        int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+        int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { if (i > 1) return 2; *d = &devices[i]; return 0; }
+        int nvmlDeviceGetUtilizationRates(int *d, rates *r) { r->gpu = 70 + *d; r->memory = 5; return 0; }
+        int nvmlDeviceGetMemoryInfo_v2(void *d, memory *m) { m->total = 9; m->used = 7; return 0; }
+        int nvmlDeviceGetPowerUsage(void *d, unsigned *mw) { *mw = 312500; return 0; }
+        int nvmlDeviceGetClockInfo(void *d, int kind, unsigned *mhz) { *mhz = kind == 1 ? 1980 : kind == 2 ? 2619 : 0; return 0; }
+        int nvmlDeviceGetPcieThroughput(void *d, int counter, unsigned *kb) { if (counter == 0) return 3; *kb = 42; return 0; }
+    "#;
+
+    #[test]
+    fn what_nvml_says_becomes_columns_and_what_it_does_not_stays_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, library) = (dir.path().join("nvml.c"), dir.path().join("libnvidia-ml.so.1"));
+        std::fs::write(&source, LIBRARY).unwrap();
+        let built =
+            std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        assert!(built.unwrap().success());
+        let open = |visible| {
+            let nvml = Nvml::builder().lib_path(library.as_os_str()).init().unwrap();
+            Gpu::of(nvml, Some(visible), 0)
+        };
+        let mut sample = HardwareSample::default();
+        open("1").unwrap().add_to(&mut sample);
+        let expected = HardwareSample {
+            gpu_percent: Some(71.0),
+            gpu_memory_bytes: Some(7),
+            gpu_power_w: Some(312.5),
+            gpu_sm_mhz: Some(1980),
+            gpu_memory_mhz: Some(2619),
+            gpu_pcie_received_bytes_per_s: Some(42_000),
+            gpu_pcie_sent_bytes_per_s: None,
+            ..HardwareSample::default()
+        };
+        assert_eq!(sample, expected);
+        assert_eq!(open("").err().as_deref(), Some("the rank may use no GPU"));
+    }
 
     #[test]
     fn a_rank_has_the_gpu_that_cuda_would_give_it() {

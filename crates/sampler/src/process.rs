@@ -97,11 +97,20 @@ mod tests {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 200 0 0 31 12 50 4 20 0 3 0 12345 1000 20 0\n";
         write("stat", stat);
         assert_eq!(ticks(dir.path()), Some(Ticks { own: 43, ended_children: 54 }));
-        write("status", "Name:\tx\nVmRSS:\t      30 kB\nRssAnon:\t      12 kB\nRssFile:\t      11 kB\nRssShmem:\t       7 kB\n");
+        write(
+            "status",
+            "Name:\tx\nVmRSS:\t      30 kB\nRssAnon:\t      12 kB\nRssFile:\t      11 kB\nRssShmem:\t       7 kB\n",
+        );
         assert_eq!(resident(dir.path()), Some(Resident { anon: 12 << 10, file: 11 << 10, shmem: 7 << 10 }));
-        write("io", "rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 1\nread_bytes: 3\nwrite_bytes: 4\ncancelled_write_bytes: 0\n");
+        write(
+            "io",
+            "rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 1\nread_bytes: 3\nwrite_bytes: 4\ncancelled_write_bytes: 0\n",
+        );
         assert_eq!(io(dir.path()), Some(Io { disk_read: 3, disk_written: 4, call_read: 5, call_written: 6 }));
-        write("smaps_rollup", "55d-7ff ---p 00000000 00:00 0    [rollup]\nRss:    9 kB\nPss:   8 kB\nPss_Dirty: 1 kB\n");
+        write(
+            "smaps_rollup",
+            "55d-7ff ---p 00000000 00:00 0    [rollup]\nRss:    9 kB\nPss:   8 kB\nPss_Dirty: 1 kB\n",
+        );
         assert_eq!(proportional(dir.path()), Some(8 << 10));
         // A process that has ended has no memory.
         write("status", "Name:\tx\nState:\tZ (zombie)\n");

@@ -43,16 +43,17 @@ impl Reader {
         let clock_ns = clock::now();
         let passed_s = self.before.replace(clock_ns).map(|before| clock_ns.saturating_sub(before) as f64 / 1e9);
         let ticks = self.ticks.more(self.all_ticks(&pids));
-        let [disk_read_bytes, disk_written_bytes, call_read_bytes, call_written_bytes] = self.io.more(self.all_io(&pids));
+        let [disk_read_bytes, disk_written_bytes, call_read_bytes, call_written_bytes] =
+            self.io.more(self.all_io(&pids));
         let [network_received_bytes, network_sent_bytes, loopback_bytes] = self.network.more(network());
         let (cgroup_memory_bytes, cgroup_memory_limit_bytes) = group_memory();
         let memory = resident(&pids);
         let mut sample = HardwareSample {
             clock_ns,
             processes: Some(pids.len() as u64),
-            cpu_percent: ticks.zip(passed_s.filter(|s| *s > 0.0)).map(|(ticks, passed)| {
-                100.0 * ticks as f64 / self.ticks_per_s as f64 / passed
-            }),
+            cpu_percent: ticks
+                .zip(passed_s.filter(|s| *s > 0.0))
+                .map(|(ticks, passed)| 100.0 * ticks as f64 / self.ticks_per_s as f64 / passed),
             rss_bytes: memory.map(|m| m.anon + m.file + m.shmem),
             rss_anon_bytes: memory.map(|m| m.anon),
             rss_file_bytes: memory.map(|m| m.file),

@@ -171,7 +171,8 @@ mod tests {
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         let mut sum = 0u64;
         while taken() < 6 {
-            sum = (0..20).flat_map(|_| memory.iter().step_by(64)).fold(sum, |sum, byte| sum.wrapping_add((*byte).into()));
+            sum =
+                (0..20).flat_map(|_| memory.iter().step_by(64)).fold(sum, |sum, byte| sum.wrapping_add((*byte).into()));
         }
         let last_ns = begin.elapsed().as_nanos() as i64;
         drop(sampler);

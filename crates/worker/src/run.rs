@@ -115,9 +115,8 @@ impl Rank<'_> {
         .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
 
         // libtorch's errors arrive as panics from tch; the others are to hear of them like of any other.
-        let work = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            self.work(&store, &monitor, &mut journal, sampler.as_ref())
-        }));
+        let work =
+            std::panic::catch_unwind(AssertUnwindSafe(|| self.work(&store, &monitor, &mut journal, sampler.as_ref())));
         let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
         let result = match result {

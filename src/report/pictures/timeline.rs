@@ -40,12 +40,8 @@ pub(super) fn timeline(job: &MeasuredJob) -> Option<Chart> {
     }
     let end = ones.iter().filter_map(|one| steps(one).last().copied()).map(|[end, _]| end).fold(0.0, f64::max);
     let x = || Axis::new("time (s)").between(0.0, end.max(f64::MIN_POSITIVE));
-    let mut panels = vec![Panel {
-        title: String::new(),
-        x: x(),
-        y: Axis::new("step time (ms)"),
-        layers: lines(&ones, steps),
-    }];
+    let mut panels =
+        vec![Panel { title: String::new(), x: x(), y: Axis::new("step time (ms)"), layers: lines(&ones, steps) }];
     for (name, figure) in FIGURES {
         let layers = lines(&ones, |one| points(one, figure));
         if !layers.is_empty() {
@@ -56,7 +52,8 @@ pub(super) fn timeline(job: &MeasuredJob) -> Option<Chart> {
     Some(Chart {
         name: "timeline".into(),
         title: "What was taken as the steps went by".into(),
-        alt: "Step times over time, and below them processor time, memory, disk reads and GPU use of the same moments.".into(),
+        alt: "Step times over time, and below them processor time, memory, disk reads and GPU use of the same moments."
+            .into(),
         caption: format!(
             "Measured, one run and rank each (rank 0 of the first completed run): steps by their end, warm-up included, and hardware samples of \
              that rank; amounts of a sample are of the time since the one before.{left_out}"

@@ -42,7 +42,9 @@ pub fn scaling(job: &MeasuredJob) -> Option<Value> {
                     Some(share) if !first => format!("{}{mark}", in_percent(&share)),
                     _ => missing(),
                 },
-                Breakdown::of(completed_steps(&world.runs)).and_then(|b| allreduce(&b)).map_or_else(missing, format::percent),
+                Breakdown::of(completed_steps(&world.runs))
+                    .and_then(|b| allreduce(&b))
+                    .map_or_else(missing, format::percent),
             ]);
             crowds.extend(crowd.map(|crowd| format!("{label}: {crowd}")));
         }

@@ -101,7 +101,8 @@ impl Sampled {
             .collect();
         let ranks = || taken.iter().flat_map(|(_, ranks)| ranks);
         let over_ranks = |of: fn(&Taken) -> Option<f64>| mean(&ranks().filter_map(of).collect::<Vec<f64>>());
-        let cpu = taken.iter().flat_map(|(n, ranks)| ranks.iter().filter_map(move |r| Some(r.cpu_percent? / f64::from(*n))));
+        let cpu =
+            taken.iter().flat_map(|(n, ranks)| ranks.iter().filter_map(move |r| Some(r.cpu_percent? / f64::from(*n))));
         // What a run reads is only known where each of its ranks, or of its nodes, has samples.
         let disk = taken.iter().zip(runs).filter_map(|((n, ranks), run)| {
             let all: Vec<f64> = ranks.iter().filter_map(|rank| rank.disk_read_per_s).collect();
