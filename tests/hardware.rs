@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
+#[allow(dead_code, reason = "shared with the tests of programs")]
 #[path = "command/programs.rs"]
 mod programs;
 
