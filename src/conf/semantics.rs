@@ -58,6 +58,7 @@ impl<'a> Judge<'a> {
         self.warm_up(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
+        self.profiler(values, problems);
     }
 
     /// The array, and what reads it.

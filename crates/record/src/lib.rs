@@ -20,6 +20,7 @@ mod learning;
 mod model_settings;
 mod outcome;
 mod pipeline_settings;
+mod profile_settings;
 mod program;
 mod rank;
 mod secret;
@@ -30,6 +31,7 @@ mod stage;
 mod step;
 mod steps_file;
 mod totals;
+mod trace_meta;
 mod train_settings;
 mod trial;
 mod usage;
@@ -54,6 +56,7 @@ pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
+pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;
 pub use rank::{
     LastWords, Place, RankEnv, RankEnvError, free_memory, hardware, meeting_place, peak_resident, share_gpus,
@@ -67,6 +70,7 @@ pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
 pub use totals::StepTotals;
+pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_rows};
 pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
