@@ -98,15 +98,13 @@ fn profiled_trials_are_in_no_ratio() {
     let ids = note.lines().find(|line| line.starts_with("| ids | Ids only |")).unwrap();
     assert!(!row.contains('×') && ids.contains('×'), "{row}\n{ids}");
 
-    // As the baseline it would be in every ratio: there are none.
+    // A job that has nothing else is compared with nothing.
     let only = project.trial("traced", "Lazy, traced", 1, profiled);
     let dir = project.submitted(13, "086_ddp", vec![only.clone()]);
     completed(&dir, &only, &[steps(900, 10), steps(900, 10)]);
-    let (_, stderr) = project.expect(&["compare", "13", "12"], 0);
-    assert!(!stderr.contains("internal"), "{stderr}");
-    let all = json(&project, &["13", "12"]);
-    let traced = all["groups"].as_array().unwrap().iter().flat_map(|g| g["lines"].as_array().unwrap());
-    assert!(traced.filter(|line| line["job"] == "13").all(|line| line["ratio_samples_per_s"].is_null()));
+    let (_, stderr) = project.expect(&["compare", "13", "12"], 7);
+    assert!(stderr.contains("steps of kind train with a profiler: 13, 12"), "{stderr}");
+    assert_eq!(lines(&json(&project, &["13"])), [("traced".to_owned(), false)]);
 }
 
 #[test]

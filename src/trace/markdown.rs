@@ -3,7 +3,7 @@
 use expctl_record::TraceMeta;
 
 use super::Summary;
-use super::ledger_steps::{Agreement, WORTH_COMPARING};
+use super::ledger_steps::WORTH_COMPARING;
 use crate::report::{Table, format};
 
 /// Rows of a table at most.
@@ -235,6 +235,7 @@ fn clocks(parts: &[TraceMeta]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ledger_steps::Agreement;
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::path::Path;
 
 use expctl_record::trace_rows::LOADER;
-use expctl_record::{RecordError, write_atomic};
+use expctl_record::{RecordError, trace_microseconds, write_atomic};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value as Json, json};
@@ -67,7 +67,7 @@ pub fn merge(traces: &[RankTrace]) -> Merged {
                 if of_loader && !seen.insert((thread, time, event["name"].to_string())) {
                     continue;
                 }
-                event["ts"] = json!(time as f64 / 1000.0);
+                event["ts"] = json!(trace_microseconds(time));
             }
             event["pid"] = json!(process);
             event["tid"] = json!(thread);

@@ -1,3 +1,4 @@
+use expctl_record::trace_nanoseconds;
 use serde_json::Value as Json;
 
 /// A complete event of a trace (`"ph": "X"`).
@@ -60,7 +61,7 @@ impl Slice {
 /// Microseconds of the format as ns.
 pub(super) fn nanoseconds(value: &Json) -> Option<i64> {
     let us = value.as_f64().filter(|us| us.is_finite())?;
-    Some((us * 1000.0).round() as i64)
+    Some(trace_nanoseconds(us))
 }
 
 /// Length of the union of intervals, ns.

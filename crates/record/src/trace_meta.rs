@@ -68,3 +68,33 @@ pub mod trace_rows {
     /// Name of the range in which a step waits for its batch.
     pub const LOAD: &str = "load";
 }
+
+/// Nanoseconds of a time of the format, microseconds with three digits behind the point. Kineto counts from a base up to three
+/// months back: there a float is the closest to its three digits, and a product with 1000 is not.
+pub fn trace_nanoseconds(us: f64) -> i64 {
+    let whole = us.trunc();
+    whole as i64 * 1000 + ((us - whole) * 1000.0).round() as i64
+}
+
+/// The time of the format for so many ns, exact up to a hundred days.
+pub fn trace_microseconds(ns: i64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_survive_three_months_of_microseconds() {
+        // 52 and 91 days.
+        for base in [0, 4_500_806_003_899_000, 7_889_237_999_999_000] {
+            for ns in base..base + 3000 {
+                assert_eq!(trace_nanoseconds(trace_microseconds(ns)), ns);
+                let text = format!("{}.{:03}", ns / 1000, ns % 1000);
+                assert_eq!(trace_nanoseconds(text.parse().unwrap()), ns);
+            }
+        }
+        assert_eq!(trace_nanoseconds(-1.5), -1500);
+    }
+}

@@ -4,6 +4,7 @@ use expctl_pipeline::loader::BatchTimes;
 use expctl_record::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_WAIT_CATEGORY, OWN_LOADER,
 };
+use expctl_record::{trace_microseconds, trace_nanoseconds};
 use serde_json::{Value as Json, json};
 
 /// Beginnings of the names of events that last from a collective's hand-over until it has completed, beside whatever its thread
@@ -24,7 +25,7 @@ impl Frame {
     fn complete(&self, row: i64, category: &str, name: &str, (start, end): (i64, i64), args: Json) -> Json {
         json!({
             "ph": "X", "cat": category, "name": name, "pid": self.pid, "tid": row,
-            "ts": microseconds(start - self.base), "dur": microseconds((end - start).max(0)), "args": args,
+            "ts": trace_microseconds(start - self.base), "dur": trace_microseconds((end - start).max(0)), "args": args,
         })
     }
 
@@ -78,10 +79,9 @@ impl Frame {
     pub(super) fn move_collectives(&self, events: &mut Vec<Json>) {
         let mut found: Vec<&mut Json> = events.iter_mut().filter(|event| is_asynchronous(event)).collect();
         found.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));
-        let ns = |us: f64| (us * 1000.0).round() as i64;
         let times = found.iter().map(|event| {
-            let start = ns(number(event, "ts"));
-            (start, start + ns(number(event, "dur")))
+            let start = trace_nanoseconds(number(event, "ts"));
+            (start, start + trace_nanoseconds(number(event, "dur")))
         });
         let rows = lanes(times.collect::<Vec<_>>().into_iter());
         for (event, lane) in found.into_iter().zip(&rows) {
@@ -100,11 +100,6 @@ impl Frame {
 fn is_asynchronous(event: &Json) -> bool {
     let name = event["name"].as_str().unwrap_or_default();
     event["ph"] == "X" && ASYNCHRONOUS.iter().any(|start| name.starts_with(start))
-}
-
-/// Microseconds with three digits behind the point, as the format has it, exact to the nanosecond for more than a hundred days.
-fn microseconds(ns: i64) -> f64 {
-    ns as f64 / 1000.0
 }
 
 fn number(event: &Json, key: &str) -> f64 {

@@ -66,6 +66,10 @@ impl TraceFile {
             events.extend(frame.name(thread, "steps", 0));
             frame.move_collectives(events);
         }
+        if let Some(root) = self.root.as_object_mut() {
+            // The temporary file that it was in.
+            root.remove("traceName");
+        }
         self.root["expctl"] = json!(meta);
         let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
         let packed = serde_json::to_writer(&mut packed, &self.root)
