@@ -21,4 +21,5 @@ pub mod provenance;
 pub mod report;
 pub mod stats;
 pub mod timings;
+pub mod trace;
 mod watch;

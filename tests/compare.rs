@@ -5,7 +5,7 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{completed, running, steps, sweep, two_variants};
-use expctl_record::{Collation, JobRecord, Mode, Networks, SampleSet, Select, Split, StoreKind, Trial};
+use expctl_record::{Collation, JobRecord, Mode, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
@@ -59,6 +59,52 @@ fn rows_with_a_profiler_are_set_apart() {
     insta::assert_snapshot!(project.expect(&["compare", "392", "428/430", "447"], 0).0);
     let (_, stderr) = project.expect(&["compare", "392", "428"], 7);
     assert!(stderr.contains("steps of kind train with a profiler: 428/430"), "{stderr}");
+}
+
+#[test]
+fn profiled_trials_are_in_no_ratio() {
+    let project = TestProject::new();
+    let profiled = |settings: &mut expctl_record::Settings| settings.profile.active = 3;
+    let trials: Vec<Trial> = (1..=3)
+        .flat_map(|repeat| {
+            [
+                project.trial("lazy", "Lazy", repeat, |_| {}),
+                project.trial("traced", "Lazy, traced", repeat, profiled),
+                project.trial("ids", "Ids only", repeat, |settings| settings.pipeline.processor = Processor::Ids),
+            ]
+        })
+        .collect();
+    let dir = project.submitted(12, "086_ddp", trials.clone());
+    for (trial, wall) in trials.iter().zip([400, 900, 100, 410, 910, 102, 390, 890, 98]) {
+        completed(&dir, trial, &[steps(wall, wall / 5), steps(wall, wall / 50)]);
+    }
+    let lines = |all: &serde_json::Value| -> Vec<(String, bool)> {
+        let groups = all["groups"].as_array().unwrap().iter().flat_map(|group| group["lines"].as_array().unwrap());
+        groups
+            .map(|line| (line["label"].as_str().unwrap().to_owned(), line["ratio_samples_per_s"].is_object()))
+            .collect()
+    };
+    let expected = [("lazy", false), ("ids", true), ("traced", false)].map(|(label, ratio)| (label.to_owned(), ratio));
+    assert_eq!(lines(&json(&project, &["12"])), expected);
+    let (table, _) = project.expect(&["compare", "12"], 0);
+    assert!(table.contains("set apart (train, profiler on): a profiler ran along"), "{table}");
+    project.expect(&["report", "12"], 0);
+    let note = std::fs::read_to_string(project.file("results/086_ddp_12.md")).unwrap();
+    assert!(
+        note.contains("traced: profiled, and what the profiler costs is in these times: they are in no ratio"),
+        "{note}"
+    );
+    let row = note.lines().find(|line| line.starts_with("| traced | Lazy, traced |")).unwrap();
+    let ids = note.lines().find(|line| line.starts_with("| ids | Ids only |")).unwrap();
+    assert!(!row.contains('×') && ids.contains('×'), "{row}\n{ids}");
+
+    // A job that has nothing else is compared with nothing.
+    let only = project.trial("traced", "Lazy, traced", 1, profiled);
+    let dir = project.submitted(13, "086_ddp", vec![only.clone()]);
+    completed(&dir, &only, &[steps(900, 10), steps(900, 10)]);
+    let (_, stderr) = project.expect(&["compare", "13", "12"], 7);
+    assert!(stderr.contains("steps of kind train with a profiler: 13, 12"), "{stderr}");
+    assert_eq!(lines(&json(&project, &["13"])), [("traced".to_owned(), false)]);
 }
 
 #[test]

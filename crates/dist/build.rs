@@ -36,6 +36,7 @@ fn main() -> io::Result<()> {
         "script",
         "autocast",
         "version",
+        "profile",
     ] {
         build.file(format!("cpp/{file}.cpp"));
     }

@@ -30,6 +30,7 @@ mod step;
 mod submit;
 mod tail;
 mod timings;
+mod trace;
 mod verbs;
 mod watch;
 

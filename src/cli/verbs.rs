@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     cancel, check, compare, completions, conclude, data, doctor, import, isolate, logs, plan, report, retry,
-    run_command, run_local, say, stage_attempt, status, step, submit, timings, watch,
+    run_command, run_local, say, stage_attempt, status, step, submit, timings, trace, watch,
 };
 use crate::conf::UserDefaults;
 use crate::exit::{Exit, Failure};
@@ -53,6 +53,8 @@ enum Verb {
     Compare(compare::Args),
     /// Say where the time of single batches goes: distribution, slow batches and their period
     Timings(timings::Args),
+    /// Merge what a profiler recorded on the ranks of a job, and sum it up
+    Trace(trace::Args),
     /// Take published results into the project
     Import(import::Args),
     /// Build, show and verify data sets
@@ -149,6 +151,7 @@ fn dispatch(cli: Cli, project: &Project) -> Result<(), Failure> {
         Verb::Report(args) => report::run(project, &args),
         Verb::Compare(args) => compare::run(project, &args),
         Verb::Timings(args) => timings::run(project, &args),
+        Verb::Trace(args) => trace::run(project, &args),
         Verb::Import(args) => import::run(project, &args),
         Verb::Data(args) => data::run(project, &args),
         Verb::Doctor(args) => doctor::run(project, &args),

@@ -11,6 +11,11 @@ pub enum Kind {
     Text,
     /// An array of strings.
     TextList,
+    /// An array of whole numbers from 0 to so many.
+    NumberList {
+        /// Largest.
+        max: i64,
+    },
     /// `true` or `false`.
     Bool,
     /// A whole number, both ends included.
@@ -44,6 +49,7 @@ impl Kind {
         match *self {
             Self::Text => "text".to_owned(),
             Self::TextList => "an array of texts".to_owned(),
+            Self::NumberList { .. } => "an array of whole numbers, 0 or more".to_owned(),
             Self::Bool => "true or false".to_owned(),
             Self::Integer { min, max: i64::MAX } => format!("a whole number, {min} or more"),
             Self::Integer { min, max } => format!("a whole number, {min} to {max}"),
@@ -122,6 +128,13 @@ impl Kind {
                 });
                 texts.collect::<Result<Vec<_>, _>>().map(Json::from)
             }
+            (Self::NumberList { max }, Value::Array(items)) => {
+                let numbers = items.iter().map(|item| match &item.value {
+                    Value::Integer(n) if (0..=i128::from(max)).contains(n) => Ok(Json::from(*n as i64)),
+                    _ => Err(wrong_type(item)),
+                });
+                numbers.collect::<Result<Vec<_>, _>>().map(Json::from)
+            }
             _ => Err(wrong_type(node)),
         }
     }
@@ -139,10 +152,11 @@ impl Kind {
             },
             (Self::Integer { .. }, Value::Float(x)) if x.fract() == 0.0 => Some(format!("write it as {x:.0}")),
             (Self::TextList, Value::Text(text)) => Some(format!("write it as an array: [\"{text}\"]")),
+            (Self::NumberList { .. }, Value::Integer(n)) => Some(format!("write it as an array: [{n}]")),
             (Self::Text | Self::Choice { .. }, Value::Integer(_) | Value::Float(_) | Value::Bool(_)) => {
                 Some("put it in quotes".to_owned())
             }
-            (_, Value::Array(_)) if !matches!(self, Self::TextList) => {
+            (_, Value::Array(_)) if !matches!(self, Self::TextList | Self::NumberList { .. }) => {
                 Some("to run one trial for each value, put the array under [sweep.grid]".to_owned())
             }
             _ => None,

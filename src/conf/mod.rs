@@ -20,6 +20,7 @@ mod notes;
 mod problem;
 mod profile;
 mod profile_find;
+mod profiler_rules;
 mod reference;
 mod resolve;
 mod semantics;

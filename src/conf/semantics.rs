@@ -59,6 +59,7 @@ impl<'a> Judge<'a> {
         self.sampling(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
+        self.profiler(values, problems);
     }
 
     /// The array, and what reads it.

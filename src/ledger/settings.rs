@@ -21,6 +21,9 @@ const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"
 /// Sections of expctl's own worker.
 const OF_OWN_WORKER: [&str; 4] = ["pipeline.", "model.", "train.", "checkpoint."];
 
+/// Sections that say when a profiler runs.
+const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
+
 /// Settings as text by dotted key, without those of the family that is not read: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
@@ -38,6 +41,9 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
     }
     if settings.data.set == NO_DATA_SET {
         flat.retain(|key, _| key == "data.set" || !["data.", "select."].iter().any(|start| key.starts_with(start)));
+    }
+    if !settings.profiles() {
+        flat.retain(|key, _| !OF_PROFILER.iter().any(|start| key.starts_with(start)));
     }
     if settings.measure.epochs == 0 {
         flat.remove("measure.epochs");

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 68] = [
+const LATER: [(&str, &str); 77] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -116,6 +116,15 @@ const LATER: [(&str, &str); 68] = [
     ("sampler.rows", "0"),
     ("worker.command", "[]"),
     ("worker.starts_ranks", "false"),
+    ("profile.wait", "0"),
+    ("profile.warmup", "1"),
+    ("profile.active", "0"),
+    ("profile.repeat", "1"),
+    ("profile.ranks", "[]"),
+    ("profile.record_shapes", "false"),
+    ("profile.memory", "false"),
+    ("profile.stack", "false"),
+    ("trace.at_step", "0"),
 ];
 
 /// Whether a setting changes what is run.

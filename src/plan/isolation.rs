@@ -180,7 +180,8 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
 /// Whether a config with these settings may say the key at all.
 fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
     let array = settings.reads_array();
-    if of_other_family(spec, array) {
+    // What a profiler costs is no part of what is isolated.
+    if of_other_family(spec, array) || matches!(spec.section(), "profile" | "trace") {
         return false;
     }
     let own_files = !settings.array.files.is_empty();

@@ -25,6 +25,15 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     if !one.is_empty() {
         all.push(format!("{one}: n = 1, so nothing can be said of the spread and no verdict is given"));
     }
+    let profiled: Vec<&str> = runs_of
+        .iter()
+        .filter(|(_, runs)| runs.iter().any(|run| run.trial.settings.profiles()))
+        .map(|(label, _)| label.as_str())
+        .collect();
+    if !profiled.is_empty() {
+        let labels = profiled.join(", ");
+        all.push(format!("{labels}: profiled, and what the profiler costs is in these times: they are in no ratio"));
+    }
     all.extend(grouped(runs_of.iter().map(|(label, runs)| (label.clone(), cautions(runs)))));
     for (label, runs) in runs_of {
         for run in runs.iter().filter(|r| r.completed()) {

@@ -86,6 +86,14 @@ std::unique_ptr<TimelineHandle> ReducerHandle::timeline() const {
   return std::make_unique<TimelineHandle>(timeline_);
 }
 
+rust::Vec<BucketInterval> ReducerHandle::buckets() const {
+  rust::Vec<BucketInterval> out;
+  for (const auto& interval : timeline_->intervals()) {
+    out.push_back(BucketInterval{interval.start, interval.end});
+  }
+  return out;
+}
+
 BucketTimes ReducerHandle::times() const {
   return BucketTimes{
       static_cast<uint64_t>(timeline_->busy()),

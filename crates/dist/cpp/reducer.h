@@ -7,6 +7,7 @@
 namespace expctl::dist {
 
 struct BucketTimes;
+struct BucketInterval;
 
 // A look at a reducer's communication from another thread.
 class TimelineHandle {
@@ -29,6 +30,7 @@ class ReducerHandle {
   bool prepare_forward() const;
   void prepare_backward(rust::Slice<const size_t> outputs) const;
   BucketTimes times() const;
+  rust::Vec<BucketInterval> buckets() const;
   std::unique_ptr<TimelineHandle> timeline() const;
 
  private:

@@ -65,6 +65,11 @@ bool Timeline::under_way() const {
   return std::any_of(intervals_.begin(), intervals_.end(), [](const Interval& i) { return i.end == 0; });
 }
 
+std::vector<Timeline::Interval> Timeline::intervals() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return intervals_;
+}
+
 size_t Timeline::buckets() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return intervals_.size();

@@ -29,6 +29,8 @@ class Timeline {
   // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
   int64_t exposed() const;
   size_t buckets() const;
+  // A copy of all intervals; the end of one that has not completed is 0.
+  std::vector<Interval> intervals() const;
   // Whether a bucket that was handed over has not completed.
   bool under_way() const;
 

@@ -18,6 +18,19 @@ pub(crate) mod bridge {
         number: i64,
     }
 
+    struct ProfileSettings {
+        cuda: bool,
+        record_shapes: bool,
+        memory: bool,
+        stack: bool,
+    }
+
+    /// When a bucket was handed over and reduced, nanoseconds of the steady clock.
+    struct BucketInterval {
+        start: i64,
+        end: i64,
+    }
+
     unsafe extern "C++" {
         include!("expctl-dist/cpp/store.h");
         include!("expctl-dist/cpp/group.h");
@@ -28,6 +41,7 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/shared_layer.h");
         include!("expctl-dist/cpp/autocast.h");
         include!("expctl-dist/cpp/version.h");
+        include!("expctl-dist/cpp/profile.h");
 
         fn quiet();
         fn set_autocast(cuda: bool, enabled: bool) -> bool;
@@ -109,10 +123,19 @@ pub(crate) mod bridge {
         fn prepare_forward(self: &ReducerHandle) -> Result<bool>;
         fn prepare_backward(self: &ReducerHandle, outputs: &[usize]) -> Result<()>;
         fn times(self: &ReducerHandle) -> BucketTimes;
+        fn buckets(self: &ReducerHandle) -> Vec<BucketInterval>;
 
         type TimelineHandle;
         fn timeline(self: &ReducerHandle) -> UniquePtr<TimelineHandle>;
         fn under_way(self: &TimelineHandle) -> bool;
+
+        type RecordedHandle;
+        fn prepare_profile(settings: &ProfileSettings) -> Result<()>;
+        fn start_profile(settings: &ProfileSettings) -> Result<()>;
+        fn stop_profile() -> Result<UniquePtr<RecordedHandle>>;
+        fn save(self: &RecordedHandle, path: &str) -> Result<()>;
+        type RangeHandle;
+        fn open_range(name: &str) -> UniquePtr<RangeHandle>;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`. Beside them a sparse product with its own gradient, autocast to
-//! bfloat16 and TorchScript modules, because they need the same bridge.
+//! gradient reducer of `DistributedDataParallel`. Beside them libtorch's profiler, a sparse product with its own gradient,
+//! autocast to bfloat16 and TorchScript modules, because they need the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
@@ -36,6 +36,7 @@ mod error;
 mod ffi;
 mod group;
 mod interface;
+mod profile;
 mod reducer;
 mod rendezvous;
 mod script;
@@ -47,6 +48,7 @@ mod version;
 pub use autocast::Autocast;
 pub use error::DistError;
 pub use group::ProcessGroup;
+pub use profile::{Profile, ProfileOptions, Range, Recorded};
 pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};
 pub use rendezvous::{rendezvous, rendezvous_until};
 pub use script::{ScriptInput, ScriptModule};

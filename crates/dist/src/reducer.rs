@@ -128,6 +128,13 @@ impl Reducer {
         AllreduceWatch(self.handle.timeline())
     }
 
+    /// When each bucket of the last backward pass was handed over and when it was reduced, in the order of hand-over;
+    /// nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
+        let ns = |time: i64| u64::try_from(time).unwrap_or_default();
+        self.handle.buckets().iter().map(|bucket| (ns(bucket.start), ns(bucket.end))).collect()
+    }
+
     /// Communication of the last backward pass, once; zeros if there was none since.
     pub fn take_allreduce_times(&mut self) -> AllreduceTimes {
         if !std::mem::take(&mut self.fresh) {

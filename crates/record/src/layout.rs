@@ -183,6 +183,11 @@ impl AttemptDir {
         self.path.join(format!("rank-{rank}.log"))
     }
 
+    /// `trace-<rank>-<cycle>.json.gz`: what the profiler recorded of a rank in one of its windows.
+    pub fn trace_path(&self, rank: u32, cycle: u64) -> PathBuf {
+        self.path.join(format!("trace-{rank}-{cycle}.json.gz"))
+    }
+
     /// Read `trial.json`.
     pub fn trial(&self) -> Result<Trial, RecordError> {
         let path = self.trial_path();

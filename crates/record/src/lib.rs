@@ -21,6 +21,7 @@ mod learning;
 mod model_settings;
 mod outcome;
 mod pipeline_settings;
+mod profile_settings;
 mod program;
 mod rank;
 mod samples_file;
@@ -32,6 +33,7 @@ mod stage;
 mod step;
 mod steps_file;
 mod totals;
+mod trace_meta;
 mod train_settings;
 mod trial;
 mod usage;
@@ -57,6 +59,7 @@ pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
+pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;
 pub use rank::{
     LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident,
@@ -71,6 +74,7 @@ pub use stage::{PerStage, Stage};
 pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
 pub use totals::StepTotals;
+pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
 pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };

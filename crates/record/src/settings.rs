@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Array, ArrayFormat, Data, Model, Pipeline, Sampler, Select, Train, Worker};
+use crate::{Array, ArrayFormat, Data, Model, Pipeline, Profile, Sampler, Select, TraceAt, Train, Worker};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,12 @@ pub struct Settings {
     pub train: Train,
     /// How much is measured.
     pub measure: Measure,
+    /// Which steps a profiler records.
+    #[serde(default)]
+    pub profile: Profile,
+    /// The short form of that.
+    #[serde(default)]
+    pub trace: TraceAt,
     /// When the state is kept.
     #[serde(default)]
     pub checkpoint: Checkpoint,

@@ -35,6 +35,8 @@ pub enum Phase {
     Checkpoint,
     /// Waits for the others to agree on a checkpoint, or to write it.
     AwaitCheckpoint,
+    /// Starts the profiler, or writes what it recorded.
+    Profile,
     /// Ends its loader after the last step.
     End,
     /// Nothing that could be stuck: it waits for ranks that have steps left.
@@ -42,7 +44,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::SetUp,
         Self::Meet,
         Self::Load,
@@ -56,6 +58,7 @@ impl Phase {
         Self::Validate,
         Self::Checkpoint,
         Self::AwaitCheckpoint,
+        Self::Profile,
         Self::End,
         Self::Over,
     ];
@@ -75,13 +78,14 @@ impl Phase {
             Self::Record => "record",
             Self::Validate => "validate",
             Self::Checkpoint | Self::AwaitCheckpoint => "checkpoint",
+            Self::Profile => "profile",
             Self::End | Self::Over => "end",
         }
     }
 }
 
 /// What a rank's step thread is at, for the threads that watch it. Invariants: its clock restarts with every step, every
-/// batch of a validation and every part of the set-up and of a checkpoint, and with nothing else; a step thread that is stuck keeps nobody from looking.
+/// batch of a validation, every part of the set-up and of a checkpoint and every turn of the profiler, and with nothing else; a step thread that is stuck keeps nobody from looking.
 #[derive(Debug)]
 pub struct Activity {
     begun: Instant,

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod models;
 mod monitor;
 pub mod optimizer;
+mod profile;
 mod run;
 pub mod schedule;
 mod session;

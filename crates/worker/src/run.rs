@@ -19,6 +19,7 @@ use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
 use crate::environment;
 use crate::monitor::{CHECKPOINT_GRACE, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
+use crate::profile::StepProfiler;
 use crate::session::Session;
 use crate::source::{ArraySource, Batches, GraphSource, Source};
 use crate::steps::Steps;
@@ -215,6 +216,9 @@ impl Rank<'_> {
         let loading = source.batches(self.attempt, self.env)?;
         self.activity.enter(Phase::Meet);
         group.barrier()?;
+        // Now that all are here, none waits longer than its clock takes.
+        let cuda = trainer.as_ref().is_some_and(|trainer| trainer.device().is_cuda());
+        let profiler = StepProfiler::new(self.attempt, self.trial, self.env, &self.activity, store, cuda)?;
         // Behind it: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
         let batches = loading.per_epoch();
@@ -237,7 +241,8 @@ impl Rank<'_> {
         }
         let (loader, masks) = (loading.start(first, progress.first_epoch * batches)?, loading.step_masks());
         let model = trainer.as_mut().map(|trainer| (trainer, training));
-        Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, journal }.run(first)?;
+        Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, profiler, journal }
+            .run(first)?;
         self.write_usage()?;
         self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;

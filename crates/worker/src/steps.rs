@@ -1,11 +1,13 @@
 use std::time::Instant;
 
+use expctl_dist::Range;
 use expctl_pipeline::loader::{Build, Loaded, Loader};
-use expctl_record::{Journal, PerStage, Stage, StepRecord};
+use expctl_record::{Journal, PerStage, Stage, StepRecord, trace_rows};
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
 use crate::models::ModelBatch;
+use crate::profile::StepProfiler;
 use crate::session::Session;
 use crate::source::StepMasks;
 use crate::stop::Stop;
@@ -13,7 +15,7 @@ use crate::trainer::{ADVICE, Trainer, all_finite};
 use crate::training::{TrainingRun, Verdict};
 
 /// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
-/// them, except what is spent at the end of an epoch.
+/// them, except what is spent at the end of an epoch, and on starting a profiler and writing what it recorded.
 pub(crate) struct Steps<'a, B: Build> {
     pub(crate) session: Session<'a>,
     /// None where steps change nothing that could be kept.
@@ -23,6 +25,8 @@ pub(crate) struct Steps<'a, B: Build> {
     pub(crate) masks: Option<StepMasks<B::Batch>>,
     /// None in data mode.
     pub(crate) model: Option<(&'a mut Trainer, TrainingRun)>,
+    /// None where this rank records nothing.
+    pub(crate) profiler: Option<StepProfiler<'a>>,
     pub(crate) journal: &'a mut Journal,
 }
 
@@ -52,7 +56,10 @@ impl Cost {
 impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     /// All steps from `first`, and the end of the loader.
     pub(crate) fn run(mut self, first: u64) -> Result<(), Stop> {
-        self.all(first)?;
+        let end = self.all(first)?;
+        if let Some(profiler) = &mut self.profiler {
+            profiler.finish(end, &self.loader)?;
+        }
         self.session.activity.enter(Phase::End);
         if let Some((trainer, _)) = self.model.as_ref().filter(|_| self.session.settings().keeps_state()) {
             // No loss comes after the last step to show what it made of the parameters.
@@ -62,7 +69,8 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         Ok(())
     }
 
-    fn all(&mut self, first: u64) -> Result<(), Stop> {
+    /// Returns the step behind the last one.
+    fn all(&mut self, first: u64) -> Result<u64, Stop> {
         let settings = self.session.settings();
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
@@ -75,21 +83,38 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             checkpoints.begin(first);
         }
         for step in first..steps {
+            if let Some(profiler) = &mut self.profiler
+                && profiler.arrive(step, &self.loader)?
+            {
+                previous_end = now();
+            }
+            let range = self.profiler.as_mut().and_then(|profiler| profiler.step(step));
             let mut cost = Cost::default();
             self.arrive(step, &mut cost)?;
             self.session.activity.step(step);
             let start_ns = previous_end;
+            let waiting = Range::open(trace_rows::LOAD);
             let loaded =
                 self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
+            drop(waiting);
+            if let Some(profiler) = &mut self.profiler {
+                profiler.loaded(step, &loaded);
+            }
             cost.add(&loaded.busy(), &loaded.exposed);
             let loss = self.use_batch(step, first, &loaded, &mut cost)?;
             let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch));
             let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
             let from = Instant::now();
+            let other = Range::open(Stage::Other.name());
             // Frees the batch where the loader has no room for a spare one.
             self.loader.recycle(loaded.batch);
+            drop(other);
             cost.both(Stage::Other, from);
             let end = now();
+            drop(range);
+            if let (Some(profiler), Some((trainer, _))) = (&mut self.profiler, &self.model) {
+                profiler.reduced(step, trainer.reducer());
+            }
             previous_end = end;
             self.journal.append(&StepRecord {
                 step,
@@ -116,11 +141,11 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 let verdict = training.end_epoch(step, trainer, &self.session)?;
                 previous_end = now();
                 if verdict == Verdict::Over {
-                    return Ok(());
+                    return Ok(step + 1);
                 }
             }
         }
-        Ok(())
+        Ok(steps)
     }
 
     /// In front of `step`: end if that is asked for or a peer is gone, make a checkpoint if it is due.
@@ -132,7 +157,9 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         }
         if let (Some(checkpoints), Some((trainer, training))) = (self.checkpoints, &mut self.model) {
             let from = Instant::now();
+            let range = Range::open(Stage::Other.name());
             let made = checkpoints.arrive(step, trainer, training, &self.session, self.journal)?;
+            drop(range);
             // A stop waits for the checkpoint, but not for one that cannot come any more.
             stop &= made || !checkpoints.keep_on_stop() || monitor.loss().is_some();
             if made {
@@ -156,7 +183,9 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         if let Some(masks) = &self.masks {
             activity.phase(Phase::Mask);
             let from = Instant::now();
+            let range = Range::open(Stage::Mask.name());
             made = masks(&loaded.batch)?;
+            drop(range);
             cost.both(Stage::Mask, from);
         }
         let mut loss = None;
@@ -164,11 +193,13 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             let epoch = loaded.epoch;
             if step == first {
                 let from = Instant::now();
+                let range = Range::open(Stage::Other.name());
                 activity.phase(Phase::Forward);
                 trainer.try_forward(&loaded.batch, &made)?;
                 if first > 0 {
                     trainer.settle(&loaded.batch, &made, epoch, group, activity)?;
                 }
+                drop(range);
                 cost.both(Stage::Other, from);
             }
             let result = trainer.step(&loaded.batch, &made, epoch, group, activity)?;
@@ -178,7 +209,9 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         activity.phase(Phase::Record);
         if !made.is_empty() {
             let from = Instant::now();
+            let range = Range::open(Stage::Mask.name());
             drop(made);
+            drop(range);
             // To give their memory back is part of what they cost.
             cost.both(Stage::Mask, from);
         }

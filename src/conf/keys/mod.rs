@@ -4,6 +4,7 @@ mod array;
 mod data;
 mod model;
 mod pipeline;
+mod profile;
 mod run;
 mod spec;
 mod train;

@@ -2,10 +2,10 @@ use std::sync::LazyLock;
 
 use crate::conf::kind::Kind;
 
-use super::{array, data, model, pipeline, run, train};
+use super::{array, data, model, pipeline, profile, run, train};
 
 /// Sections of a config, in the order of the reference.
-pub const SECTIONS: [&str; 14] = [
+pub const SECTIONS: [&str; 16] = [
     "experiment",
     "data",
     "select",
@@ -16,6 +16,8 @@ pub const SECTIONS: [&str; 14] = [
     "model",
     "train",
     "measure",
+    "profile",
+    "trace",
     "checkpoint",
     "worker",
     "launch",
@@ -98,5 +100,6 @@ pub(super) const fn key_also(
 }
 
 /// All keys, in the order of the reference.
-pub static KEYS: LazyLock<Vec<KeySpec>> =
-    LazyLock::new(|| [data::KEYS, array::KEYS, pipeline::KEYS, model::KEYS, train::KEYS, run::KEYS].concat());
+pub static KEYS: LazyLock<Vec<KeySpec>> = LazyLock::new(|| {
+    [data::KEYS, array::KEYS, pipeline::KEYS, model::KEYS, train::KEYS, profile::KEYS, run::KEYS].concat()
+});

@@ -1,7 +1,7 @@
 use super::Row;
 
 /// For each row, the index of the row that its ratios refer to, itself for a baseline; none where no baseline stands at the
-/// row's point of the sweep. `rows` come with the index of their job; the baseline is looked for in `job`.
+/// row's point of the sweep. Rows with a profiler have none and are none. `rows` come with the index of their job; the baseline is looked for in `job`.
 pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
     // A group that holds no row of the baseline's job refers to its first job.
     let job = if rows.iter().any(|(j, _)| *j == job) { job } else { rows.first().map_or(job, |(j, _)| *j) };
@@ -11,6 +11,9 @@ pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
             return Some(index);
         }
         let (of, row) = rows[index];
+        if row.profiler {
+            return None;
+        }
         chosen.iter().copied().find(|base| same_point(rows[*base].1, row, of == job))
     };
     (0..rows.len()).map(find).collect()
@@ -18,7 +21,7 @@ pub fn baselines(rows: &[(usize, &Row)], job: usize) -> Vec<Option<usize>> {
 
 /// The baseline's rows, one for each point of a sweep.
 fn chosen(rows: &[(usize, &Row)], job: usize) -> Vec<usize> {
-    let of_job: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].0 == job).collect();
+    let of_job: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].0 == job && !rows[*i].1.profiler).collect();
     let Some(first) = of_job.first().map(|i| rows[*i].1) else { return Vec::new() };
     let named = first.job_baseline.as_ref().filter(|name| of_job.iter().any(|i| rows[*i].1.variant == **name));
     let others = of_job.len() < rows.len();

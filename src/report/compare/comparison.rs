@@ -137,7 +137,7 @@ impl Kind<'_> {
         let mut groups = Vec::new();
         for class in &classes {
             let rows: Vec<(usize, &Row)> = class.rows.iter().map(|at| self.rows[*at]).collect();
-            let bases = if self.profiler { vec![None; rows.len()] } else { baselines(&rows, baseline) };
+            let bases = baselines(&rows, baseline);
             let plain: Vec<&Row> = rows.iter().map(|(_, row)| *row).collect();
             let line = |i: usize| {
                 let own = bases[i] == Some(i);

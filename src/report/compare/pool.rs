@@ -59,11 +59,12 @@ fn pooled(name: &str, label: String, jobs: &[OfJob<'_>]) -> Result<Row, Failure>
 }
 
 /// What must be the same for runs to be of the same thing.
-fn kind(row: &Row) -> [(&'static str, String); 4] {
+fn kind(row: &Row) -> [(&'static str, String); 5] {
     [
         ("train.mode", row.mode.clone()),
         ("loader.batch_size", row.batch_size.to_string()),
         ("launch.ranks", row.ranks.to_string()),
+        ("the profiler", if row.profiler { "on" } else { "off" }.to_owned()),
         ("data.set", row.settings.get("data.set").cloned().unwrap_or_default()),
     ]
 }

@@ -254,7 +254,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         method,
         class: Class::Measured,
         mode: settings.train.mode.name().to_owned(),
-        profiler: false,
+        profiler: settings.profiles(),
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),

@@ -127,7 +127,7 @@ impl<'a> Results<'a> {
         }
         let alone: Vec<&str> = entries
             .iter()
-            .filter(|e| !e.line.baseline && e.base.is_none())
+            .filter(|e| !e.line.baseline && e.base.is_none() && !e.line.row.profiler)
             .map(|e| e.line.row.label.as_str())
             .collect();
         if !alone.is_empty() && entries.iter().any(|e| e.line.baseline) {

@@ -96,6 +96,7 @@ impl Build for BatchBuilder {
             batch,
             step,
             epoch: chosen.epoch,
+            thread: None,
             bytes_read: self.bytes.len() as u64,
             work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
             intervals: laps.intervals(),

@@ -12,6 +12,8 @@ pub struct Loaded<B = Batch> {
     pub step: u64,
     /// Epoch it belongs to.
     pub epoch: u64,
+    /// Number of the loader thread that built it; none where it was built on the step's own.
+    pub thread: Option<u32>,
     /// Bytes taken from the store.
     pub bytes_read: u64,
     /// Bytes that its thread keeps beside the batch, to make the next one: raw records or rows, and what
@@ -47,7 +49,8 @@ mod tests {
         let intervals = vec![at(0, 30, false), at(30, 40, true)];
         let exposed = exposed_wait(0, 40, &intervals);
         assert_eq!((exposed[Stage::Read], exposed[Stage::Other]), (40, 0));
-        let loaded = Loaded { batch: (), step: 0, epoch: 0, bytes_read: 0, work_bytes: 0, intervals, exposed };
+        let loaded =
+            Loaded { batch: (), step: 0, epoch: 0, thread: None, bytes_read: 0, work_bytes: 0, intervals, exposed };
         assert_eq!(loaded.busy()[Stage::Read], 10);
     }
 }

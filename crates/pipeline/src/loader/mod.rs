@@ -17,4 +17,4 @@ pub use loaded::Loaded;
 pub use pool::{Loader, LoaderOptions};
 pub use source::{DatasetRecords, ReadRecord, Records};
 pub(crate) use timing::Laps;
-pub use timing::{Interval, exposed_wait};
+pub use timing::{BatchTimes, Interval, exposed_wait};

@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use super::buffer::{Buffer, Reduced};
 use super::own_reader::OwnReader;
-use super::{BatchBuilder, Build, Loaded, exposed_wait};
+use super::{BatchBuilder, BatchTimes, Build, Loaded, exposed_wait};
 use crate::PipelineError;
 
 /// How a loader works.
@@ -104,7 +105,7 @@ impl<B: Build> Loader<B> {
             let (shared, builder) = (Arc::clone(&loader.shared), loader.builder.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("loader-{i}"))
-                .spawn(move || work(&shared, builder, options))
+                .spawn(move || work(&shared, builder, options, i))
                 .map_err(|e| PipelineError::Invalid(format!("cannot start loader thread {i}: {e}")))?;
             loader.threads.push(thread);
         }
@@ -190,6 +191,17 @@ impl<B: Build> Loader<B> {
         drop(surplus);
     }
 
+    /// Start of the clock that intervals are in.
+    pub fn clock(&self) -> Instant {
+        self.builder.clock()
+    }
+
+    /// What threads did for batches that are ready and not delivered yet, in order of their steps.
+    pub fn ahead(&self) -> Vec<BatchTimes> {
+        let state = self.shared.lock();
+        state.finished.values().filter_map(|result| result.as_ref().ok()).map(BatchTimes::of).collect()
+    }
+
     /// Threads that wait for memory look again. Without a limit there are none to be woken at every step.
     fn memory_changed(&self) {
         if self.options.buffer_bytes > 0 {
@@ -211,7 +223,7 @@ impl<B: Build> Drop for Loader<B> {
 }
 
 /// A loader thread: claim the next step, build it, hand it over.
-fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOptions) {
+fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOptions, thread: u32) {
     let source = builder.source();
     let mut reader = None;
     let ahead = options.ahead();
@@ -234,7 +246,7 @@ fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOpti
                 reader = Some(B::reader(&source)?);
             }
             match &mut reader {
-                Some(reader) => builder.build(reader, step, batch),
+                Some(reader) => Ok(Loaded { thread: Some(thread), ..builder.build(reader, step, batch)? }),
                 None => Err(PipelineError::Stopped),
             }
         }));

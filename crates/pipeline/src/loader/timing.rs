@@ -2,6 +2,8 @@ use std::time::Instant;
 
 use expctl_record::{PerStage, Stage};
 
+use super::Loaded;
+
 /// When a loader thread worked on a stage of one batch, in ns of the loader's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
@@ -13,6 +15,24 @@ pub struct Interval {
     pub end: u64,
     /// The thread worked; otherwise it waited for another thread that works on this stage.
     pub busy: bool,
+}
+
+/// Who built a batch, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchTimes {
+    /// Number of the step that the batch is for, as the loader counts.
+    pub step: u64,
+    /// Number of the loader thread; none where the step's own thread built it.
+    pub thread: Option<u32>,
+    /// When the thread worked on which stage, or waited for another thread's work on it.
+    pub intervals: Vec<Interval>,
+}
+
+impl BatchTimes {
+    /// Those of a batch.
+    pub fn of<B>(loaded: &Loaded<B>) -> Self {
+        Self { step: loaded.step, thread: loaded.thread, intervals: loaded.intervals.clone() }
+    }
 }
 
 /// Split the time that a step waited for a batch, `from..to`, over the stages that the batch was in meanwhile.

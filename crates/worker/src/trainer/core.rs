@@ -149,6 +149,16 @@ impl Trainer {
         self.reducer.as_ref().map(Reducer::watch)
     }
 
+    /// What averages gradients; none where there is no other rank.
+    pub(crate) fn reducer(&self) -> Option<&Reducer> {
+        self.reducer.as_ref()
+    }
+
+    /// Where the model is.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
     /// Digest over the bytes of all parameters, by name.
     ///
     /// # Errors

@@ -51,11 +51,12 @@ impl Trainer {
         let part = self.accumulation.part(self.step);
         let mut result = StepResult::default();
         activity.phase(Phase::Transfer);
-        let mut clock = Clock::start();
+        let mut clock = Clock::start(Stage::Transfer);
         let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
         result.both(Stage::Transfer, clock.lap());
 
         activity.phase(Phase::Forward);
+        clock.enter(Stage::Forward);
         let backward = self.mode != Mode::Forward;
         if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && part.closes) {
             reducer.prepare_forward()?;
@@ -69,6 +70,7 @@ impl Trainer {
         }
 
         activity.phase(Phase::Backward);
+        clock.enter(Stage::Backward);
         let loss = if part.batches == 1 { loss } else { loss.f_div_scalar(part.batches as f64)? };
         self.backward(&loss, part.closes)?;
         activity.phase(Phase::Optimizer);
@@ -103,16 +105,19 @@ impl Trainer {
         let steps = self.mode.steps_parameters();
         let mut sound = true;
         if steps && self.clip_norm > 0.0 {
+            clock.enter(Stage::Clip);
             let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
             result.gradient_norm = Some(norm);
             sound = norm.is_finite();
             result.both(Stage::Clip, clock.lap());
         }
+        let last = if steps { Stage::Optimizer } else { Stage::Other };
+        clock.enter(last);
         if steps && sound {
             self.optimizer.step()?;
         }
         self.optimizer.zero_grad();
-        result.both(if steps { Stage::Optimizer } else { Stage::Other }, clock.lap());
+        result.both(last, clock.lap());
         match result.gradient_norm {
             // A loss that is not finite is the better thing to tell; whoever records the step does.
             Some(norm) if !sound && result.loss.is_some_and(f64::is_finite) => {

@@ -325,6 +325,7 @@ impl Build for ArrayBuilder {
             batch,
             step,
             epoch,
+            thread: None,
             bytes_read: work.bytes,
             work_bytes: self.work_bytes(reader),
             intervals: work.laps.intervals(),

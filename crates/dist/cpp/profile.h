@@ -1,0 +1,45 @@
+#pragma once
+#include "errors.h"
+#include "rust/cxx.h"
+
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <memory>
+
+namespace expctl::dist {
+
+struct ProfileSettings;
+
+// What a profile found.
+class RecordedHandle {
+ public:
+  explicit RecordedHandle(std::unique_ptr<torch::autograd::profiler::ProfilerResult> result)
+      : result_(std::move(result)) {}
+
+  void save(rust::Str path) const;
+
+ private:
+  std::unique_ptr<torch::autograd::profiler::ProfilerResult> result_;
+};
+
+void prepare_profile(const ProfileSettings& settings);
+// Of this thread, and of those that work for it.
+void start_profile(const ProfileSettings& settings);
+std::unique_ptr<RecordedHandle> stop_profile();
+
+// A range from its making to its end, on one thread.
+class RangeHandle {
+ public:
+  RangeHandle(at::StepCallbacks&& callbacks, rust::Str name) : function_(std::move(callbacks)) {
+    function_.before(std::string_view(name.data(), name.size()));
+  }
+
+ private:
+  at::RecordFunction function_;
+};
+
+// Null where nobody listens.
+std::unique_ptr<RangeHandle> open_range(rust::Str name);
+
+} // namespace expctl::dist

@@ -1,0 +1,169 @@
+//! Rows of a trace for what libtorch's profiler does not see or shows where it does not nest.
+
+use expctl_pipeline::loader::BatchTimes;
+use expctl_record::trace_rows::{
+    BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_WAIT_CATEGORY, OWN_LOADER,
+};
+use expctl_record::{trace_microseconds, trace_nanoseconds};
+use serde_json::{Value as Json, json};
+
+/// Beginnings of the names of events that last from a collective's hand-over until it has completed, beside whatever its thread
+/// does meanwhile: `Work` of c10d names them so.
+const ASYNCHRONOUS: [&str; 2] = ["gloo:", "nccl:"];
+
+/// Where times of a trace start, and whose they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// `baseTimeNanoseconds`.
+    pub(super) base: i64,
+    /// Number of the process.
+    pub(super) pid: i64,
+}
+
+impl Frame {
+    /// A complete event; `start` and `end` in ns since 1970.
+    fn complete(&self, row: i64, category: &str, name: &str, (start, end): (i64, i64), args: Json) -> Json {
+        json!({
+            "ph": "X", "cat": category, "name": name, "pid": self.pid, "tid": row,
+            "ts": trace_microseconds(start - self.base), "dur": trace_microseconds((end - start).max(0)), "args": args,
+        })
+    }
+
+    /// Name of a row, and its place among the others of the process.
+    pub(super) fn name(&self, row: i64, name: &str, place: i64) -> [Json; 2] {
+        let meta = |what: &str, args: Json| json!({"ph": "M", "name": what, "pid": self.pid, "tid": row, "args": args});
+        [meta("thread_name", json!({"name": name})), meta("thread_sort_index", json!({"sort_index": place}))]
+    }
+
+    /// What loader threads did. `at` makes ns since 1970 of those of the loader's clock; the loader counts steps from `shift`.
+    pub(super) fn loader(&self, batches: &[BatchTimes], at: impl Fn(u64) -> i64, shift: u64) -> Vec<Json> {
+        let mut events = Vec::new();
+        let mut rows: Vec<Option<u32>> = Vec::new();
+        for batch in batches {
+            if !rows.contains(&batch.thread) {
+                rows.push(batch.thread);
+            }
+            let row = batch.thread.map_or(OWN_LOADER, |thread| LOADER + i64::from(thread));
+            let args = json!({"step": batch.step.saturating_sub(shift)});
+            for interval in batch.intervals.iter().filter(|interval| interval.end > interval.start) {
+                let category = if interval.busy { LOADER_CATEGORY } else { LOADER_WAIT_CATEGORY };
+                let times = (at(interval.start), at(interval.end));
+                events.push(self.complete(row, category, interval.stage.name(), times, args.clone()));
+            }
+        }
+        for thread in rows {
+            let named = match thread {
+                Some(thread) => {
+                    self.name(LOADER + i64::from(thread), &format!("loader {thread}"), 10 + i64::from(thread))
+                }
+                None => self.name(OWN_LOADER, "loader (on the step's thread)", 10),
+            };
+            events.extend(named);
+        }
+        events
+    }
+
+    /// Buckets of gradients, each with its step and its number there; times in ns since 1970.
+    pub(super) fn buckets(&self, buckets: &[(u64, usize, (i64, i64))]) -> Vec<Json> {
+        let rows = lanes(buckets.iter().map(|(.., times)| *times));
+        let mut events: Vec<Json> = Vec::new();
+        for ((step, number, times), lane) in buckets.iter().zip(&rows) {
+            let name = format!("bucket {number}");
+            events.push(self.complete(BUCKETS + lane, BUCKET_CATEGORY, &name, *times, json!({"step": step})));
+        }
+        events.extend(self.lane_names(BUCKETS, &rows, "allreduce", 2000));
+        events
+    }
+
+    /// Put collectives, which overlap with what else their threads do, on rows of their own.
+    pub(super) fn move_collectives(&self, events: &mut Vec<Json>) {
+        let mut found: Vec<&mut Json> = events.iter_mut().filter(|event| is_asynchronous(event)).collect();
+        found.sort_by(|a, b| number(a, "ts").total_cmp(&number(b, "ts")));
+        let times = found.iter().map(|event| {
+            let start = trace_nanoseconds(number(event, "ts"));
+            (start, start + trace_nanoseconds(number(event, "dur")))
+        });
+        let rows = lanes(times.collect::<Vec<_>>().into_iter());
+        for (event, lane) in found.into_iter().zip(&rows) {
+            event["tid"] = json!(COLLECTIVES + lane);
+        }
+        events.extend(self.lane_names(COLLECTIVES, &rows, "collectives", 3000));
+    }
+
+    fn lane_names(&self, row: i64, lanes: &[i64], name: &str, place: i64) -> Vec<Json> {
+        let count = lanes.iter().max().map_or(0, |last| last + 1);
+        let title = |lane: i64| if count == 1 { name.to_owned() } else { format!("{name} {lane}") };
+        (0..count).flat_map(|lane| self.name(row + lane, &title(lane), place + lane)).collect()
+    }
+}
+
+fn is_asynchronous(event: &Json) -> bool {
+    let name = event["name"].as_str().unwrap_or_default();
+    event["ph"] == "X" && ASYNCHRONOUS.iter().any(|start| name.starts_with(start))
+}
+
+fn number(event: &Json, key: &str) -> f64 {
+    event[key].as_f64().unwrap_or_default()
+}
+
+/// For intervals in order of their starts, the first row each on which nothing else is under way.
+fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
+    let mut ends: Vec<i64> = Vec::new();
+    let lane = |(start, end): (i64, i64)| {
+        let free = ends.iter().position(|last| *last <= start).unwrap_or_else(|| {
+            ends.push(i64::MIN);
+            ends.len() - 1
+        });
+        ends[free] = end;
+        free as i64
+    };
+    intervals.map(lane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_pipeline::loader::Interval;
+    use expctl_record::Stage;
+
+    use super::*;
+
+    const FRAME: Frame = Frame { base: 1_000_000, pid: 7 };
+
+    #[test]
+    fn what_overlaps_lies_on_several_rows() {
+        assert_eq!(lanes([(0, 10), (5, 8), (8, 20), (10, 12)].into_iter()), [0, 1, 1, 0]);
+        let events = FRAME.buckets(&[(3, 0, (1_000_000, 1_002_500)), (3, 1, (1_001_000, 1_003_000))]);
+        assert_eq!((&events[0]["dur"], &events[0]["ts"]), (&json!(2.5), &json!(0.0)));
+        assert_eq!((events[0]["tid"].as_i64(), events[1]["tid"].as_i64()), (Some(BUCKETS), Some(BUCKETS + 1)));
+        let names: Vec<&Json> =
+            events.iter().filter(|e| e["name"] == "thread_name").map(|e| &e["args"]["name"]).collect();
+        assert_eq!(names, ["allreduce 0", "allreduce 1"]);
+    }
+
+    #[test]
+    fn loader_threads_have_rows_and_batches_the_steps_of_the_trial() {
+        let interval = |stage, start, end, busy| Interval { stage, start, end, busy };
+        let intervals = vec![interval(Stage::Read, 0, 500, false), interval(Stage::Collate, 500, 900, true)];
+        let batches = [
+            BatchTimes { step: 105, thread: Some(2), intervals },
+            BatchTimes { step: 106, thread: None, intervals: vec![] },
+        ];
+        let events = FRAME.loader(&batches, |ns| 2_000_000 + ns as i64, 100);
+        assert_eq!((events[0]["cat"].as_str(), events[1]["cat"].as_str()), (Some("loader_wait"), Some("loader")));
+        assert_eq!(events[1]["args"]["step"], 5);
+        assert_eq!(
+            (&events[1]["ts"], &events[1]["dur"], &events[1]["tid"]),
+            (&json!(1000.5), &json!(0.4), &json!(LOADER + 2))
+        );
+        assert!(events.iter().any(|e| e["args"]["name"] == "loader 2"));
+    }
+
+    #[test]
+    fn collectives_leave_the_threads_that_handed_them_over() {
+        let event = |name: &str, ts: f64| json!({"ph": "X", "name": name, "tid": 7, "ts": ts, "dur": 10.0});
+        let mut events = vec![event("gloo:all_reduce", 5.0), event("aten::mm", 6.0), event("nccl:broadcast", 0.0)];
+        FRAME.move_collectives(&mut events);
+        let rows: Vec<_> = events[..3].iter().map(|e| e["tid"].as_i64().unwrap()).collect();
+        assert_eq!(rows, [COLLECTIVES + 1, 7, COLLECTIVES]);
+    }
+}

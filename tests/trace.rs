@@ -1,0 +1,241 @@
+//! Traces end to end: what the profiler records on the ranks of a job, merged and summed up.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+#[path = "common/trace_format.rs"]
+mod trace_format;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Guard, TestProject, text, wait_until, worker_pids};
+use expctl::trace::{RankTrace, nest, step_times};
+use expctl_record::{AttemptDir, Stage};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value as Json;
+
+/// Two ranks that train, with steps of some milliseconds: a range takes about a microsecond.
+const SMALL: &str = r#"
+[experiment]
+study = "006-kuzmin-tmi"
+title = "Small"
+
+[data]
+samples = 400
+scale = 0.1
+
+[loader]
+batch_size = 28
+workers = 1
+
+[model]
+hidden = 16
+
+[train]
+mode = "train"
+clip_norm = 1.0
+
+[measure]
+warmup = 2
+steps = 12
+repeats = 1
+
+[launch]
+ranks = 2
+heartbeat_timeout_s = 5
+
+[variant.dango]
+pipeline.processor = "perturbation"
+"#;
+
+/// Run one that completes with these settings; returns its job.
+fn ran(project: &TestProject, settings: &[&str]) -> String {
+    let conf = project.conf("small", SMALL);
+    let mut args = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
+    for set in settings {
+        args.extend(["--set", set]);
+    }
+    project.ok(&args).trim().to_owned()
+}
+
+fn traces(attempt: &AttemptDir) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(attempt.path()).unwrap().flatten().map(|entry| entry.path());
+    let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut found: Vec<PathBuf> =
+        entries.filter(|p| name(p).starts_with("trace-") || name(p).starts_with(".writing")).collect();
+    found.sort();
+    found
+}
+
+fn unpacked(path: &Path) -> Json {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn two_ranks_make_one_trace_that_agrees_with_the_ledger() {
+    let project = TestProject::new();
+    let job =
+        ran(&project, &["profile.wait=3", "profile.active=4", "profile.record_shapes=true", "profile.memory=true"]);
+    let attempt = project.attempt(&job, "dango").unwrap();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    assert_eq!(traces(&attempt).iter().map(name).collect::<Vec<_>>(), ["trace-0-0.json.gz", "trace-1-0.json.gz"]);
+
+    let out = project.path().join("merged.json.gz");
+    let summary = project.ok(&["trace", &job, "--out", out.to_str().unwrap()]);
+    assert_eq!(summary.trim(), std::fs::read_to_string(project.path().join("merged.md")).unwrap().trim());
+    for part in
+        ["# Trace of job", "2 ranks of 2 recorded: steps 6 to 9", "| 1 | backward |", "`aten::", "`gloo:all_reduce`"]
+    {
+        assert!(summary.contains(part), "{part}: {summary}");
+    }
+
+    let checked = trace_format::check(&unpacked(&out));
+    assert_eq!(checked.processes.len(), 2);
+    let mut starts = Vec::new();
+    for (pid, process) in &checked.processes {
+        let row = |name: &str| {
+            let thread = checked.threads.iter().find(|((of, _), title)| of == pid && title.starts_with(name));
+            &checked.slices[thread.unwrap_or_else(|| panic!("{process} has no row {name}")).0]
+        };
+        let steps = row("steps");
+        let of_steps =
+            steps.iter().filter(|(.., category, name, _)| category == "user_annotation" && name.starts_with("step "));
+        let steps_found: Vec<&str> = of_steps.clone().map(|(_, _, _, name, _)| name.as_str()).collect();
+        assert_eq!(steps_found, ["step 6", "step 7", "step 8", "step 9"]);
+        starts.push((of_steps.clone().next().unwrap().0, of_steps.last().unwrap().1));
+        for stage in ["load", "transfer", "forward", "backward", "clip", "optimizer"] {
+            assert_eq!(steps.iter().filter(|(.., name, _)| name == stage).count(), 4, "{stage}");
+        }
+        assert!(steps.iter().any(|(.., name, args)| name.starts_with("aten::") && args.get("Input Dims").is_some()));
+        let loader = row("loader 0");
+        assert!(loader.iter().any(|(.., name, args)| name == "collate" && args["step"] == 7), "{loader:?}");
+        // Work for later steps is there, too: the loader is ahead.
+        assert!(loader.iter().any(|(.., args)| args["step"].as_u64() > Some(9)), "{loader:?}");
+        assert!(row("allreduce").iter().all(|(.., name, _)| name.starts_with("bucket ")));
+        assert!(!row("collectives").is_empty());
+    }
+    // On one clock, ranks that exchange their gradients in every step do them at the same time.
+    assert!(starts[0].0 < starts[1].1 && starts[1].0 < starts[0].1, "{starts:?}");
+    agrees(&attempt);
+}
+
+/// Stage times of the trace and of the ledger differ by 5 % at most, wherever they make a hundredth of a step. A thread that loses
+/// its processor between the two readings of a clock makes a single figure differ by any amount; the middle one stands.
+fn agrees(attempt: &AttemptDir) {
+    let mut found: Vec<(Stage, bool, f64)> = Vec::new();
+    for path in traces(attempt) {
+        let trace = RankTrace::read(&path).unwrap();
+        let slices = trace.slices();
+        let of_steps = slices.iter().filter(|s| (s.pid, s.tid) == (trace.meta.pid, trace.meta.step_thread));
+        let forest = nest(of_steps.cloned().collect());
+        assert!(forest.beside.is_empty(), "{:?}", forest.beside);
+        let records = attempt.steps(trace.meta.rank).unwrap();
+        let times = step_times(&forest, &slices, &trace.meta);
+        assert_eq!(times.len(), 4);
+        for times in times {
+            let record = &records[times.step as usize];
+            let wall = times.wall as f64 / record.wall_ns as f64;
+            assert!(wall <= 1.0, "a range is no longer than its step: {wall}");
+            for stage in Stage::ALL {
+                for (exposed, ours, ledger) in [
+                    (false, times.busy[stage], record.busy[stage]),
+                    (true, times.exposed[stage], record.exposed[stage]),
+                ] {
+                    if ours.max(ledger) * 100 >= record.wall_ns {
+                        found.push((stage, exposed, ours as f64 / ledger.max(1) as f64 - 1.0));
+                    }
+                }
+            }
+        }
+    }
+    let mut judged = 0;
+    for stage in Stage::ALL {
+        for exposed in [false, true] {
+            let of = found.iter().filter(|(of, e, _)| (*of, *e) == (stage, exposed));
+            let mut differences: Vec<f64> = of.map(|(.., difference)| difference.abs()).collect();
+            differences.sort_by(f64::total_cmp);
+            // One of few steps may be the only one in which a stage took that long.
+            if differences.len() >= 4 {
+                let middle = differences[differences.len() / 2];
+                assert!(middle <= 0.05, "{stage}, exposed {exposed}: {differences:?}");
+                judged += 1;
+            }
+        }
+    }
+    assert!(judged >= 6, "{found:?}");
+}
+
+#[test]
+fn windows_ranks_and_the_short_form_are_kept_to() {
+    let project = TestProject::new();
+    let job = ran(&project, &["profile.active=2", "profile.repeat=2", "profile.ranks=[1]", "launch.ranks=2"]);
+    let attempt = project.attempt(&job, "dango").unwrap();
+    let windows = |attempt: &AttemptDir| -> Vec<(u32, u64, u64, u64)> {
+        let metas = traces(attempt).into_iter().map(|path| RankTrace::read(&path).unwrap().meta);
+        metas.map(|meta| (meta.rank, meta.window.cycle, meta.window.first, meta.window.end)).collect()
+    };
+    assert_eq!(windows(&attempt), [(1, 0, 3, 5), (1, 1, 6, 8)]);
+    let summary = project.ok(&["trace", &job]);
+    assert!(summary.contains("1 rank of 2 recorded: steps 3 to 4, steps 6 to 7"), "{summary}");
+    trace_format::check(&unpacked(&attempt.path().join("trace.json.gz")));
+    // What the profiler itself took is in no step: there is a gap in front of each that it was turned on or off for.
+    let steps = attempt.steps(1).unwrap();
+    let gaps: Vec<u64> =
+        steps.windows(2).filter(|s| s[1].start_ns > s[0].start_ns + s[0].wall_ns).map(|s| s[1].step).collect();
+    assert_eq!(gaps, [2, 3, 5, 6, 8]);
+
+    // The last step, without loader threads and without other ranks; and what a start in front of step 0 leaves.
+    let job = ran(&project, &["trace.at_step=13", "launch.ranks=1", "loader.workers=0"]);
+    let attempt = project.attempt(&job, "dango").unwrap();
+    assert_eq!(windows(&attempt), [(0, 0, 13, 14)]);
+    project.ok(&["trace", &format!("{job}_0")]);
+    let checked = trace_format::check(&unpacked(&attempt.path().join("trace.json.gz")));
+    assert!(checked.threads.values().any(|name| name == "loader (on the step's thread)"), "{:?}", checked.threads);
+
+    let (stdout, stderr) = project.expect(&["trace", &job, "--trial", "nothing"], 2);
+    assert!(stdout.is_empty() && stderr.contains("has no trial nothing"), "{stderr}");
+    std::fs::write(attempt.trace_path(0, 0), b"half").unwrap();
+    let (_, stderr) = project.expect(&["trace", &job], 6);
+    assert!(stderr.contains("trace-0-0.json.gz: it is damaged or no gzip file"), "{stderr}");
+}
+
+#[test]
+fn a_job_without_a_profiler_says_what_makes_a_trace() {
+    let project = TestProject::new();
+    let job = ran(&project, &["train.mode=data", "measure.steps=3"]);
+    let (_, stderr) = project.expect(&["trace", &job], 7);
+    assert!(stderr.contains("was not profiled") && stderr.contains("trace.at_step"), "{stderr}");
+    assert!(traces(&project.attempt(&job, "dango").unwrap()).is_empty());
+}
+
+#[test]
+fn a_killed_rank_leaves_no_half_written_trace() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    let settings = ["measure.steps=100000", "profile.active=50000"];
+    let mut args = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
+    settings.iter().for_each(|set| args.extend(["--set", *set]));
+    let child =
+        project.expctl(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut guard = Guard(child);
+    let steps = |attempt: &AttemptDir| attempt.steps(1).map(|steps| steps.len()).unwrap_or_default();
+    let attempt = wait_until("steps within the window", common::PATIENCE, || {
+        project.attempt("1", "dango").filter(|attempt| steps(attempt) > 10)
+    });
+    let (_, victim) = worker_pids(project.path()).into_iter().find(|(rank, _)| *rank == 1).unwrap();
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    let status = wait_until("the end", Duration::from_secs(60), || guard.0.try_wait().unwrap());
+    assert_eq!(status.code(), Some(5));
+    assert_eq!(traces(&attempt), Vec::<PathBuf>::new());
+    let (_, stderr) = project.expect(&["trace", "1"], 6);
+    assert!(stderr.contains("left no trace: its last attempt is failed: rank 1 was killed by signal 9"), "{stderr}");
+    let mut said = String::new();
+    guard.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(!text(said.as_bytes()).contains("panicked"), "{said}");
+}
