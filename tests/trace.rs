@@ -104,11 +104,11 @@ fn two_ranks_make_one_trace_that_agrees_with_the_ledger() {
             &checked.slices[thread.unwrap_or_else(|| panic!("{process} has no row {name}")).0]
         };
         let steps = row("steps");
-        let of_steps =
+        let mut of_steps =
             steps.iter().filter(|(.., category, name, _)| category == "user_annotation" && name.starts_with("step "));
         let steps_found: Vec<&str> = of_steps.clone().map(|(_, _, _, name, _)| name.as_str()).collect();
         assert_eq!(steps_found, ["step 6", "step 7", "step 8", "step 9"]);
-        starts.push((of_steps.clone().next().unwrap().0, of_steps.last().unwrap().1));
+        starts.push((of_steps.clone().next().unwrap().0, of_steps.next_back().unwrap().1));
         for stage in ["load", "transfer", "forward", "backward", "clip", "optimizer"] {
             assert_eq!(steps.iter().filter(|(.., name, _)| name == stage).count(), 4, "{stage}");
         }

@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value as Json;
 
+/// A complete event: start and end (ns), category, name, arguments.
+pub type Slice = (i64, i64, String, String, Json);
+
 /// What a trace holds.
 #[derive(Debug, Default)]
 pub struct Checked {
@@ -15,8 +18,8 @@ pub struct Checked {
     pub processes: BTreeMap<i64, String>,
     /// Names of threads, by process and number.
     pub threads: BTreeMap<(i64, i64), String>,
-    /// Complete events by thread: start and end in ns, category, name, args.
-    pub slices: BTreeMap<(i64, i64), Vec<(i64, i64, String, String, Json)>>,
+    /// Complete events by thread.
+    pub slices: BTreeMap<(i64, i64), Vec<Slice>>,
 }
 
 fn number(event: &Json, key: &str) -> i64 {
