@@ -102,15 +102,15 @@ fn all_processes_of_a_program_are_sampled() {
     let project = TestProject::new();
     programs::install(&project);
     std::fs::write(project.path().join("big.bin"), vec![7u8; 30 << 20]).unwrap();
-    // A process of its own takes 200 MB and, once the steps are done, reads the file.
+    // A process of its own takes 200 MB and, once the steps are done, reads the file; it is there for some samples more.
     let child = "import sys; b = bytearray(200 << 20); b[::4096] = b'x' * 51200; print('there', flush=True); sys.stdin.readline(); \
                  open('big.bin', 'rb').read(); print('read', flush=True); sys.stdin.readline()";
     let code = format!(
-        "from train import *\n\
+        "import time\nfrom train import *\n\
          child = subprocess.Popen([sys.executable, '-c', {child:?}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n\
          child.stdout.readline()\n\
          train(expctl.Run(program='x'))\n\
-         for answer in ('read\\n', ''):\n    child.stdin.write('on\\n'); child.stdin.flush(); assert child.stdout.readline() == answer\n\
+         for answer in ('read\\n', ''):\n    child.stdin.write('on\\n'); child.stdin.flush(); assert child.stdout.readline() == answer; time.sleep(0.5)\n\
          child.wait()\n"
     );
     let conf = format!(
