@@ -202,6 +202,9 @@ fn readable(folder: &Path) {
                 let read: Result<Value, _> = serde_json::from_slice(&std::fs::read(&path).unwrap());
                 assert!(read.is_ok(), "{} is not whole", path.display());
                 seen += 1;
+            } else if name.ends_with(".samples.parquet") {
+                expctl_record::read_samples(&path).unwrap();
+                seen += 1;
             } else if name.ends_with(".parquet") {
                 expctl_record::read_steps(&path).unwrap();
                 seen += 1;
