@@ -1,10 +1,14 @@
 use std::marker::PhantomData;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cxx::UniquePtr;
 
 use crate::DistError;
 use crate::ffi::bridge;
+
+/// Whether the profiler of this process is prepared for the next profile: ending one that was started without ends the process.
+static PREPARED: AtomicBool = AtomicBool::new(false);
 
 /// What a profile holds besides the operations of the host and their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,14 +48,20 @@ impl Profile {
     /// # Errors
     /// libtorch was built without it, or cannot record what is asked for.
     pub fn prepare(options: ProfileOptions) -> Result<(), DistError> {
-        bridge::prepare_profile(&options.settings()).map_err(DistError::torch("prepare the profiler"))
+        bridge::prepare_profile(&options.settings()).map_err(DistError::torch("prepare the profiler"))?;
+        PREPARED.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
-    /// Start it; it has to be prepared.
+    /// Start it.
     ///
     /// # Errors
-    /// Another profile is running on this thread.
+    /// It is not prepared, each time anew; another profile is running.
     pub fn start(options: ProfileOptions) -> Result<Self, DistError> {
+        if !PREPARED.swap(false, Ordering::SeqCst) {
+            let message = "it was not prepared, or is running".to_owned();
+            return Err(DistError::Torch { operation: "start the profiler".to_owned(), message });
+        }
         bridge::start_profile(&options.settings()).map_err(DistError::torch("start the profiler"))?;
         Ok(Self { running: true, thread: PhantomData })
     }
@@ -160,6 +170,8 @@ mod tests {
         let more = recorded(all, train);
         assert!(more.contains("Input Dims") && more.contains("[memory]"));
 
+        assert!(Profile::start(ProfileOptions::default()).is_err());
+        Profile::prepare(ProfileOptions::default()).unwrap();
         let first = Profile::start(ProfileOptions::default()).unwrap();
         assert!(Profile::start(ProfileOptions::default()).is_err());
         drop(first);
