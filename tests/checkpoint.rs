@@ -147,6 +147,25 @@ fn a_killed_rank_costs_only_the_steps_since_the_last_checkpoint() {
     assert_eq!(digests(&all[1]), vec![undisturbed("ids", &[]); 2]);
 }
 
+/// The profiler is set up at step 2, and its window begins near the end: an attempt that goes on between the two records it.
+#[test]
+fn an_attempt_that_goes_on_in_the_warm_up_of_a_profile_records_it() {
+    let warmup = format!("profile.warmup={}", STEPS - 12);
+    let more = ["checkpoint.every_steps=20", warmup.as_str(), "profile.active=3"];
+    let project = TestProject::new();
+    let mut guard = start(&project, "ids", &more);
+    wait_for_steps(&project, "ids", 2, 45);
+    let (_, victim) = *worker_pids(project.path()).iter().find(|(rank, _)| *rank == 1).expect("rank 1 runs");
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    assert_eq!(guard.0.wait().unwrap().code(), Some(5));
+    assert_eq!(again(&project).status.code(), Some(0));
+    let all = attempts(&project, "ids");
+    assert!(all[1].steps(0).unwrap()[0].step >= 40);
+    for rank in 0..2 {
+        assert!(all[1].path().join(format!("trace-{rank}-0.json.gz")).exists(), "rank {rank} has a trace");
+    }
+}
+
 #[test]
 fn a_rank_that_is_asked_for_a_checkpoint_makes_one_with_the_others_and_goes_on() {
     let project = TestProject::new();

@@ -24,6 +24,8 @@ pub(crate) struct StepProfiler<'a> {
     /// Start of the loader's clock, of `CLOCK_MONOTONIC`, once it was asked for.
     loader_start: Option<i64>,
     offset: Offset,
+    /// For the first of `windows`.
+    prepared: bool,
     recording: Option<Recording>,
 }
 
@@ -79,6 +81,7 @@ impl<'a> StepProfiler<'a> {
             clock,
             loader_start: None,
             offset,
+            prepared: false,
             recording: None,
         }))
     }
@@ -98,15 +101,18 @@ impl<'a> StepProfiler<'a> {
             self.windows.pop_front();
         }
         let Some(window) = self.windows.front().copied() else { return Ok(busy) };
-        if step == window.prepare {
+        // At its step; an attempt that goes on behind that, at its first one.
+        if step >= window.prepare && !self.prepared {
             self.activity.enter(Phase::Profile);
             Profile::prepare(self.options)?;
+            self.prepared = true;
             busy = true;
         }
         if step == window.first {
             self.activity.enter(Phase::Profile);
             self.windows.pop_front();
             let profile = Profile::start(self.options)?;
+            self.prepared = false;
             let (batches, buckets) = (Vec::new(), Vec::new());
             self.recording = Some(Recording { window, profile, batches, shift: 0, buckets, step_start: 0 });
             busy = true;
