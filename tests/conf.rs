@@ -292,6 +292,15 @@ fn ids_depend_on_what_is_run_alone() {
     assert_eq!(id(same, &[]), first);
     assert_ne!(id(SMALL, &["loader.workers=1"]), first);
     assert_ne!(id(SMALL, &["data.seed=1"]), first);
+    // Ids are older than these keys; only what they ask for beyond the default is another run.
+    for key in ["launch.device", "launch.backend", "train.gradient_compression"] {
+        let word = |at: usize| match keys::find(key).unwrap().kind {
+            conf::Kind::Choice { words, .. } => format!("{key}={}", words[at]),
+            _ => unreachable!("{key} is a choice"),
+        };
+        assert_eq!(id(SMALL, &[&word(0)]), first, "{key}");
+        assert_ne!(id(SMALL, &[&word(1)]), first, "{key}");
+    }
     let all = trials(same, &["measure.repeats=2"]).unwrap();
     let mut ids: Vec<&str> = all.iter().map(|t| t.id.as_str()).collect();
     assert!(ids.iter().all(|id| id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')));

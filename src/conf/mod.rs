@@ -7,6 +7,7 @@ mod array_files;
 mod array_rules;
 mod batch_template;
 mod contradictions;
+mod device_rules;
 mod document;
 mod estimators;
 mod files;

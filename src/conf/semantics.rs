@@ -54,6 +54,9 @@ impl<'a> Judge<'a> {
         } else {
             self.data_of_graph(values, problems);
         }
+        if !runs_command(values) {
+            self.device(values, problems);
+        }
         self.batches(values, problems);
         self.warm_up(values, problems);
         self.sampling(values, problems);

@@ -18,6 +18,8 @@ pub const NO_DATA_SET: &str = "none";
 /// decides what it is compared with, and which store is built.
 const OF_OWN_WORKER: [&str; 4] = ["pipeline", "model", "train", "checkpoint"];
 const OF_BOTH: [&str; 2] = ["train.mode", "pipeline.store"];
+/// Keys of other sections that say what `expctl-worker` does.
+const KEYS_OF_OWN_WORKER: [&str; 2] = ["launch.device", "launch.backend"];
 
 /// Whether a program of the user's runs as the ranks.
 pub(super) fn runs_command(values: &Values) -> bool {
@@ -51,9 +53,8 @@ pub(super) fn refuse_meaningless<'a>(
     }
     for (key, setting) in own.flatten() {
         let section = key.split_once('.').map_or(*key, |(section, _)| section);
-        let Some(at) = setting.at.filter(|_| OF_OWN_WORKER.contains(&section) && !OF_BOTH.contains(key)) else {
-            continue;
-        };
+        let of_own_worker = OF_OWN_WORKER.contains(&section) && !OF_BOTH.contains(key);
+        let Some(at) = setting.at.filter(|_| of_own_worker || KEYS_OF_OWN_WORKER.contains(key)) else { continue };
         let message = format!("`{key}` is of expctl's own worker, but `worker.command` runs in its place");
         let mut problem = Problem::new(at, message, "would have no effect");
         if let Some(command) = values.at("worker.command") {

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 77] = [
+const LATER: [(&str, &str); 80] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -125,6 +125,9 @@ const LATER: [(&str, &str); 77] = [
     ("profile.memory", "false"),
     ("profile.stack", "false"),
     ("trace.at_step", "0"),
+    ("launch.device", "\"auto\""),
+    ("launch.backend", "\"auto\""),
+    ("train.gradient_compression", "\"none\""),
 ];
 
 /// Whether a setting changes what is run.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProgramFacts;
+use crate::{CudaFacts, ProgramFacts, RankDevice};
 
 /// A GPU of the node, whether the rank may use it or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct Hardware {
     /// `CUDA_VISIBLE_DEVICES` of the rank; none where it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_visible_devices: Option<String>,
+    /// The GPU that this rank computes on; none where it computes on the host, and of a program of the user's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<RankDevice>,
 }
 
 /// `env.json`: where and with what an attempt ran, written by rank 0.
@@ -73,4 +76,7 @@ pub struct Environment {
     /// What the program says of itself that ran in the place of expctl-worker; none where that ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramFacts>,
+    /// CUDA as the ranks used it; none where they computed on the host, and of a program of the user's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<CudaFacts>,
 }

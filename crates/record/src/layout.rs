@@ -328,11 +328,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn write(path: &Path, text: &str) {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
+    use crate::test_file::file;
 
     const JOB: &str = r#"{"schema": 1, "job": 7, "backend": "local", "config": "c", "study": "s", "config_path": "c.toml",
         "overrides": [], "submitted": 0, "commit": null, "expctl_version": "0.1.0", "baseline": null, "trials": [],
@@ -342,9 +338,9 @@ mod tests {
     fn what_a_later_version_adds_is_ignored_and_a_later_schema_refused() {
         let dir = tempfile::tempdir().unwrap();
         let job = JobDir::new(dir.path().join("7"));
-        write(&job.record_path(), JOB);
+        file(&job.record_path(), JOB);
         assert_eq!(job.record().unwrap().job, 7);
-        write(&job.record_path(), &JOB.replace("\"schema\": 1", "\"schema\": 99"));
+        file(&job.record_path(), &JOB.replace("\"schema\": 1", "\"schema\": 99"));
         let message = job.record().unwrap_err().to_string();
         assert!(message.contains("job.json has schema version 99"), "{message}");
     }

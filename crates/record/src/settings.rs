@@ -6,7 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Array, ArrayFormat, Data, Model, Pipeline, Profile, Sampler, Select, TraceAt, Train, Worker};
+use crate::{
+    Array, ArrayFormat, BackendChoice, Data, DeviceChoice, Model, Pipeline, Profile, Sampler, Select, TraceAt, Train,
+    Worker,
+};
 
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,6 +174,12 @@ pub struct Launch {
     pub nodes: u32,
     /// Threads of libtorch inside one operation, per rank.
     pub threads: u32,
+    /// What they compute on.
+    #[serde(default)]
+    pub device: DeviceChoice,
+    /// What they exchange tensors with.
+    #[serde(default)]
+    pub backend: BackendChoice,
     /// Seconds for all ranks to appear.
     pub rendezvous_timeout_s: u64,
     /// Seconds without a sign of life after which a rank counts as lost.

@@ -5,7 +5,8 @@ use crate::PerStage;
 /// What one rank measured in one step. Times are nanoseconds of the monotonic clock.
 ///
 /// `exposed` closes against `wall_ns`: what is missing from its sum is unattributed time. `busy` does not:
-/// loader threads work beside the step, so their sum may exceed the wall time.
+/// loader threads work beside the step, so their sum may exceed the wall time. Nor does `device`, whose work goes on beside the
+/// host's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// Number of the step, from 0, warm-up included.
@@ -32,4 +33,8 @@ pub struct StepRecord {
     pub busy: PerStage<u64>,
     /// Time for which the step waited on each stage.
     pub exposed: PerStage<u64>,
+    /// Time between two events of the device around each stage's work, ns, on the device's own clock and in its stream's
+    /// order; 0 for a stage without any. None where the device is the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PerStage<u64>>,
 }

@@ -1,4 +1,6 @@
 //! `rank-<r>.parquet`: one row per step, flat columns, readable by pandas, polars and DuckDB.
+//!
+//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,6 +14,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
+use crate::steps_columns::{Columns, DEVICE_SUFFIX};
 use crate::{PerStage, RecordError, Stage, StepRecord, StepTotals};
 
 /// Version of the columns; stored in the file under `expctl.schema`.
@@ -53,7 +56,12 @@ fn stage_value(record: &StepRecord, stage: Stage, busy: bool) -> u64 {
     if busy { record.busy[stage] } else { record.exposed[stage] }
 }
 
-fn schema() -> Result<Arc<Type>, parquet::errors::ParquetError> {
+/// Columns of device times, which are null in a row without them.
+fn device_columns() -> impl Iterator<Item = (String, Stage)> {
+    Stage::ALL.into_iter().map(|s| (format!("{s}{DEVICE_SUFFIX}"), s))
+}
+
+fn schema(with_device: bool) -> Result<Arc<Type>, parquet::errors::ParquetError> {
     let column = |name: &str, kind, repetition| {
         Type::primitive_type_builder(name, kind).with_repetition(repetition).build().map(Arc::new)
     };
@@ -65,6 +73,9 @@ fn schema() -> Result<Arc<Type>, parquet::errors::ParquetError> {
     fields.push(column("loss", Physical::DOUBLE, Repetition::OPTIONAL)?);
     for (name, ..) in stage_columns() {
         fields.push(column(&name, Physical::INT64, Repetition::REQUIRED)?);
+    }
+    for (name, _) in device_columns().filter(|_| with_device) {
+        fields.push(column(&name, Physical::INT64, Repetition::OPTIONAL)?);
     }
     Type::group_type_builder("step").with_fields(fields).build().map(Arc::new)
 }
@@ -88,9 +99,10 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
             entry("world_size", table.world_size.to_string()),
         ]))
         .build();
-    let mut writer = SerializedFileWriter::new(buffer, schema()?, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
     let steps = &table.steps;
+    let with_device = steps.iter().any(|r| r.device.is_some());
+    let mut writer = SerializedFileWriter::new(buffer, schema(with_device)?, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
     for (_, get, _) in COUNTERS {
         write_integers(&mut group, steps.iter().map(get))?;
     }
@@ -107,6 +119,14 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
     }
     for (_, stage, busy) in stage_columns() {
         write_integers(&mut group, steps.iter().map(|r| stage_value(r, stage, busy)))?;
+    }
+    for (_, stage) in device_columns().filter(|_| with_device) {
+        if let Some(mut column) = group.next_column()? {
+            let values: Vec<i64> = steps.iter().filter_map(|r| Some(r.device?[stage] as i64)).collect();
+            let present: Vec<i16> = steps.iter().map(|r| i16::from(r.device.is_some())).collect();
+            column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
+            column.close()?;
+        }
     }
     group.close()?;
     writer.close()?;
@@ -178,7 +198,7 @@ pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, RecordError> 
     Ok(totals)
 }
 
-/// Read a step table, columns found by name.
+/// Read a step table, columns found by name. One without columns of device times is of a rank without a device.
 pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
     let opened = Opened::new(path)?;
     let columns = opened.columns(|_| true)?;
@@ -201,58 +221,15 @@ pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
             side[stage] = *v as u64;
         }
     }
-    let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
-    Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
-}
-
-/// All columns of a file in memory, by name.
-struct Columns {
-    rows: usize,
-    integers: std::collections::HashMap<String, Vec<i64>>,
-    measured: Vec<bool>,
-    loss: Vec<Option<f64>>,
-}
-
-impl Columns {
-    fn load(
-        reader: &SerializedFileReader<File>,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Self, parquet::errors::ParquetError> {
-        use parquet::column::reader::ColumnReader;
-        let mut all =
-            Self { rows: 0, integers: std::collections::HashMap::new(), measured: Vec::new(), loss: Vec::new() };
-        for g in 0..reader.num_row_groups() {
-            let group = reader.get_row_group(g)?;
-            let rows = group.metadata().num_rows() as usize;
-            all.rows += rows;
-            for c in 0..group.num_columns() {
-                let name = group.metadata().column(c).column_descr().name().to_owned();
-                if !wanted(&name) {
-                    continue;
-                }
-                match group.get_column_reader(c)? {
-                    ColumnReader::Int64ColumnReader(mut column) => {
-                        column.read_records(rows, None, None, all.integers.entry(name).or_default())?;
-                    }
-                    ColumnReader::BoolColumnReader(mut column) if name == "measured" => {
-                        column.read_records(rows, None, None, &mut all.measured)?;
-                    }
-                    ColumnReader::DoubleColumnReader(mut column) if name == "loss" => {
-                        let (mut present, mut values) = (Vec::new(), Vec::new());
-                        column.read_records(rows, Some(&mut present), None, &mut values)?;
-                        let mut values = values.into_iter();
-                        all.loss.extend(present.iter().map(|p| if *p == 1 { values.next() } else { None }));
-                    }
-                    _ => {}
-                }
+    for (name, stage) in device_columns() {
+        for (record, v) in steps.iter_mut().zip(columns.device(&name)) {
+            if let Some(v) = v {
+                record.device.get_or_insert_default()[stage] = *v as u64;
             }
         }
-        Ok(all)
     }
-
-    fn integers(&self, name: &str) -> Option<&Vec<i64>> {
-        self.integers.get(name)
-    }
+    let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
+    Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
 }
 
 #[cfg(test)]
@@ -261,8 +238,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn record() -> impl Strategy<Value = StepRecord> {
-        (any::<[u32; 8]>(), any::<bool>(), proptest::option::of(-1e6..1e6f64), any::<[u32; 26]>()).prop_map(
-            |(counters, measured, loss, stages)| {
+        let device = proptest::option::of(any::<[u32; 13]>());
+        (any::<[u32; 8]>(), any::<bool>(), proptest::option::of(-1e6..1e6f64), any::<[u32; 26]>(), device).prop_map(
+            |(counters, measured, loss, stages, device)| {
                 let mut r = StepRecord { measured, loss, ..StepRecord::default() };
                 for ((_, _, set), v) in COUNTERS.iter().zip(counters) {
                     set(&mut r, u64::from(v));
@@ -270,6 +248,9 @@ mod tests {
                 for (stage, v) in Stage::ALL.into_iter().zip(stages.chunks(2)) {
                     r.busy[stage] = u64::from(v[0]);
                     r.exposed[stage] = u64::from(v[1]);
+                }
+                for (stage, v) in Stage::ALL.into_iter().zip(device.into_iter().flatten()) {
+                    r.device.get_or_insert_default()[stage] = u64::from(v);
                 }
                 r
             },
@@ -286,6 +267,33 @@ mod tests {
             prop_assert_eq!(&read_steps(&path).unwrap(), &table);
             prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&table.steps));
         }
+    }
+
+    #[test]
+    fn columns_of_the_device_are_those_of_ranks_that_had_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let write = |steps: Vec<StepRecord>| {
+            write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps }).unwrap();
+            let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+            let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+            let names = columns.iter().map(|column| column.name().to_owned());
+            (names.filter(|name| name.ends_with(DEVICE_SUFFIX)).collect::<Vec<_>>(), columns.len())
+        };
+        // As tables were before there were device times.
+        let before = COUNTERS.len() + 2 + stage_columns().count();
+        assert_eq!(write(vec![StepRecord::default(); 2]), (Vec::new(), before));
+        assert!(read_steps(&path).unwrap().steps.iter().all(|step| step.device.is_none()));
+        let mut timed = StepRecord { step: 1, ..StepRecord::default() };
+        timed.device.get_or_insert_default()[Stage::Forward] = 7;
+        let steps = vec![StepRecord::default(), timed];
+        let (names, columns) = write(steps.clone());
+        assert_eq!((names.len(), columns), (Stage::ALL.len(), before + Stage::ALL.len()));
+        assert_eq!((names[0].as_str(), names[7].as_str()), ("sample_device_ns", "forward_device_ns"));
+        let found = read_steps(&path).unwrap().steps;
+        assert_eq!(found, steps);
+        assert_eq!(found[1].device.map(|device| (device[Stage::Forward], device[Stage::Read])), Some((7, 0)));
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::GradientCompression;
+
 /// What a step does after the batch has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -171,6 +173,9 @@ pub struct Train {
     /// Numbers that the forward pass computes with.
     #[serde(default)]
     pub precision: Precision,
+    /// Numbers that gradients are sent between ranks as.
+    #[serde(default)]
+    pub gradient_compression: GradientCompression,
     /// Batches whose gradients are added up for one step of the optimizer, `EPOCH:BATCHES` from that epoch on.
     #[serde(default)]
     pub accumulation: Vec<String>,

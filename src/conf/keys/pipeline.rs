@@ -89,7 +89,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "loader.pin_memory",
         Kind::Bool,
         Value("false"),
-        "Copy batches into page-locked memory, for a device to copy from; ranks run on the CPU, where there is nothing to do",
+        "Copy batches into page-locked memory, for a GPU to copy from; without effect where ranks compute on the host",
         &["pin"],
     ),
     key("loader.shuffle", Kind::Bool, Value("true"), "A new order in each epoch; of an array `sampler.draw` says it"),

@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, NOT_NEGATIVE, key, key_also};
+use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, NOT_NEGATIVE, key, key_also, words};
 
 /// `[measure]`, `[checkpoint]`, `[worker]`, `[launch]` and `[slurm]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -77,6 +77,20 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["num_nodes", "nnodes"],
     ),
     key("launch.threads", COUNT32, Value("1"), "Threads of libtorch inside one operation, per rank"),
+    key_also(
+        "launch.device",
+        words(&["auto", "cpu", "cuda"]),
+        Value("\"auto\""),
+        "What the ranks compute on: the host, or GPUs; `auto` takes a GPU where there is one that libtorch can use",
+        &["accelerator"],
+    ),
+    key_also(
+        "launch.backend",
+        words(&["auto", "gloo", "nccl"]),
+        Value("\"auto\""),
+        "What the ranks exchange gradients with; `auto` is `nccl` where each rank has a GPU of its own, else `gloo`",
+        &["process_group_backend", "dist_backend"],
+    ),
     key("launch.rendezvous_timeout_s", COUNT, Value("120"), "Seconds for all ranks to appear"),
     key(
         "launch.heartbeat_timeout_s",

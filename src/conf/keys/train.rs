@@ -84,6 +84,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["amp", "autocast"],
     ),
     key_also(
+        "train.gradient_compression",
+        words(&["none", "fp16", "bf16"]),
+        Value("\"none\""),
+        "Numbers that gradients are sent between ranks as: each bucket is converted, reduced and converted back; half the bytes of `none`, which sends float32",
+        &["comm_hook", "ddp_comm_hook"],
+    ),
+    key_also(
         "train.accumulation",
         Kind::TextList,
         Value("[]"),

@@ -100,6 +100,7 @@ impl RankLog {
             loss: line.loss,
             busy: line.busy.0,
             exposed: line.exposed.0,
+            device: None,
         })?;
         self.end_ns = line.start_ns + line.wall_ns;
         self.steps += 1;

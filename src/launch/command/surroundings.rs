@@ -135,6 +135,7 @@ pub(super) fn write_environment(
         ranks: peers.start.hardware.clone(),
         variables: variables(),
         program: facts.cloned(),
+        cuda: None,
     };
     write_json(&attempt.environment_path(), &environment)?;
     let size = match facts.and_then(|facts| facts.stored_bytes) {

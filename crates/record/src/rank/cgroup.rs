@@ -85,11 +85,7 @@ fn quota(path: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn file(path: &Path, text: &str) {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
+    use crate::test_file::file;
 
     #[test]
     fn the_tightest_limit_of_both_kinds_of_control_groups_counts() {

@@ -12,7 +12,7 @@ use crate::{Gpu, Hardware};
 /// How long the GPUs' driver may take to answer: one that is broken can take for ever.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// This node, as this rank sees it. With `ask_driver` the size of the GPUs' memory is found out too, which takes a process.
+/// This node, as this rank sees it, without the GPU that the rank computes on. With `ask_driver` the size of the GPUs' memory is found out too, which takes a process.
 pub fn hardware(ask_driver: bool) -> Hardware {
     let memory = memory("MemTotal").unwrap_or(0);
     let kernel = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
@@ -33,6 +33,7 @@ pub fn hardware(ask_driver: bool) -> Hardware {
         gpus,
         gpu_driver,
         cuda_visible_devices: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
+        device: None,
     }
 }
 
@@ -134,11 +135,7 @@ fn parse_smi(text: &str) -> Vec<Gpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn file(path: &Path, text: &str) {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
+    use crate::test_file::file;
 
     #[test]
     fn this_machine_has_what_every_machine_has() {
