@@ -18,8 +18,8 @@ const OF_GRAPHS: [&str; 7] = [
 ];
 const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"];
 
-/// Sections of expctl's own worker.
-const OF_OWN_WORKER: [&str; 4] = ["pipeline.", "model.", "train.", "checkpoint."];
+/// Sections and keys of expctl's own worker.
+const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint.", "launch.device", "launch.backend"];
 
 /// Sections that say when a profiler runs.
 const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
@@ -107,6 +107,9 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
             found.entry(key.to_owned()).or_default().insert(value);
         };
         add("device", environment.device.clone());
+        if !environment.backend.is_empty() {
+            add("process_group", environment.backend.clone());
+        }
         match &environment.program {
             Some(program) => {
                 add("program", program.words());
@@ -122,6 +125,9 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
         for rank in &environment.ranks {
             add("node", rank.host.clone());
             add("cpu", rank.cpu.clone());
+            if let Some(device) = &rank.device {
+                add("gpu", device.name.clone());
+            }
             add("cpus_per_rank", rank.cpus.to_string());
             // The ranks of a job may share their CPUs or not, so those of the job are known only where there is one.
             if environment.ranks.len() == 1 {

@@ -114,6 +114,9 @@ pub struct Breakdown {
     pub exposed: Vec<(Stage, Option<f64>)>,
     /// What was worked on each stage, summed over the threads of the rank.
     pub busy: Vec<(Stage, Option<f64>)>,
+    /// What passed on the device between the start and the end of each stage's work there, mean over the steps that have such
+    /// times; none where no step has.
+    pub device: Option<Vec<(Stage, Option<f64>)>>,
     /// Wall time that no stage claims; below zero if the stages claim more than the wall time.
     pub unattributed: f64,
 }
@@ -123,12 +126,15 @@ impl Breakdown {
     pub fn of<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
         let (mut n, mut wall) = (0u64, 0u64);
         let (mut exposed, mut busy) = (PerStage::<u64>::default(), PerStage::<u64>::default());
+        let (mut on_device, mut device) = (0u64, PerStage::<u64>::default());
         for step in steps {
+            on_device += u64::from(step.device.is_some());
             n += 1;
             wall += step.wall_ns;
             for stage in Stage::ALL {
                 exposed[stage] += step.exposed[stage];
                 busy[stage] += step.busy[stage];
+                device[stage] += step.device.map_or(0, |times| times[stage]);
             }
         }
         if n == 0 {
@@ -138,12 +144,14 @@ impl Breakdown {
             let happened = |s: Stage| exposed[s] > 0 || busy[s] > 0;
             all.iter().map(|(s, ns)| (s, happened(s).then(|| *ns as f64 / n as f64))).collect()
         };
+        let device = device.iter().map(|(s, ns)| (s, (*ns > 0).then(|| *ns as f64 / on_device as f64)));
         let wall = wall as f64 / n as f64;
         Some(Self {
             steps: n,
             wall,
             exposed: per_step(&exposed),
             busy: per_step(&busy),
+            device: (on_device > 0).then(|| device.collect()),
             unattributed: wall - exposed.total() as f64 / n as f64,
         })
     }

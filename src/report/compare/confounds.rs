@@ -4,11 +4,13 @@ use super::Row;
 use super::differences::name_of;
 
 /// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, where the order of samples and
-/// the first weights come from.
+/// the first weights come from, what device is asked for.
 ///
-/// What such a setting may bring with it (another node, another processor) is recorded by itself.
-const IRRELEVANT: [&str; 15] = [
+/// What such a setting may bring with it (another node, another processor, a GPU) is recorded by itself.
+const IRRELEVANT: [&str; 17] = [
     "checkpoint.on_signal",
+    "launch.backend",
+    "launch.device",
     "launch.hang_timeout_s",
     "launch.heartbeat_timeout_s",
     "launch.rendezvous_timeout_s",
@@ -26,7 +28,7 @@ const IRRELEVANT: [&str; 15] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 14] = [
+const CLASS: [(&str, &str); 15] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
@@ -40,6 +42,7 @@ const CLASS: [(&str, &str); 14] = [
     ("pipeline.edge_types", "set of edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
     ("device", "device"),
+    ("gpu", "GPU"),
     // Where no device is named, the processor is it.
     ("cpu", "processor"),
 ];

@@ -10,6 +10,10 @@ use crate::report::format::{self, MISSING};
 /// Share of a step that may stay unattributed before the breakdown is said not to close.
 const CLOSURE_LIMIT: f64 = 0.05;
 
+/// What the columns mean where a GPU works beside the host.
+const ON_DEVICE: &str = "Device (measured): time between two events of the GPU around a stage's work, by the GPU's clock and in the order \
+    of its stream. The host hands work over and goes on: busy of a stage of the step is the host's time for that, exposed the GPU's.";
+
 /// Where the mean step goes, for each variant with a completed run.
 pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
     job.by_label()
@@ -25,34 +29,38 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
 }
 
 fn table(breakdown: &Breakdown) -> Table {
-    let mut table = Table::new(["Stage", "Exposed (ms/step)", "Exposed (%)", "Busy (ms/step)"]);
+    let mut names = vec!["Stage", "Exposed (ms/step)", "Exposed (%)", "Busy (ms/step)"];
+    names.extend(breakdown.device.as_ref().map(|_| "Device (ms/step)"));
+    let mut table = Table::new(names);
     let mut parts: Vec<f64> = breakdown.exposed.iter().map(|(_, ns)| ns.unwrap_or(0.0)).collect();
     parts.push(breakdown.unattributed);
     let shares = format::percentages(&parts, breakdown.wall);
     let time = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
+    let mut device = breakdown.device.iter().flatten().map(|(_, ns)| time(*ns));
     for (((stage, exposed), (_, busy)), share) in breakdown.exposed.iter().zip(&breakdown.busy).zip(&shares) {
         let share = if exposed.is_some() { share.clone() } else { MISSING.to_owned() };
-        table.row([stage.name().to_owned(), time(*exposed), share, time(*busy)]);
+        let cells = [stage.name().to_owned(), time(*exposed), share, time(*busy)];
+        table.row(cells.into_iter().chain(device.next()));
     }
     let open = shares.last().cloned().unwrap_or_default();
-    table.row([
-        "unattributed".to_owned(),
-        format::milliseconds_in_column(breakdown.unattributed),
-        open,
-        MISSING.to_owned(),
-    ]);
-    let busy = breakdown.busy.iter().filter_map(|(_, ns)| *ns).sum();
-    table.bold_row([
+    let cells =
+        ["unattributed".to_owned(), format::milliseconds_in_column(breakdown.unattributed), open, MISSING.to_owned()];
+    table.row(cells.into_iter().chain(breakdown.device.as_ref().map(|_| MISSING.to_owned())));
+    let sum = |times: &[(Stage, Option<f64>)]| times.iter().filter_map(|(_, ns)| *ns).sum();
+    let cells = [
         "step".to_owned(),
         format::milliseconds_in_column(breakdown.wall),
         "100.0 %".to_owned(),
-        format::milliseconds_in_column(busy),
-    ]);
+        format::milliseconds_in_column(sum(&breakdown.busy)),
+    ];
+    let device = breakdown.device.as_deref().map(|times| format::milliseconds_in_column(sum(times)));
+    table.bold_row(cells.into_iter().chain(device));
     table
 }
 
 fn sentences(breakdown: &Breakdown) -> Vec<String> {
     let mut said = vec![format!("Mean of {}.", format::count(breakdown.steps, "step"))];
+    said.extend(breakdown.device.is_some().then(|| ON_DEVICE.to_owned()));
     said.extend(loader(breakdown));
     said.extend(loading_share(breakdown));
     said.extend(closure(breakdown));

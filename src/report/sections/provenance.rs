@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use expctl_record::ProgramFacts;
+use expctl_record::{CudaFacts, ProgramFacts, RankDevice};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
@@ -71,10 +71,33 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("environment", distinct(variables.collect())),
         ("data set", distinct(data.into_iter().map(data_set).collect())),
     ];
+    let of_gpus = gpus(job).into_iter().map(|(name, values)| (name, distinct(values)));
+    let of_gpus = of_gpus.filter(|(_, value)| value != MISSING);
     let programs = distinct(environments().filter_map(|e| e.program.as_ref()).map(program).collect());
     let programs = (programs != MISSING).then_some(("program", programs));
-    let lines = lines.into_iter().chain(programs).map(|(name, value)| format!("- {name}: {value}"));
+    let lines = lines.into_iter().chain(of_gpus).chain(programs).map(|(name, value)| format!("- {name}: {value}"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The models of GPU that ranks computed on, and what reached them; empty where ranks computed on the host. The table of the ranks has
+/// the GPU of each.
+fn gpus(job: &MeasuredJob) -> [(&'static str, BTreeSet<String>); 4] {
+    let environments = || job.runs.iter().filter_map(|run| run.environment.as_ref());
+    let devices = environments().flat_map(|e| &e.ranks).filter_map(|rank| {
+        let RankDevice { name, memory_bytes, capability, .. } = rank.device.as_ref()?;
+        let named =
+            |what: &str, value: &str| if value.is_empty() { String::new() } else { format!(", {what} {value}") };
+        let (capability, driver) = (named("compute capability", capability), named("driver", &rank.gpu_driver));
+        Some(format!("{name}, {}{capability}{driver}", format::bytes(*memory_bytes as f64)))
+    });
+    let of =
+        |words: fn(&CudaFacts) -> Vec<String>| environments().filter_map(|e| e.cuda.as_ref()).flat_map(words).collect();
+    [
+        ("GPU", devices.collect()),
+        ("CUDA", of(|cuda| vec![format!("runtime {}, driver for up to {}", cuda.runtime, cuda.driver)])),
+        ("NCCL", of(|cuda| vec![cuda.nccl.clone()])),
+        ("between GPUs", of(|cuda| cuda.topology.clone())),
+    ]
 }
 
 /// A program with what it says of itself: versions, settings, what it counts.

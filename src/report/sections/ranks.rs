@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{Hardware, Stage, StepRecord};
 
 use super::Titled;
 use super::straggler::stragglers;
@@ -30,9 +30,10 @@ pub fn ranks(job: &MeasuredJob) -> Vec<Titled> {
 }
 
 fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
-    let mut table = Table::new([
-        "Rank",
-        "Node",
+    let devices = runs.iter().any(|run| ranks_of(run).iter().any(|rank| rank.device.is_some()));
+    let mut names = vec!["Rank", "Node"];
+    names.extend(devices.then_some("GPU"));
+    names.extend([
         "it/s",
         "samples/s",
         "ms/step (median)",
@@ -41,6 +42,7 @@ fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
         "for others (ms/step)",
         "Transfer (ms/step)",
     ]);
+    let mut table = Table::new(names);
     let missing = || MISSING.to_owned();
     let exchange = arrival.filter(|arrival| arrival.exchanged);
     let ranks = runs.iter().map(|run| run.ranks.len()).max().unwrap_or(0);
@@ -52,9 +54,8 @@ fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
         let n = steps().count();
         let waited: u64 = steps().map(|s| s.exposed[Stage::Allreduce]).sum();
         let happened = steps().any(|s| s.exposed[Stage::Allreduce] > 0 || s.busy[Stage::Allreduce] > 0);
-        table.row([
-            rank.to_string(),
-            nodes(runs, rank),
+        let place = [rank.to_string(), nodes(runs, rank)];
+        let figures = [
             over_runs(rates.iter().map(|r| r.it_per_s).collect()),
             over_runs(rates.iter().map(|r| r.samples_per_s).collect()),
             step_times(steps()).map_or_else(missing, |t| format::milliseconds(t.median)),
@@ -62,14 +63,30 @@ fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
             if happened && n > 0 { format::milliseconds(waited as f64 / n as f64) } else { missing() },
             exchange.and_then(|a| a.waiting.get(rank)).map_or_else(missing, |ns| format::milliseconds(*ns)),
             exchange.map_or_else(missing, |arrival| format::milliseconds(arrival.transfer)),
-        ]);
+        ];
+        table.row(place.into_iter().chain(devices.then(|| gpus(runs, rank))).chain(figures));
     }
     table
 }
 
 /// Nodes that a rank ran on over all runs.
 fn nodes(runs: &[&Run], rank: usize) -> String {
-    let hosts = runs.iter().filter_map(|r| Some(r.environment.as_ref()?.ranks.get(rank)?.host.as_str()));
-    let hosts: BTreeSet<&str> = hosts.filter(|h| !h.is_empty()).collect();
-    if hosts.is_empty() { MISSING.to_owned() } else { hosts.into_iter().collect::<Vec<_>>().join(", ") }
+    distinct(runs.iter().filter_map(|run| Some(ranks_of(run).get(rank)?.host.clone())))
+}
+
+/// GPUs that a rank computed on over all runs: `0 (NVIDIA H100)`.
+fn gpus(runs: &[&Run], rank: usize) -> String {
+    let devices = runs.iter().filter_map(|run| ranks_of(run).get(rank)?.device.as_ref());
+    distinct(devices.map(|device| format!("{} ({})", device.index, device.name)))
+}
+
+/// Hardware of the ranks of a run; empty where it is not known.
+fn ranks_of(run: &Run) -> &[Hardware] {
+    run.environment.as_ref().map_or(&[], |environment| &environment.ranks)
+}
+
+/// Each of `words` once.
+fn distinct(words: impl Iterator<Item = String>) -> String {
+    let words: BTreeSet<String> = words.filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { MISSING.to_owned() } else { words.into_iter().collect::<Vec<_>>().join(", ") }
 }
