@@ -8,6 +8,21 @@ use nvml_wrapper::{Device, Nvml};
 /// Names of the driver's library: development packages alone have the first one.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
+/// NVML, by the first of its names that can be loaded.
+///
+/// # Errors
+/// Says why there is none.
+pub(crate) fn load_nvml() -> Result<Nvml, String> {
+    let mut why = String::new();
+    for library in LIBRARIES {
+        match Nvml::builder().lib_path(OsStr::new(library)).init() {
+            Ok(nvml) => return Ok(nvml),
+            Err(e) => why = format!("{library}: {e}"),
+        }
+    }
+    Err(why)
+}
+
 /// The GPU of a rank, asked through NVML, which is loaded at run time: this program needs no driver.
 pub(crate) struct Gpu {
     nvml: Nvml,
@@ -30,14 +45,7 @@ impl Gpu {
     /// Says why there is none to ask.
     pub fn open(local_rank: u32) -> Result<Self, String> {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let mut why = String::new();
-        for library in LIBRARIES {
-            match Nvml::builder().lib_path(OsStr::new(library)).init() {
-                Ok(nvml) => return Self::of(nvml, visible.as_deref(), local_rank),
-                Err(e) => why = format!("{library}: {e}"),
-            }
-        }
-        Err(why)
+        Self::of(load_nvml()?, visible.as_deref(), local_rank)
     }
 
     fn of(nvml: Nvml, visible: Option<&str>, local_rank: u32) -> Result<Self, String> {
