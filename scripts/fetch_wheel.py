@@ -153,4 +153,5 @@ def main():
     sys.exit(f"fetch_wheel: {filename} never arrived with the expected checksum {sha256}")
 
 
-main()
+if __name__ == "__main__":
+    main()

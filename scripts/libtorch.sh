@@ -4,8 +4,9 @@
 #   scripts/libtorch.sh          set up, then print the folder on stdout
 #
 # Source: EXPCTL_LIBTORCH or LIBTORCH, if set: a libtorch or a PyTorch package folder of the site (with lib/ and
-# include/), of the version this project pairs with. Otherwise three wheels from the Python package index, of which only
+# include/), of the version this project pairs with. Otherwise wheels from the Python package index, of which only
 # the CPU libraries and headers are unpacked. libtorch_cuda.so is deliberately not linked: CUDA is loaded at run time.
+# include-cuda/ has what the process group over NCCL is compiled against: headers of the CUDA runtime and nccl.h, and no library.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
@@ -13,14 +14,34 @@ here=$(cd "$(dirname "$0")" && pwd)
 wheels=(
   "torch torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a"
   "nvidia-cuda-runtime nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"
+  "nvidia-cuda-crt nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl 2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4"
   "nvidia-cuda-cupti nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl 4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"
 )
+
+# Of this one the header alone is fetched: the wheel has 196 MB.
+nccl=(nvidia-nccl-cu13 nvidia_nccl_cu13-2.28.9-py3-none-manylinux_2_18_x86_64.whl nvidia/nccl/include/nccl.h
+  06b934792a70f08cafabd96b8f94015b143a182fbb3bc56ac71c4c6de7deb971)
 
 # torch-sys links -ltorch. The wheel's own libtorch.so pulls in CUDA; this one names the CPU libraries only.
 make_stub() { # LIBDIR
   echo 'int expctl_libtorch_stub;' |
     g++ -x c - -shared -o "$1/libtorch.so" -Wl,-soname,libtorch.so -Wl,--no-as-needed -L"$1" -ltorch_cpu -lc10 \
       -Wl,-rpath-link,"$1" -Wl,--allow-shlib-undefined
+}
+
+# Links to the headers of CUDA and NCCL of a site, into an empty folder where it has none: NCCL is left out of the build then.
+link_cuda_headers() { # SITE TARGET
+  local packages cuda nccl
+  mkdir -p "$2"
+  packages=$(cd "$1/.." && pwd)/nvidia
+  for cuda in "$packages/cu13/include" "$packages/cuda_runtime/include" "${CUDA_HOME:-/usr/local/cuda}/include"; do
+    for nccl in "$packages/nccl/include" "$cuda" /usr/include; do
+      if [ -e "$cuda/cuda_runtime_api.h" ] && [ -e "$cuda/crt/host_defines.h" ] && [ -e "$nccl/nccl.h" ]; then
+        ln -sf "$cuda"/* "$2/"; ln -sf "$nccl"/nccl*.h "$2/"; return
+      fi
+    done
+  done
+  say "    no headers of CUDA and NCCL near $1: ranks will do without NCCL"
 }
 
 # Version that the headers in FOLDER/include name (the macro's value may stand on the next line), or nothing.
@@ -30,7 +51,7 @@ header_version() { # FOLDER
 }
 
 is_complete() { # FOLDER, one that this script has made
-  [ -e "$1/.complete" ] && [ -e "$1/lib/libtorch_cpu.so" ] && [ "$(cat "$1/build-version" 2>/dev/null)" = "$TORCH_VERSION" ]
+  [ -e "$1/.complete" ] && [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/include-cuda" ] && [ "$(cat "$1/build-version" 2>/dev/null)" = "$TORCH_VERSION" ]
 }
 
 # Give FOLDER.partial its name. One that is there already is incomplete or has lost what it links to: it is moved aside
@@ -84,6 +105,7 @@ if [ -n "$site" ]; then
     done
     ln -sf "$(cd "$site/lib" && pwd)/libtorch_cpu.so" "$new/lib/libtorch_cpu.so"
     ln -sf "$(cd "$site/lib" && pwd)/libc10.so" "$new/lib/libc10.so"
+    link_cuda_headers "$site" "$new/include-cuda"
     make_stub "$new/lib"
     echo "$TORCH_VERSION" > "$new/build-version"
     publish "$dir"
@@ -98,7 +120,7 @@ if ! is_complete "$dir"; then
   take_turns
 fi
 if ! is_complete "$dir"; then
-  say "==> libtorch $TORCH_VERSION: three wheels, 545 MB, into $EXPCTL_CACHE/wheels (once)"
+  say "==> libtorch $TORCH_VERSION: four wheels, 545 MB, into $EXPCTL_CACHE/wheels (once)"
   for w in "${wheels[@]}"; do
     read -r project file sha <<< "$w"
     say "    $file"
@@ -106,7 +128,7 @@ if ! is_complete "$dir"; then
   done
   say "==> libtorch $TORCH_VERSION: unpacking the CPU part into $dir"
   rm -rf "$dir.partial"; mkdir -p "$dir.partial/lib"
-  python3 - "$dir.partial" "$EXPCTL_CACHE"/wheels/{torch-2.11.0,nvidia_cuda_runtime-13.0.96,nvidia_cuda_cupti-13.0.85}-*.whl <<'P'
+  python3 - "$dir.partial" "$EXPCTL_CACHE"/wheels/{torch-2.11.0,nvidia_cuda_runtime-13.0.96,nvidia_cuda_crt-13.0.88,nvidia_cuda_cupti-13.0.85}-*.whl <<'P'
 import pathlib, shutil, sys, zipfile
 target = pathlib.Path(sys.argv[1])
 libs = {"libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libshm.so", "libcudart.so.13", "libcupti.so.13"}
@@ -117,6 +139,8 @@ for wheel in sys.argv[2:]:
                 continue
             if name.startswith("torch/include/"):
                 out = target / name.removeprefix("torch/")
+            elif name.startswith("nvidia/cu13/include/"):
+                out = target / name.replace("nvidia/cu13/include", "include-cuda", 1)
             elif pathlib.PurePath(name).name in libs and "/lib/" in name:
                 out = target / "lib" / pathlib.PurePath(name).name
             else:
@@ -125,6 +149,8 @@ for wheel in sys.argv[2:]:
             with z.open(name) as src, open(out, "wb") as dst:
                 shutil.copyfileobj(src, dst, 1 << 20)
 P
+  say "    nccl.h of ${nccl[1]}"
+  python3 "$here/fetch_member.py" "${nccl[@]}" "$dir.partial/include-cuda/nccl.h"
   make_stub "$dir.partial/lib"
   echo "$TORCH_VERSION" > "$dir.partial/build-version"
   publish "$dir"

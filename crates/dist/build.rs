@@ -1,6 +1,6 @@
 //! Compiles the C++ side against libtorch's headers, and tells executables of this package where libtorch lies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, io};
 
 fn main() -> io::Result<()> {
@@ -37,6 +37,8 @@ fn main() -> io::Result<()> {
         "autocast",
         "version",
         "profile",
+        "adamw",
+        "device",
     ] {
         build.file(format!("cpp/{file}.cpp"));
     }
@@ -54,8 +56,10 @@ fn main() -> io::Result<()> {
         .compile("expctl_dist_bridge");
 
     row_kernels();
+    nccl_backend(&root)?;
     println!("cargo:rerun-if-changed=src/ffi.rs");
     println!("cargo:rerun-if-changed=cpp");
+    println!("cargo:rerun-if-changed=nccl");
     println!("cargo:rerun-if-env-changed=LIBTORCH_CXX11_ABI");
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
@@ -63,6 +67,40 @@ fn main() -> io::Result<()> {
     // RUNPATH, not RPATH: LD_LIBRARY_PATH can still point at a site's own libtorch.
     println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
     Ok(())
+}
+
+/// Makes the library that the crate carries in itself and loads where CUDA is: whatever it needs of libtorch_cuda and NCCL is there
+/// by then, so that it is linked with neither. Without their headers it is an empty file.
+fn nccl_backend(libtorch: &Path) -> io::Result<()> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("expctl_nccl.so");
+    let cuda = libtorch.join("include-cuda");
+    println!("cargo:rerun-if-changed={}", cuda.display());
+    if !cuda.join("nccl.h").exists() {
+        println!("cargo:warning=no nccl.h in {}: this build cannot use NCCL", cuda.display());
+        return std::fs::write(out, b"");
+    }
+    let include = libtorch.join("include");
+    let mut compiler = cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(false)
+        .debug(false)
+        .opt_level(2)
+        .pic(true)
+        .flag("-fvisibility=hidden")
+        // What g++ takes for the processor anyway; said, it is the same for every build.
+        .flag_if_supported("--param=destructive-interference-size=64")
+        .define("USE_DISTRIBUTED", None)
+        .define("USE_C10D_NCCL", None)
+        .define("_GLIBCXX_USE_CXX11_ABI", env::var("LIBTORCH_CXX11_ABI").as_deref().unwrap_or("1"))
+        .include("nccl/shim")
+        .include(&cuda)
+        .include(&include)
+        .include(include.join("torch/csrc/api/include"))
+        .get_compiler()
+        .to_command();
+    let status = compiler.args(["-shared", "nccl/backend.cpp", "-o"]).arg(&out).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other("the process group over NCCL does not compile")) }
 }
 
 /// Compiles the row functions once for each instruction set, and once more in double precision; which ones run is decided where

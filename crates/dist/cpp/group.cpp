@@ -3,6 +3,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <array>
+#include <stdexcept>
+
 namespace expctl::dist {
 
 std::unique_ptr<GroupHandle> open_gloo_group(
@@ -28,6 +31,47 @@ std::unique_ptr<GroupHandle> open_gloo_group(
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, backend);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   return std::make_unique<GroupHandle>(std::move(group));
+}
+
+GroupHandle::~GroupHandle() {
+  close();
+}
+
+void GroupHandle::serve_gpus() const {
+  group_->setBackend(
+      c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, group_->getBackend(c10::DeviceType::CPU));
+}
+
+void GroupHandle::add_nccl(
+    const StoreHandle& store,
+    rust::Str prefix,
+    size_t open,
+    int32_t device,
+    int64_t timeout_ms) const {
+  using Open = int (*)(const void*, int, int, int64_t, int, void**, char*, size_t);
+  const auto scoped = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store.inner());
+  const c10d::Store* base = scoped.get();
+  void* backend = nullptr;
+  std::array<char, 1024> message{};
+  const auto code = reinterpret_cast<Open>(open)(
+      base, group_->getRank(), group_->getSize(), timeout_ms, device, &backend, message.data(), message.size());
+  if (code != 0) {
+    throw std::runtime_error(message.data());
+  }
+  group_->setBackend(
+      c10::DeviceType::CUDA,
+      c10d::ProcessGroup::BackendType::NCCL,
+      c10::intrusive_ptr<c10d::Backend>::reclaim(static_cast<c10d::Backend*>(backend)));
+}
+
+void GroupHandle::close() const noexcept {
+  try {
+    if (group_->getDeviceTypes().size() > 1) {
+      group_->getBackend(c10::DeviceType::CUDA)->abort();
+    }
+  } catch (...) {
+    // It may be gone already, or have nothing to give up.
+  }
 }
 
 void GroupHandle::barrier() const {

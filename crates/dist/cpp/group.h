@@ -15,6 +15,19 @@ class GroupHandle {
  public:
   explicit GroupHandle(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
 
+  ~GroupHandle();
+
+  // Tensors of GPUs go through the host, as those of the host do.
+  void serve_gpus() const;
+  // Tensors of GPUs go through NCCL; `open` is the address of `expctl_nccl_open`.
+  void add_nccl(
+      const StoreHandle& store,
+      rust::Str prefix,
+      size_t open,
+      int32_t device,
+      int64_t timeout_ms) const;
+  // Give up what other ranks might wait for.
+  void close() const noexcept;
   void barrier() const;
   void all_reduce_sum(size_t tensor) const;
   void broadcast(size_t tensor, int32_t root) const;

@@ -1,6 +1,9 @@
 #include "profile.h"
 
+#include "device.h"
 #include "expctl-dist/src/ffi.rs.h"
+
+#include <torch/csrc/profiler/stubs/base.h>
 
 #include <set>
 #include <string>
@@ -42,12 +45,31 @@ void RecordedHandle::save(rust::Str path) const {
   result_->save(std::string(path));
 }
 
+RangeHandle::RangeHandle(std::optional<at::StepCallbacks>&& callbacks, bool annotates, rust::Str name)
+    : annotates_(annotates) {
+  const std::string text(name);
+  if (callbacks) {
+    function_.emplace(std::move(*callbacks));
+    function_->before(text);
+  }
+  if (annotates_) {
+    torch::profiler::impl::cudaStubs()->rangePush(text.c_str());
+  }
+}
+
+RangeHandle::~RangeHandle() {
+  if (annotates_) {
+    torch::profiler::impl::cudaStubs()->rangePop();
+  }
+}
+
 std::unique_ptr<RangeHandle> open_range(rust::Str name) {
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
-  if (!callbacks.has_value()) {
+  const bool annotates = annotates_ranges();
+  if (!callbacks.has_value() && !annotates) {
     return nullptr;
   }
-  return std::make_unique<RangeHandle>(std::move(*callbacks), name);
+  return std::make_unique<RangeHandle>(std::move(callbacks), annotates, name);
 }
 
 } // namespace expctl::dist

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <memory>
+#include <optional>
 
 namespace expctl::dist {
 
@@ -28,15 +29,17 @@ void prepare_profile(const ProfileSettings& settings);
 void start_profile(const ProfileSettings& settings);
 std::unique_ptr<RecordedHandle> stop_profile();
 
-// A range from its making to its end, on one thread.
+// A range from its making to its end, on one thread: of the profiler that runs there, and of NVTX where that is wanted.
 class RangeHandle {
  public:
-  RangeHandle(at::StepCallbacks&& callbacks, rust::Str name) : function_(std::move(callbacks)) {
-    function_.before(std::string_view(name.data(), name.size()));
-  }
+  RangeHandle(std::optional<at::StepCallbacks>&& callbacks, bool annotates, rust::Str name);
+  ~RangeHandle();
+  RangeHandle(const RangeHandle&) = delete;
+  RangeHandle& operator=(const RangeHandle&) = delete;
 
  private:
-  at::RecordFunction function_;
+  std::optional<at::RecordFunction> function_;
+  bool annotates_;
 };
 
 // Null where nobody listens.

@@ -18,6 +18,16 @@ std::vector<at::Tensor> tensors(rust::Slice<const size_t> addresses) {
   return out;
 }
 
+std::optional<at::ScalarType> type_of(rust::Str sent) {
+  if (sent == "fp16") {
+    return at::kHalf;
+  }
+  if (sent == "bf16") {
+    return at::kBFloat16;
+  }
+  return std::nullopt;
+}
+
 } // namespace
 
 // The steps and defaults of torch.nn.parallel.DistributedDataParallel, in its order.
@@ -27,7 +37,8 @@ std::unique_ptr<ReducerHandle> open_reducer(
     rust::Slice<const rust::String> names,
     uint64_t bucket_cap,
     uint64_t first_bucket,
-    bool find_unused) {
+    bool find_unused,
+    rust::Str sent) {
   const auto params = tensors(parameters);
   const auto& process_group = group.inner();
   c10d::verify_params_across_processes(process_group, params, std::nullopt);
@@ -55,11 +66,12 @@ std::unique_ptr<ReducerHandle> open_reducer(
   for (size_t i = 0; i < names.size(); ++i) {
     param_names.emplace(i, std::string(names[i].data(), names[i].size()));
   }
+  const auto device = params.empty() ? c10::DeviceType::CPU : params[0].device().type();
   auto timeline = std::make_shared<Timeline>();
   auto reducer = std::make_unique<c10d::Reducer>(
       params,
       std::move(indices),
-      timed_group(process_group, timeline),
+      timed_group(process_group, device, type_of(sent), timeline),
       expect_sparse,
       static_cast<int64_t>(bucket_cap),
       find_unused,
@@ -88,7 +100,7 @@ std::unique_ptr<TimelineHandle> ReducerHandle::timeline() const {
 
 rust::Vec<BucketInterval> ReducerHandle::buckets() const {
   rust::Vec<BucketInterval> out;
-  for (const auto& interval : timeline_->intervals()) {
+  for (const auto& interval : timeline_->host_intervals()) {
     out.push_back(BucketInterval{interval.start, interval.end});
   }
   return out;

@@ -38,12 +38,14 @@ class ReducerHandle {
   std::unique_ptr<c10d::Reducer> reducer_;
 };
 
+// Gradients are sent as `sent`, "fp16" or "bf16"; empty sends them as they are.
 std::unique_ptr<ReducerHandle> open_reducer(
     const GroupHandle& group,
     rust::Slice<const size_t> parameters,
     rust::Slice<const rust::String> names,
     uint64_t bucket_cap,
     uint64_t first_bucket,
-    bool find_unused);
+    bool find_unused,
+    rust::Str sent);
 
 } // namespace expctl::dist

@@ -3,16 +3,20 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <c10/core/Event.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace expctl::dist {
 
-// When the buckets of one backward pass were handed over and completed; nanoseconds of the steady clock.
-// Shared by the autograd thread and the threads of the process group.
+// When the buckets of one backward pass were handed over and completed. Of buckets on the host: nanoseconds of the steady clock. On a
+// GPU the host only queues them, so the device passes an event at either end, and times are nanoseconds from the first of these
+// events; to be read when the device is done. Shared by the autograd thread and the threads of the process group.
 class Timeline {
  public:
   struct Interval {
@@ -21,7 +25,9 @@ class Timeline {
   };
 
   void begin();
-  size_t handed_over();
+  // The bucket of `gradients` is full.
+  size_t handed_over(const at::Tensor& gradients);
+  // To be called where the GPU's current stream waits for the reduced gradients.
   void completed(size_t bucket);
 
   // Length of the union of the bucket intervals.
@@ -29,20 +35,35 @@ class Timeline {
   // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
   int64_t exposed() const;
   size_t buckets() const;
-  // A copy of all intervals; the end of one that has not completed is 0.
-  std::vector<Interval> intervals() const;
+  // A copy of the intervals of buckets on the host; the end of one that has not completed is 0.
+  std::vector<Interval> host_intervals() const;
   // Whether a bucket that was handed over has not completed.
   bool under_way() const;
 
  private:
+  struct Bucket {
+    Interval host;
+    // None on the host.
+    std::optional<c10::Device> device;
+    std::unique_ptr<c10::Event> full;
+    std::unique_ptr<c10::Event> reduced;
+  };
+
+  static std::vector<Interval> times(const std::vector<Bucket>& buckets);
+
   mutable std::mutex mutex_;
-  std::vector<Interval> intervals_;
+  std::vector<Bucket> buckets_;
 };
 
-// An all-reduce whose end is written down before anybody who waits for its future learns of it.
+// An all-reduce whose end is written down before anybody who waits for its future learns of it. What was sent in another type than
+// that of `gradients` is converted back into them first.
 class TimedWork final : public c10d::Work {
  public:
-  TimedWork(c10::intrusive_ptr<c10d::Work> inner, std::shared_ptr<Timeline> timeline, size_t slot);
+  TimedWork(
+      c10::intrusive_ptr<c10d::Work> inner,
+      at::Tensor gradients,
+      std::shared_ptr<Timeline> timeline,
+      size_t slot);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -60,8 +81,14 @@ class TimedWork final : public c10d::Work {
 // size is one more pass over all of them; without one it divides while it copies.
 class TimedBackend final : public c10d::Backend {
  public:
-  TimedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::shared_ptr<Timeline> timeline)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), timeline_(std::move(timeline)) {}
+  TimedBackend(
+      c10::intrusive_ptr<c10d::Backend> inner,
+      std::optional<at::ScalarType> sent,
+      std::shared_ptr<Timeline> timeline)
+      : Backend(inner->getRank(), inner->getSize()),
+        inner_(std::move(inner)),
+        sent_(sent),
+        timeline_(std::move(timeline)) {}
 
   const std::string getBackendName() const override {
     return inner_->getBackendName();
@@ -75,12 +102,16 @@ class TimedBackend final : public c10d::Backend {
 
  private:
   c10::intrusive_ptr<c10d::Backend> inner_;
+  // What gradients are sent as; none sends them as they are.
+  std::optional<at::ScalarType> sent_;
   std::shared_ptr<Timeline> timeline_;
 };
 
-// The same group for the reducer, with its all-reduces timed.
+// The same group for a reducer of gradients on `device`, with its all-reduces timed.
 c10::intrusive_ptr<c10d::ProcessGroup> timed_group(
     const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+    c10::DeviceType device,
+    std::optional<at::ScalarType> sent,
     const std::shared_ptr<Timeline>& timeline);
 
 } // namespace expctl::dist

@@ -25,6 +25,14 @@ pub(crate) mod bridge {
         stack: bool,
     }
 
+    struct AdamwSettings {
+        learning_rate: f64,
+        beta1: f64,
+        beta2: f64,
+        epsilon: f64,
+        weight_decay: f64,
+    }
+
     /// When a bucket was handed over and reduced, nanoseconds of the steady clock.
     struct BucketInterval {
         start: i64,
@@ -42,6 +50,8 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/autocast.h");
         include!("expctl-dist/cpp/version.h");
         include!("expctl-dist/cpp/profile.h");
+        include!("expctl-dist/cpp/adamw.h");
+        include!("expctl-dist/cpp/device.h");
 
         fn quiet();
         fn set_autocast(cuda: bool, enabled: bool) -> bool;
@@ -51,6 +61,16 @@ pub(crate) mod bridge {
         fn loaded_version() -> String;
         fn loaded_file() -> String;
         fn sparse_matmul(matrix: usize, transposed: usize, dense: usize) -> Result<usize>;
+
+        fn fused_adamw(
+            parameters: &[usize],
+            gradients: &[usize],
+            means: &[usize],
+            squares: &[usize],
+            steps: &[usize],
+            settings: &AdamwSettings,
+            overflow: usize,
+        ) -> Result<()>;
 
         type NeighboursHandle;
         fn neighbours(rows: i64) -> Result<UniquePtr<NeighboursHandle>>;
@@ -106,6 +126,15 @@ pub(crate) mod bridge {
             interface: &str,
             address: &str,
         ) -> Result<UniquePtr<GroupHandle>>;
+        fn serve_gpus(self: &GroupHandle) -> Result<()>;
+        fn add_nccl(
+            self: &GroupHandle,
+            store: &StoreHandle,
+            prefix: &str,
+            open: usize,
+            device: i32,
+            timeout_ms: i64,
+        ) -> Result<()>;
         fn barrier(self: &GroupHandle) -> Result<()>;
         fn all_reduce_sum(self: &GroupHandle, tensor: usize) -> Result<()>;
         fn broadcast(self: &GroupHandle, tensor: usize, root: i32) -> Result<()>;
@@ -119,15 +148,33 @@ pub(crate) mod bridge {
             bucket_cap: u64,
             first_bucket: u64,
             find_unused: bool,
+            sent: &str,
         ) -> Result<UniquePtr<ReducerHandle>>;
         fn prepare_forward(self: &ReducerHandle) -> Result<bool>;
         fn prepare_backward(self: &ReducerHandle, outputs: &[usize]) -> Result<()>;
-        fn times(self: &ReducerHandle) -> BucketTimes;
+        fn times(self: &ReducerHandle) -> Result<BucketTimes>;
         fn buckets(self: &ReducerHandle) -> Vec<BucketInterval>;
 
         type TimelineHandle;
         fn timeline(self: &ReducerHandle) -> UniquePtr<TimelineHandle>;
         fn under_way(self: &TimelineHandle) -> bool;
+
+        fn visible_gpus() -> i32;
+        fn choose_gpu(device: i32) -> Result<()>;
+        fn annotate_ranges();
+        type StreamHandle;
+        fn open_stream(device: i32) -> Result<UniquePtr<StreamHandle>>;
+        fn current_stream(device: i32) -> Result<UniquePtr<StreamHandle>>;
+        type StreamScopeHandle;
+        fn enter_stream(stream: &StreamHandle) -> Result<UniquePtr<StreamScopeHandle>>;
+        type EventHandle;
+        fn new_event() -> Result<UniquePtr<EventHandle>>;
+        fn record(self: Pin<&mut EventHandle>, stream: &StreamHandle) -> Result<()>;
+        fn hold_up(self: &EventHandle, stream: &StreamHandle) -> Result<()>;
+        fn wait(self: &EventHandle) -> Result<()>;
+        fn ms_until(self: &EventHandle, later: &EventHandle) -> Result<f64>;
+        fn pinned(bytes: i64) -> Result<usize>;
+        fn used_on(tensor: usize, stream: &StreamHandle) -> Result<()>;
 
         type RecordedHandle;
         fn prepare_profile(settings: &ProfileSettings) -> Result<()>;
@@ -152,3 +199,5 @@ unsafe impl Send for bridge::ScriptHandle {}
 // SAFETY: a process group is not bound to the thread that made it. Calls from two threads at once could be ordered
 // differently on two ranks, so it is not Sync.
 unsafe impl Send for bridge::GroupHandle {}
+// SAFETY: an event is not bound to the thread that made it.
+unsafe impl Send for bridge::EventHandle {}

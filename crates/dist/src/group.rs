@@ -6,9 +6,18 @@ use tch::Tensor;
 use crate::ffi::bridge;
 use crate::interface::binding;
 use crate::store::millis;
-use crate::{DistError, Store};
+use crate::{DistError, Nccl, Store};
 
-/// A c10d process group over Gloo: collective operations on CPU tensors.
+/// How tensors of GPUs come together.
+#[derive(Clone, Copy, Debug)]
+pub enum GpuBackend {
+    /// Through the hosts; several ranks may share a GPU.
+    Gloo,
+    /// NCCL, between GPUs directly, each of one rank alone.
+    Nccl(Nccl, u32),
+}
+
+/// A c10d process group: collective operations on tensors of the host over Gloo, and on those of GPUs over what was chosen for them.
 ///
 /// Every rank must make the same calls in the same order. A call fails when a peer is gone (at once, if its connection
 /// closed) or when `timeout` has passed; after that the group is of no further use.
@@ -46,6 +55,30 @@ impl ProcessGroup {
         )
         .map_err(DistError::torch("connect the process group"))?;
         Ok(Self { handle, rank, world })
+    }
+
+    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such call; its own limit of time is `timeout`, too,
+    /// but who waits for the device on another way waits for ever: a caller that must not hang watches from another thread.
+    ///
+    /// # Errors
+    /// As with [`ProcessGroup::gloo`], or NCCL refuses.
+    pub fn with_gpus(
+        store: &Store,
+        rank: u32,
+        world: u32,
+        timeout: Duration,
+        gpus: GpuBackend,
+    ) -> Result<Self, DistError> {
+        let group = Self::gloo(store, rank, world, timeout)?;
+        let added = match gpus {
+            GpuBackend::Gloo => group.handle.serve_gpus(),
+            GpuBackend::Nccl(nccl, device) => {
+                let (prefix, open) = (store.next_group(), nccl.open as usize);
+                group.handle.add_nccl(&store.handle, &prefix, open, to_c_int(device), millis(timeout))
+            }
+        };
+        added.map_err(DistError::torch("connect the GPUs"))?;
+        Ok(group)
     }
 
     /// This process' rank.

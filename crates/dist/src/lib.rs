@@ -1,6 +1,6 @@
 //! Bridge to libtorch's own distributed engine (c10d): the key-value store ranks meet at, Gloo process groups, and the
-//! gradient reducer of `DistributedDataParallel`. Beside them libtorch's profiler, a sparse product with its own gradient,
-//! autocast to bfloat16 and TorchScript modules, because they need the same bridge.
+//! gradient reducer of `DistributedDataParallel`. Beside them libtorch's profiler, its fused AdamW, a sparse product with its own
+//! gradient, autocast to bfloat16 and TorchScript modules, because they need the same bridge.
 //!
 //! Invariants: every C++ object is owned by one Rust value and freed with it; every C++ exception arrives as a
 //! [`DistError`] that names the operation; whatever waits for other ranks has a time limit. What has none is the reply of
@@ -25,13 +25,15 @@
 //! // … forward pass …
 //! reducer.prepare_backward(&[&loss])?;
 //! reducer.backward(&loss)?; // the gradients are now the mean over the ranks
-//! let times = reducer.take_allreduce_times();
+//! let times = reducer.take_allreduce_times()?;
 //! # let _ = times;
 //! # Ok(())
 //! # }
 //! ```
 
+mod adamw;
 mod autocast;
+mod cuda;
 mod error;
 mod ffi;
 mod group;
@@ -45,11 +47,13 @@ mod sparse;
 mod store;
 mod version;
 
+pub use adamw::{AdamwOptions, AdamwPart, fused_adamw};
 pub use autocast::Autocast;
+pub use cuda::{Cuda, CudaError, CudaVersions, DeviceEvent, DeviceStream, GpuFacts, Nccl, Pinned, StreamScope};
 pub use error::DistError;
-pub use group::ProcessGroup;
+pub use group::{GpuBackend, ProcessGroup};
 pub use profile::{Profile, ProfileOptions, Range, Recorded};
-pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions};
+pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions, SentAs};
 pub use rendezvous::{rendezvous, rendezvous_until};
 pub use script::{ScriptInput, ScriptModule};
 pub use shared_layer::{Join, LayerShape, Neighbours, Removed, layer_rows, row_instructions, sums_of_differing};

@@ -12,22 +12,49 @@ pub struct ReducerOptions {
     pub bucket_cap_mib: u64,
     /// Size of the first bucket, MiB: small, so that communication starts early.
     pub first_bucket_mib: u64,
+    /// What gradients are sent between ranks as.
+    pub sent: SentAs,
     /// Look in each step for parameters that the outputs do not depend on. Needed when a loss leaves out part of the
     /// model; without it such a parameter is an error in the next step.
     pub find_unused: bool,
 }
 
-impl Default for ReducerOptions {
-    fn default() -> Self {
-        Self { bucket_cap_mib: 25, first_bucket_mib: 1, find_unused: false }
+/// Type of the numbers in which gradients are sent. In 16 bits they are half as many bytes: each bucket, divided by the number of ranks,
+/// is rounded, summed in that type, and converted back.
+///
+/// Source: `fp16_compress_hook` and `bf16_compress_hook` of PyTorch, which round before they divide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SentAs {
+    /// Their own.
+    #[default]
+    Own,
+    /// float16: 11 significant bits, up to 65,504.
+    Float16,
+    /// bfloat16: 8 significant bits, the range of float32.
+    Bfloat16,
+}
+
+impl SentAs {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Own => "",
+            Self::Float16 => "fp16",
+            Self::Bfloat16 => "bf16",
+        }
     }
 }
 
-/// Communication of one backward pass, in nanoseconds of the monotonic clock.
+impl Default for ReducerOptions {
+    fn default() -> Self {
+        Self { bucket_cap_mib: 25, first_bucket_mib: 1, sent: SentAs::Own, find_unused: false }
+    }
+}
+
+/// Communication of one backward pass, in nanoseconds: of the monotonic clock on the host, of the device's clock on a GPU.
 ///
-/// A bucket's interval runs from its hand-over to the communication hook (all its gradients are ready and copied into
-/// it) until its all-reduce has completed on this rank. It contains the division by the number of ranks, time in the
-/// process group's queue, and waiting for ranks that are not so far yet.
+/// A bucket's interval runs from its hand-over to the process group (all its gradients are ready and copied into
+/// it) until its all-reduce has completed on this rank. It contains time in the process group's queue, waiting for ranks that are not
+/// so far yet, and the conversion to and from another type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllreduceTimes {
     /// Length of the union of the buckets' intervals: time during which at least one all-reduce was under way, most of
@@ -92,6 +119,7 @@ impl Reducer {
             options.bucket_cap_mib * MIB,
             options.first_bucket_mib * MIB,
             options.find_unused,
+            options.sent.word(),
         )
         .map_err(DistError::torch("set up the gradient reducer"))?;
         Ok(Self { handle, fresh: false })
@@ -129,18 +157,22 @@ impl Reducer {
     }
 
     /// When each bucket of the last backward pass was handed over and when it was reduced, in the order of hand-over;
-    /// nanoseconds of `CLOCK_MONOTONIC`.
+    /// nanoseconds of `CLOCK_MONOTONIC`. None of a GPU, whose times are on another clock.
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         let ns = |time: i64| u64::try_from(time).unwrap_or_default();
         self.handle.buckets().iter().map(|bucket| (ns(bucket.start), ns(bucket.end))).collect()
     }
 
-    /// Communication of the last backward pass, once; zeros if there was none since.
-    pub fn take_allreduce_times(&mut self) -> AllreduceTimes {
+    /// Communication of the last backward pass, once; zeros if there was none since. On a GPU, to be asked when the device is done.
+    ///
+    /// # Errors
+    /// The device is not done.
+    pub fn take_allreduce_times(&mut self) -> Result<AllreduceTimes, DistError> {
         if !std::mem::take(&mut self.fresh) {
-            return AllreduceTimes::default();
+            return Ok(AllreduceTimes::default());
         }
-        let bridge::BucketTimes { busy_ns, exposed_ns, buckets } = self.handle.times();
-        AllreduceTimes { busy_ns, exposed_ns, buckets }
+        let times = self.handle.times().map_err(DistError::torch("read the times of the reducer"))?;
+        let bridge::BucketTimes { busy_ns, exposed_ns, buckets } = times;
+        Ok(AllreduceTimes { busy_ns, exposed_ns, buckets })
     }
 }

@@ -32,7 +32,7 @@ fn compare(built: &str, loaded: &str, file: &str) -> Result<(), DistError> {
 }
 
 /// `2.11.0` of `2.11.0+cu130`: what follows the plus names a build, not another interface.
-fn release(version: &str) -> &str {
+pub(crate) fn release(version: &str) -> &str {
     version.split('+').next().unwrap_or(version)
 }
 

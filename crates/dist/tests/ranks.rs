@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Rank, Role, serve, text};
-use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions, Store, rendezvous, rendezvous_until};
+use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions, SentAs, Store, rendezvous, rendezvous_until};
 use tch::{Kind, Tensor};
 
 #[test]
@@ -19,7 +19,10 @@ fn rank_entry() {
         "collectives" => collectives(&role, &store),
         "all_reduce_forever" => all_reduce_forever(&role, &store),
         "backward_forever" => backward_forever(&role, &store),
-        "average" => average(&role, &store),
+        "average" => average(&role, &store, SentAs::Own, 1e-5),
+        // Each of a handful of roundings is at most half of the last of 11 or 8 bits.
+        "average_float16" => average(&role, &store, SentAs::Float16, 4.0 / 2048.0),
+        "average_bfloat16" => average(&role, &store, SentAs::Bfloat16, 4.0 / 256.0),
         "serve" => serve_until_killed(&store),
         other => panic!("no scenario {other}"),
     }
@@ -84,7 +87,8 @@ fn loss(p: &[(String, Tensor)], x: &Tensor) -> Tensor {
 fn backward_forever(role: &Role, store: &Store) {
     let group = join(role, store);
     let parameters = parameters(1);
-    let options = ReducerOptions { first_bucket_mib: 1, bucket_cap_mib: 1, find_unused: false };
+    let options =
+        ReducerOptions { first_bucket_mib: 1, bucket_cap_mib: 1, find_unused: false, ..ReducerOptions::default() };
     let mut reducer = Reducer::new(&parameters, &group, options).unwrap();
     store.set(&format!("running/{}", role.rank), b"yes").unwrap();
     let x = Tensor::ones([8, 400], (Kind::Float, tch::Device::Cpu));
@@ -104,7 +108,7 @@ fn backward_forever(role: &Role, store: &Store) {
 }
 
 /// Ranks start from different parameters and different data; parameters must become rank 0's and gradients the mean.
-fn average(role: &Role, store: &Store) {
+fn average(role: &Role, store: &Store, sent: SentAs, tolerance: f64) {
     let group = join(role, store);
     let parameters = parameters(i64::from(role.rank));
     let inputs: Vec<Tensor> = (0..role.world)
@@ -113,7 +117,7 @@ fn average(role: &Role, store: &Store) {
             Tensor::randn([8, 400], (Kind::Float, tch::Device::Cpu))
         })
         .collect();
-    let options = ReducerOptions { first_bucket_mib: 0, bucket_cap_mib: 0, find_unused: false };
+    let options = ReducerOptions { first_bucket_mib: 0, bucket_cap_mib: 0, sent, find_unused: false };
     let mut reducer = Reducer::new(&parameters, &group, options).unwrap();
     for (own, first) in parameters.iter().zip(self::parameters(0)) {
         assert!(own.1.equal(&first.1), "{} was not copied from rank 0", own.0);
@@ -132,11 +136,11 @@ fn average(role: &Role, store: &Store) {
         let start = Instant::now();
         reducer.backward(&loss).unwrap();
         let wall = start.elapsed().as_nanos() as u64;
-        let times = reducer.take_allreduce_times();
+        let times = reducer.take_allreduce_times().unwrap();
         assert!(times.busy_ns > 0 && times.busy_ns <= wall, "{times:?} in {wall}");
         assert!(times.exposed_ns > 0 && times.exposed_ns <= times.busy_ns, "{times:?} in {wall}");
         assert_eq!(times.buckets, if rebuilt == 0 { 1 } else { 4 });
-        assert_eq!(reducer.take_allreduce_times().buckets, 0);
+        assert_eq!(reducer.take_allreduce_times().unwrap().buckets, 0);
     }
     assert_eq!(rebuilt, 1);
     // The same by hand, without any communication.
@@ -149,7 +153,9 @@ fn average(role: &Role, store: &Store) {
         let expected = copy.grad() / f64::from(role.world);
         let difference = (own.grad() - &expected).abs().max().double_value(&[]);
         let scale = expected.abs().max().double_value(&[]);
-        assert!(difference <= 1e-5 * scale, "{name}: {difference} of {scale}");
+        assert!(difference <= tolerance * scale, "{name}: {difference} of {scale}");
+        // What was to be rounded was.
+        assert!(sent == SentAs::Own || difference > 1e-5 * scale, "{name}: {difference} of {scale}");
     }
 }
 
@@ -169,9 +175,11 @@ fn collectives_of_three_ranks() {
 
 #[test]
 fn gradients_are_the_mean_over_the_ranks() {
-    let store = serve();
-    let ranks: Vec<Rank> = (0..2).map(|r| Rank::start("average", r, 2, store.port())).collect();
-    ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    for scenario in ["average", "average_float16", "average_bfloat16"] {
+        let store = serve();
+        let ranks: Vec<Rank> = (0..2).map(|r| Rank::start(scenario, r, 2, store.port())).collect();
+        ranks.into_iter().for_each(|r| r.finish(LIMIT));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod checkpoint;
 mod checkpoints;
 mod connect;
 mod data_read;
+mod device;
 pub mod device_masks;
 mod environment;
 mod hang;

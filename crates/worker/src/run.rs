@@ -17,6 +17,7 @@ use expctl_sampler::{Sampler, Watched};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
+use crate::device::{Feed, Placement, agree};
 use crate::environment;
 use crate::monitor::{CHECKPOINT_GRACE, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
 use crate::profile::StepProfiler;
@@ -91,6 +92,8 @@ impl Rank<'_> {
     fn run(&self) -> Result<Option<String>, Stop> {
         let launch = &self.trial.settings.launch;
         self.refuse_used_folder()?;
+        // In front of everything that asks libtorch for anything: what it has once looked for and not found stays away.
+        let placement = Placement::settle(&self.trial.settings, self.env)?;
         check_libtorch()?;
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
@@ -116,8 +119,9 @@ impl Rank<'_> {
         .map_err(|e| Stop::Invalid(format!("cannot start the monitor: {e}")))?;
 
         // libtorch's errors arrive as panics from tch; the others are to hear of them like of any other.
-        let work =
-            std::panic::catch_unwind(AssertUnwindSafe(|| self.work(&store, &monitor, &mut journal, sampler.as_ref())));
+        let work = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            self.work(&placement, &store, &monitor, &mut journal, sampler.as_ref())
+        }));
         let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
         let result = match result {
@@ -172,29 +176,40 @@ impl Rank<'_> {
     /// Connect, load and step, until the last step.
     fn work(
         &self,
+        placement: &Placement,
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
         sampler: Option<&Sampler>,
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
-        if let Some(environment) = environment::gather(store, self.env, settings.launch.threads)? {
+        let ranks = environment::share(store, self.env, placement)?;
+        let gpus = agree(settings.launch.backend, &ranks, placement)?;
+        if self.env.rank == 0 {
+            let environment = environment::of(ranks, settings.launch.threads, placement, gpus);
             write_json(&self.attempt.environment_path(), &environment)?;
         }
         self.activity.enter(Phase::Meet);
-        let group = ProcessGroup::gloo(store, self.env.rank, self.env.world_size, COLLECTIVE_TIMEOUT)?;
+        let (rank, world) = (self.env.rank, self.env.world_size);
+        let group = match gpus {
+            None => ProcessGroup::gloo(store, rank, world, COLLECTIVE_TIMEOUT)?,
+            Some(gpus) => ProcessGroup::with_gpus(store, rank, world, COLLECTIVE_TIMEOUT, gpus)?,
+        };
         self.activity.enter(Phase::SetUp);
         if settings.reads_array() {
-            self.steps(&ArraySource::open(self.trial, self.env)?, store, monitor, &group, journal, sampler)
+            let source = ArraySource::open(self.trial, self.env)?;
+            self.steps(&source, placement, store, monitor, &group, journal, sampler)
         } else {
-            self.steps(&GraphSource::open(self.trial)?, store, monitor, &group, journal, sampler)
+            self.steps(&GraphSource::open(self.trial)?, placement, store, monitor, &group, journal, sampler)
         }
     }
 
     /// Load and step what comes of `source`, until the last step.
+    #[expect(clippy::too_many_arguments, reason = "what a connected rank has, before it is a session")]
     fn steps(
         &self,
         source: &impl Source,
+        placement: &Placement,
         store: &Store,
         monitor: &Monitor,
         group: &ProcessGroup,
@@ -205,7 +220,9 @@ impl Rank<'_> {
         self.activity.enter(Phase::Meet);
         let mut trainer = match settings.train.mode {
             Mode::Data => None,
-            Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => Some(source.trainer(group)?),
+            Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
+                Some(source.trainer(group, placement.device)?)
+            }
         };
         let (first, progress) = self.start(store, trainer.as_mut())?;
         if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
@@ -213,11 +230,11 @@ impl Rank<'_> {
         }
         // In front of the barrier: what rank 0 alone writes down of the data must not make the others wait in a step.
         self.activity.enter(Phase::SetUp);
-        let loading = source.batches(self.attempt, self.env)?;
+        let loading = source.batches(self.attempt, self.env, placement.device)?;
         self.activity.enter(Phase::Meet);
         group.barrier()?;
         // Now that all are here, none waits longer than its clock takes.
-        let cuda = trainer.as_ref().is_some_and(|trainer| trainer.device().is_cuda());
+        let cuda = placement.device.is_cuda();
         let profiler = StepProfiler::new(self.attempt, self.trial, self.env, &self.activity, store, cuda)?;
         // Behind it: a rank that waits for others must not fill its queue meanwhile.
         self.activity.enter(Phase::SetUp);
@@ -241,8 +258,11 @@ impl Rank<'_> {
         }
         let (loader, masks) = (loading.start(first, progress.first_epoch * batches)?, loading.step_masks());
         let model = trainer.as_mut().map(|trainer| (trainer, training));
-        Steps { session, checkpoints: self.checkpoints.as_ref(), loader, masks, model, profiler, journal }
-            .run(first)?;
+        let gpu = placement.gpu_index();
+        let feed = gpu.filter(|_| settings.loader.pin_memory).map(Feed::new).transpose()?;
+        let checkpoints = self.checkpoints.as_ref();
+        let upcoming = None;
+        Steps { session, checkpoints, loader, upcoming, feed, gpu, masks, model, profiler, journal }.run(first)?;
         self.write_usage()?;
         self.activity.enter(Phase::Over);
         self.leave_together(store, monitor)?;

@@ -6,6 +6,7 @@ use expctl_record::{Journal, PerStage, Stage, StepRecord, trace_rows};
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
+use crate::device::{DeviceLaps, Feed, Pinning, Staged};
 use crate::models::ModelBatch;
 use crate::profile::StepProfiler;
 use crate::session::Session;
@@ -16,11 +17,17 @@ use crate::training::{TrainingRun, Verdict};
 
 /// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
 /// them, except what is spent at the end of an epoch, and on starting a profiler and writing what it recorded.
-pub(crate) struct Steps<'a, B: Build> {
+pub(crate) struct Steps<'a, B: Build<Batch: ModelBatch>> {
     pub(crate) session: Session<'a>,
     /// None where steps change nothing that could be kept.
     pub(crate) checkpoints: Option<&'a Checkpoints<'a>>,
-    pub(crate) loader: Loader<B>,
+    pub(crate) loader: Loader<Pinning<B>>,
+    /// Of the next step, on its way to the device already.
+    pub(crate) upcoming: Option<Loaded<Staged<B::Batch>>>,
+    /// None where batches are not sent ahead: the device is the host, or they are not page-locked.
+    pub(crate) feed: Option<Feed>,
+    /// Number of the GPU; none where the device is the host.
+    pub(crate) gpu: Option<u32>,
     /// None where the loader makes all masks.
     pub(crate) masks: Option<StepMasks<B::Batch>>,
     /// None in data mode.
@@ -35,6 +42,8 @@ pub(crate) struct Steps<'a, B: Build> {
 struct Cost {
     busy: PerStage<u64>,
     exposed: PerStage<u64>,
+    /// None where the device is the host.
+    device: Option<PerStage<u64>>,
 }
 
 impl Cost {
@@ -94,16 +103,18 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             self.session.activity.step(step);
             let start_ns = previous_end;
             let waiting = Range::open(trace_rows::LOAD);
-            let loaded =
-                self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??;
+            let mut loaded = self.next(step)?;
             drop(waiting);
+            if let Some(feed) = &self.feed {
+                loaded.batch.send(feed)?;
+            }
             if let Some(profiler) = &mut self.profiler {
                 profiler.loaded(step, &loaded);
             }
             cost.add(&loaded.busy(), &loaded.exposed);
             let loss = self.use_batch(step, first, &loaded, &mut cost)?;
-            let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch));
-            let (epoch, bytes_read) = (loaded.epoch, loaded.bytes_read);
+            let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch.batch));
+            let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied());
             let from = Instant::now();
             let other = Range::open(Stage::Other.name());
             // Frees the batch where the loader has no room for a spare one.
@@ -125,11 +136,11 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 samples,
                 bytes_read,
                 bytes_batch,
-                // The device is the host: nothing is copied.
-                bytes_to_device: 0,
+                bytes_to_device,
                 loss: loss.filter(|l| l.is_finite()),
                 busy: cost.busy,
                 exposed: cost.exposed,
+                device: cost.device,
             })?;
             self.session.last_words.step_done();
             if let Some(value) = loss.filter(|l| !l.is_finite()) {
@@ -169,24 +180,57 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         if stop { Err(Stop::Interrupted) } else { Ok(()) }
     }
 
+    /// The batch of `step`.
+    fn next(&mut self, step: u64) -> Result<Loaded<Staged<B::Batch>>, Stop> {
+        match self.upcoming.take() {
+            Some(loaded) => Ok(loaded),
+            None => {
+                Ok(self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??)
+            }
+        }
+    }
+
+    /// While the device works: the next batch, if it is there, sets out for it. It waited for nobody.
+    fn send_next(
+        loader: &mut Loader<Pinning<B>>,
+        upcoming: &mut Option<Loaded<Staged<B::Batch>>>,
+        feed: Option<&Feed>,
+    ) -> Result<(), Stop> {
+        let Some(feed) = feed.filter(|_| loader.is_ready()) else { return Ok(()) };
+        if let Some(next) = loader.next_batch() {
+            let mut next = Loaded { exposed: PerStage::default(), ..next? };
+            next.batch.send(feed)?;
+            *upcoming = Some(next);
+        }
+        Ok(())
+    }
+
     /// Masks and model; returns the loss.
     fn use_batch(
         &mut self,
         step: u64,
         first: u64,
-        loaded: &Loaded<B::Batch>,
+        loaded: &Loaded<Staged<B::Batch>>,
         cost: &mut Cost,
     ) -> Result<Option<f64>, Stop> {
         let Session { activity, group, .. } = self.session;
         // They stay until the step is over, as a model that reads them would need it.
         let mut made = Vec::new();
+        let mut laps = None;
         if let Some(masks) = &self.masks {
             activity.phase(Phase::Mask);
             let from = Instant::now();
             let range = Range::open(Stage::Mask.name());
-            made = masks(&loaded.batch)?;
+            laps = self.gpu.map(DeviceLaps::start).transpose()?;
+            made = masks(&loaded.batch.batch)?;
             drop(range);
-            cost.both(Stage::Mask, from);
+            match &mut laps {
+                None => cost.both(Stage::Mask, from),
+                Some(laps) => {
+                    laps.lap(Stage::Mask)?;
+                    cost.busy[Stage::Mask] += from.elapsed().as_nanos() as u64;
+                }
+            }
         }
         let mut loss = None;
         if let Some((trainer, _)) = &mut self.model {
@@ -202,9 +246,22 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 drop(range);
                 cost.both(Stage::Other, from);
             }
-            let result = trainer.step(&loaded.batch, &made, epoch, group, activity)?;
+            let laps = match laps.take() {
+                Some(laps) => Some(laps),
+                None => trainer.laps()?,
+            };
+            let handed = trainer.hand_over(&loaded.batch, &made, epoch, group, activity, laps)?;
+            Self::send_next(&mut self.loader, &mut self.upcoming, self.feed.as_ref())?;
+            let result = trainer.finish(handed)?;
             cost.add(&result.busy, &result.exposed);
-            loss = result.loss;
+            (cost.device, loss) = (result.device, result.loss);
+        }
+        if let Some(laps) = laps {
+            // Without a model nobody else waits for the masks.
+            laps.wait()?;
+            let times = laps.times()?;
+            cost.add(&PerStage::default(), &times);
+            cost.device = Some(times);
         }
         activity.phase(Phase::Record);
         if !made.is_empty() {

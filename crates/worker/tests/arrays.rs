@@ -80,7 +80,7 @@ fn both_models_learn_the_classes() {
     for kind in [ModelKind::Mlp, ModelKind::Transformer] {
         let mut settings = of_kind(kind);
         settings.train.learning_rate = if kind == ModelKind::Mlp { 0.01 } else { 0.002 };
-        let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group).unwrap();
+        let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
         let (first, last) = train(&mut trainer, (0, 1, false), 120, &group);
         assert!(first > 0.5 && last < first / 10.0, "{kind:?}: {first} {last}");
     }
@@ -89,14 +89,18 @@ fn both_models_learn_the_classes() {
 #[test]
 fn rows_without_labels_are_refused() {
     let group = alone();
-    let mut trainer = Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group).unwrap();
+    let mut trainer =
+        Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
     let batch = ArrayBatch { labels: Vec::new(), ..rows(0..4) };
     let message = step(&mut trainer, &batch, &group).unwrap_err().to_string();
     assert!(message.contains("array.labels"), "{message}");
     let graphs = support::batch(0..4);
     let message = trainer.step(&graphs, &[], 0, &group, &Activity::default()).unwrap_err().to_string();
     assert!(message.contains("rows of an array"), "{message}");
-    let message = Trainer::of_array(&of_kind(ModelKind::Dango), 10, 2, &group).map(|_| ()).unwrap_err().to_string();
+    let message = Trainer::of_array(&of_kind(ModelKind::Dango), 10, 2, &group, tch::Device::Cpu)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("does not read rows of an array"), "{message}");
 }
 
@@ -110,7 +114,7 @@ fn rank_entry() {
     // AdamW would make much of differences in rounding.
     settings.train.optimizer = expctl_record::Optimizer::Sgd;
     settings.train.learning_rate = 0.05;
-    let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group).unwrap();
+    let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
     let (first, last) = train(&mut trainer, (role.rank, role.world, true), 60, &group);
     assert!(last < first, "{first} {last}");
     leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());

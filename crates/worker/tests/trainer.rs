@@ -241,6 +241,7 @@ fn the_learning_rate_follows_the_epoch() {
         &support::graph(),
         support::LABELS,
         &group,
+        tch::Device::Cpu,
     );
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("train.schedule_warmup is 3, but a cycle has 3 epochs"), "{error}");
@@ -310,7 +311,7 @@ fn a_torchscript_module_trains_in_bfloat16_as_in_float32() {
         settings.model.kind = ModelKind::Torchscript;
         settings.model.path = path.to_str().unwrap().to_owned();
         settings.model.inputs = ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec();
-        Trainer::new(&settings, &graph(), LABELS, &group).unwrap()
+        Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap()
     };
     let (mut wide, mut narrow) = (made("float32"), made("bf16_mixed"));
     let samples = batch(0..32);

@@ -112,6 +112,12 @@ impl<B: Build> Loader<B> {
         Ok(loader)
     }
 
+    /// Whether the next batch is there, so that [`Loader::next_batch`] would not wait. Without threads it never is.
+    pub fn is_ready(&self) -> bool {
+        let state = self.shared.lock();
+        state.finished.contains_key(&state.deliver)
+    }
+
     /// The next batch; none after the last. Waits, and says in `Loaded::exposed` on which stages.
     pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
         if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }

@@ -6,7 +6,8 @@ use tch::Tensor;
 
 /// Write tensors by name to `path`, in the safetensors format.
 pub fn write_state(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), RecordError> {
-    let whole: Vec<(&str, Tensor)> = tensors.iter().map(|(n, t)| (n.as_str(), t.detach().contiguous())).collect();
+    let whole: Vec<(&str, Tensor)> =
+        tensors.iter().map(|(n, t)| (n.as_str(), t.detach().to_device(tch::Device::Cpu).contiguous())).collect();
     Tensor::write_safetensors(&whole, path).map_err(|e| {
         let source = std::io::Error::other(e.to_string());
         RecordError::Io { action: "write", path: path.to_owned(), source }

@@ -1,11 +1,12 @@
 use expctl_pipeline::collate::Common;
 use expctl_pipeline::graph::CellGraph;
 use expctl_record::DeviceMasks;
-use tch::{Cuda, Device, Tensor};
+use tch::{Device, Tensor};
 
 use super::DeviceMaskError;
 use super::looped::Looped;
 use super::vectorised::Vectorised;
+use crate::models::sent;
 
 /// Makes the edge masks of batches on one device.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl DeviceMaskMaker {
     }
 
     /// The masks of one batch of B samples: for each edge type of the graph, in its order, bool `[B·E]` on the device, sample
-    /// by sample. They are finished when this returns.
+    /// by sample. A GPU may not have finished them when this returns.
     ///
     /// # Errors
     /// A gene that the graph does not have, or libtorch refuses.
@@ -53,20 +54,17 @@ impl DeviceMaskMaker {
             return Err(DeviceMaskError::Gene { sample: sample as usize, gene, genes: self.num_genes });
         }
         // All that is copied for a batch: 8 bytes a gene.
-        let genes = Tensor::f_from_slice(&common.genes)?.f_to_device(self.device)?;
+        let genes = sent(&common.genes, self.device)?;
         let masks = match &self.kind {
             Kind::Looped(types) => {
                 types.iter().map(|edges| edges.make(&genes, &common.gene_ptr)).collect::<Result<_, _>>()?
             }
             Kind::Vectorised(types) => {
-                let samples = Tensor::f_from_slice(&common.gene_sample)?.f_to_device(self.device)?;
+                let samples = sent(&common.gene_sample, self.device)?;
                 let size = common.len() as i64;
                 types.iter().map(|edges| edges.make(&genes, &samples, size)).collect::<Result<_, _>>()?
             }
         };
-        if let Device::Cuda(index) = self.device {
-            Cuda::synchronize(index as i64);
-        }
         Ok(masks)
     }
 

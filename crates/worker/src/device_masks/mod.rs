@@ -8,8 +8,7 @@
 //! type (its notes count 864 reads a batch, which is 32 samples, 9 types, 3 genes), and so does the looped way here; 082 has 64
 //! reads left by its notes, two a sample. Not counted there: both first split the batch into a list of genes per sample, and
 //! 082 waits twice per type to see whether a gene is out of range and once to count what is no padding. Here the loader has
-//! left the starts of the samples on the host, genes are looked at there, and the vectorised way waits for nothing but its
-//! copies of the genes and, at the end, the masks.
+//! left the starts of the samples on the host, genes are looked at there, and the vectorised way waits for nothing.
 
 mod error;
 mod looped;

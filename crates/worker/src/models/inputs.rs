@@ -4,7 +4,7 @@ use expctl_pipeline::collate::{Batch, Layout, RemovedLists};
 use tch::{Device, Kind, Tensor};
 
 use super::ModelError;
-use super::view::view;
+use super::place::{Direct, Place, placed};
 
 /// What models read of one batch of B samples, as tensors on the device.
 ///
@@ -34,6 +34,8 @@ pub struct Inputs<'batch> {
 pub struct GraphInputs {
     /// bool `[ΣN]`: whether the gene is kept.
     pub kept: Tensor,
+    /// How many are kept: the host knows without waiting for the device.
+    pub kept_genes: i64,
     /// int64 `[ΣN]`: the sample of each gene.
     pub batch: Tensor,
     /// The edge types, in the order of the graph.
@@ -56,25 +58,40 @@ impl<'batch> Inputs<'batch> {
     /// # Errors
     /// There is no room on the device.
     pub fn of(batch: &'batch Batch, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<Self, ModelError> {
+        Self::placed(batch, masks, with_graphs, &mut Direct::to(device))
+    }
+
+    /// The same, with the tensors where `place` puts them.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn placed(
+        batch: &'batch Batch,
+        masks: &[Tensor],
+        with_graphs: bool,
+        place: &mut dyn Place,
+    ) -> Result<Self, ModelError> {
         let common = &batch.common;
         let graphs = match &batch.layout {
             Layout::Graphs(graphs) if with_graphs => {
                 let made = |i: usize| masks.get(i).map(Tensor::shallow_clone);
-                let edges = graphs.edges.iter().enumerate().map(|(i, edges)| {
-                    let entries = edges.edge_index.len() as i64 / 2;
-                    Ok(EdgeInputs {
-                        edge_index: view(&edges.edge_index, &[2, entries], Kind::Int64, device)?,
+                let mut edges = Vec::with_capacity(graphs.edges.len());
+                for (i, list) in graphs.edges.iter().enumerate() {
+                    let entries = list.edge_index.len() as i64 / 2;
+                    edges.push(EdgeInputs {
+                        edge_index: placed(place, &list.edge_index, &[2, entries], Kind::Int64)?,
                         mask: match made(i) {
                             Some(mask) => mask,
-                            None => view(&edges.mask, &[edges.mask.len() as i64], Kind::Bool, device)?,
+                            None => placed(place, &list.mask, &[list.mask.len() as i64], Kind::Bool)?,
                         },
-                    })
-                });
+                    });
+                }
                 let genes = &graphs.genes;
                 Some(GraphInputs {
-                    kept: view(&genes.kept, &[genes.kept.len() as i64], Kind::Bool, device)?,
-                    batch: view(&genes.batch, &[genes.batch.len() as i64], Kind::Int64, device)?,
-                    edges: edges.collect::<Result<_, ModelError>>()?,
+                    kept: placed(place, &genes.kept, &[genes.kept.len() as i64], Kind::Bool)?,
+                    kept_genes: genes.kept.iter().map(|kept| i64::from(*kept)).sum(),
+                    batch: placed(place, &genes.batch, &[genes.batch.len() as i64], Kind::Int64)?,
+                    edges,
                 })
             }
             _ => None,
@@ -83,12 +100,14 @@ impl<'batch> Inputs<'batch> {
             Layout::Shared { removed } => Some(removed.as_slice()),
             _ => None,
         };
-        let long = |values: &[i64]| view(values, &[values.len() as i64], Kind::Int64, device);
+        let mut long = |values: &[i64]| placed(place, values, &[values.len() as i64], Kind::Int64);
+        let (genes, gene_sample, gene_ptr) =
+            (long(&common.genes)?, long(&common.gene_sample)?, long(&common.gene_ptr)?);
         Ok(Self {
-            genes: long(&common.genes)?,
-            gene_sample: long(&common.gene_sample)?,
-            gene_ptr: long(&common.gene_ptr)?,
-            labels: view(&common.labels, &[common.len() as i64], Kind::Float, device)?,
+            genes,
+            gene_sample,
+            gene_ptr,
+            labels: placed(place, &common.labels, &[common.len() as i64], Kind::Float)?,
             batch_size: common.len() as i64,
             graphs,
             removed,

@@ -13,8 +13,8 @@ mod linear;
 mod model_batch;
 mod network;
 mod parameters;
+mod place;
 pub mod torchscript;
-mod view;
 mod wide;
 
 pub use edge_list::EdgeList;
@@ -23,3 +23,5 @@ pub use inputs::{EdgeInputs, GraphInputs, Inputs};
 pub use model_batch::{ModelBatch, ModelInputs};
 pub use network::{Network, Output};
 pub use parameters::{named_parameters, named_variables, parameters_digest};
+pub(crate) use place::sent;
+pub use place::{Direct, Place};

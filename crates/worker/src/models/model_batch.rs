@@ -3,7 +3,7 @@ use expctl_pipeline::collate::Batch;
 use tch::{Device, Tensor};
 
 use super::array::ArrayInputs;
-use super::{Inputs, ModelError};
+use super::{Direct, Inputs, ModelError, Place};
 
 /// What a model reads of one batch.
 #[derive(Debug)]
@@ -29,20 +29,34 @@ impl ModelInputs<'_> {
 
 /// A batch of whatever a trial reads.
 pub trait ModelBatch {
-    /// Tensors of it; `masks` are those that the step made itself, `with_graphs` asks for the graph of each sample: both matter
-    /// for samples of a graph alone.
+    /// Tensors of it where `place` puts them; `masks` are those that the step made itself, `with_graphs` asks for the graph of each
+    /// sample: both matter for samples of a graph alone.
     ///
     /// # Errors
     /// There is no room on the device.
-    fn inputs(&self, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<ModelInputs<'_>, ModelError>;
+    fn placed(&self, masks: &[Tensor], with_graphs: bool, place: &mut dyn Place)
+    -> Result<ModelInputs<'_>, ModelError>;
+
+    /// The same on `device`.
+    ///
+    /// # Errors
+    /// There is no room on the device.
+    fn inputs(&self, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<ModelInputs<'_>, ModelError> {
+        self.placed(masks, with_graphs, &mut Direct::to(device))
+    }
 
     /// Number of samples.
     fn samples(&self) -> u64;
 }
 
 impl ModelBatch for Batch {
-    fn inputs(&self, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<ModelInputs<'_>, ModelError> {
-        Ok(ModelInputs::Samples(Inputs::of(self, masks, with_graphs, device)?))
+    fn placed(
+        &self,
+        masks: &[Tensor],
+        with_graphs: bool,
+        place: &mut dyn Place,
+    ) -> Result<ModelInputs<'_>, ModelError> {
+        Ok(ModelInputs::Samples(Inputs::placed(self, masks, with_graphs, place)?))
     }
 
     fn samples(&self) -> u64 {
@@ -51,8 +65,8 @@ impl ModelBatch for Batch {
 }
 
 impl ModelBatch for ArrayBatch {
-    fn inputs(&self, _: &[Tensor], _: bool, device: Device) -> Result<ModelInputs<'_>, ModelError> {
-        Ok(ModelInputs::Rows(ArrayInputs::of(self, device)?))
+    fn placed(&self, _: &[Tensor], _: bool, place: &mut dyn Place) -> Result<ModelInputs<'_>, ModelError> {
+        Ok(ModelInputs::Rows(ArrayInputs::placed(self, place)?))
     }
 
     fn samples(&self) -> u64 {

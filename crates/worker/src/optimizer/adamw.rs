@@ -1,16 +1,13 @@
 use std::collections::BTreeMap;
 
-use tch::{TchError, Tensor, no_grad};
+use expctl_dist::{AdamwOptions, AdamwPart, DistError, fused_adamw};
+use tch::{Kind, TchError, Tensor};
 
-const BETA1: f64 = 0.9;
-const BETA2: f64 = 0.999;
-const EPSILON: f64 = 1e-8;
-
-/// AdamW by PyTorch's formulas, in as many operations, with a state that can be kept: tch hides that of libtorch's own.
+/// libtorch's fused AdamW, in one pass over parameters, gradients and moments, with a state that can be kept: tch hides that of
+/// libtorch's own class.
 #[derive(Debug)]
 pub struct AdamW {
-    learning_rate: f64,
-    weight_decay: f64,
+    options: AdamwOptions,
     parameters: Vec<Parameter>,
 }
 
@@ -24,7 +21,8 @@ struct Parameter {
 
 #[derive(Debug)]
 struct Moments {
-    steps: i64,
+    /// float32 scalar, beside the others.
+    steps: Tensor,
     mean: Tensor,
     square: Tensor,
 }
@@ -34,18 +32,31 @@ impl AdamW {
     pub fn new(parameters: Vec<(String, Tensor)>, learning_rate: f64, weight_decay: f64) -> Self {
         let parameters =
             parameters.into_iter().map(|(name, tensor)| Parameter { name, tensor, moments: None }).collect();
-        Self { learning_rate, weight_decay, parameters }
+        let options = AdamwOptions { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay };
+        Self { options, parameters }
     }
 
     /// The learning rate of the steps from here on.
     pub fn set_learning_rate(&mut self, rate: f64) {
-        self.learning_rate = rate;
+        self.options.learning_rate = rate;
     }
 
-    /// Step every parameter that has a gradient.
-    pub fn step(&mut self) -> Result<(), TchError> {
-        let Self { learning_rate, weight_decay, parameters } = self;
-        no_grad(|| parameters.iter_mut().try_for_each(|p| p.step(*learning_rate, *weight_decay)))
+    /// Step every parameter that has a gradient; none where `overflow`, a float32 scalar on their device, is not 0.
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DistError> {
+        let failed = |e: TchError| DistError::from_tch("step the parameters", &e);
+        let mut gradients = Vec::with_capacity(self.parameters.len());
+        for parameter in &mut self.parameters {
+            gradients.push(parameter.gradient().map_err(failed)?);
+        }
+        let parts = self.parameters.iter().zip(&gradients).filter_map(|(parameter, gradient)| {
+            let Moments { steps, mean, square } = parameter.moments.as_ref()?;
+            Some(AdamwPart { parameter: &parameter.tensor, gradient: gradient.as_ref()?, mean, square, steps })
+        });
+        let parts: Vec<AdamwPart<'_>> = parts.collect();
+        if parts.is_empty() { Ok(()) } else { fused_adamw(&parts, self.options, overflow) }
     }
 
     /// The state by name.
@@ -53,7 +64,7 @@ impl AdamW {
         let mut state = Vec::new();
         for Parameter { name, moments, .. } in &self.parameters {
             if let Some(Moments { steps, mean, square }) = moments {
-                state.push((format!("adamw/steps/{name}"), Tensor::from_slice(&[*steps])));
+                state.push((format!("adamw/steps/{name}"), steps.to_kind(Kind::Int64).view([1])));
                 state.push((format!("adamw/mean/{name}"), mean.shallow_clone()));
                 state.push((format!("adamw/square/{name}"), square.shallow_clone()));
             }
@@ -75,42 +86,34 @@ impl AdamW {
             if mean.size() != tensor.size() || square.size() != tensor.size() || steps.numel() != 1 {
                 return Err(format!("the optimizer's state of {name} has another shape"));
             }
-            let steps = steps.int64_value(&[0]);
-            *moments = Some(Moments { steps, mean: mean.copy(), square: square.copy() });
+            let taken = || -> Result<Moments, TchError> {
+                let device = tensor.device();
+                let there = |kept: &Tensor| kept.copy().f_to_device(device);
+                Ok(Moments {
+                    steps: there(&steps.f_to_kind(Kind::Float)?.f_view([] as [i64; 0])?)?,
+                    mean: there(mean)?,
+                    square: there(square)?,
+                })
+            };
+            *moments = Some(taken().map_err(|e| format!("the optimizer's state of {name}: {e}"))?);
         }
         Ok(())
     }
 }
 
 impl Parameter {
-    fn step(&mut self, learning_rate: f64, weight_decay: f64) -> Result<(), TchError> {
+    /// Its gradient, if it has one; then it has moments as well.
+    fn gradient(&mut self) -> Result<Option<Tensor>, TchError> {
         let gradient = self.tensor.f_grad()?;
         if !gradient.defined() {
-            return Ok(());
+            return Ok(None);
         }
-        let Moments { steps, mean, square } = match &mut self.moments {
-            Some(moments) => moments,
-            none => {
-                let zeros = || self.tensor.f_zeros_like();
-                none.insert(Moments { steps: 0, mean: zeros()?, square: zeros()? })
-            }
-        };
-        *steps += 1;
-        let (steps, one) = (*steps as f64, 1.0);
-        if weight_decay != 0.0 {
-            let _ = self.tensor.f_mul_scalar_(one - learning_rate * weight_decay)?;
+        if self.moments.is_none() {
+            let zeros = || self.tensor.detach().f_zeros_like();
+            let steps = Tensor::f_zeros([] as [i64; 0], (Kind::Float, self.tensor.device()))?;
+            self.moments = Some(Moments { steps, mean: zeros()?, square: zeros()? });
         }
-        // m ← β₁ m + (1 − β₁) g and v ← β₂ v + (1 − β₂) g².
-        let _ = mean.f_lerp_(&gradient, one - BETA1)?;
-        let _ = square.f_lerp_(&gradient.f_square()?, one - BETA2)?;
-        // p ← p − η/(1 − β₁ⁿ) · m / (√v / √(1 − β₂ⁿ) + ε); the factor goes into the denominator.
-        let step_size = learning_rate / (one - BETA1.powf(steps));
-        let mut denominator = square.f_sqrt()?;
-        let _ = denominator.f_div_scalar_((one - BETA2.powf(steps)).sqrt())?;
-        let _ = denominator.f_add_scalar_(EPSILON)?;
-        let _ = denominator.f_div_scalar_(-step_size)?;
-        let _ = self.tensor.f_addcdiv_(mean, &denominator)?;
-        Ok(())
+        Ok(Some(gradient))
     }
 }
 
@@ -150,7 +153,7 @@ mod tests {
                 torch.step();
                 torch.zero_grad();
                 backward(&parameters, step);
-                adamw.step().unwrap();
+                adamw.step(None).unwrap();
                 zero.zero_grad();
                 for (a, b) in reference.iter().zip(&parameters) {
                     let far = (a - b).abs().max().double_value(&[]);
@@ -175,7 +178,7 @@ mod tests {
                     adamw.restore(&state).unwrap();
                 }
                 backward(&parameters, step);
-                adamw.step().unwrap();
+                adamw.step(None).unwrap();
                 zero.zero_grad();
             }
             crate::models::parameters_digest(&crate::models::named_parameters(&vs)).unwrap()
@@ -191,7 +194,7 @@ mod tests {
         let parameters = model(&vs);
         let mut adamw = AdamW::new(crate::models::named_parameters(&vs), 0.01, 0.0);
         backward(&parameters, 0);
-        adamw.step().unwrap();
+        adamw.step(None).unwrap();
         let mut state: BTreeMap<String, Tensor> = adamw.state().into_iter().collect();
         state.insert("adamw/mean/b".into(), Tensor::zeros([4], (Kind::Float, Device::Cpu)));
         assert!(adamw.restore(&state).unwrap_err().contains("state of b"));

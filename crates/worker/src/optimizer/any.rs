@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 
+use expctl_dist::DistError;
 use expctl_record::Train;
 use tch::nn::{self, OptimizerConfig};
 use tch::{TchError, Tensor};
 
-use super::{AdamW, clip_grad_norm};
+use super::{AdamW, Clipped, clip_grad_norm, clip_there};
 use crate::models::named_parameters;
 
 /// The optimizer of a trial.
@@ -37,6 +38,15 @@ impl Optimizer {
         clip_grad_norm(&self.parameters, max)
     }
 
+    /// The same without waiting for the device; see [`clip_there`]. None where the host has to decide about the step, as with SGD,
+    /// and without gradients.
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn clip_there(&self, max: f64) -> Result<Option<Clipped>, TchError> {
+        if self.adamw.is_some() { clip_there(&self.parameters, max) } else { Ok(None) }
+    }
+
     /// The learning rate of the steps from here on.
     pub fn set_learning_rate(&mut self, rate: f64) {
         self.sgd.set_lr(rate);
@@ -45,10 +55,13 @@ impl Optimizer {
         }
     }
 
-    /// Step the parameters.
-    pub fn step(&mut self) -> Result<(), TchError> {
+    /// Step the parameters; none where `overflow`, a float32 scalar on their device, is not 0.
+    ///
+    /// # Errors
+    /// libtorch refuses.
+    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DistError> {
         match &mut self.adamw {
-            Some(adamw) => adamw.step(),
+            Some(adamw) => adamw.step(overflow),
             None => {
                 self.sgd.step();
                 Ok(())

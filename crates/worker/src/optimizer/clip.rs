@@ -1,7 +1,7 @@
 use tch::{TchError, Tensor};
 
 /// Added to the norm, as PyTorch does.
-const EPSILON: f64 = 1e-6;
+pub(super) const EPSILON: f64 = 1e-6;
 
 /// Scale the gradients of `parameters` so that their norm, of all together, is at most `max`; returns what it was. Where
 /// that is not finite, the gradients stay as they are. Parameters without a gradient are left out.
@@ -12,20 +12,9 @@ const EPSILON: f64 = 1e-6;
 /// libtorch refuses.
 pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, TchError> {
     tch::no_grad(|| {
-        let mut gradients = Vec::with_capacity(parameters.len());
-        let mut norms = Vec::with_capacity(parameters.len());
-        for (_, parameter) in parameters {
-            let gradient = parameter.f_grad()?;
-            if gradient.defined() {
-                norms.push(gradient.f_norm()?);
-                gradients.push(gradient);
-            }
-        }
-        if norms.is_empty() {
-            return Ok(0.0);
-        }
+        let Some((norm, mut gradients)) = norm_of(parameters)? else { return Ok(0.0) };
         // The only time that the device is waited for.
-        let norm = Tensor::f_stack(&norms, 0)?.f_norm()?.f_double_value(&[])?;
+        let norm = norm.f_double_value(&[])?;
         let factor = max / (norm + EPSILON);
         if norm.is_finite() && factor < 1.0 {
             for gradient in &mut gradients {
@@ -34,6 +23,23 @@ pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, 
         }
         Ok(norm)
     })
+}
+
+/// The norm of all gradients together, float32 scalar, and the gradients; none without any.
+pub(super) fn norm_of(parameters: &[(String, Tensor)]) -> Result<Option<(Tensor, Vec<Tensor>)>, TchError> {
+    let mut gradients = Vec::with_capacity(parameters.len());
+    let mut norms = Vec::with_capacity(parameters.len());
+    for (_, parameter) in parameters {
+        let gradient = parameter.f_grad()?;
+        if gradient.defined() {
+            norms.push(gradient.f_norm()?);
+            gradients.push(gradient);
+        }
+    }
+    if norms.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some((Tensor::f_stack(&norms, 0)?.f_norm()?, gradients)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 mod adamw;
 mod any;
 mod clip;
+mod clip_there;
 
 pub use adamw::AdamW;
 pub use any::Optimizer;
 pub use clip::clip_grad_norm;
+pub use clip_there::{Clipped, clip_there};

@@ -11,9 +11,11 @@ use expctl_pipeline::loader::Loader;
 use expctl_record::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
+use tch::Device;
 
-use super::options::{buffer_bytes, options_of_steps};
+use super::options::{buffer_bytes, options_of_steps, pinned};
 use super::{Batches, Source, StepMasks};
+use crate::device::Pinning;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
@@ -131,12 +133,12 @@ impl<'a> Source for ArraySource<'a> {
     where
         'a: 'b;
 
-    fn trainer(&self, group: &ProcessGroup) -> Result<Trainer, TrainError> {
+    fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let classes = self.labels.first().map_or(0, |labels| labels.categories.len() as u64);
-        Trainer::of_array(self.settings, self.columns(), classes, group)
+        Trainer::of_array(self.settings, self.columns(), classes, group, device)
     }
 
-    fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<ArrayBatches<'_>, Stop> {
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<ArrayBatches<'_>, Stop> {
         let settings = self.settings;
         let known = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
         let classes = known.and_then(|column| self.labels.get(column));
@@ -157,7 +159,7 @@ impl<'a> Source for ArraySource<'a> {
             write_json(&attempt.data_path(), &self.read(buffer_bytes)?)?;
             write_json(&attempt.shuffle_path(), &self.shuffle(&sampler))?;
         }
-        Ok(ArrayBatches { settings, sampler, builder, buffer_bytes })
+        Ok(ArrayBatches { settings, sampler, builder, buffer_bytes, pinned: pinned(settings, device) })
     }
 }
 
@@ -167,6 +169,8 @@ pub(crate) struct ArrayBatches<'a> {
     sampler: Arc<RowSampler>,
     builder: ArrayBuilder,
     buffer_bytes: u64,
+    /// As [`Pinning`] takes it.
+    pinned: Option<bool>,
 }
 
 impl Batches for ArrayBatches<'_> {
@@ -176,9 +180,9 @@ impl Batches for ArrayBatches<'_> {
         self.sampler.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<ArrayBuilder>, Stop> {
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<ArrayBuilder>>, Stop> {
         let options = options_of_steps(self.settings, self.buffer_bytes, first, offset);
-        Ok(Loader::start(self.builder.clone(), options)?)
+        Ok(Loader::start(Pinning::new(self.builder.clone(), self.pinned), options)?)
     }
 
     fn step_masks(&self) -> Option<StepMasks<ArrayBatch>> {

@@ -7,18 +7,17 @@ use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
 use expctl_record::{AttemptDir, Select, Settings, Split, Trial, write_json};
+use tch::Device;
 
-use super::options::{buffer_bytes, options, options_of_steps};
+use super::options::{buffer_bytes, options, options_of_steps, pinned};
 use super::{Batches, Source, StepMasks};
 use crate::data_read::data_read;
+use crate::device::Pinning;
 use crate::device_masks::DeviceMaskMaker;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::{Share, Validator};
 use expctl_record::RankEnv;
-
-/// Where batches are used. Nothing is copied to it: it is the host.
-const DEVICE: tch::Device = tch::Device::Cpu;
 
 /// Samples of a graph.
 pub(crate) struct GraphSource<'a> {
@@ -46,13 +45,13 @@ impl<'a> Source for GraphSource<'a> {
     where
         'a: 'b;
 
-    fn trainer(&self, group: &ProcessGroup) -> Result<Trainer, TrainError> {
+    fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let samples = &self.dataset.manifest().samples;
-        Trainer::new(self.settings, &self.graph, (samples.label_mean, samples.label_sd), group)
+        Trainer::new(self.settings, &self.graph, (samples.label_mean, samples.label_sd), group, device)
     }
 
-    fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<GraphBatches<'_>, Stop> {
-        GraphBatches::new(attempt, env, self)
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<GraphBatches<'_>, Stop> {
+        GraphBatches::new(attempt, env, device, self)
     }
 }
 
@@ -66,13 +65,15 @@ pub(crate) struct GraphBatches<'a> {
     assembler: Assembler,
     masks: Option<Arc<DeviceMaskMaker>>,
     buffer_bytes: u64,
+    /// As [`Pinning`] takes it.
+    pinned: Option<bool>,
 }
 
 impl<'a> GraphBatches<'a> {
-    fn new(attempt: &AttemptDir, env: RankEnv, source: &'a GraphSource<'_>) -> Result<Self, Stop> {
+    fn new(attempt: &AttemptDir, env: RankEnv, device: Device, source: &'a GraphSource<'_>) -> Result<Self, Stop> {
         let GraphSource { settings, dataset, graph } = source;
         let options = &settings.loader;
-        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, DEVICE)?.map(Arc::new);
+        let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, device)?.map(Arc::new);
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
         let selection = Selection::of(dataset, &settings.select)?;
         let samples = selection.len();
@@ -95,7 +96,8 @@ impl<'a> GraphBatches<'a> {
         })?;
         let (records, schedule) = (Arc::new(records), Arc::new(schedule));
         let assembler = Assembler::new(&settings.pipeline, Arc::clone(graph))?;
-        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes })
+        let pinned = pinned(settings, device);
+        Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pinned })
     }
 
     /// This rank's share of the split `val`, of the same candidates and the same share of the subset, in order.
@@ -127,9 +129,12 @@ impl Batches for GraphBatches<'_> {
         self.schedule.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader, Stop> {
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<BatchBuilder>>, Stop> {
         let builder = BatchBuilder::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
-        Ok(Loader::start(builder, options_of_steps(self.settings, self.buffer_bytes, first, offset))?)
+        Ok(Loader::start(
+            Pinning::new(builder, self.pinned),
+            options_of_steps(self.settings, self.buffer_bytes, first, offset),
+        )?)
     }
 
     fn step_masks(&self) -> Option<StepMasks<Batch>> {

@@ -1,6 +1,8 @@
 use expctl_pipeline::loader::LoaderOptions;
 use expctl_record::{Mode, Settings};
+use tch::Device;
 
+use crate::models::Network;
 use expctl_record::RankEnv;
 use expctl_record::free_memory;
 
@@ -29,4 +31,10 @@ pub(super) fn options_of_steps(settings: &Settings, buffer_bytes: u64, first: u6
     // batches would be built with ever fewer threads competing, and the rate would be flattered.
     let ahead = u64::from(loader.workers) * u64::from(loader.prefetch_factor.max(1));
     options(settings, buffer_bytes, offset + first, offset + steps + ahead)
+}
+
+/// What loader threads copy into page-locked memory: whether the model reads the graph of each sample; none where nothing is pinned.
+pub(super) fn pinned(settings: &Settings, device: Device) -> Option<bool> {
+    let wanted = device.is_cuda() && settings.loader.pin_memory && settings.train.mode != Mode::Data;
+    wanted.then(|| Network::reads_graphs(settings))
 }

@@ -1,8 +1,9 @@
 use expctl_dist::ProcessGroup;
 use expctl_pipeline::loader::{Build, Loader};
 use expctl_record::AttemptDir;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
+use crate::device::Pinning;
 use crate::device_masks::DeviceMaskError;
 use crate::models::ModelBatch;
 use crate::stop::Stop;
@@ -20,22 +21,22 @@ pub(crate) trait Source {
     where
         Self: 'a;
 
-    /// The model of the trial; all ranks of `group` together.
+    /// The model of the trial, on `device`; all ranks of `group` together.
     ///
     /// # Errors
     /// As [`Trainer::new`].
-    fn trainer(&self, group: &ProcessGroup) -> Result<Trainer, TrainError>;
+    fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError>;
 
-    /// All that batches of this rank are made from; rank 0 writes down what is read.
+    /// All that batches of this rank, for `device`, are made from; rank 0 writes down what is read.
     ///
     /// # Errors
     /// It cannot be read, or no batch can be filled from it.
-    fn batches(&self, attempt: &AttemptDir, env: RankEnv) -> Result<Self::Batches<'_>, Stop>;
+    fn batches(&self, attempt: &AttemptDir, env: RankEnv, device: Device) -> Result<Self::Batches<'_>, Stop>;
 }
 
 /// The batches of a rank.
 pub(crate) trait Batches {
-    /// What builds them.
+    /// What builds them, without what a device wants beside.
     type Builder: Build<Batch: ModelBatch>;
 
     /// Batches of an epoch, on each rank.
@@ -45,7 +46,7 @@ pub(crate) trait Batches {
     ///
     /// # Errors
     /// A thread cannot be started.
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<Self::Builder>, Stop>;
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<Self::Builder>>, Stop>;
 
     /// What the step makes itself; none where the loader makes all masks.
     fn step_masks(&self) -> Option<StepMasks<<Self::Builder as Build>::Batch>>;

@@ -1,7 +1,7 @@
-use expctl_dist::{AllreduceWatch, Autocast, ProcessGroup, Reducer, ReducerOptions};
+use expctl_dist::{AllreduceWatch, Autocast, ProcessGroup, Reducer, ReducerOptions, SentAs};
 use expctl_pipeline::graph::CellGraph;
-use expctl_record::{Mode, Precision, Settings};
-use tch::{Device, Tensor, nn};
+use expctl_record::{GradientCompression, Mode, Precision, Settings};
+use tch::{Device, Tensor, nn, no_grad};
 
 use super::{Accumulation, TrainError};
 use crate::losses::{LabelScale, Objective};
@@ -14,6 +14,8 @@ pub struct Trainer {
     pub(super) mode: Mode,
     pub(super) vs: nn::VarStore,
     pub(super) device: Device,
+    /// Number of the GPU; none where the device is the host.
+    pub(super) gpu: Option<u32>,
     pub(super) network: Network,
     pub(super) reads_graphs: bool,
     pub(super) objective: Objective,
@@ -37,8 +39,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Model, optimizer and reducer as `settings` say; `labels` are the mean and the standard deviation of all labels of
-    /// the data set. All ranks start from rank 0's parameters.
+    /// Model, optimizer and reducer as `settings` say, on `device`; `labels` are the mean and the standard deviation of all
+    /// labels of the data set. All ranks start from rank 0's parameters, which are the same on every kind of device.
     ///
     /// # Errors
     /// A size is not possible, a file cannot be read, or the settings of the schedule contradict each other.
@@ -47,28 +49,35 @@ impl Trainer {
         graph: &CellGraph,
         labels: (f64, f64),
         group: &ProcessGroup,
+        device: Device,
     ) -> Result<Self, TrainError> {
-        Self::with(settings, labels, group, |vs| Network::new(settings, graph, vs))
+        Self::with(settings, labels, group, device, |vs| Network::new(settings, graph, vs))
     }
 
     /// The same for rows of `genes` values, of which a model tells the class, of `classes`.
     ///
     /// # Errors
     /// As with [`Trainer::new`].
-    pub fn of_array(settings: &Settings, genes: u64, classes: u64, group: &ProcessGroup) -> Result<Self, TrainError> {
-        Self::with(settings, (0.0, 1.0), group, |vs| Network::of_array(settings, genes, classes, vs))
+    pub fn of_array(
+        settings: &Settings,
+        genes: u64,
+        classes: u64,
+        group: &ProcessGroup,
+        device: Device,
+    ) -> Result<Self, TrainError> {
+        Self::with(settings, (0.0, 1.0), group, device, |vs| Network::of_array(settings, genes, classes, vs))
     }
 
     fn with(
         settings: &Settings,
         labels: (f64, f64),
         group: &ProcessGroup,
-        network: impl FnOnce(&nn::Path) -> Result<Network, ModelError>,
+        device: Device,
+        network: impl Fn(&nn::Path) -> Result<Network, ModelError>,
     ) -> Result<Self, TrainError> {
         tch::manual_seed(settings.model.seed as i64);
-        let device = Device::Cpu;
         let vs = nn::VarStore::new(device);
-        let network = network(&vs.root())?;
+        let network = drawn_on_host(&vs, network)?;
         let train = &settings.train;
         let objective = Objective::of_rank(settings, group.rank());
         let mut optimizer = Optimizer::new(train, &vs)?;
@@ -78,6 +87,11 @@ impl Trainer {
         // Without reconstruction its heads get no gradient.
         let options = ReducerOptions {
             find_unused: train.mode != Mode::ZeroLoss && network.leaves_out(&objective),
+            sent: match train.gradient_compression {
+                GradientCompression::None => SentAs::Own,
+                GradientCompression::Fp16 => SentAs::Float16,
+                GradientCompression::Bf16 => SentAs::Bfloat16,
+            },
             ..ReducerOptions::default()
         };
         // A single rank has nothing to average, as the published runs on one device had nothing.
@@ -92,6 +106,10 @@ impl Trainer {
             mode: train.mode,
             vs,
             device,
+            gpu: match device {
+                Device::Cuda(index) => Some(index as u32),
+                _ => None,
+            },
             network,
             reads_graphs: Network::reads_graphs(settings),
             objective,
@@ -154,11 +172,6 @@ impl Trainer {
         self.reducer.as_ref()
     }
 
-    /// Where the model is.
-    pub(crate) fn device(&self) -> Device {
-        self.device
-    }
-
     /// Digest over the bytes of all parameters, by name.
     ///
     /// # Errors
@@ -166,4 +179,24 @@ impl Trainer {
     pub fn parameters_digest(&self) -> Result<String, TrainError> {
         Ok(parameters_digest(&named_parameters(&self.vs))?)
     }
+}
+
+/// The network in `vs`, its parameters drawn by the generator of the host: those of devices draw other numbers.
+fn drawn_on_host(
+    vs: &nn::VarStore,
+    network: impl Fn(&nn::Path) -> Result<Network, ModelError>,
+) -> Result<Network, TrainError> {
+    if vs.device() == Device::Cpu {
+        return Ok(network(&vs.root())?);
+    }
+    let host = nn::VarStore::new(Device::Cpu);
+    network(&host.root())?;
+    let made = network(&vs.root())?;
+    let drawn = host.variables();
+    for (name, mut variable) in vs.variables() {
+        if let Some(drawn) = drawn.get(&name) {
+            no_grad(|| variable.f_copy_(drawn))?;
+        }
+    }
+    Ok(made)
 }

@@ -1,11 +1,13 @@
-use expctl_dist::{Autocast, DistError, ProcessGroup, Reducer};
+use expctl_dist::{AllreduceTimes, Autocast, DistError, ProcessGroup, Reducer};
 use expctl_record::{Mode, PerStage, Precision, Stage};
-use tch::{Kind, Tensor, no_grad};
+use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use super::{TrainError, Trainer};
 use crate::activity::{Activity, Phase};
+use crate::device::DeviceLaps;
 use crate::models::{ModelBatch, ModelInputs, Output, named_parameters, named_variables};
+use crate::optimizer::Clipped;
 
 /// What a step found out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,18 +16,38 @@ pub struct StepResult {
     pub loss: Option<f64>,
     /// Norm of the gradient before it was clipped; none where it was not.
     pub gradient_norm: Option<f64>,
-    /// Time worked on each stage.
+    /// Time worked on each stage: by the host. On a device that is the time in which work was handed over, but for the all-reduce,
+    /// which is the device's.
     pub busy: PerStage<u64>,
-    /// Time that the step spent on each stage.
+    /// Time that the step spent on each stage: on a device by its clock.
     pub exposed: PerStage<u64>,
+    /// Time of the device's stream in each stage, and of its all-reduces; none where the device is the host.
+    pub device: Option<PerStage<u64>>,
 }
 
 impl StepResult {
-    /// A stage on the step's own thread is busy and exposed alike.
-    fn both(&mut self, stage: Stage, ns: u64) {
+    /// A stage on the step's own thread is busy, and where the device is the host exposed alike.
+    pub(super) fn add(&mut self, stage: Stage, ns: u64, exposed: bool) {
         self.busy[stage] += ns;
-        self.exposed[stage] += ns;
+        if exposed {
+            self.exposed[stage] += ns;
+        }
     }
+}
+
+/// A step whose work has been handed over; on the host it is done.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    result: StepResult,
+    /// What only the device knows; none on the host.
+    there: Option<There>,
+}
+
+#[derive(Debug)]
+struct There {
+    loss: Tensor,
+    clipped: Option<Clipped>,
+    laps: DeviceLaps,
 }
 
 impl Trainer {
@@ -46,14 +68,35 @@ impl Trainer {
         group: &ProcessGroup,
         activity: &Activity,
     ) -> Result<StepResult, TrainError> {
+        let laps = self.laps()?;
+        let handed = self.hand_over(batch, masks, epoch, group, activity, laps)?;
+        self.finish(handed)
+    }
+
+    /// A clock of the device for the next step; none where it is the host.
+    pub(crate) fn laps(&self) -> Result<Option<DeviceLaps>, TrainError> {
+        Ok(self.gpu.map(DeviceLaps::start).transpose()?)
+    }
+
+    /// The first part of [`Trainer::step`]: hand all of its work over to the device, which `laps` follow. Nothing here waits for the
+    /// device where the optimizer is AdamW; SGD does where it clips.
+    pub(crate) fn hand_over(
+        &mut self,
+        batch: &impl ModelBatch,
+        masks: &[Tensor],
+        epoch: u64,
+        group: &ProcessGroup,
+        activity: &Activity,
+        laps: Option<DeviceLaps>,
+    ) -> Result<Handed, TrainError> {
         self.shared.clear();
         self.begin_epoch(epoch);
         let part = self.accumulation.part(self.step);
         let mut result = StepResult::default();
         activity.phase(Phase::Transfer);
-        let mut clock = Clock::start(Stage::Transfer);
+        let mut clock = Clock::start(Stage::Transfer, laps);
         let inputs = batch.inputs(masks, self.reads_graphs, self.device)?;
-        result.both(Stage::Transfer, clock.lap());
+        clock.lap(&mut result)?;
 
         activity.phase(Phase::Forward);
         clock.enter(Stage::Forward);
@@ -62,30 +105,71 @@ impl Trainer {
             reducer.prepare_forward()?;
         }
         let loss = self.loss(&inputs, epoch, group, activity)?;
-        result.loss = Some(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?);
-        result.both(Stage::Forward, clock.lap());
-        if !backward {
-            self.step += 1;
-            return Ok(result);
+        if self.gpu.is_none() {
+            result.loss = Some(number(&loss)?);
         }
-
-        activity.phase(Phase::Backward);
-        clock.enter(Stage::Backward);
-        let loss = if part.batches == 1 { loss } else { loss.f_div_scalar(part.batches as f64)? };
-        self.backward(&loss, part.closes)?;
-        activity.phase(Phase::Optimizer);
-        let whole = clock.lap();
-        let allreduce = self.reducer.as_mut().map(Reducer::take_allreduce_times).unwrap_or_default();
-        // The end of the backward pass, when only communication is left, is the exposed part of the all-reduce.
-        let waited = allreduce.exposed_ns.min(whole);
-        result.both(Stage::Backward, whole - waited);
-        result.busy[Stage::Allreduce] = allreduce.busy_ns;
-        result.exposed[Stage::Allreduce] = waited;
-        if part.closes {
-            self.apply(&mut result, &mut clock)?;
+        clock.lap(&mut result)?;
+        let mut clipped = None;
+        if backward {
+            activity.phase(Phase::Backward);
+            clock.enter(Stage::Backward);
+            let share = if part.batches == 1 { None } else { Some(loss.f_div_scalar(part.batches as f64)?) };
+            self.backward(share.as_ref().unwrap_or(&loss), part.closes)?;
+            activity.phase(Phase::Optimizer);
+            let whole = clock.lap(&mut result)?;
+            if self.gpu.is_none() {
+                self.split_backward(&mut result, whole)?;
+            }
+            if part.closes {
+                clipped = self.apply(&mut result, &mut clock)?;
+            }
         }
         self.step += 1;
+        let there = clock.into_laps().map(|laps| There { loss: loss.detach(), clipped, laps });
+        Ok(Handed { result, there })
+    }
+
+    /// The last part of [`Trainer::step`]: wait for the device, and learn what it found. The only time that a step waits for it.
+    pub(crate) fn finish(&mut self, handed: Handed) -> Result<StepResult, TrainError> {
+        let Handed { mut result, there } = handed;
+        let Some(There { loss, clipped, laps }) = there else { return Ok(result) };
+        let mut found = vec![loss.f_to_kind(Kind::Double)?];
+        if let Some(Clipped { norm, .. }) = &clipped {
+            found.push(norm.f_to_kind(Kind::Double)?);
+        }
+        // One copy of both; behind the last event of the laps.
+        let found = Tensor::f_stack(&found, 0)?.f_to_device(Device::Cpu)?;
+        result.loss = Some(found.f_double_value(&[0])?);
+        let times = laps.times()?;
+        for (stage, ns) in times.iter() {
+            result.exposed[stage] += ns;
+        }
+        let allreduce = self.split_backward(&mut result, times[Stage::Backward])?;
+        let mut device = times;
+        device[Stage::Allreduce] = allreduce.busy_ns;
+        device[Stage::Backward] = result.exposed[Stage::Backward];
+        result.device = Some(device);
+        if clipped.is_some() {
+            let norm = found.f_double_value(&[1])?;
+            result.gradient_norm = Some(norm);
+            if !norm.is_finite() && result.loss.is_some_and(f64::is_finite) {
+                return Err(TrainError::Gradient { step: self.step - 1, norm });
+            }
+        }
         Ok(result)
+    }
+
+    /// Take the exposed part of the all-reduce, its end, when only communication is left, out of a backward pass of `whole` ns.
+    fn split_backward(&mut self, result: &mut StepResult, whole: u64) -> Result<AllreduceTimes, TrainError> {
+        let allreduce = self.reducer.as_mut().map(Reducer::take_allreduce_times).transpose()?.unwrap_or_default();
+        let waited = allreduce.exposed_ns.min(whole);
+        result.exposed[Stage::Backward] -= waited;
+        result.exposed[Stage::Allreduce] += waited;
+        if self.gpu.is_none() {
+            result.busy[Stage::Backward] -= waited;
+        }
+        result.busy[Stage::Allreduce] = allreduce.busy_ns;
+        Ok(allreduce)
     }
 
     /// The backward pass; with `reduce`, gradients are the mean over the ranks when it is over.
@@ -100,30 +184,34 @@ impl Trainer {
         }
     }
 
-    /// Clip the gradient and step the parameters by it, where the mode does.
-    fn apply(&mut self, result: &mut StepResult, clock: &mut Clock) -> Result<(), TrainError> {
+    /// Clip the gradient and step the parameters by it, where the mode does. What was clipped on a device is returned for later.
+    fn apply(&mut self, result: &mut StepResult, clock: &mut Clock) -> Result<Option<Clipped>, TrainError> {
         let steps = self.mode.steps_parameters();
-        let mut sound = true;
+        let (mut sound, mut clipped) = (true, None);
         if steps && self.clip_norm > 0.0 {
             clock.enter(Stage::Clip);
-            let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
-            result.gradient_norm = Some(norm);
-            sound = norm.is_finite();
-            result.both(Stage::Clip, clock.lap());
+            if self.gpu.is_some() {
+                clipped = self.optimizer.clip_there(self.clip_norm)?;
+            }
+            if clipped.is_none() {
+                let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
+                result.gradient_norm = Some(norm);
+                sound = norm.is_finite();
+            }
+            clock.lap(result)?;
         }
-        let last = if steps { Stage::Optimizer } else { Stage::Other };
-        clock.enter(last);
+        clock.enter(if steps { Stage::Optimizer } else { Stage::Other });
         if steps && sound {
-            self.optimizer.step()?;
+            self.optimizer.step(clipped.as_ref().map(|clipped| &clipped.overflow))?;
         }
         self.optimizer.zero_grad();
-        result.both(last, clock.lap());
+        clock.lap(result)?;
         match result.gradient_norm {
             // A loss that is not finite is the better thing to tell; whoever records the step does.
-            Some(norm) if !sound && result.loss.is_some_and(f64::is_finite) => {
+            Some(norm) if !sound && result.loss.is_none_or(f64::is_finite) => {
                 Err(TrainError::Gradient { step: self.step, norm })
             }
-            _ => Ok(()),
+            _ => Ok(clipped),
         }
     }
 
@@ -195,4 +283,9 @@ impl Trainer {
         }
         Ok(())
     }
+}
+
+/// The value of a scalar.
+fn number(loss: &Tensor) -> Result<f64, TrainError> {
+    Ok(loss.f_to_kind(Kind::Double)?.f_double_value(&[])?)
 }

@@ -80,7 +80,7 @@ pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
 }
 
 pub fn trainer(train: Value, group: &ProcessGroup) -> Trainer {
-    Trainer::new(&settings(train), &graph(), LABELS, group).unwrap()
+    Trainer::new(&settings(train), &graph(), LABELS, group, tch::Device::Cpu).unwrap()
 }
 
 /// The published lazy model, small.
@@ -97,7 +97,7 @@ pub fn lazy_trainer_of(train: Value, change: impl FnOnce(&mut Model), group: &Pr
     if settings.model.implementation == Implementation::Shared {
         settings.pipeline.processor = Processor::Ids;
     }
-    Trainer::new(&settings, &graph(), LABELS, group).unwrap()
+    Trainer::new(&settings, &graph(), LABELS, group, tch::Device::Cpu).unwrap()
 }
 
 pub fn step(trainer: &mut Trainer, batch: &Batch, epoch: u64, group: &ProcessGroup) -> Result<StepResult, TrainError> {

@@ -2,7 +2,7 @@ use expctl_pipeline::array::{ArrayBatch, Values};
 use tch::{Device, Kind, Tensor};
 
 use crate::models::ModelError;
-use crate::models::view::view;
+use crate::models::place::{Direct, Place, placed};
 
 /// What models read of one batch of B rows of an array, as tensors on the device.
 ///
@@ -41,16 +41,24 @@ impl<'batch> ArrayInputs<'batch> {
     /// # Errors
     /// There is no room on the device.
     pub fn of(batch: &'batch ArrayBatch, device: Device) -> Result<Self, ModelError> {
+        Self::placed(batch, &mut Direct::to(device))
+    }
+
+    /// The same, with the tensors where `place` puts them.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn placed(batch: &'batch ArrayBatch, place: &mut dyn Place) -> Result<Self, ModelError> {
         let rows = batch.len() as i64;
         let values = match &batch.values {
-            Values::Dense(data) => ValueInputs::Dense(view(data, &[rows, batch.columns as i64], Kind::Float, device)?),
+            Values::Dense(data) => ValueInputs::Dense(placed(place, data, &[rows, batch.columns as i64], Kind::Float)?),
             Values::Sparse { crow, col, values } => ValueInputs::Sparse {
-                crow: view(crow, &[rows + 1], Kind::Int, device)?,
-                col: view(col, &[col.len() as i64], Kind::Int, device)?,
-                values: view(values, &[values.len() as i64], Kind::Float, device)?,
+                crow: placed(place, crow, &[rows + 1], Kind::Int)?,
+                col: placed(place, col, &[col.len() as i64], Kind::Int)?,
+                values: placed(place, values, &[values.len() as i64], Kind::Float)?,
             },
         };
-        let classes = batch.labels.first().map(|codes| view(codes, &[rows], Kind::Int64, device)).transpose()?;
+        let classes = batch.labels.first().map(|codes| placed(place, codes, &[rows], Kind::Int64)).transpose()?;
         Ok(Self { values, classes, batch_size: rows, batch })
     }
 }

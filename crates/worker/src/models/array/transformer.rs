@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::{ArrayInputs, Tokens};
 use crate::models::linear::{Activation, apply};
-use crate::models::{ModelError, Output};
+use crate::models::{ModelError, Output, sent};
 
 /// Added to variances.
 const EPS: f64 = 1e-5;
@@ -99,9 +99,9 @@ impl Transformer {
         let tokens = Tokens::of(inputs.batch, self.limit);
         let (shape, device) = ([inputs.batch_size, tokens.width as i64], self.genes.device());
         // Copies: the backward pass reads them after this function.
-        let genes = Tensor::f_from_slice(&tokens.genes)?.f_view(shape)?.f_to_device(device)?;
-        let values = Tensor::f_from_slice(&tokens.values)?.f_view([shape[0], shape[1], 1])?.f_to_device(device)?;
-        let there = Tensor::f_from_slice(&tokens.there)?.f_view(shape)?.f_to_device(device)?;
+        let genes = sent(&tokens.genes, device)?.f_view(shape)?;
+        let values = sent(&tokens.values, device)?.f_view([shape[0], shape[1], 1])?;
+        let there = sent(&tokens.there, device)?.f_view(shape)?;
         let value = apply(&self.value_out, &Activation::Relu.apply(&apply(&self.value_in, &values)?)?)?;
         let embedded = Tensor::f_embedding(&self.genes, &genes, -1, false, false)?.f_add(&value)?;
         let cell = self.cell.f_expand([shape[0], 1, -1], false)?;

@@ -57,7 +57,12 @@ impl Replicated {
         // Every sample starts from the same embedding; the rows are copied, and everything is computed for each copy.
         let copies = embedding.f_expand([batch, genes, hidden], false)?.f_reshape([rows, hidden])?;
         let encoded = encode(parameters, &copies, &edges)?;
-        let kept = graphs.kept.f_nonzero()?.f_squeeze_dim(1)?;
+        let kept = match graphs.kept.device() {
+            Device::Cpu => graphs.kept.f_nonzero()?,
+            // How many there are would have to come from the device first.
+            _ => graphs.kept.f_nonzero_static(graphs.kept_genes, 0)?,
+        };
+        let kept = kept.f_squeeze_dim(1)?;
         let sample = graphs.batch.f_index_select(0, &kept)?;
         let samples = parameters.readout.forward(&encoded.f_index_select(0, &kept)?, &sample, batch)?;
         let one = Tensor::f_zeros([genes], (tch::Kind::Int64, embedding.device()))?;

@@ -1,0 +1,2 @@
+#pragma once
+// nccl.h includes it and names nothing of it.

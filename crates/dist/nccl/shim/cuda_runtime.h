@@ -1,0 +1,3 @@
+#pragma once
+// The whole header is for device code.
+#include <cuda_runtime_api.h>

@@ -1,0 +1,2 @@
+#pragma once
+using cusolverDnHandle_t = struct cusolverDnContext*;

@@ -1,0 +1,3 @@
+#pragma once
+using cusparseHandle_t = struct cusparseContext*;
+enum cusparseStatus_t : int;

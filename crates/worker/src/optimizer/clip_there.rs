@@ -1,0 +1,72 @@
+use tch::{Kind, TchError, Tensor};
+
+use super::clip::norm_of;
+
+/// What [`clip_there`] found; both are scalars on the device of the gradients.
+#[derive(Debug)]
+pub struct Clipped {
+    /// Norm of all gradients together before, float32.
+    pub norm: Tensor,
+    /// float32: 1 where the norm is not finite, so that no step is to be made by these gradients, else 0.
+    pub overflow: Tensor,
+}
+
+/// [`clip_grad_norm`](super::clip_grad_norm) without the host knowing what comes of it: the device is not waited for. Gradients whose
+/// norm is not finite come to nothing of use. None without gradients.
+///
+/// # Errors
+/// libtorch refuses.
+pub fn clip_there(parameters: &[(String, Tensor)], max: f64) -> Result<Option<Clipped>, TchError> {
+    tch::no_grad(|| {
+        let Some((norm, mut gradients)) = norm_of(parameters)? else { return Ok(None) };
+        let factor = (norm.f_add_scalar(super::clip::EPSILON)?).f_reciprocal()?.f_mul_scalar(max)?.f_clamp_max(1.0)?;
+        for gradient in &mut gradients {
+            let _ = gradient.f_mul_(&factor)?;
+        }
+        let overflow = norm.f_isfinite()?.f_logical_not()?.f_to_kind(Kind::Float)?;
+        Ok(Some(Clipped { norm, overflow }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optimizer::clip_grad_norm;
+
+    /// Two parameters with these gradients.
+    fn parameters(gradients: [f32; 2]) -> Vec<(String, Tensor)> {
+        gradients
+            .iter()
+            .map(|gradient| {
+                let parameter = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+                (&parameter * f64::from(*gradient)).sum(Kind::Float).backward();
+                ("p".to_owned(), parameter)
+            })
+            .collect()
+    }
+
+    fn gradients(parameters: &[(String, Tensor)]) -> Vec<f64> {
+        parameters.iter().map(|(_, parameter)| parameter.grad().double_value(&[0])).collect()
+    }
+
+    #[test]
+    fn it_clips_as_the_host_does() {
+        for max in [20.0, 2.5] {
+            let (here, there) = (parameters([3.0, 4.0]), parameters([3.0, 4.0]));
+            let norm = clip_grad_norm(&here, max).unwrap();
+            let clipped = clip_there(&there, max).unwrap().unwrap();
+            assert_eq!((clipped.norm.double_value(&[]), clipped.overflow.double_value(&[])), (norm, 0.0));
+            let far = gradients(&here).iter().zip(gradients(&there)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(far < 1e-6, "{far}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_marked() {
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let clipped = clip_there(&parameters([3.0, wrong]), 1.0).unwrap().unwrap();
+            assert_eq!(clipped.overflow.double_value(&[]), 1.0);
+        }
+        assert!(clip_there(&[], 1.0).unwrap().is_none());
+    }
+}

@@ -1,0 +1,126 @@
+//! Ranks on a GPU, end to end. What needs one says that it is skipped where none is; what is told where none is, is tested there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{TestProject, text};
+use expctl_record::{AttemptDir, Stage};
+
+const SMALL: &str = r#"
+[experiment]
+study = "006-kuzmin-tmi"
+title = "Small"
+
+[data]
+samples = 400
+scale = 0.1
+
+[loader]
+batch_size = 28
+workers = 1
+
+[model]
+kind = "lazy"
+hidden = 16
+
+[train]
+mode = "train"
+clip_norm = 1.0
+
+[measure]
+warmup = 2
+steps = 12
+repeats = 1
+
+[variant.a]
+pipeline.processor = "lazy"
+"#;
+
+/// The driver shows itself where it is loaded.
+fn has_gpu(test: &str) -> bool {
+    let there = Path::new("/dev/nvidiactl").exists() && std::env::var_os("EXPCTL_TEST_GPU").is_some();
+    if !there {
+        eprintln!("SKIPPED {test}: no NVIDIA device, or not run by `make test-gpu`");
+    }
+    there
+}
+
+fn submit(project: &TestProject, settings: &[&str]) -> std::process::Output {
+    let conf = project.conf("small", SMALL);
+    let mut args = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
+    for set in settings {
+        args.extend(["--set", set]);
+    }
+    project.run(&args)
+}
+
+/// The last attempt of the only trial.
+fn attempt(project: &TestProject) -> AttemptDir {
+    project.attempt("1", "a").unwrap()
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_missed_in_one_line() {
+    if Path::new("/dev/nvidiactl").exists() {
+        return eprintln!("SKIPPED a_gpu_that_is_not_there_is_missed_in_one_line: there is one");
+    }
+    let project = TestProject::new();
+    let output = submit(&project, &["launch.device=cuda"]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    let outcome = attempt(&project).outcome().unwrap().unwrap();
+    assert!(
+        outcome.message.contains("launch.device is \"cuda\": this machine has no NVIDIA driver (libcuda.so.1"),
+        "{}",
+        outcome.message
+    );
+    // Left to itself, a rank takes the host.
+    let project = TestProject::new();
+    assert_eq!(submit(&project, &["measure.steps=4"]).status.code(), Some(0));
+    let environment = attempt(&project).environment().unwrap().unwrap();
+    assert_eq!((environment.device.as_str(), environment.backend.as_str()), ("cpu", "gloo"));
+    assert!(environment.cuda.is_none() && environment.ranks[0].device.is_none());
+}
+
+#[test]
+fn a_trial_on_a_gpu_times_its_device() {
+    if !has_gpu("a_trial_on_a_gpu_times_its_device") {
+        return;
+    }
+    for (pin, masks) in [("true", "none"), ("false", "none"), ("true", "vectorised")] {
+        let project = TestProject::new();
+        let (pin, masks) = (format!("loader.pin_memory={pin}"), format!("pipeline.device_masks={masks}"));
+        let output = submit(&project, &["launch.device=cuda", &pin, &masks]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let attempt = attempt(&project);
+        let environment = attempt.environment().unwrap().unwrap();
+        assert_eq!(environment.device, "cuda");
+        assert!(environment.ranks[0].device.as_ref().unwrap().uuid.starts_with("GPU-"));
+        assert!(!environment.cuda.unwrap().runtime.is_empty());
+        for step in attempt.steps(0).unwrap() {
+            let device = step.device.unwrap();
+            assert!(step.bytes_to_device > 0 && device[Stage::Forward] > 0 && device[Stage::Backward] > 0, "{step:?}");
+            assert!(step.exposed.total() <= step.wall_ns + step.wall_ns / 50, "{step:?}");
+            assert_eq!(device[Stage::Mask] > 0, masks.ends_with("vectorised"), "{step:?}");
+        }
+    }
+}
+
+#[test]
+fn two_ranks_share_a_gpu_over_gloo() {
+    if !has_gpu("two_ranks_share_a_gpu_over_gloo") {
+        return;
+    }
+    let project = TestProject::new();
+    let output = submit(&project, &["launch.device=cuda", "launch.backend=gloo", "launch.ranks=2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let attempt = attempt(&project);
+    assert_eq!(attempt.environment().unwrap().unwrap().backend, "gloo");
+    for rank in 0..2 {
+        for step in attempt.steps(rank).unwrap() {
+            assert!(step.busy[Stage::Allreduce] > 0 && step.exposed[Stage::Allreduce] <= step.busy[Stage::Allreduce]);
+        }
+    }
+}
