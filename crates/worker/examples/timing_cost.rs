@@ -1,0 +1,223 @@
+//! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler ranges,
+//! the split of a wait, the journal, the last words. Not public, and repeated here with the same calls: the step's own clock
+//! (`src/trainer/clock.rs`, `src/steps.rs`), a loader thread's laps (`expctl-pipeline`, `loader/timing.rs`), and the times of a
+//! bucket in the process group (`expctl-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
+//! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
+//! step that hangs is not for its times, and left out.
+//!
+//!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
+
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use expctl_dist::Range;
+use expctl_pipeline::loader::{Interval, Loaded, exposed_wait};
+use expctl_record::{AttemptDir, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows};
+
+/// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
+const EVICTED_BYTES: usize = 8 << 20;
+/// Stages of a batch of graphs, more than any batch of rows has.
+const BATCH_STAGES: [Stage; 5] = [Stage::Sample, Stage::Read, Stage::Decode, Stage::Mask, Stage::Collate];
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
+    let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
+    let names = [
+        "stages of the step: clock laps and profiler ranges",
+        "the batch: wait split over its stages, its times added up",
+        "all-reduce: times of one bucket, read",
+        "journal: one step appended",
+        "last words: one step counted",
+        "sum of a step's own thread, all parts in turn",
+        "the same with cold caches",
+        "beside the step: laps of a loader thread, five stages",
+    ];
+    let mut times = vec![Vec::with_capacity(repeats); names.len()];
+    for repeat in 0..=repeats {
+        let measured = once(steps);
+        // The first warms up.
+        if repeat > 0 {
+            times.iter_mut().zip(measured).for_each(|(times, ns)| times.push(ns));
+        }
+    }
+    println!("ns a step, median [least..most] of {repeats} repeats of {steps} steps (cold caches: {})", steps / 10);
+    for (name, times) in names.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        println!("{:>8.0} [{:.0}..{:.0}]  {name}", times[times.len() / 2], times[0], times[times.len() - 1]);
+    }
+}
+
+/// Each part in turn.
+fn once(steps: usize) -> [f64; 8] {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path());
+    let mut evicted = vec![0u8; EVICTED_BYTES];
+    let mut cold: Vec<f64> = (0..steps / 10)
+        .map(|step| {
+            evicted.fill(black_box(step as u8));
+            black_box(&evicted);
+            let start = Instant::now();
+            rank.step(step as u64);
+            start.elapsed().as_nanos() as f64
+        })
+        .collect();
+    cold.sort_by(f64::total_cmp);
+    [
+        mean(steps, |_| keep(stages())),
+        mean(steps, |_| keep(rank.batch())),
+        mean(steps, |_| keep(rank.timeline.bucket())),
+        mean(steps, |step| rank.journal.append(&black_box(record(step, PerStage::default()))).unwrap()),
+        mean(steps, |_| rank.last_words.step_done()),
+        mean(steps, |step| rank.step(step)),
+        cold[cold.len() / 2],
+        mean(steps, |_| keep(laps(rank.begin))),
+    ]
+}
+
+/// The result of a part, which must not be left out.
+fn keep<T>(result: T) {
+    black_box(result);
+}
+
+/// Mean ns of one call.
+fn mean(steps: usize, mut part: impl FnMut(u64)) -> f64 {
+    let start = Instant::now();
+    (0..steps as u64).for_each(&mut part);
+    start.elapsed().as_nanos() as f64 / steps as f64
+}
+
+/// What a rank keeps from step to step.
+struct Rank {
+    begin: Instant,
+    loaded: Loaded<()>,
+    timeline: Timeline,
+    journal: Journal,
+    last_words: LastWords,
+}
+
+impl Rank {
+    fn new(dir: &std::path::Path) -> Self {
+        let begin = Instant::now();
+        let loaded = Loaded {
+            batch: (),
+            step: 0,
+            epoch: 0,
+            thread: Some(0),
+            bytes_read: 0,
+            work_bytes: 0,
+            intervals: laps(begin),
+            exposed: PerStage::default(),
+        };
+        Self {
+            begin,
+            loaded,
+            timeline: Timeline::default(),
+            journal: Journal::create(&dir.join("rank-0.jsonl")).unwrap(),
+            last_words: LastWords::new(AttemptDir::open(dir), 0),
+        }
+    }
+
+    /// All that the step's own thread does for the times of one step.
+    fn step(&mut self, step: u64) {
+        let mut cost = self.batch();
+        let result = stages();
+        add(&mut cost, &result);
+        keep(self.timeline.bucket());
+        self.journal.append(&record(step, cost)).unwrap();
+        self.last_words.step_done();
+    }
+
+    /// As `Loader::next_batch` and `Steps::all` do around a batch.
+    fn batch(&mut self) -> PerStage<u64> {
+        let mut cost = PerStage::default();
+        let waiting = Range::open(trace_rows::LOAD);
+        let from = self.begin.elapsed().as_nanos() as u64;
+        self.loaded.exposed =
+            exposed_wait(from, self.begin.elapsed().as_nanos() as u64, black_box(&self.loaded.intervals));
+        drop(waiting);
+        add(&mut cost, &self.loaded.busy());
+        let from = Instant::now();
+        let other = Range::open(Stage::Other.name());
+        drop(other);
+        cost[Stage::Other] += from.elapsed().as_nanos() as u64;
+        keep(self.begin.elapsed().as_nanos());
+        cost
+    }
+}
+
+fn add(cost: &mut PerStage<u64>, times: &PerStage<u64>) {
+    for (stage, ns) in times.iter() {
+        cost[stage] += ns;
+    }
+}
+
+/// As `Clock` does in `Trainer::step`: transfer, forward, backward, optimizer.
+fn stages() -> PerStage<u64> {
+    let mut result = PerStage::default();
+    let mut since = Instant::now();
+    for stage in [Stage::Transfer, Stage::Forward, Stage::Backward, Stage::Optimizer] {
+        let range = Range::open(stage.name());
+        drop(black_box(range));
+        let now = Instant::now();
+        result[stage] += now.duration_since(since).as_nanos() as u64;
+        since = now;
+    }
+    result
+}
+
+/// As `Laps` does on a loader thread.
+fn laps(clock: Instant) -> Vec<Interval> {
+    let mut last = clock.elapsed().as_nanos() as u64;
+    let mut intervals = Vec::with_capacity(BATCH_STAGES.len());
+    for stage in BATCH_STAGES {
+        let now = clock.elapsed().as_nanos() as u64;
+        intervals.push(Interval { stage, start: last, end: now, busy: true });
+        last = now;
+    }
+    intervals
+}
+
+/// As the class of this name in C++.
+#[derive(Default)]
+struct Timeline(Mutex<Vec<(Option<Instant>, Option<Instant>)>>);
+
+impl Timeline {
+    /// One bucket handed over and completed, and both figures taken: busy and exposed.
+    fn bucket(&self) -> (u128, u128) {
+        self.0.lock().unwrap().clear();
+        {
+            let mut buckets = self.0.lock().unwrap();
+            buckets.push((Some(Instant::now()), None));
+        }
+        let end = Instant::now();
+        self.0.lock().unwrap()[0].1 = Some(end);
+        let figure = || {
+            let buckets = black_box(self.0.lock().unwrap().clone());
+            buckets.iter().map(|(start, end)| end.unwrap().duration_since(start.unwrap()).as_nanos()).sum()
+        };
+        (figure(), figure())
+    }
+}
+
+/// A step of usual figures.
+fn record(step: u64, cost: PerStage<u64>) -> StepRecord {
+    let mut times = cost;
+    for (place, stage) in Stage::ALL.into_iter().enumerate() {
+        times[stage] += 123_456 * place as u64;
+    }
+    StepRecord {
+        step,
+        epoch: 3,
+        measured: true,
+        start_ns: 2_000_000 * (step + 1),
+        wall_ns: 2_084_712,
+        samples: 128,
+        bytes_batch: 1_025_024,
+        loss: Some(2.271_604_776_382_446_3),
+        busy: times,
+        exposed: times,
+        ..StepRecord::default()
+    }
+}
