@@ -11,7 +11,7 @@ export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 
 # What torch-sys and the HDF5 library need to build; the scripts print what they set up.
 WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
-.PHONY: help setup build install env demo test clean
+.PHONY: help setup build install env demo test test-gpu bench-gpu gpu-bundle clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -39,5 +39,14 @@ demo: build ## Run the main job on this machine and show its result
 test: setup ## Everything: format, lints, docs, unit and end-to-end tests
 	@$(WITH_LIBRARIES) scripts/test.sh
 
+test-gpu: build ## What needs a GPU; says what it skips without one
+	@$(WITH_LIBRARIES) scripts/gpu.sh test
+
+bench-gpu: build ## Measure on a GPU, into results/gpu
+	@$(WITH_LIBRARIES) scripts/gpu.sh bench
+
+gpu-bundle: build ## Both for a machine without Rust, into .gpu.tar.gz: carry it with the clone, run scripts/gpu.sh there
+	@$(WITH_LIBRARIES) scripts/gpu.sh bundle
+
 clean: ## Remove what make left in the clone (not the cache, data or results)
-	rm -rf bin
+	rm -rf bin .gpu .gpu.tar.gz

@@ -5,9 +5,14 @@
 Written as PyTorch's documentation does: DDP with its defaults over gloo, AdamW with its defaults but for the learning rate and
 the decay, gradients clipped, gradients set to none. Rows of the files are dense batches before the first step, of which it takes
 one after another: reading costs it nothing, as a loader would. Without checks of values (`isnan`), which expctl does with the loss.
+
+On a GPU (launch.device) batches are page-locked, NCCL is the backend, and a single rank has the bare model, as expctl has. With
+--drawn the rows are drawn at random in the place of those of the files: a machine with PyTorch alone can run it, and what a step
+takes does not depend on the values.
 """
 
 import argparse
+import os
 import pathlib
 
 import measured
@@ -36,8 +41,20 @@ def batches_of(folder, loader, rank, world_size):
     return made, int(labels.max()) + 1
 
 
+def drawn(batch, rank):
+    """The same of random rows, as wide as those of the data set at a tenth of its genes."""
+    import torch
+
+    made, generator = [], torch.Generator().manual_seed(rank)
+    for _ in range(BATCHES):
+        values = torch.rand(batch, 2000, generator=generator) * (torch.rand(batch, 2000, generator=generator) < 0.1)
+        made.append((values, torch.randint(0, 30, (batch,), generator=generator)))
+    return made, 30
+
+
 def main():
     arguments = argparse.ArgumentParser()
+    arguments.add_argument("--drawn", action="store_true")
     arguments.add_argument("--hidden", type=int, default=1024)
     arguments.add_argument("--layers", type=int, default=5)
     sizes = arguments.parse_args()
@@ -47,26 +64,41 @@ def main():
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo")
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend)
     name = f"torch DDP {sizes.layers} × {sizes.hidden}"
     settings = {"hidden": sizes.hidden, "layers": sizes.layers, "batches in memory": BATCHES}
-    run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, backend="gloo")
+    run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, backend=backend)
     measured.limit_threads(run)
     train = run.settings["train"]
     loader = run.settings["loader"]
-    made, classes = batches_of(run.data_dir, loader, run.rank, run.world_size)
+    if sizes.drawn:
+        made, classes = drawn(loader["batch_size"], run.rank)
+    else:
+        made, classes = batches_of(run.data_dir, loader, run.rank, run.world_size)
+    if device.type == "cuda":
+        made = [(values.pin_memory(), labels.pin_memory()) for values, labels in made]
 
     torch.manual_seed(loader["seed"])
     width, parts = made[0][0].shape[1], []
     for _ in range(sizes.layers):
         parts += [torch.nn.Linear(width, sizes.hidden), torch.nn.ReLU()]
         width = sizes.hidden
-    model = DistributedDataParallel(torch.nn.Sequential(*parts, torch.nn.Linear(width, classes)))
+    model = torch.nn.Sequential(*parts, torch.nn.Linear(width, classes)).to(device)
+    if device.type == "cpu":
+        model = DistributedDataParallel(model)
+    elif run.world_size > 1:
+        model = DistributedDataParallel(model, device_ids=[device.index])
     optimizer = torch.optim.AdamW(model.parameters(), lr=train["learning_rate"], weight_decay=train["weight_decay"])
 
     for step in run.steps():
         with step.stage("read"):
             values, labels = made[step.number % BATCHES]
+            values, labels = values.to(device, non_blocking=True), labels.to(device, non_blocking=True)
         with step.stage("forward"):
             loss = torch.nn.functional.cross_entropy(model(values), labels)
         with step.stage("backward"):

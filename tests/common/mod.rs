@@ -64,7 +64,7 @@ impl TestProject {
     /// A project with the studies of this repository.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        let studies = repository().join("experiments");
         std::os::unix::fs::symlink(studies, dir.path().join("experiments")).unwrap();
         std::fs::create_dir(dir.path().join("conf")).unwrap();
         Self { dir }
@@ -83,7 +83,7 @@ impl TestProject {
 
     /// `expctl` in this project.
     pub fn expctl(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_expctl"));
+        let mut command = Command::new(program());
         command
             .current_dir(self.path())
             .args(args)
@@ -127,9 +127,24 @@ impl TestProject {
     }
 }
 
+/// Folder of the programs where they were not built here, but carried into this folder of a clone.
+fn carried() -> Option<PathBuf> {
+    std::env::var_os("EXPCTL_BIN").map(PathBuf::from)
+}
+
+fn program() -> PathBuf {
+    carried().map_or_else(|| env!("CARGO_BIN_EXE_expctl").into(), |folder| folder.join("expctl"))
+}
+
+/// The clone that this is a test of.
+fn repository() -> PathBuf {
+    let carried = carried().and_then(|folder| folder.parent().map(Path::to_owned));
+    carried.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
+}
+
 /// The worker, built beside the launcher by the same `cargo test --workspace`.
 pub fn worker() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_expctl")).with_file_name("expctl-worker");
+    let path = program().with_file_name("expctl-worker");
     assert!(path.is_file(), "{} is missing: run the tests with --workspace", path.display());
     path
 }

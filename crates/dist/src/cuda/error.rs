@@ -14,7 +14,7 @@ pub enum CudaError {
     NoDevice(Option<String>),
     /// There is no libtorch with CUDA.
     #[error(
-        "there is a GPU, but no libtorch_cuda.so in {}: install PyTorch {version} with CUDA, or set EXPCTL_LIBTORCH to its folder",
+        "no libtorch_cuda.so in {}: install PyTorch {version} with CUDA, or set EXPCTL_LIBTORCH to its folder",
         list(searched)
     )]
     NoLibrary {
@@ -77,8 +77,7 @@ mod tests {
         let none = CudaError::NoLibrary { searched, version: "2.11.0".to_owned() };
         assert_eq!(
             none.to_string(),
-            "there is a GPU, but no libtorch_cuda.so in /a/lib, /b/lib: install PyTorch 2.11.0 with CUDA, or set \
-             EXPCTL_LIBTORCH to its folder"
+            "no libtorch_cuda.so in /a/lib, /b/lib: install PyTorch 2.11.0 with CUDA, or set EXPCTL_LIBTORCH to its folder"
         );
         assert_eq!(CudaError::NoDevice(None).to_string(), "no GPU is visible to this process");
         let hidden = CudaError::NoDevice(Some("-1".to_owned()));

@@ -33,7 +33,7 @@ impl Placement {
             // Nothing was expected there.
             Err(CudaError::NoDriver(_) | CudaError::NoDevice(_)) => return Ok(Self::HOST),
             Err(why) => {
-                tracing::warn!("rank {}: computes on the host: {why}", env.rank);
+                tracing::warn!("rank {}: there is a GPU, but it computes on the host: {why}", env.rank);
                 return Ok(Self::HOST);
             }
         };
