@@ -47,9 +47,14 @@ fn two_ranks_train_and_leave_a_whole_ledger() {
     let digest = |v| project.outcome(&job, v).ranks[0].parameters_digest.clone();
     assert_eq!(digest("lazy"), digest("ids"));
     // Other samples would show: the same run in another order ends elsewhere.
-    let other = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"];
-    let other = project.ok(&[&other[..], &["--set", "loader.seed=7"]].concat());
+    let same = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "ids"];
+    let other = project.ok(&[&same[..], &["--set", "loader.seed=7"]].concat());
     assert_ne!(project.outcome(&other, "ids").ranks[0].parameters_digest, digest("ids"));
+    // Gradients that were rounded on their way end elsewhere, too, and on all ranks alike.
+    let rounded = project.ok(&[&same[..], &["--set", "train.gradient_compression=bf16"]].concat());
+    let digests =
+        project.outcome(&rounded, "ids").ranks.iter().map(|r| r.parameters_digest.clone()).collect::<Vec<_>>();
+    assert!(digests[0] == digests[1] && digests[0] != digest("ids"), "{digests:?}");
     let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
     assert!(note.contains("unattributed") && note.contains("samples/s"), "{note}");
 }

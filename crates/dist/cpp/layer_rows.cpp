@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
@@ -115,6 +116,7 @@ template <typename Real>
 struct LayerRows : public torch::autograd::Function<LayerRows<Real>> {
   static at::Tensor forward(
       AutogradContext* ctx, at::TensorList tensors, const at::Tensor& weights, std::vector<int64_t> shape, double eps) {
+    RECORD_FUNCTION("expctl::layer_rows", std::vector<c10::IValue>{});
     const at::Tensor& sums = tensors[0];
     const variable_list parameters(tensors.begin() + 1, tensors.end());
     check(sums, parameters, weights, shape, kind_of<Real>);
@@ -152,6 +154,7 @@ struct LayerRows : public torch::autograd::Function<LayerRows<Real>> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    RECORD_FUNCTION("expctl::layer_rows_backward", std::vector<c10::IValue>{});
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &sums = saved[0], &yields = saved[1], &weights = saved[2];
     const variable_list parameters(saved.begin() + 3, saved.end());

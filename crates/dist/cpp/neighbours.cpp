@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstring>
@@ -109,6 +110,7 @@ struct SumNeighbours : public torch::autograd::Function<SumNeighbours<Real>> {
   static at::Tensor forward(
       AutogradContext* ctx, const at::Tensor& x, const at::Tensor& eps, const at::Tensor& into, const at::Tensor& from,
       c10::intrusive_ptr<NeighboursHandle::Lists> lists) {
+    RECORD_FUNCTION("expctl::sum_neighbours", std::vector<c10::IValue>{});
     check_dense<Real>(x, "x");
     check_dense<Real>(eps, "eps");
     const int64_t types = (int64_t)lists->sources.size(), rows = lists->rows, h = x.size(-1);
@@ -138,6 +140,7 @@ struct SumNeighbours : public torch::autograd::Function<SumNeighbours<Real>> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    RECORD_FUNCTION("expctl::sum_neighbours_backward", std::vector<c10::IValue>{});
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &eps = saved[1], &into = saved[2], &from = saved[3];
     const auto lists = c10::static_intrusive_pointer_cast<NeighboursHandle::Lists>(ctx->saved_data["lists"].toCapsule());
@@ -171,6 +174,7 @@ struct SumsOfDiffering : public torch::autograd::Function<SumsOfDiffering<Real>>
   static at::Tensor forward(
       AutogradContext* ctx, const at::Tensor& sums, const at::Tensor& x, const at::Tensor& copied, const at::Tensor& into,
       const at::Tensor& from) {
+    RECORD_FUNCTION("expctl::sums_of_differing", std::vector<c10::IValue>{});
     check_dense<Real>(sums, "sums");
     check_dense<Real>(x, "x");
     TORCH_CHECK(sums.dim() == 3 && x.dim() == 2 && x.size(1) == sums.size(2), "sums [T, N, H] and x [N, H]");
@@ -194,6 +198,7 @@ struct SumsOfDiffering : public torch::autograd::Function<SumsOfDiffering<Real>>
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    RECORD_FUNCTION("expctl::sums_of_differing_backward", std::vector<c10::IValue>{});
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &copied = saved[0], &into = saved[1], &from = saved[2];
     const at::Tensor d = gradients[0].to(kind_of<Real>).contiguous();

@@ -76,6 +76,10 @@ size_t ScriptHandle::required_arguments() const {
   return required;
 }
 
+void ScriptHandle::to_gpu(int32_t index) {
+  module_.to(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)));
+}
+
 void ScriptHandle::set_training(bool training) {
   module_.train(training);
 }

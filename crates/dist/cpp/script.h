@@ -12,7 +12,7 @@ namespace expctl::dist {
 
 struct ScriptArgument;
 
-// A TorchScript module on the CPU. Tensors cross as addresses of `at::Tensor`; returned ones belong to the caller.
+// A TorchScript module. Tensors cross as addresses of `at::Tensor`; returned ones belong to the caller.
 class ScriptHandle {
  public:
   explicit ScriptHandle(torch::jit::Module module);
@@ -26,6 +26,7 @@ class ScriptHandle {
   rust::Vec<rust::String> argument_types() const;
   size_t required_arguments() const;
   void set_training(bool training);
+  void to_gpu(int32_t index);
   size_t forward(rust::Slice<const ScriptArgument> arguments);
   void save(rust::Str path) const;
 

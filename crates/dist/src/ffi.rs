@@ -95,6 +95,7 @@ pub(crate) mod bridge {
         fn argument_types(self: &ScriptHandle) -> Result<Vec<String>>;
         fn required_arguments(self: &ScriptHandle) -> Result<usize>;
         fn set_training(self: Pin<&mut ScriptHandle>, training: bool) -> Result<()>;
+        fn to_gpu(self: Pin<&mut ScriptHandle>, index: i32) -> Result<()>;
         fn forward(self: Pin<&mut ScriptHandle>, arguments: &[ScriptArgument]) -> Result<usize>;
         fn save(self: &ScriptHandle, path: &str) -> Result<()>;
 

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use cxx::UniquePtr;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::DistError;
 use crate::ffi::bridge;
@@ -97,6 +97,16 @@ impl ScriptModule {
         let names = self.handle.argument_names().map_err(fail())?;
         let types = self.handle.argument_types().map_err(fail())?;
         Ok((names.into_iter().zip(types).collect(), self.handle.required_arguments().map_err(fail())?))
+    }
+
+    /// Bring parameters and buffers to `device`: a GPU, or the host, where they are when it is loaded. Tensors that were asked for
+    /// before stay where they were.
+    ///
+    /// # Errors
+    /// There is no such GPU, or no room on it.
+    pub fn to_device(&mut self, device: Device) -> Result<(), DistError> {
+        let Device::Cuda(index) = device else { return Ok(()) };
+        self.handle.pin_mut().to_gpu(index as i32).map_err(DistError::torch("bring a module to a GPU"))
     }
 
     /// Set what `self.training` is, in all of its parts.

@@ -22,6 +22,7 @@ const TYPES: [&str; 3] = ["a", "b", "c"];
 const GPU: Device = Device::Cuda(0);
 
 /// Whether there is a GPU to test with; says why not.
+#[expect(clippy::print_stderr, reason = "what is left out is to be seen")]
 fn ready(case: &str) -> bool {
     static CUDA: OnceLock<Result<Cuda, String>> = OnceLock::new();
     // Beside other tests of this process libtorch may have looked for devices before.

@@ -38,7 +38,7 @@ impl Optimizer {
         clip_grad_norm(&self.parameters, max)
     }
 
-    /// The same without waiting for the device; see [`clip_there`]. None where the host has to decide about the step, as with SGD,
+    /// The same without waiting for the device; see [`clip_there()`]. None where the host has to decide about the step, as with SGD,
     /// and without gradients.
     ///
     /// # Errors

@@ -42,6 +42,7 @@ impl Script {
             let (wanted, found) = (wanted.collect::<Vec<_>>().join(", "), found.collect::<Vec<_>>().join(", "));
             return Err(refuse(format!("its forward takes ({found}), model.inputs gives ({wanted})")));
         }
+        module.to_device(vs.device()).map_err(torch)?;
         let parameters = module.parameters().map_err(torch)?;
         if !parameters.iter().any(|(_, tensor)| tensor.requires_grad()) {
             return Err(refuse("it has no parameter that could be trained (requires_grad)".to_owned()));
