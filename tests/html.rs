@@ -1,13 +1,15 @@
 //! `report --html` in a real browser. `EXPCTL_SCREENSHOTS=FOLDER` keeps pictures of the page.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "common/browser.rs"]
+mod browser;
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use browser::{chromium, python};
 use common::TestProject;
 use common::ledger::{completed, steps};
 use expctl_record::{LearningRecord, Mode, Stage, Validation, append_learning};
@@ -44,17 +46,6 @@ fn ledger(project: &TestProject) {
             })
             .collect();
         completed(&dir, trial, &ranks);
-    }
-}
-
-/// The browser, or why there is none where it could not be installed.
-fn chromium() -> Result<PathBuf, String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chromium.sh");
-    let found = Command::new("timeout").args(["1800", "bash"]).arg(script).stderr(Stdio::inherit()).output().unwrap();
-    match found.status.code() {
-        Some(0) => Ok(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim())),
-        Some(75) => Err("no Chromium is there, and none can be installed here".to_owned()),
-        other => Err(format!("scripts/chromium.sh failed ({other:?})")),
     }
 }
 
@@ -158,20 +149,8 @@ fn a_page_is_of_the_note_beside_it() {
 
 /// What the browser's script says of a page; none where there is no browser.
 fn browse(page: &Path, how: &str) -> Option<String> {
-    let program = match chromium() {
-        Ok(program) => program,
-        Err(why) => {
-            assert!(why.starts_with("no Chromium"), "{why}");
-            // Past the capture of the test harness: a skipped test must be seen.
-            let skipped = format!("SKIPPED: the page was not opened in a browser: {why}\n");
-            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
-            return None;
-        }
-    };
-    // Its own limit comes first and ends the browser, too.
-    let mut python = Command::new("timeout");
-    python.args(["--kill-after=10", "400", "python3"]);
-    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/browse_page.py"));
+    let program = chromium("the page was not opened in a browser")?;
+    let mut python = python("browse_page.py");
     python.arg(program).arg(page).arg(how).args(std::env::var_os("EXPCTL_SCREENSHOTS"));
     let output = python.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[path = "common/browser.rs"]
+mod browser;
 mod common;
+#[path = "common/perfetto.rs"]
+mod perfetto;
 #[path = "common/trace_format.rs"]
 mod trace_format;
 
@@ -123,6 +127,34 @@ fn two_ranks_make_one_trace_that_agrees_with_the_ledger() {
     // On one clock, ranks that exchange their gradients in every step do them at the same time.
     assert!(starts[0].0 < starts[1].1 && starts[1].0 < starts[0].1, "{starts:?}");
     agrees(&attempt);
+    opens_in_perfetto(&out, &checked);
+}
+
+/// Perfetto's own trace processor takes the trace as it is, and finds the same in it.
+fn opens_in_perfetto(trace: &Path, checked: &trace_format::Checked) {
+    let queries = [
+        "select name, idx, value from stats where severity in ('error', 'data_loss') and value > 0",
+        "select name from process where name is not null order by pid",
+        "select count(*) from slice",
+        "select p.name, s.name, sum(s.dur) from slice s join thread_track t on s.track_id = t.id \
+         join thread using (utid) join process p using (upid) where s.name in ('forward', 'backward') group by 1, 2",
+    ];
+    let Some(answers) = perfetto::asked(trace, &queries) else { return };
+    assert!(answers[0].is_empty(), "what it could not take: {:?}", answers[0]);
+    let names: Vec<&str> = answers[1].iter().map(|row| row[0].as_str().unwrap()).collect();
+    assert_eq!(names, checked.processes.values().map(String::as_str).collect::<Vec<_>>());
+    // An instant is a slice without a length there.
+    let slices = checked.slices.values().map(Vec::len).sum::<usize>() + checked.instants;
+    assert_eq!(answers[2][0][0].as_u64(), Some(slices as u64));
+    assert_eq!(answers[3].len(), 4);
+    for row in &answers[3] {
+        let (process, stage) = (row[0].as_str().unwrap(), row[1].as_str().unwrap());
+        let of = checked.slices.iter().filter(|((pid, _), _)| checked.processes[pid] == process);
+        let ours: i64 = of.flat_map(|(_, slices)| slices).filter(|slice| slice.3 == stage).map(|s| s.1 - s.0).sum();
+        let far = (row[2].as_i64().unwrap() - ours).abs();
+        // Each of four steps is rounded once more.
+        assert!(ours > 0 && far <= 4000, "{process} {stage}: {row:?} and {ours}");
+    }
 }
 
 /// Stage times of the trace and of the ledger differ by 5 % at most, wherever they make a hundredth of a step. A thread that loses

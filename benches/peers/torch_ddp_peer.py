@@ -7,6 +7,7 @@ the decay, gradients clipped, gradients set to none. Rows of the files are dense
 one after another: reading costs it nothing, as a loader would. Without checks of values (`isnan`), which expctl does with the loss.
 
 On a GPU (launch.device) batches are page-locked, NCCL is the backend, and a single rank has the bare model, as expctl has. With
+--fused AdamW steps in one pass, as expctl's does, and not as it is by default. With
 --drawn the rows are drawn at random in the place of those of the files: a machine with PyTorch alone can run it, and what a step
 takes does not depend on the values.
 """
@@ -55,6 +56,7 @@ def drawn(batch, rank):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--drawn", action="store_true")
+    arguments.add_argument("--fused", action="store_true")
     arguments.add_argument("--hidden", type=int, default=1024)
     arguments.add_argument("--layers", type=int, default=5)
     sizes = arguments.parse_args()
@@ -70,7 +72,7 @@ def main():
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend)
-    name = f"torch DDP {sizes.layers} × {sizes.hidden}"
+    name = f"torch DDP {sizes.layers} × {sizes.hidden}" + (", fused AdamW" if sizes.fused else "")
     settings = {"hidden": sizes.hidden, "layers": sizes.layers, "batches in memory": BATCHES}
     run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, backend=backend)
     measured.limit_threads(run)
@@ -93,7 +95,9 @@ def main():
         model = DistributedDataParallel(model)
     elif run.world_size > 1:
         model = DistributedDataParallel(model, device_ids=[device.index])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=train["learning_rate"], weight_decay=train["weight_decay"])
+    # Without --fused as PyTorch does it by itself: on the host an operation after another, on a GPU over lists of parameters.
+    rates = {"lr": train["learning_rate"], "weight_decay": train["weight_decay"]}
+    optimizer = torch.optim.AdamW(model.parameters(), **rates, fused=True if sizes.fused else None)
 
     for step in run.steps():
         with step.stage("read"):

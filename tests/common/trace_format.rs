@@ -20,6 +20,8 @@ pub struct Checked {
     pub threads: BTreeMap<(i64, i64), String>,
     /// Complete events by thread.
     pub slices: BTreeMap<(i64, i64), Vec<Slice>>,
+    /// Number of instants.
+    pub instants: usize,
 }
 
 fn number(event: &Json, key: &str) -> i64 {
@@ -75,7 +77,10 @@ pub fn check(root: &Json) -> Checked {
                     _ => panic!("unknown: {event}"),
                 }
             }
-            "i" => assert!(["g", "p", "t"].contains(&word(event, "s")), "{event}"),
+            "i" => {
+                assert!(["g", "p", "t"].contains(&word(event, "s")), "{event}");
+                checked.instants += 1;
+            }
             "s" | "f" => {
                 let id = number(event, "id");
                 assert!(u32::try_from(id).is_ok(), "{event}");

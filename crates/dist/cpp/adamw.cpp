@@ -14,19 +14,6 @@
 
 namespace expctl::dist {
 
-namespace {
-
-std::vector<at::Tensor> list(rust::Slice<const size_t> addresses) {
-  std::vector<at::Tensor> out;
-  out.reserve(addresses.size());
-  for (const auto address : addresses) {
-    out.push_back(borrowed(address));
-  }
-  return out;
-}
-
-} // namespace
-
 void fused_adamw(
     rust::Slice<const size_t> parameters,
     rust::Slice<const size_t> gradients,
@@ -36,17 +23,17 @@ void fused_adamw(
     const AdamwSettings& settings,
     size_t overflow) {
   const at::NoGradGuard no_grad;
-  auto counts = list(steps);
+  auto counts = borrowed(steps);
   std::optional<at::Tensor> stays;
   if (overflow != 0) {
     stays = borrowed(overflow);
   }
   at::_foreach_add_(counts, 1);
   at::_fused_adamw_(
-      list(parameters),
-      list(gradients),
-      list(means),
-      list(squares),
+      borrowed(parameters),
+      borrowed(gradients),
+      borrowed(means),
+      borrowed(squares),
       {},
       counts,
       settings.learning_rate,

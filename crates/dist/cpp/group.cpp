@@ -91,10 +91,7 @@ void GroupHandle::broadcast(size_t tensor, int32_t root) const {
 }
 
 void GroupHandle::all_gather(rust::Slice<const size_t> outputs, size_t input) const {
-  std::vector<std::vector<at::Tensor>> gathered(1);
-  for (const auto output : outputs) {
-    gathered[0].push_back(borrowed(output));
-  }
+  std::vector<std::vector<at::Tensor>> gathered{borrowed(outputs)};
   std::vector<at::Tensor> inputs{borrowed(input)};
   group_->allgather(gathered, inputs)->wait();
 }

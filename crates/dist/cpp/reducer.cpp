@@ -9,15 +9,6 @@ namespace expctl::dist {
 
 namespace {
 
-std::vector<at::Tensor> tensors(rust::Slice<const size_t> addresses) {
-  std::vector<at::Tensor> out;
-  out.reserve(addresses.size());
-  for (const auto address : addresses) {
-    out.push_back(borrowed(address));
-  }
-  return out;
-}
-
 std::optional<at::ScalarType> type_of(rust::Str sent) {
   if (sent == "fp16") {
     return at::kHalf;
@@ -39,7 +30,7 @@ std::unique_ptr<ReducerHandle> open_reducer(
     uint64_t first_bucket,
     bool find_unused,
     rust::Str sent) {
-  const auto params = tensors(parameters);
+  const auto params = borrowed(parameters);
   const auto& process_group = group.inner();
   c10d::verify_params_across_processes(process_group, params, std::nullopt);
 
@@ -91,7 +82,7 @@ bool ReducerHandle::prepare_forward() const {
 
 void ReducerHandle::prepare_backward(rust::Slice<const size_t> outputs) const {
   timeline_->begin();
-  reducer_->prepare_for_backward(tensors(outputs));
+  reducer_->prepare_for_backward(borrowed(outputs));
 }
 
 std::unique_ptr<TimelineHandle> ReducerHandle::timeline() const {

@@ -8,6 +8,8 @@ use super::CudaError;
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
+/// `CUDA_ERROR_NO_DEVICE`: a driver without a GPU, or with none that is visible.
+const NO_DEVICE: c_int = 100;
 
 /// A GPU as the driver describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,8 +120,10 @@ impl Driver {
     }
 
     fn check(&self, code: c_int, call: &str) -> Result<(), CudaError> {
-        if code == 0 {
-            return Ok(());
+        match code {
+            0 => return Ok(()),
+            NO_DEVICE => return Err(CudaError::no_device()),
+            _ => {}
         }
         let mut message: *const c_char = std::ptr::null();
         // SAFETY: the signature is that of cuda.h; the text, if there is one, is a constant of the driver.
@@ -172,7 +176,7 @@ mod tests {
             }
             Err(CudaError::NoDriver(why)) => assert!(why.contains(LIBRARY), "{why}"),
             // A driver whose GPU is not there, as in some containers.
-            Err(other) => assert!(matches!(other, CudaError::Driver(_)), "{other}"),
+            Err(other) => assert!(matches!(other, CudaError::Driver(_) | CudaError::NoDevice(_)), "{other}"),
         }
     }
 }

@@ -59,6 +59,12 @@ pub enum CudaError {
     WithoutNccl,
 }
 
+impl CudaError {
+    pub(super) fn no_device() -> Self {
+        Self::NoDevice(std::env::var("CUDA_VISIBLE_DEVICES").ok())
+    }
+}
+
 fn visible(variable: Option<&str>) -> String {
     variable.map(|names| format!(" (CUDA_VISIBLE_DEVICES={names})")).unwrap_or_default()
 }

@@ -38,7 +38,7 @@ impl Cuda {
         let driver = Driver::open()?;
         let gpus = driver.gpus()?;
         if gpus.is_empty() {
-            return Err(CudaError::NoDevice(std::env::var("CUDA_VISIBLE_DEVICES").ok()));
+            return Err(CudaError::no_device());
         }
         let file = Self::load_libraries()?;
         let runtime = runtime_version(&file)?;

@@ -251,24 +251,24 @@ mod tests {
         let (memory, bytes) = copied(&batch, true);
         assert_eq!(bytes, 8 * ALIGNMENT + 8, "nine parts that are not empty, the last of 8 bytes");
         let there = Tensor::from_slice(&memory);
-        let mut arrived = Arrived { memory: &there, end: 0 };
-        let ModelInputs::Samples(found) = batch.placed(&[], true, &mut arrived).unwrap() else { unreachable!() };
         let ModelInputs::Samples(expected) = batch.inputs(&[], true, Device::Cpu).unwrap() else { unreachable!() };
-        for (a, b) in [
-            (&found.genes, &expected.genes),
-            (&found.gene_sample, &expected.gene_sample),
-            (&found.gene_ptr, &expected.gene_ptr),
-            (&found.labels, &expected.labels),
-        ] {
-            same(a, b);
-        }
-        let (found, expected) = (found.graphs.unwrap(), expected.graphs.unwrap());
-        same(&found.kept, &expected.kept);
-        same(&found.batch, &expected.batch);
-        assert_eq!((found.kept_genes, found.edges.len()), (2, 3));
-        for (a, b) in found.edges.iter().zip(&expected.edges) {
-            same(&a.edge_index, &b.edge_index);
-            same(&a.mask, &b.mask);
+        // The second time with masks that the step made for two of the three types.
+        let made = [Tensor::from_slice(&[false, true, true]), Tensor::from_slice(&[true])];
+        for made in [&made[..0], &made[..]] {
+            let mut arrived = Arrived { memory: &there, end: 0 };
+            let ModelInputs::Samples(found) = batch.placed(made, true, &mut arrived).unwrap() else { unreachable!() };
+            same(&found.genes, &expected.genes);
+            same(&found.gene_sample, &expected.gene_sample);
+            same(&found.gene_ptr, &expected.gene_ptr);
+            same(&found.labels, &expected.labels);
+            let (found, expected) = (found.graphs.unwrap(), expected.graphs.as_ref().unwrap());
+            same(&found.kept, &expected.kept);
+            same(&found.batch, &expected.batch);
+            assert_eq!((found.kept_genes, found.edges.len()), (2, 3));
+            for (i, (a, b)) in found.edges.iter().zip(&expected.edges).enumerate() {
+                same(&a.edge_index, &b.edge_index);
+                same(&a.mask, made.get(i).unwrap_or(&b.mask));
+            }
         }
     }
 

@@ -74,17 +74,13 @@ impl<'batch> Inputs<'batch> {
         let common = &batch.common;
         let graphs = match &batch.layout {
             Layout::Graphs(graphs) if with_graphs => {
-                let made = |i: usize| masks.get(i).map(Tensor::shallow_clone);
                 let mut edges = Vec::with_capacity(graphs.edges.len());
                 for (i, list) in graphs.edges.iter().enumerate() {
                     let entries = list.edge_index.len() as i64 / 2;
-                    edges.push(EdgeInputs {
-                        edge_index: placed(place, &list.edge_index, &[2, entries], Kind::Int64)?,
-                        mask: match made(i) {
-                            Some(mask) => mask,
-                            None => placed(place, &list.mask, &[list.mask.len() as i64], Kind::Bool)?,
-                        },
-                    });
+                    let edge_index = placed(place, &list.edge_index, &[2, entries], Kind::Int64)?;
+                    // Also where the step made another one: which parts a batch has does not depend on that.
+                    let shipped = placed(place, &list.mask, &[list.mask.len() as i64], Kind::Bool)?;
+                    edges.push(EdgeInputs { edge_index, mask: masks.get(i).map_or(shipped, Tensor::shallow_clone) });
                 }
                 let genes = &graphs.genes;
                 Some(GraphInputs {

@@ -1,0 +1,38 @@
+//! A browser for tests that open pages.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The browser, or why there is none where it could not be installed.
+fn installed() -> Result<PathBuf, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/chromium.sh");
+    let found = Command::new("timeout").args(["1800", "bash"]).arg(script).stderr(Stdio::inherit()).output().unwrap();
+    match found.status.code() {
+        Some(0) => Ok(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim())),
+        Some(75) => Err("no Chromium is there, and none can be installed here".to_owned()),
+        other => Err(format!("scripts/chromium.sh failed ({other:?})")),
+    }
+}
+
+/// The browser; none where it can not be installed, which is then said: `what` is skipped.
+pub fn chromium(what: &str) -> Option<PathBuf> {
+    match installed() {
+        Ok(program) => Some(program),
+        Err(why) => {
+            assert!(why.starts_with("no Chromium"), "{why}");
+            // Past the capture of the test harness: a skipped test must be seen.
+            std::io::stderr().write_all(format!("SKIPPED: {what}: {why}\n").as_bytes()).unwrap();
+            None
+        }
+    }
+}
+
+/// A Python program of tests/python, to be ended with the browser that it starts where it takes more than 400 s.
+pub fn python(program: &str) -> Command {
+    // Its own limit comes first and ends the browser, too.
+    let mut python = Command::new("timeout");
+    python.args(["--kill-after=10", "400", "python3"]);
+    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(program));
+    python
+}
