@@ -11,6 +11,7 @@ mod environment;
 mod hang;
 pub mod losses;
 mod meeting_place;
+mod memory;
 pub mod metrics;
 pub mod models;
 mod monitor;
@@ -27,4 +28,5 @@ mod training;
 
 pub use activity::Activity;
 pub use expctl_record::{RankEnv, RankEnvError};
+pub use memory::keep_freed_memory;
 pub use run::{Signals, run};

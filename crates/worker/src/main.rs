@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use expctl_record::AttemptDir;
-use expctl_worker::{RankEnv, Signals, run};
+use expctl_worker::{RankEnv, Signals, keep_freed_memory, run};
 
 /// One rank of an expctl trial. Started by `expctl submit`, not by hand.
 #[derive(Debug, Parser)]
@@ -19,6 +19,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    keep_freed_memory();
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     match start(&Args::parse()) {
