@@ -2,7 +2,7 @@
 # What needs a GPU: tests and benchmarks.
 #
 #   scripts/gpu.sh test            the tests; each that cannot run says that it is SKIPPED, and why
-#   scripts/gpu.sh bench           conf/gpu_masks.toml and conf/gpu_ddp.toml; notes, and what ran where, into results/gpu/
+#   scripts/gpu.sh bench [NAME …]  conf/NAME.toml; without names conf/gpu_masks.toml and conf/gpu_ddp.toml; notes, and what ran where, into results/gpu/
 #   scripts/gpu.sh bundle          all that the two need in .gpu.tar.gz, for a machine with PyTorch and without Rust: carry it with
 #                                  the clone and run them there
 #
@@ -88,7 +88,9 @@ case ${1:-} in
     export EXPCTL_RUNS=${EXPCTL_RUNS:-$(mktemp -d)} EXPCTL_PEER_PYTHON=${EXPCTL_PEER_PYTHON:-python3}
     mkdir -p results/gpu
     machine | tee results/gpu/machine.txt
-    for config in ${2:-gpu_masks gpu_ddp}; do
+    configs=("${@:2}")
+    [ ${#configs[@]} -gt 0 ] || configs=(gpu_masks gpu_ddp)
+    for config in "${configs[@]}"; do
       job=$("$expctl" submit "conf/$config.toml" --backend local --wait | tail -1) || say "==> $config: not all trials completed"
       note=$(ls -t results/"$config"_*.md | head -1)
       name=$(basename "$note" .md)
