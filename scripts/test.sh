@@ -1,19 +1,110 @@
 #!/usr/bin/env bash
 # All checks, in the order in which they fail fastest. Run through `make test`, which sets the environment.
-set -euo pipefail
+#
+# A check that fails does not keep the later ones from running: the last lines name every check and every test that failed, and
+# count what was skipped.
+#
+# The *numeric tests* are all tests of the packages that compute with libtorch or with kernels of their own (numeric_packages
+# below). `cargo test` runs them with the best instructions that the processor has; then they run again with each slower set,
+# because a sum that is computed in another order is rounded differently.
+set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-say "==> shell scripts"
-for s in scripts/*.sh slurm/dev-cluster/*.sh .ci/run; do bash -n "$s"; done
-say "==> cargo fmt"
-cargo fmt --all --check
-say "==> cargo clippy"
-cargo clippy --release --workspace --all-targets --locked -- -D warnings
-say "==> cargo doc"
-RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
-say "==> Python test tools"
-scripts/python.sh >/dev/null
-say "==> cargo test"
-cargo test --release --workspace --locked
+numeric_packages=(dist rounding worker)
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=()
+
+# check NAME COMMAND... : run it, and go on if it fails.
+check() {
+  local name=$1 status; shift
+  say "==> $name"
+  # Both streams, in the order in which they come, for the summary.
+  "$@" 2>&1 | tee "$log.part" >&2
+  status=${PIPESTATUS[0]}
+  sed "s/^/$name: /" "$log.part" >> "$log"
+  rm -f "$log.part"
+  [ "$status" = 0 ] || failed+=("$name")
+}
+
+skip() { say "$*"; printf 'check: %s\n' "$*" >> "$log"; }
+
+shell_scripts() {
+  local s status=0
+  for s in scripts/*.sh slurm/dev-cluster/*.sh .ci/run; do bash -n "$s" || status=1; done
+  return $status
+}
+
+# The best instructions that libtorch and the row kernels take on this processor. libtorch itself does not ask the processor
+# where ATEN_CPU_CAPABILITY names some: what is missing ends the process with SIGILL.
+best_instructions() {
+  local flags; flags=" $(sed -n 's/^flags[^:]*: //p' /proc/cpuinfo | head -1) "
+  has() { local f; for f; do [[ $flags == *" $f "* ]] || return 1; done; }
+  if has avx512f avx512vl avx512bw avx512dq avx512cd avx2 fma; then echo avx512
+  elif has avx2 fma bmi1 bmi2; then echo avx2
+  else echo base; fi
+}
+
+# numeric_tests ARGUMENT... : the numeric tests, with arguments for the test harness. All packages are selected, so that cargo
+# takes what it has built; the runner leaves out the executables of the others.
+numeric_tests() {
+  CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/numeric_test.sh ${numeric_packages[*]} --" \
+    cargo test --release --workspace --locked --no-fail-fast --lib --bins --tests -- "$@"
+}
+
+# MKL and oneDNN compute libtorch's matrix products, and choose instructions of their own.
+with_instructions() {
+  local set=$1; shift
+  case $set in
+    base) ATEN_CPU_CAPABILITY=default EXPCTL_ROW_INSTRUCTIONS=base MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 "$@";;
+    avx2) ATEN_CPU_CAPABILITY=avx2 EXPCTL_ROW_INSTRUCTIONS=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 "$@";;
+    avx512) ATEN_CPU_CAPABILITY=avx512 EXPCTL_ROW_INSTRUCTIONS=avx512 "$@";;
+  esac
+}
+
+numeric_tests_under_each_set() {
+  local best set state=slower count
+  best=$(best_instructions)
+  for set in base avx2 avx512; do
+    if [ "$set" = "$best" ]; then
+      say "==> numeric tests under $set: the best that this processor has, so cargo test ran them so"
+      state=faster
+    elif [ $state = slower ]; then
+      check "numeric tests under $set" with_instructions "$set" numeric_tests
+    else
+      # Ignored ones are entries of processes that other tests start.
+      count=$(($(numeric_tests --list 2>/dev/null | grep -c ': test$') - $(numeric_tests --list --ignored 2>/dev/null | grep -c ': test$')))
+      skip "SKIPPED $count numeric tests under $set: this processor has no ${set^^}"
+    fi
+  done
+}
+
+summary() {
+  local skipped name
+  # One test may be left out under several sets of instructions: it counts each time.
+  skipped=$(sed -nE 's/^[^:]*: SKIPPED ([0-9]+) numeric tests .*/\1/p; s/^[^:]*: SKIPPED.*/1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
+  say "==> skipped: $skipped"
+  sed -nE 's/^[^:]*: (SKIPPED.*)/    \1/p' "$log" | sort | uniq -c | sed -E 's/^ *1 //; s/^ *([0-9]+) +/    \1 × /' >&2
+  [ ${#failed[@]} -gt 0 ] || return 0
+  say "==> failed: ${#failed[@]} checks"
+  for name in "${failed[@]}"; do
+    say "    $name"
+    sed -nE "s/^$name: test (.*) \.\.\. FAILED\$/        \1/p" "$log" | sort -u >&2
+  done
+  return 1
+}
+
+# A setting of the caller's would be that of the first run of the tests as well.
+unset ATEN_CPU_CAPABILITY EXPCTL_ROW_INSTRUCTIONS MKL_CBWR ONEDNN_MAX_CPU_ISA
+
+check "shell scripts" shell_scripts
+check "cargo fmt" cargo fmt --all --check
+check "cargo clippy" cargo clippy --release --workspace --all-targets --locked -- -D warnings
+RUSTDOCFLAGS="-D warnings" check "cargo doc" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
+check "Python test tools" scripts/python.sh
+check "cargo test" cargo test --release --workspace --locked --no-fail-fast
+numeric_tests_under_each_set
+summary || exit 1
 say "==> all checks passed"

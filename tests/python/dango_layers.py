@@ -1,6 +1,6 @@
 """Rebuild every layer of DANGO from the formulas of docs/dango.md, and compare.
 
-    dango_layers.py CASES.safetensors
+    dango_layers.py CASES.safetensors RATIO NEIGHBOURS
 """
 
 import math

@@ -1,6 +1,6 @@
 """Rebuild every layer of the lazy model from the formulas of docs/lazy-model.md, and compare.
 
-    lazy_layers.py CASES.safetensors
+    lazy_layers.py CASES.safetensors RATIO NEIGHBOURS
 """
 
 import math
@@ -42,9 +42,9 @@ def preprocessor(p, at, x, of_nodes):
     return x
 
 
-def adjacency(index, mask, rows):
+def adjacency(index, mask, rows, dtype):
     """[target, source]: how often the edge is listed and kept."""
-    a = torch.zeros(rows, rows, dtype=torch.float64)
+    a = torch.zeros(rows, rows, dtype=dtype)
     for source, target, kept in zip(*index.tolist(), mask.tolist()):
         a[target, source] += float(kept)
     return a
@@ -119,7 +119,7 @@ def model(p, c):
             layer += 1
         return x
 
-    whole = {t: adjacency(c[f"index.{t}"], torch.ones(c[f"index.{t}"].shape[1]), genes) for t in types}
+    whole = {t: adjacency(c[f"index.{t}"], torch.ones(c[f"index.{t}"].shape[1]), genes, p["embedding"].dtype) for t in types}
     wild = encode(p["embedding"], whole)
     of_wild = readout(p, "readout.", wild, torch.zeros(genes), 1)
     # A sample lacks the edges of its perturbed genes; it keeps the genes themselves, but for the readout.
@@ -148,7 +148,7 @@ run(
     {
         "preprocessor": lambda p, c: preprocessor(p, "", p["x"], bool(c["of_nodes"])),
         "norm": lambda p, c: norm(p, "norm", p["x"], bool(c["of_nodes"])),
-        "convolution": lambda p, c: convolution(p, "", p["x"], adjacency(c["index"], c["mask"], len(p["x"])), False),
+        "convolution": lambda p, c: convolution(p, "", p["x"], adjacency(c["index"], c["mask"], len(p["x"]), p["x"].dtype), False),
         "pairwise": lambda p, c: aggregation(p, "", ["a", "b", "c"], list(p["x"]), "pairwise", True, False),
         "readout": lambda p, c: readout(p, "", p["x"], c["sample"], int(c["batch"])),
         "global_head": lambda p, c: mlp(p, "head", p["x"])[:, 0],

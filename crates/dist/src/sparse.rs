@@ -105,6 +105,7 @@ fn csr(rows: u32, columns: u32, entries: &[Entry], device: Device) -> Result<Ten
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expctl_rounding::{gamma, values};
 
     #[test]
     fn product_and_gradient_equal_the_dense_ones() {
@@ -114,20 +115,28 @@ mod tests {
         for e in &entries {
             flat[(e.row * 8 + e.column) as usize] += e.value;
         }
-        let dense = Tensor::from_slice(&flat).view([5, 8]);
+        // In double precision, as what follows: the truth.
+        let dense = Tensor::from_slice(&flat).view([5, 8]).to_kind(Kind::Double);
         let sparse = SparseMatrix::new(5, 8, entries, Device::Cpu).unwrap();
         let weight = Tensor::randn([5, 6], (Kind::Float, Device::Cpu));
         let start = Tensor::randn([8, 6], (Kind::Float, Device::Cpu));
-        let run = |product: &dyn Fn(&Tensor) -> Tensor| {
-            let x = start.copy().set_requires_grad(true);
+        let run = |kind: Kind, product: &dyn Fn(&Tensor) -> Tensor| {
+            let x = start.to_kind(kind).copy().set_requires_grad(true);
             let y = product(&x);
-            (&y * &weight).sum(Kind::Float).backward();
+            (&y * weight.to_kind(kind)).sum(kind).backward();
             (y.detach(), x.grad())
         };
-        let (y, g) = run(&|x| sparse.matmul(x).unwrap());
-        let (y_dense, g_dense) = run(&|x| dense.matmul(x));
-        assert!(y.allclose(&y_dense, 1e-5, 1e-6, false));
-        assert!(g.allclose(&g_dense, 1e-5, 1e-6, false));
+        let (y, gradient) = run(Kind::Float, &|x| sparse.matmul(x).unwrap());
+        let (y_dense, gradient_dense) = run(Kind::Double, &|x| dense.matmul(x));
+        // A value is the sum of two entries at most; with it as a factor, a row sums 8 products and a column 5.
+        let close = |got: &Tensor, exact: &Tensor, sizes: &Tensor, roundings: u32| {
+            let bounds = values(&(sizes * gamma(roundings)));
+            let errors = values(&(got - exact).abs());
+            assert!(errors.iter().zip(&bounds).all(|(error, bound)| error <= bound), "{errors:?} {bounds:?}");
+        };
+        let [start, weight] = [&start, &weight].map(|tensor| tensor.to_kind(Kind::Double).abs());
+        close(&y, &y_dense, &dense.abs().matmul(&start), 2 + 8);
+        close(&gradient, &gradient_dense, &dense.abs().tr().matmul(&weight), 2 + 5);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Rank, Role, serve, text};
 use expctl_dist::{DistError, ProcessGroup, Reducer, ReducerOptions, SentAs, Store, rendezvous, rendezvous_until};
+use expctl_rounding::{assert_rounding, distance, floor, values};
 use tch::{Kind, Tensor};
 
 #[test]
@@ -19,10 +20,10 @@ fn rank_entry() {
         "collectives" => collectives(&role, &store),
         "all_reduce_forever" => all_reduce_forever(&role, &store),
         "backward_forever" => backward_forever(&role, &store),
-        "average" => average(&role, &store, SentAs::Own, 1e-5),
+        "average" => average(&role, &store, SentAs::Own, None),
         // Each of a handful of roundings is at most half of the last of 11 or 8 bits.
-        "average_float16" => average(&role, &store, SentAs::Float16, 4.0 / 2048.0),
-        "average_bfloat16" => average(&role, &store, SentAs::Bfloat16, 4.0 / 256.0),
+        "average_float16" => average(&role, &store, SentAs::Float16, Some(4.0 / 2048.0)),
+        "average_bfloat16" => average(&role, &store, SentAs::Bfloat16, Some(4.0 / 256.0)),
         "serve" => serve_until_killed(&store),
         other => panic!("no scenario {other}"),
     }
@@ -81,7 +82,7 @@ fn parameters(seed: i64) -> Vec<(String, Tensor)> {
 
 fn loss(p: &[(String, Tensor)], x: &Tensor) -> Tensor {
     let hidden = (x.matmul(&p[0].1.tr()) + &p[1].1).tanh().matmul(&p[2].1.tr()).tanh();
-    hidden.matmul(&p[3].1.tr()).square().mean(Kind::Float)
+    hidden.matmul(&p[3].1.tr()).square().mean(None)
 }
 
 fn backward_forever(role: &Role, store: &Store) {
@@ -107,8 +108,9 @@ fn backward_forever(role: &Role, store: &Store) {
     store.set(&format!("error/{}", role.rank), error.to_string().as_bytes()).unwrap();
 }
 
-/// Ranks start from different parameters and different data; parameters must become rank 0's and gradients the mean.
-fn average(role: &Role, store: &Store, sent: SentAs, tolerance: f64) {
+/// Ranks start from different parameters and different data; parameters must become rank 0's and gradients the mean. `rounded`
+/// is the relative error that gradients may have which are sent in 16 bits; without it they are sent as they are.
+fn average(role: &Role, store: &Store, sent: SentAs, rounded: Option<f64>) {
     let group = join(role, store);
     let parameters = parameters(i64::from(role.rank));
     let inputs: Vec<Tensor> = (0..role.world)
@@ -143,19 +145,28 @@ fn average(role: &Role, store: &Store, sent: SentAs, tolerance: f64) {
         assert_eq!(reducer.take_allreduce_times().unwrap().buckets, 0);
     }
     assert_eq!(rebuilt, 1);
-    // The same by hand, without any communication.
-    let copies: Vec<(String, Tensor)> =
-        parameters.iter().map(|(n, p)| (n.clone(), p.detach().copy().set_requires_grad(true))).collect();
-    for x in &inputs {
-        loss(&copies, x).backward();
-    }
-    for ((name, own), (_, copy)) in parameters.iter().zip(&copies) {
-        let expected = copy.grad() / f64::from(role.world);
-        let difference = (own.grad() - &expected).abs().max().double_value(&[]);
-        let scale = expected.abs().max().double_value(&[]);
-        assert!(difference <= tolerance * scale, "{name}: {difference} of {scale}");
-        // What was to be rounded was.
-        assert!(sent == SentAs::Own || difference > 1e-5 * scale, "{name}: {difference} of {scale}");
+    // The same by hand, without any communication, in float32 and in double precision.
+    let by_hand = |kind: Kind| -> Vec<Tensor> {
+        let copy =
+            |(name, p): &(String, Tensor)| (name.clone(), p.detach().to_kind(kind).copy().set_requires_grad(true));
+        let copies: Vec<(String, Tensor)> = parameters.iter().map(copy).collect();
+        for x in &inputs {
+            loss(&copies, &x.to_kind(kind)).backward();
+        }
+        copies.iter().map(|(_, copy)| copy.grad() / f64::from(role.world)).collect()
+    };
+    let (peers, exact) = (by_hand(Kind::Float), by_hand(Kind::Double));
+    for (((name, own), peer), exact) in parameters.iter().zip(&peers).zip(&exact) {
+        let Some(rounded) = rounded else {
+            let [own, peer, exact] = [&own.grad(), peer, exact].map(values);
+            // The longest sum of a gradient is that over the 300 channels of a layer.
+            assert_rounding(name, distance(&own, &exact), &[distance(&peer, &exact)], floor(&exact, 300));
+            continue;
+        };
+        let difference = (own.grad() - exact).abs().max().double_value(&[]);
+        let scale = exact.abs().max().double_value(&[]);
+        // What was to be rounded was: float32 alone leaves a hundredth of that.
+        assert!(difference <= rounded * scale && difference > 1e-5 * scale, "{name}: {difference} of {scale}");
     }
 }
 

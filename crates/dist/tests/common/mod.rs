@@ -5,12 +5,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use expctl_dist::{ProcessGroup, Store, rendezvous};
+use expctl_rounding::distance;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a rank is told.
 pub struct Role {
     pub scenario: String,
+    /// Of `SCENARIO~NEIGHBOUR`: the neighbour of the start that it runs from.
+    pub neighbour: Option<u32>,
     pub rank: u32,
     pub world: u32,
     pub port: u16,
@@ -21,8 +24,10 @@ impl Role {
     pub fn from_env() -> Self {
         let text = std::env::var("EXPCTL_TEST_ROLE").expect("rank_entry is started by the other tests");
         let parts: Vec<&str> = text.split(' ').collect();
+        let (scenario, neighbour) = parts[0].split_once('~').map_or((parts[0], None), |(of, n)| (of, Some(n)));
         Self {
-            scenario: parts[0].to_owned(),
+            scenario: scenario.to_owned(),
+            neighbour: neighbour.map(|n| n.parse().unwrap()),
             rank: parts[1].parse().unwrap(),
             world: parts[2].parse().unwrap(),
             port: parts[3].parse().unwrap(),
@@ -57,6 +62,17 @@ pub fn trained(scenario: &str, world: u32) -> (Vec<Vec<f32>>, Vec<String>) {
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
     ((0..world).map(values).collect(), (0..world).map(|r| text(&store, &format!("digest/{r}"))).collect())
+}
+
+/// All parameters that rank 0 ends with.
+pub fn ends_with(scenario: &str, world: u32) -> Vec<f64> {
+    trained(scenario, world).0[0].iter().map(|value| f64::from(*value)).collect()
+}
+
+/// How far one rank ends from `exact`, the end of one rank in `scenario`, if it starts from neighbouring parameters. Two starts,
+/// since a model has so many parameters.
+pub fn neighbours_end(scenario: &str, exact: &[f64]) -> Vec<f64> {
+    (0..2).map(|neighbour| distance(&ends_with(&format!("{scenario}~{neighbour}"), 1), exact)).collect()
 }
 
 /// A child that does not outlive its test.

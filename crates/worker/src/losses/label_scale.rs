@@ -40,15 +40,21 @@ impl LabelScale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expctl_rounding::gamma;
 
     #[test]
     fn there_and_back() {
         let labels = [-1.0816f32, -0.0588, 0.0, 1.128_043];
         let scale = LabelScale::standard(-0.008024, 0.063264);
         let scaled = scale.scaled(&Tensor::from_slice(&labels)).unwrap();
-        assert!((scaled.double_value(&[1]) - (-0.0588 + 0.008024) / 0.06326401).abs() < 1e-5);
-        for (label, back) in labels.iter().zip(scale.unscaled(&scaled).unwrap()) {
-            assert!((label - back).abs() < 1e-6, "{label} {back}");
+        let (mean, divisor) = (0.008024, 0.063264 + SMALLEST);
+        for (at, label) in labels.map(f64::from).into_iter().enumerate() {
+            // Mean and divisor are rounded, and the difference and the quotient.
+            let (got, sizes) = (scaled.double_value(&[at as i64]), (label.abs() + mean) / divisor);
+            assert!((got - (label + mean) / divisor).abs() <= gamma(4) * sizes, "{label}: {got}");
+            // On the way back once more, with a product for the quotient.
+            let back = f64::from(scale.unscaled(&scaled).unwrap()[at]);
+            assert!((label - back).abs() <= gamma(8) * (label.abs() + 2.0 * mean), "{label} {back}");
         }
         assert_eq!(LabelScale::RAW.unscaled(&Tensor::from_slice(&labels)).unwrap(), labels);
         let constant = LabelScale::standard(0.5, 0.0).scaled(&Tensor::from_slice(&[0.5f32])).unwrap();

@@ -11,6 +11,7 @@ pub fn log_cosh(prediction: &Tensor, label: &Tensor) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expctl_rounding::gamma;
 
     #[test]
     fn it_equals_its_definition_and_does_not_overflow() {
@@ -18,9 +19,13 @@ mod tests {
         for x in [-3.0f32, -0.5, -1e-3, 0.0, 1e-3, 0.2, 2.0] {
             let got = log_cosh(&Tensor::from_slice(&[x]), &label).double_value(&[]);
             let expected = f64::from(x).cosh().ln();
-            assert!((got - expected).abs() < 2e-7, "{x}: {got}, expected {expected}");
+            // Its three terms, which nearly cancel for small differences. The softplus takes an exponential and a logarithm of a
+            // unit or two each; then come two sums and ln 2 itself.
+            let x = f64::from(x).abs();
+            let sizes = x + (-2.0 * x).exp().ln_1p() + std::f64::consts::LN_2;
+            assert!((got - expected).abs() <= gamma(8) * sizes, "{x}: {got}, expected {expected}");
         }
         let far = log_cosh(&Tensor::from_slice(&[1000.0f32]), &label).double_value(&[]);
-        assert!((far - (1000.0 - std::f64::consts::LN_2)).abs() < 1e-3, "{far}");
+        assert!((far - (1000.0 - std::f64::consts::LN_2)).abs() <= gamma(8) * 1001.0, "{far}");
     }
 }

@@ -49,10 +49,11 @@ mod tests {
             let (reconstruction, predictions) = (Tensor::from(8.0f32), Tensor::from(3.0f32));
             ReconstructionWeight::new(rule).join(Some(&reconstruction), predictions, epoch).double_value(&[])
         };
-        assert!((join(Reconstruction::LinearUntilUniform, 0) - 8.0).abs() < 1e-6);
-        assert!((join(Reconstruction::LinearUntilUniform, 5) - 6.75).abs() < 1e-6);
-        assert!((join(Reconstruction::Uniform, 0) - 5.5).abs() < 1e-6);
-        assert!((join(Reconstruction::Off, 0) - 3.0).abs() < 1e-6);
+        // All of these are float32 numbers, and so are the products that they are sums of.
+        assert_eq!(join(Reconstruction::LinearUntilUniform, 0), 8.0);
+        assert_eq!(join(Reconstruction::LinearUntilUniform, 5), 6.75);
+        assert_eq!(join(Reconstruction::Uniform, 0), 5.5);
+        assert_eq!(join(Reconstruction::Off, 0), 3.0);
         let alone = ReconstructionWeight::new(Reconstruction::Uniform).join(None, Tensor::from(3.0f32), 0);
         assert_eq!(alone.double_value(&[]), 3.0);
     }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use expctl_rounding::{NEIGHBOURS, RATIO};
 use tch::{Device, Kind, Tensor, nn};
 
 /// What PyTorch's set-up ends with where there is none for this Python.
@@ -67,7 +68,7 @@ impl Cases {
         self.tensors.extend([(format!("{name}/out"), out.detach()), (format!("{name}/weight"), weight)]);
     }
 
-    /// Have `tests/python/SCRIPT` rebuild all cases with PyTorch.
+    /// Have `tests/python/SCRIPT` rebuild all cases with PyTorch, and bound the rounding errors.
     pub fn check_with(self, script: &str) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let setup =
@@ -83,9 +84,11 @@ impl Cases {
         Tensor::write_safetensors(&self.tensors, &file).unwrap();
         let answer = Command::new(String::from_utf8(setup.stdout).unwrap().trim())
             .args([&root.join("tests/python").join(script), &file])
+            .args([RATIO.to_string(), NEIGHBOURS.to_string()])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&answer.stdout);
+        eprintln!("{said}");
         assert!(answer.status.success(), "{said}{}", String::from_utf8_lossy(&answer.stderr));
     }
 }

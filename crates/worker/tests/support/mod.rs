@@ -8,9 +8,11 @@ use expctl_pipeline::collate::{Assembler, Batch, Common, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::store::Sample;
 use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
+use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
 use serde_json::{Value, json};
+use tch::Tensor;
 
 pub const GENES: i64 = 50;
 const TYPES: [&str; 3] = ["a", "b", "c"];
@@ -113,4 +115,20 @@ pub fn parameters(trainer: &Trainer) -> Vec<f32> {
 pub fn farthest(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Start from a neighbour of the parameters, if one is named.
+pub fn nudge(trainer: &mut Trainer, neighbour: Option<u32>) {
+    let Some(neighbour) = neighbour else { return };
+    let moved = |(name, tensor): (String, Tensor)| {
+        let tensor = if name.starts_with("model/") { nudged(&tensor, neighbour) } else { tensor.copy() };
+        (name, tensor)
+    };
+    let state = trainer.state().into_iter().map(moved).collect();
+    trainer.restore(&state).unwrap();
+}
+
+/// For comparisons.
+pub fn doubles(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
 }

@@ -1,9 +1,11 @@
 //! Models over arrays against what they are said to be.
 
 use expctl_pipeline::array::{ArrayBatch, Values};
+use expctl_rounding::{assert_rounding, at_neighbours, distance, floor, norm, values};
 use tch::{Device, Kind, Tensor, nn};
 
-use super::{ArrayInputs, Mlp, MlpConfig, Transformer, TransformerConfig};
+use super::{ArrayInputs, Mlp, MlpConfig, Transformer, TransformerConfig, ValueInputs};
+use crate::models::named_parameters;
 
 fn count(vs: &nn::VarStore) -> i64 {
     vs.variables().values().map(|tensor| tensor.numel() as i64).sum()
@@ -31,24 +33,27 @@ fn sparse(batch: &ArrayBatch) -> ArrayBatch {
 
 const ROWS: [[f32; 7]; 3] = [[0.0, 1.0, 0.0, 2.5, 0.0, 0.0, -1.0], [0.0; 7], [3.0, 0.5, 0.25, 0.0, 4.0, 1.0, 2.0]];
 
-/// Outputs, and the gradients of all parameters of the sum of their squares.
-fn run(vs: &nn::VarStore, forward: &dyn Fn(&ArrayInputs<'_>) -> Tensor, batch: &ArrayBatch) -> (Tensor, Vec<Tensor>) {
-    let inputs = ArrayInputs::of(batch, Device::Cpu).unwrap();
+/// The outputs, and of each parameter the gradient of the sum of their squares; the parameters have `kind`.
+fn run(
+    vs: &nn::VarStore,
+    kind: Kind,
+    forward: &dyn Fn(&ArrayInputs<'_>) -> Tensor,
+    batch: &ArrayBatch,
+) -> Vec<(String, Vec<f64>)> {
+    let mut inputs = ArrayInputs::of(batch, Device::Cpu).unwrap();
+    if let ValueInputs::Dense(rows) = &mut inputs.values {
+        *rows = rows.to_kind(kind);
+    }
     let output = forward(&inputs);
-    output.square().sum(Kind::Float).backward();
-    let mut parameters: Vec<_> = vs.variables().into_iter().collect();
-    parameters.sort_by(|a, b| a.0.cmp(&b.0));
-    let gradients = parameters.iter_mut().map(|(_, tensor)| {
-        let gradient = tensor.grad().copy();
+    output.square().sum(kind).backward();
+    let gradients = named_parameters(vs).into_iter().map(|(name, mut tensor)| {
+        let gradient = values(&tensor.grad());
         tensor.zero_grad();
-        gradient
+        (name, gradient)
     });
-    (output.detach(), gradients.collect())
-}
-
-#[track_caller]
-fn same(a: &Tensor, b: &Tensor) {
-    assert!(a.allclose(b, 1e-4, 1e-5, false), "{a:?} {b:?}");
+    let mut all: Vec<_> = gradients.collect();
+    all.push(("output".to_owned(), values(&output)));
+    all
 }
 
 #[test]
@@ -71,22 +76,34 @@ fn the_presets_have_the_sizes_that_are_stated() {
 fn dense_and_sparse_rows_give_the_same() {
     let batch = dense(&ROWS);
     let vs = nn::VarStore::new(Device::Cpu);
-    let mlp = Mlp::new(&vs.root(), &MlpConfig { genes: 7, hidden: 16, layers: 2, classes: 4 }).unwrap();
-    let of = |batch: &ArrayBatch| run(&vs, &|inputs| mlp.forward(inputs).unwrap().prediction, batch);
-    let ((a, grad_a), (b, grad_b)) = (of(&batch), of(&sparse(&batch)));
-    assert_eq!(a.size(), [3, 4]);
-    same(&a, &b);
-    grad_a.iter().zip(&grad_b).for_each(|(a, b)| same(a, b));
-    assert!(grad_a.iter().all(|gradient| gradient.abs().sum(Kind::Float).double_value(&[]) > 0.0));
+    let config = MlpConfig { genes: 7, hidden: 16, layers: 2, classes: 4 };
+    let mlp = Mlp::new(&vs.root(), &config).unwrap();
+    let mut double = nn::VarStore::new(Device::Cpu);
+    let in_double = Mlp::new(&double.root(), &config).unwrap();
+    double.set_kind(Kind::Double);
+    let exact = || {
+        for ((_, mut double), (_, single)) in named_parameters(&double).into_iter().zip(named_parameters(&vs)) {
+            tch::no_grad(|| double.copy_(&single));
+        }
+        run(&double, Kind::Double, &|inputs| in_double.forward(inputs).unwrap().prediction, &batch)
+    };
+    let of = |batch: &ArrayBatch| run(&vs, Kind::Float, &|inputs| mlp.forward(inputs).unwrap().prediction, batch);
+    let (got, truth) = (of(&sparse(&batch)), exact());
+    let near = at_neighbours(&vs, || (of(&batch), exact()));
+    for (i, (name, exact)) in truth.iter().enumerate() {
+        assert!(norm(exact) > 0.0, "{name}");
+        let peers: Vec<f64> = near.iter().map(|(dense, exact)| distance(&dense[i].1, &exact[i].1)).collect();
+        // The widest sums are over the 16 channels.
+        assert_rounding(name, distance(&got[i].1, exact), &peers, floor(exact, 16));
+    }
 
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 4, classes: 4 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of = |batch: &ArrayBatch| run(&vs, &|inputs| transformer.forward(inputs).unwrap().prediction, batch);
-    let ((a, grad_a), (b, grad_b)) = (of(&batch), of(&sparse(&batch)));
-    assert_eq!(a.size(), [3, 4]);
-    same(&a, &b);
-    grad_a.iter().zip(&grad_b).for_each(|(a, b)| same(a, b));
+    let of =
+        |batch: &ArrayBatch| run(&vs, Kind::Float, &|inputs| transformer.forward(inputs).unwrap().prediction, batch);
+    // Both are the same tokens.
+    assert_eq!(of(&batch), of(&sparse(&batch)));
 }
 
 #[test]
@@ -99,9 +116,13 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
         transformer.forward(&inputs).unwrap().prediction.detach()
     };
     let whole = of(&dense(&ROWS));
-    for (place, row) in ROWS.iter().enumerate() {
-        // Alone it has no padding, the one without any value no token but that of the cell.
-        same(&whole.get(place as i64), &of(&dense(&[*row])).get(0));
+    // Alone it has no padding, the one without any value no token but that of the cell.
+    let alone: Vec<Vec<f64>> = ROWS.iter().map(|row| values(&of(&dense(&[*row])))).collect();
+    let near = at_neighbours(&vs, || of(&dense(&ROWS)));
+    for (place, alone) in alone.iter().enumerate() {
+        let of_row = |outputs: &Tensor| values(&outputs.get(place as i64));
+        let peers: Vec<f64> = near.iter().map(|near| distance(&of_row(near), &of_row(&whole))).collect();
+        assert_rounding(&format!("row {place}"), distance(alone, &of_row(&whole)), &peers, floor(alone, 32));
     }
 }
 

@@ -66,6 +66,7 @@ impl Reconstruction {
 mod tests {
     use super::*;
     use crate::models::EdgeList;
+    use expctl_rounding::{NEIGHBOURS, assert_rounding, distance, floor, nudged, values};
     use tch::Device;
 
     const GENES: i64 = 23;
@@ -77,14 +78,21 @@ mod tests {
         h: Tensor,
     }
 
-    /// Value and gradients by `loss`.
-    fn run(start: &Start, loss: &dyn Fn(&Reconstruction, &Tensor) -> Tensor) -> [Tensor; 4] {
-        let leaf = |t: &Tensor| t.copy().set_requires_grad(true);
+    impl Start {
+        fn nudged(&self, neighbour: u32) -> Self {
+            let [weight, bias, h] = [&self.weight, &self.bias, &self.h].map(|tensor| nudged(tensor, neighbour));
+            Self { weight, bias, h }
+        }
+    }
+
+    /// Value and gradients by `loss`, in `kind`.
+    fn run(start: &Start, kind: Kind, loss: &dyn Fn(&Reconstruction, &Tensor) -> Tensor) -> [Vec<f64>; 4] {
+        let leaf = |t: &Tensor| t.to_kind(kind).copy().set_requires_grad(true);
         let head = Reconstruction { weight: leaf(&start.weight), bias: leaf(&start.bias) };
         let h = leaf(&start.h);
         let value = loss(&head, &h);
         value.backward();
-        [value.detach(), h.grad(), head.weight.grad(), head.bias.grad()]
+        [value, h.grad(), head.weight.grad(), head.bias.grad()].each_ref().map(values)
     }
 
     #[test]
@@ -106,17 +114,29 @@ mod tests {
         };
         for absent_weight in [1.0, 0.1] {
             let graph = Graph::new(&list, GENES, absent_weight != 1.0, Device::Cpu).unwrap();
-            let got = run(&start, &|head, h| head.loss(h, &graph, absent_weight).unwrap());
-            let expected = run(&start, &|head, h| {
-                let r = h.matmul(&head.weight.tr()) + &head.bias;
-                let weight: Tensor = &dense + (1.0 - &dense) * absent_weight;
-                let squares: Tensor = (&dense - r).square();
-                (weight * squares).sum(Kind::Float) / (GENES * GENES) as f64
-            });
-            for (name, (got, expected)) in ["value", "h", "weight", "bias"].iter().zip(got.iter().zip(&expected)) {
-                let difference = (got - expected).abs().max().double_value(&[]);
-                let scale = expected.abs().max().double_value(&[]);
-                assert!(difference <= 1e-4 * scale, "{name} at λ {absent_weight}: {difference} of {scale}");
+            let got = run(&start, Kind::Float, &|head, h| head.loss(h, &graph, absent_weight).unwrap());
+            let by_formula = |start: &Start, kind: Kind| {
+                let dense = dense.to_kind(kind);
+                run(start, kind, &|head, h| {
+                    let r = h.matmul(&head.weight.tr()) + &head.bias;
+                    let weight: Tensor = &dense + (1.0 - &dense) * absent_weight;
+                    let squares: Tensor = (&dense - r).square();
+                    (weight * squares).sum(kind) / (GENES * GENES) as f64
+                })
+            };
+            let exact = by_formula(&start, Kind::Double);
+            let mut peers: [Vec<f64>; 4] = Default::default();
+            for neighbour in 0..NEIGHBOURS {
+                let near = start.nudged(neighbour);
+                let (single, double) = (by_formula(&near, Kind::Float), by_formula(&near, Kind::Double));
+                for ((peers, single), double) in peers.iter_mut().zip(&single).zip(&double) {
+                    peers.push(distance(single, double));
+                }
+            }
+            for (i, name) in ["value", "h", "weight", "bias"].into_iter().enumerate() {
+                let what = format!("{name} at λ {absent_weight}");
+                let floor = floor(&exact[i], (GENES * GENES) as usize);
+                assert_rounding(&what, distance(&got[i], &exact[i]), &peers[i], floor);
             }
         }
     }

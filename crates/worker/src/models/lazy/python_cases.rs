@@ -88,7 +88,7 @@ fn every_layer_is_what_its_formula_says() {
 
 #[test]
 fn the_whole_model_is_what_its_formulas_say() {
-    // float32 would leave up to 1e-4 of rounding in gradients that are small differences of large terms.
+    // In double precision, where a term that is slightly wrong shows: gradients are small differences of large terms.
     let mut cases = Cases::new(Kind::Double);
     let (batch, graph) = batch();
     let nodes = LazyConfig { norm: Over::Node, preprocessor_norm: Over::Node, ..small() };

@@ -6,7 +6,8 @@ use super::rounding::norm;
 use super::run::{Built, Start};
 use crate::models::layer_cases::GENERATOR;
 
-/// Of outputs and of the gradient of each parameter.
+/// Of outputs and of the gradient of each parameter. No bound of rounding, which is about 1e-12 here: a thousand times that for any
+/// processor, and still a hundredth of what one operation in float32 would leave.
 const TOLERANCE: f64 = 1e-9;
 
 /// Biases that a softmax does not see: their gradient is 0 but for rounding, and has no size of its own.

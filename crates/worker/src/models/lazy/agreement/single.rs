@@ -1,17 +1,12 @@
 use std::io::Write as _;
 
+use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use tch::{Kind, Tensor};
 
 use super::cases::Case;
 use super::rounding::{Apart, norm};
 use super::run::{Built, Outcome, Start};
 use crate::models::layer_cases::GENERATOR;
-
-/// Relative, of outputs and of all gradients together.
-const TOLERANCE: f64 = 1e-4;
-
-/// Neighbouring parameters for which the replicated model's rounding is looked at as well.
-const NEIGHBOURS: usize = 4;
 
 /// The models of a case in float32, and the function's value.
 struct Compared {
@@ -31,27 +26,20 @@ impl Compared {
     }
 }
 
-/// The largest that rounding makes the replicated model err, for parameters that are float32's resolution apart. Where
-/// everything is rounded anew: one error alone may be small by chance.
-fn own_error(case: &Case, parameters: &[Tensor], weight: &Tensor, first: Apart) -> Apart {
-    let mut worst = first;
-    for _ in 0..NEIGHBOURS {
-        let near = |p: &Tensor| tch::no_grad(|| p + p * (p.rand_like() - 0.5) * f64::from(f32::EPSILON) * 2.0);
-        let near: Vec<Tensor> = parameters.iter().map(near).collect();
+/// The errors of the replicated model at neighbouring parameters.
+fn peers(case: &Case, parameters: &[Tensor], weight: &Tensor) -> Vec<Apart> {
+    let of = |neighbour| {
+        let near: Vec<Tensor> = parameters.iter().map(|parameter| nudged(parameter, neighbour)).collect();
         let run = |kind| Built::replicated(case).with(&near, kind).run(weight);
-        let apart = run(Kind::Float).from(&run(Kind::Double));
-        worst.encodings = worst.encodings.max(apart.encodings);
-        worst.predictions = worst.predictions.max(apart.predictions);
-        worst.gradients = worst.gradients.max(apart.gradients);
-    }
-    worst
+        run(Kind::Float).from(&run(Kind::Double))
+    };
+    (0..NEIGHBOURS).map(of).collect()
 }
 
 /// What is told of all cases.
 #[derive(Default)]
 struct Told {
     cases: usize,
-    beyond: usize,
     encodings: f64,
     predictions: f64,
     gradients: f64,
@@ -60,8 +48,8 @@ struct Told {
 }
 
 impl Told {
-    /// Within the tolerance, or both where float32 is not that good: no further from the function's value than twice the
-    /// replicated model's largest error there. Twice, since the one is a draw and the other the largest of five.
+    /// The shared model may be as far from the function's value as rounding makes the replicated one, but for the order of
+    /// their sums.
     fn judge(&mut self, case: &Case, start: Start) {
         let name = format!("{}, {start:?}", case.name);
         tch::manual_seed(case.seed as i64);
@@ -73,19 +61,16 @@ impl Told {
         self.encodings = self.encodings.max(apart.encodings);
         self.predictions = self.predictions.max(apart.predictions);
         self.gradients = self.gradients.max(apart.gradients);
-        if apart.encodings.max(apart.predictions).max(apart.gradients) >= TOLERANCE {
-            self.beyond += 1;
-            let own = own_error(case, &parameters, &weight, replicated.from(&exact));
-            let error = shared.from(&exact);
-            let told = format!("{name}: apart {apart:?}, shared {error:?}, replicated {own:?} from double precision");
-            let _ = writeln!(std::io::stderr(), "{told}");
-            let judged = |apart: f64, error: f64, own: f64| {
-                assert!(apart < TOLERANCE || own > TOLERANCE / 2.0 && error <= 2.0 * own, "{told}");
-            };
-            judged(apart.encodings, error.encodings, own.encodings);
-            judged(apart.predictions, error.predictions, own.predictions);
-            judged(apart.gradients, error.gradients, own.gradients);
-        }
+        let (error, peers) = (shared.from(&exact), peers(case, &parameters, &weight));
+        // Errors are relative; norms and readout sum over all genes.
+        let floor = floor(&[1.0], case.config.num_genes as usize);
+        let judge = |what: &str, of: &dyn Fn(&Apart) -> f64| {
+            let peers: Vec<f64> = peers.iter().map(of).collect();
+            assert_rounding(&format!("{name}: {what}"), of(&error), &peers, floor);
+        };
+        judge("encodings", &|apart| apart.encodings);
+        judge("predictions", &|apart| apart.predictions);
+        judge("gradients", &|apart| apart.gradients);
         let pairs = replicated.gradients.iter().zip(&shared.gradients).zip(&exact.gradients);
         let ratios = pairs.filter_map(|(((_, replicated), (_, shared)), (_, exact))| {
             let (own, other) = (norm(&(replicated - exact)), norm(&(shared - exact)));
@@ -100,7 +85,8 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// All cases with parameters of all kinds. Gradients of single parameters differ more than all together, where one is small.
-/// Over many the shared model's are no further from the function's value: the mean is not above 1 by two standard errors.
+/// Over many the shared model's are hardly further from the function's value: the mean is not above 2 by two standard errors. A sum
+/// of n terms in w lanes errs like √(n / w), and of the models one may have 4 lanes, the other the 16 of AVX-512.
 fn agree(of: &str, cases: &[Case]) {
     let _alone = GENERATOR.lock();
     // Small pieces of work: threads would wait for each other.
@@ -111,11 +97,11 @@ fn agree(of: &str, cases: &[Case]) {
         for case in cases {
             told.judge(case, start);
         }
-        let Told { cases, beyond, encodings, predictions, gradients, .. } = told;
+        let Told { cases, encodings, predictions, gradients, .. } = told;
         let _ = writeln!(
             std::io::stderr(),
-            "{of}, {start:?}: {cases} cases, {beyond} beyond {TOLERANCE:e}; encodings differ by up to {encodings:.1e}, \
-             predictions {predictions:.1e}, gradients {gradients:.1e}"
+            "{of}, {start:?}: {cases} cases; encodings differ by up to {encodings:.1e}, predictions {predictions:.1e}, \
+             gradients {gradients:.1e}"
         );
         ratios.extend(told.ratios);
     }
@@ -129,7 +115,7 @@ fn agree(of: &str, cases: &[Case]) {
         middle.exp(),
         (2.0 * error).exp()
     );
-    assert!(middle < 2.0 * error, "{of}: {}", middle.exp());
+    assert!(middle - 2.0 * error < 2f64.ln(), "{of}: {}", middle.exp());
 }
 
 #[test]
@@ -145,19 +131,4 @@ fn local_heads_agree() {
 #[test]
 fn sizes_agree() {
     agree("sizes", &Case::sizes());
-}
-
-/// The instructions are chosen once in a process: others take one of their own.
-#[test]
-fn slower_instructions_agree_as_well() {
-    for instructions in ["avx2", "base"] {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["models::lazy::agreement::single::sizes_agree", "--exact", "--nocapture"])
-            .env("EXPCTL_ROW_INSTRUCTIONS", instructions)
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && told.contains("geometric mean"), "{instructions}: {told}");
-        let _ = writeln!(std::io::stderr(), "{instructions}: {told}");
-    }
 }
