@@ -142,7 +142,7 @@ fn a_run_that_was_stopped_reads_the_rest_of_its_epoch() {
     let last = project.attempt("2", "chunked").unwrap();
     assert_eq!((last.number(), last.steps(0).unwrap()[0].step), (2, done));
     let losses = |attempts: &[AttemptDir]| -> Vec<Option<f64>> {
-        joined_steps(attempts, 0).unwrap().iter().map(|step| step.loss).collect()
+        joined_steps(attempts, 0, 0).unwrap().steps.iter().map(|step| step.loss).collect()
     };
     assert_eq!(losses(&[first, last.clone()]), losses(std::slice::from_ref(&whole)));
     assert_eq!(outcome(&last).ranks[0].parameters_digest, outcome(&whole).ranks[0].parameters_digest);

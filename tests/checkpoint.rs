@@ -86,11 +86,21 @@ fn assert_joined(project: &TestProject, variant: &str, ranks: u32, resumed_at: u
         let own = last.steps(rank).unwrap();
         assert_eq!(own.first().unwrap().step, resumed_at);
         assert_eq!(own.last().unwrap().step, STEPS - 1);
-        let joined = joined_steps(&attempts, rank).unwrap();
+        let joined = joined_steps(&attempts, rank, 2).unwrap().steps;
         assert_eq!(joined.iter().map(|s| s.step).collect::<Vec<_>>(), (0..STEPS).collect::<Vec<_>>());
+        // The table itself says that the first steps after the checkpoint are warm-up, as those of the first attempt are.
+        let warm_up: Vec<u64> = own.iter().filter(|s| !s.measured).map(|s| s.step).collect();
+        assert_eq!(warm_up, [resumed_at, resumed_at + 1]);
+        let left_out: Vec<u64> = joined.iter().filter(|s| !s.measured).map(|s| s.step).collect();
+        assert_eq!(left_out, [0, 1, resumed_at, resumed_at + 1]);
     }
     let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
-    assert!(note.contains(&(STEPS - 2).to_string()), "{note}");
+    let short =
+        format!("every rank: {} of {} measured steps: 2 steps after 1 checkpoint are warm-up", STEPS - 4, STEPS - 2);
+    assert!(note.contains(&short), "{note}");
+    assert!(note.contains(&format!("steps 0–{} from attempt 1 (", resumed_at - 1)), "{note}");
+    assert!(note.contains(&format!("steps {resumed_at}–{} from attempt ", STEPS - 1)), "{note}");
+    assert!(!note.contains("the last one counts"), "{note}");
     assert!(checkpoints(last).is_empty(), "a trial that is done needs no checkpoint");
 }
 

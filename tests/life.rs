@@ -107,6 +107,12 @@ fn states(trials: &[Value]) -> Vec<(&str, u64)> {
     trials.iter().map(|t| (t["state"].as_str().unwrap(), t["attempt"].as_u64().unwrap())).collect()
 }
 
+/// Without a checkpoint the last attempt did all steps, and its note says so.
+fn assert_began_anew(note: &str) {
+    assert!(note.contains("took 2 attempts; the last one counts"), "{note}");
+    assert!(!note.contains("went on from a checkpoint"), "{note}");
+}
+
 #[test]
 fn a_local_job_is_watched_cancelled_and_retried() {
     let place = Place::local();
@@ -152,7 +158,7 @@ fn a_local_job_is_watched_cancelled_and_retried() {
     place.code(&["retry", &job, "--wait"], 0);
     assert_eq!(states(&place.status(&job)), [("completed", 2)]);
     let note = std::fs::read_to_string(place.project.path().join("results/small_1.md")).unwrap();
-    assert!(note.contains("took 2 attempts; the last one counts"), "{note}");
+    assert_began_anew(&note);
     let nothing = place.code(&["retry", &job], 0);
     assert!(nothing.contains("nothing to retry: job 1 is complete"), "{nothing}");
     assert_eq!(states(&place.status(&job)), [("completed", 2)]);
@@ -239,7 +245,7 @@ fn a_slurm_job_is_watched_cancelled_and_retried() {
     assert_eq!(arrays["arrays"][0]["id"].to_string(), job);
     assert_eq!(arrays["arrays"][1]["tasks"], serde_json::json!({"0": [[0, 2]]}), "{arrays}");
     let note = std::fs::read_to_string(place.project.path().join(format!("results/small_{job}.md"))).unwrap();
-    assert!(note.contains("took 2 attempts; the last one counts"), "{note}");
+    assert_began_anew(&note);
     assert!(place.code(&["retry", &job], 0).contains("nothing to retry"));
 }
 

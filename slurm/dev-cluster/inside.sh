@@ -6,6 +6,8 @@ D=$1 node=$2; shift 2
 mount --bind "$D/etc/hosts" /etc/hosts
 [ "$node" != ctld ] || exec "$@"
 hostname "$node"
+# What jobs on the node take its processor for (up.sh --processor).
+[ ! -e "$D/etc/cpuinfo.$node" ] || mount --bind "$D/etc/cpuinfo.$node" /proc/cpuinfo
 if grep -q '^CGROUP=1' "$D/etc/settings"; then
   # Slurm's groups go below the group that the cluster was started in (a limit of the machine's owner holds for jobs too), in
   # one of the cluster's own: those of two clusters would have the same names.

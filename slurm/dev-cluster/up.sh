@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Start a throw-away Slurm cluster of N virtual nodes on this machine, all of it under DIR and on loopback.
-#   up.sh [DIR] [--nodes N] [--cpus N] [--mem MB] [--gpus N] [--first-job-id N] [--max-array-size N] [--port BASE]
+#   up.sh [DIR] [--nodes N] [--cpus N] [--mem MB] [--gpus N] [--processor NODE=NAME]... [--first-job-id N] [--max-array-size N] [--port BASE]
 #         [--dbd] [--users a,b] [--rest] [--netns] [--cgroup] [--slurm PREFIX] [--owner PID]
 # Without DIR a folder in /tmp is made. Prints the folder; then:
 #   . DIR/env       sets SLURM_CONF, and sbatch, squeue, expctl ... speak to this cluster
@@ -15,14 +15,14 @@ usage="usage: up.sh [DIR] [options]; $here/README.md lists them"
 
 # Far from the local backend's numbers, which count from 1 in the same ledger.
 D='' NODES=2 CPUS=16 MEM=4000 GPUS=0 FIRST=100000 MAXARRAY=1001 PORT='' DBD=0 USERS=root REST=0 CGROUP=0 PREFIX='' OWNER=''
-netns=0
+netns=0 processors=()
 while [ $# -gt 0 ]; do
   case $1 in
     --dbd) DBD=1; shift; continue ;;
     --rest) REST=1; shift; continue ;;
     --netns) netns=1; shift; continue ;;
     --cgroup) CGROUP=1; shift; continue ;;
-    --nodes | --cpus | --mem | --gpus | --first-job-id | --max-array-size | --port | --users | --slurm | --owner)
+    --nodes | --cpus | --mem | --gpus | --first-job-id | --max-array-size | --port | --users | --slurm | --owner | --processor)
       [ $# -ge 2 ] || die "up.sh: $1 needs a value" "$usage" ;;
     -*) die "up.sh: unknown option $1" "$usage" ;;
     *) [ -z "$D" ] || die "up.sh: one folder only" "$usage"; D=$1; shift; continue ;;
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --nodes) NODES=$2 ;; --cpus) CPUS=$2 ;; --mem) MEM=$2 ;; --gpus) GPUS=$2 ;;
     --first-job-id) FIRST=$2 ;; --max-array-size) MAXARRAY=$2 ;; --port) PORT=$2 ;; --users) USERS=$2 ;;
-    --slurm) PREFIX=$2 ;; --owner) OWNER=$2 ;;
+    --slurm) PREFIX=$2 ;; --owner) OWNER=$2 ;; --processor) processors+=("$2") ;;
   esac
   shift 2
 done
@@ -55,6 +55,13 @@ rm -f "$D/env"
 for ((i = 1; i <= NODES; i++)); do mkdir -p "$D/spool/n$i"; done
 for ((i = 0; i < GPUS; i++)); do ln -sfn /dev/null "$D/dev/nvidia$i"; done
 chmod 755 "$D" "$D"/{bin,etc,log,run,spool,dev}
+for named in "${processors[@]}"; do
+  node=${named%%=*}
+  [ "$node" != "$named" ] && [ -n "$node" ] && [ -d "$D/spool/$node" ] ||
+    die "up.sh: --processor $named does not name a node of this cluster" "write NODE=NAME, as n2='AMD EPYC 7763'"
+  NAME=${named#*=} awk '/^model name/ { print "model name\t: " ENVIRON["NAME"]; next } { print }' /proc/cpuinfo > "$D/etc/cpuinfo.$node"
+  chmod 644 "$D/etc/cpuinfo.$node"
+done
 
 # A failure half way leaves nothing running.
 trap 'rc=$?; [ $rc = 0 ] || "$here/down.sh" "$D"; exit $rc' EXIT

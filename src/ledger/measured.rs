@@ -1,6 +1,8 @@
+use std::ops::Range;
+
 use expctl_record::{
     AttemptDir, DataRead, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome, RankUsage,
-    RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, joined_learning, joined_steps,
+    RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning, joined_steps,
 };
 
 use crate::parallel;
@@ -44,6 +46,51 @@ impl RunState {
     }
 }
 
+/// An attempt whose steps count in a run, with what it recorded beside them.
+#[derive(Clone, Debug)]
+pub struct RunPart {
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// Numbers of the steps that come from it; empty for an attempt that has done none.
+    pub steps: Range<u64>,
+    /// Where it ran.
+    pub environment: Option<Environment>,
+    /// What it read; none of an attempt that is older than this record, or whose loader was never set up.
+    pub data: Option<DataRead>,
+    /// What each rank used beside time, by rank; fewer or none where ranks did not reach their last step, and of programs of the
+    /// user's.
+    pub usage: Vec<RankUsage>,
+    /// Hardware samples, by rank; empty of ranks without any.
+    pub samples: Vec<Vec<HardwareSample>>,
+}
+
+impl RunPart {
+    fn load(attempt: &AttemptDir, steps: Range<u64>, ranks: u32) -> Result<Self, RecordError> {
+        Ok(Self {
+            attempt: attempt.number(),
+            steps,
+            environment: attempt.environment()?,
+            // These add to the steps; without them they are as good as ever.
+            data: attempt.data_read().unwrap_or_else(without),
+            usage: (0..ranks).filter_map(|rank| attempt.usage(rank).unwrap_or_else(without)).collect(),
+            samples: (0..ranks)
+                .map(|rank| attempt.samples(rank).map_or_else(without, Some).unwrap_or_default())
+                .collect(),
+        })
+    }
+
+    /// Names of its nodes, each once, in the order of ranks; empty where they are not known.
+    pub fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = Vec::new();
+        for rank in self.environment.iter().flat_map(|environment| &environment.ranks) {
+            if !rank.host.is_empty() && !hosts.contains(&rank.host.as_str()) {
+                hosts.push(&rank.host);
+            }
+        }
+        hosts
+    }
+}
+
 /// One trial with what its attempts left, as far as the last one built on them.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -55,21 +102,16 @@ pub struct Run {
     pub attempts: usize,
     /// How it stands.
     pub state: RunState,
-    /// Where it ran.
-    pub environment: Option<Environment>,
-    /// What it read; none of an attempt that is older than this record, or whose loader was never set up.
-    pub data: Option<DataRead>,
+    /// The attempts whose steps count, oldest first: more than one where the trial went on from a checkpoint. The last one is the
+    /// trial's last attempt, also where it has no step yet.
+    pub parts: Vec<RunPart>,
     /// How well the rows of an array were shuffled; none where samples of a graph were read.
     pub shuffle: Option<ShuffleQuality>,
-    /// What each rank used beside time, by rank; fewer or none where ranks did not come so far, and of programs of the user's.
-    pub usage: Vec<RankUsage>,
-    /// Hardware samples of the last attempt, by rank; empty of ranks without any.
-    pub samples: Vec<Vec<HardwareSample>>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// What training had come to at the end of each epoch; empty without epochs.
     pub learning: Vec<LearningRecord>,
-    /// What Slurm measured of it.
+    /// What Slurm measured of the last attempt.
     pub slurm: Option<SlurmUsage>,
     /// Steps of each rank, warm-up included; joined over the attempts where the last one went on from a checkpoint.
     pub ranks: Vec<Vec<StepRecord>>,
@@ -79,6 +121,38 @@ impl Run {
     /// True if its figures count.
     pub fn completed(&self) -> bool {
         self.state == RunState::Completed
+    }
+
+    /// True if it went on from a checkpoint: its steps come from several attempts.
+    pub fn resumed(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// Where and with what the attempts ran whose steps count, oldest first.
+    pub fn environments(&self) -> impl Iterator<Item = &Environment> {
+        self.parts.iter().filter_map(|part| part.environment.as_ref())
+    }
+
+    /// What the last attempt read.
+    pub fn data(&self) -> Option<&DataRead> {
+        self.parts.last()?.data.as_ref()
+    }
+
+    /// The steps of a rank that come from `part`.
+    pub fn steps_of(&self, part: &RunPart, rank: usize) -> &[StepRecord] {
+        let Some(steps) = self.ranks.get(rank) else { return &[] };
+        let place = |step: u64| steps.partition_point(|record| record.step < step);
+        &steps[place(part.steps.start)..place(part.steps.end)]
+    }
+
+    /// Steps of a rank that would count as measured, had an attempt not begun its warm-up with a checkpoint.
+    pub fn warm_up_after_checkpoints(&self, rank: usize) -> usize {
+        let warmup = self.trial.settings.measure.warmup;
+        let warm_up =
+            |part: &RunPart, step: u64| is_measured(step, 0, warmup) && !is_measured(step, part.steps.start, warmup);
+        let of_part =
+            |part: &RunPart| self.steps_of(part, rank).iter().filter(|record| warm_up(part, record.step)).count();
+        self.parts.iter().map(of_part).sum()
     }
 
     /// The epoch, from 1, after which training ended for want of better figures; none if it did not.
@@ -92,11 +166,8 @@ impl Run {
             trial: planned.clone(),
             attempts: 0,
             state: RunState::NotStarted,
-            environment: None,
-            data: None,
+            parts: Vec::new(),
             shuffle: None,
-            usage: Vec::new(),
-            samples: Vec::new(),
             outcome: None,
             learning: Vec::new(),
             slurm: None,
@@ -136,18 +207,23 @@ impl Run {
         if attempt.trial_path().exists() {
             self.trial = attempt.trial()?;
         }
-        self.environment = attempt.environment()?;
-        // These add to the steps; without them they are as good as ever.
-        self.data = attempt.data_read().unwrap_or_else(without);
+        let (ranks, warmup) = (self.trial.settings.launch.ranks, self.trial.settings.measure.warmup);
+        let joined = (0..ranks).map(|rank| joined_steps(attempts, rank, warmup)).collect::<Result<Vec<_>, _>>();
+        // A checkpoint is of all ranks, so all of them have the same parts, but for one that left no step at all.
+        let parts = joined.iter().flatten().map(|of_rank| &of_rank.parts).find(|parts| !parts.is_empty());
+        self.parts = match parts {
+            Some(parts) => {
+                let of = |number: u32| attempts.iter().find(|attempt| attempt.number() == number);
+                let found = parts.iter().filter_map(|part| Some((of(part.attempt)?, part.steps.clone())));
+                found.map(|(attempt, steps)| RunPart::load(attempt, steps, ranks)).collect::<Result<_, _>>()?
+            }
+            None => vec![RunPart::load(attempt, 0..0, ranks)?],
+        };
+        // The same in every attempt: it follows from the settings.
         self.shuffle = attempt.shuffle().unwrap_or_else(without);
-        let ranks = 0..self.trial.settings.launch.ranks;
-        self.usage = ranks.filter_map(|rank| attempt.usage(rank).unwrap_or_else(without)).collect();
-        let ranks = 0..self.trial.settings.launch.ranks;
-        self.samples = ranks.map(|rank| attempt.samples(rank).map_or_else(without, Some).unwrap_or_default()).collect();
         self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
         self.slurm = attempt.slurm_usage().unwrap_or_else(without);
-        self.ranks =
-            (0..self.trial.settings.launch.ranks).map(|r| joined_steps(attempts, r)).collect::<Result<_, _>>()?;
+        self.ranks = joined?.into_iter().map(|of_rank| of_rank.steps).collect();
         let lost = self.ranks.iter().position(Vec::is_empty);
         if let (RunState::Completed, Some(rank)) = (&self.state, lost) {
             self.state = RunState::Unreadable(format!("the steps of rank {rank} are gone"));

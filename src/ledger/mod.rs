@@ -12,10 +12,10 @@ mod settings;
 mod verdict;
 
 pub use import::{Imported, import};
-pub use measured::{MeasuredJob, Run, RunState};
+pub use measured::{MeasuredJob, Run, RunPart, RunState};
 pub use open::{Found, Job, Ledger};
 pub use progress::{BarKind, ImportedLog, LogReading, LogRow, import_log};
 pub use published::PublishedFile;
 pub use published_row::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedRow, Reading, Source};
-pub use settings::{flatten, flatten_all, run_settings, setting_text};
+pub use settings::{differences_within, flatten, flatten_all, run_settings, setting_text, step_words};
 pub use verdict::verdict;

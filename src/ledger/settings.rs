@@ -1,9 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use expctl_record::Settings;
+use expctl_record::{Environment, Settings};
 use serde_json::Value;
 
-use super::{MeasuredJob, Run};
+use super::{MeasuredJob, Run, RunPart};
 use crate::conf::NO_DATA_SET;
 
 /// Sections and keys of graphs alone; of [`OF_ARRAYS`] those of arrays.
@@ -92,7 +93,7 @@ pub fn setting_text(value: &Value) -> String {
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
 /// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values are
-/// named.
+/// named; where the attempts of one run differ, with the steps of each ([`differences_within`]).
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
     flat.remove("pipeline.processor");
@@ -101,42 +102,99 @@ pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String
     flat.insert("backend".into(), record.backend.clone());
     flat.insert("expctl".into(), record.expctl_version.clone());
     flat.insert("commit".into(), record.commit.clone().unwrap_or_else(|| "none".into()));
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for environment in runs.iter().filter_map(|r| r.environment.as_ref()) {
-        let mut add = |key: &str, value: String| {
-            found.entry(key.to_owned()).or_default().insert(value);
-        };
-        add("device", environment.device.clone());
-        if !environment.backend.is_empty() {
-            add("process_group", environment.backend.clone());
-        }
-        match &environment.program {
-            Some(program) => {
-                add("program", program.words());
-                for (name, value) in &program.settings {
-                    add(&format!("program.{name}"), setting_text(value));
-                }
-            }
-            None => {
-                add("libtorch", environment.libtorch_version.clone());
-                add("worker", environment.worker_version.clone());
+    let mut found: Surroundings = BTreeMap::new();
+    for run in runs {
+        let differing = differences_within(run);
+        for (key, values) in run.environments().flat_map(surroundings) {
+            if !differing.contains_key(&key) {
+                found.entry(key).or_default().extend(values);
             }
         }
-        for rank in &environment.ranks {
-            add("node", rank.host.clone());
-            add("cpu", rank.cpu.clone());
-            if let Some(device) = &rank.device {
-                add("gpu", device.name.clone());
-            }
-            add("cpus_per_rank", rank.cpus.to_string());
-            // The ranks of a job may share their CPUs or not, so those of the job are known only where there is one.
-            if environment.ranks.len() == 1 {
-                add("cpus", rank.cpus.to_string());
-            }
+        for (key, value) in differing {
+            found.entry(key).or_default().insert(value);
         }
     }
-    for (key, values) in found {
-        flat.insert(key, values.into_iter().collect::<Vec<_>>().join(" "));
-    }
+    flat.extend(found.into_iter().map(|(key, values)| (key, one_text(&values))));
     flat
+}
+
+/// What the attempts of a run differ in, by key, where its steps come from several: `AMD EPYC 7763 (steps 0–7), Intel Xeon
+/// Gold 6230 (steps 8–11)`. A rate over all its steps is of neither.
+pub fn differences_within(run: &Run) -> BTreeMap<String, String> {
+    if !run.resumed() {
+        return BTreeMap::new();
+    }
+    let parts: Vec<(&RunPart, Option<Surroundings>)> =
+        run.parts.iter().map(|part| (part, part.environment.as_ref().map(surroundings))).collect();
+    let keys: BTreeSet<&String> = parts.iter().flat_map(|(_, of)| of).flat_map(BTreeMap::keys).collect();
+    let of_key = |key: &&String| {
+        // Parts that follow each other and are alike are said once.
+        let mut said: Vec<(String, u64, u64)> = Vec::new();
+        for (part, of) in &parts {
+            let value = match of {
+                Some(of) => of.get(*key).map_or_else(|| "none".to_owned(), one_text),
+                None => "unknown".to_owned(),
+            };
+            match said.last_mut() {
+                Some((last, _, end)) if *last == value => *end = part.steps.end,
+                _ => said.push((value, part.steps.start, part.steps.end)),
+            }
+        }
+        let words = said.iter().map(|(value, start, end)| format!("{value} ({})", step_words(&(*start..*end))));
+        (said.len() > 1).then(|| ((**key).clone(), words.collect::<Vec<_>>().join(", ")))
+    };
+    keys.iter().filter_map(of_key).collect()
+}
+
+/// `steps 0–7`, `step 8`.
+pub fn step_words(steps: &Range<u64>) -> String {
+    match steps.end.saturating_sub(1) {
+        last if last <= steps.start => format!("step {}", steps.start),
+        last => format!("steps {}–{last}", steps.start),
+    }
+}
+
+/// Where and with what something ran: the values of each key over all ranks.
+type Surroundings = BTreeMap<String, BTreeSet<String>>;
+
+fn surroundings(environment: &Environment) -> Surroundings {
+    let mut found = Surroundings::new();
+    let mut add = |key: &str, value: String| {
+        found.entry(key.to_owned()).or_default().insert(value);
+    };
+    add("device", environment.device.clone());
+    if !environment.backend.is_empty() {
+        add("process_group", environment.backend.clone());
+    }
+    match &environment.program {
+        Some(program) => {
+            add("program", program.words());
+            for (name, value) in &program.settings {
+                add(&format!("program.{name}"), setting_text(value));
+            }
+        }
+        None => {
+            add("libtorch", environment.libtorch_version.clone());
+            add("worker", environment.worker_version.clone());
+        }
+    }
+    for rank in &environment.ranks {
+        add("node", rank.host.clone());
+        add("cpu", rank.cpu.clone());
+        if let Some(device) = &rank.device {
+            add("gpu", device.name.clone());
+        }
+        add("cpus_per_rank", rank.cpus.to_string());
+        // The ranks of a job may share their CPUs or not, so those of the job are known only where there is one.
+        if environment.ranks.len() == 1 {
+            add("cpus", rank.cpus.to_string());
+        }
+    }
+    found
+}
+
+/// Several values as one text. Between values of several words a space would not be seen.
+fn one_text(values: &BTreeSet<String>) -> String {
+    let separator = if values.iter().any(|value| value.contains(' ')) { "; " } else { " " };
+    values.iter().map(String::as_str).collect::<Vec<_>>().join(separator)
 }

@@ -49,7 +49,9 @@ fn largest(run: &Run) -> Option<u64> {
 /// one in any case. What its threads work with beside them is in no record, so it may have been fewer. None where nothing
 /// limited it.
 fn capacity(run: &Run) -> Option<u64> {
-    let limit = run.data.as_ref().map(|data| data.buffer_bytes).filter(|bytes| *bytes > 0)?;
+    let limits = run.parts.iter().filter_map(|part| part.data.as_ref()).map(|data| data.buffer_bytes);
+    // Attempts may have had memory of different sizes.
+    let limit = limits.filter(|bytes| *bytes > 0).min()?;
     Some((limit / largest(run)?).max(1))
 }
 
@@ -73,7 +75,7 @@ fn less_memory(batches: u64, run: &Run) -> Option<String> {
 }
 
 fn fewer_samples(run: &Run) -> Option<String> {
-    let data = run.data.as_ref()?;
+    let data = run.data()?;
     let asked = data.asked.filter(|asked| *asked > data.selected)?;
     let [selected, asked] = [data.selected, asked].map(format::thousands);
     Some(format!("{selected} samples, where select asks for {asked}: there are no more"))

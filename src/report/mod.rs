@@ -15,6 +15,7 @@ mod html;
 mod note;
 pub mod pictures;
 pub(crate) mod regions;
+mod resumed;
 mod samples;
 mod sections;
 mod shape;

@@ -35,11 +35,13 @@ struct Stretch<'a> {
 }
 
 impl Taken {
-    /// Of a rank with these samples and steps. None where no interval between two samples lies within the measured steps: what is
-    /// known then is mostly of other times.
-    pub fn of(samples: &[HardwareSample], steps: &[StepRecord]) -> Option<Self> {
-        let steps: Vec<&StepRecord> = of_last_attempt(steps).iter().filter(|step| step.measured).collect();
-        let stretches = stretches(samples, &steps);
+    /// Of a rank with the samples and steps of each attempt, whose clocks begin anew. None where no interval between two samples
+    /// lies within the measured steps: what is known then is mostly of other times.
+    pub fn of(attempts: &[(&[HardwareSample], &[StepRecord])]) -> Option<Self> {
+        let of_attempt = |(samples, steps): &(_, &[StepRecord])| {
+            stretches(samples, &steps.iter().filter(|step| step.measured).collect::<Vec<_>>())
+        };
+        let stretches: Vec<Stretch<'_>> = attempts.iter().flat_map(of_attempt).collect();
         if !stretches.iter().any(|stretch| stretch.measured >= WITHIN * stretch.whole) {
             return None;
         }
@@ -68,19 +70,19 @@ impl Taken {
 
     /// Of each rank of a run that has samples; none of the others.
     pub fn of_ranks(run: &Run) -> Vec<Option<Self>> {
-        run.samples.iter().zip(&run.ranks).map(|(samples, steps)| Self::of(samples, steps)).collect()
+        let of_rank = |rank: usize| {
+            let parts = run.parts.iter();
+            let attempts =
+                parts.filter_map(|part| Some((part.samples.get(rank)?.as_slice(), run.steps_of(part, rank))));
+            Self::of(&attempts.collect::<Vec<_>>())
+        };
+        (0..run.ranks.len()).map(of_rank).collect()
     }
 }
 
-/// The most that any sample of any rank says; none where none says it.
+/// The most that any sample of any rank says, in all attempts whose steps count; none where none says it.
 pub fn most(run: &Run, of: fn(&HardwareSample) -> Option<u64>) -> Option<u64> {
-    run.samples.iter().flatten().filter_map(of).max()
-}
-
-/// Steps of the attempt that the samples are of: the clock of the steps begins anew in each.
-pub fn of_last_attempt(steps: &[StepRecord]) -> &[StepRecord] {
-    let first = steps.windows(2).rposition(|two| two[1].start_ns < two[0].start_ns).map_or(0, |i| i + 1);
-    &steps[first..]
+    run.parts.iter().flat_map(|part| &part.samples).flatten().filter_map(of).max()
 }
 
 /// The intervals between samples in which steps were measured.
@@ -152,14 +154,14 @@ mod tests {
             sample(3.5, 200.0, 20, None),
             sample(4.5, 50.0, 0, None),
         ];
-        let taken = Taken::of(&samples, &steps).unwrap();
+        let taken = Taken::of(&[(&samples, &steps)]).unwrap();
         let close = |found: Option<f64>, wanted: f64| assert!((found.unwrap() - wanted).abs() < 1e-9, "{found:?}");
         close(taken.cpu_percent, (50.0 + 200.0 + 200.0 + 25.0) / 3.0);
         close(taken.disk_read_per_s, (5.0 + 20.0 + 20.0) / 3.0);
         assert_eq!((taken.gpu_percent, taken.idle_for_data), (None, None));
         // Nothing is known of three steps between two samples that are far apart.
-        assert_eq!(Taken::of(&[samples[0].clone(), sample(9.0, 1.0, 1, None)], &steps), None);
-        assert_eq!((Taken::of(&[], &steps), Taken::of(&samples, &[])), (None, None));
+        assert_eq!(Taken::of(&[(&[samples[0].clone(), sample(9.0, 1.0, 1, None)], &steps)]), None);
+        assert_eq!((Taken::of(&[(&[], &steps)]), Taken::of(&[(&samples, &[])])), (None, None));
     }
 
     #[test]
@@ -168,17 +170,23 @@ mod tests {
         let gpu = |at: f64, percent: f64| sample(at, 0.0, 0, Some(percent));
         // 20 % idle and 50 % waited; 90 % idle and 50 % waited; 90 % idle and 10 % waited.
         let samples = [gpu(1.0, 0.0), gpu(2.0, 80.0), gpu(3.0, 10.0), gpu(4.0, 10.0)];
-        let taken = Taken::of(&samples, &steps).unwrap();
+        let taken = Taken::of(&[(&samples, &steps)]).unwrap();
         assert!((taken.idle_for_data.unwrap() - (0.2 + 0.5 + 0.1) / 3.0).abs() < 1e-9, "{taken:?}");
         assert!((taken.gpu_percent.unwrap() - 100.0 / 3.0).abs() < 1e-9);
     }
 
     #[test]
-    fn samples_are_of_the_last_attempt() {
-        let mut steps: Vec<StepRecord> = (0..3).map(|n| step(n, 0.0)).collect();
-        steps.extend((0..2).map(|n| StepRecord { step: 3 + n, start_ns: n * S, ..step(1, 0.0) }));
-        assert_eq!(of_last_attempt(&steps).iter().map(|s| s.step).collect::<Vec<_>>(), [3, 4]);
-        assert_eq!(of_last_attempt(&steps[..2]).len(), 2);
-        assert!(of_last_attempt(&[]).is_empty());
+    fn samples_of_an_attempt_go_with_its_own_steps() {
+        // Both attempts have steps from 1 s to 4 s by their own clocks; the second takes three times the processor time.
+        let first: Vec<StepRecord> = (0..4).map(|n| step(n, 0.0)).collect();
+        let second: Vec<StepRecord> = first.iter().map(|of| StepRecord { step: of.step + 4, ..of.clone() }).collect();
+        let every_second = |cpu: f64| (0..6).map(|n| sample(f64::from(n), cpu, 0, None)).collect::<Vec<_>>();
+        let (slow, fast) = (every_second(50.0), every_second(150.0));
+        let cpu = |attempts: &[(&[HardwareSample], &[StepRecord])]| Taken::of(attempts).unwrap().cpu_percent;
+        assert_eq!(cpu(&[(&slow, &first)]), Some(50.0));
+        assert_eq!(cpu(&[(&slow, &first), (&fast, &second)]), Some(100.0));
+        // One of the attempts has no samples, or only steps of the warm-up.
+        assert_eq!(cpu(&[(&[], &first), (&fast, &second)]), Some(150.0));
+        assert_eq!(cpu(&[(&slow, &first), (&fast, &first[..1])]), Some(50.0));
     }
 }

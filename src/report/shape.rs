@@ -4,7 +4,7 @@ use expctl_record::StepRecord;
 
 use super::figures::{measured, run_rates};
 use super::format;
-use crate::ledger::Run;
+use crate::ledger::{Run, RunPart};
 use crate::stats::{Drift, Outliers, WarmUp, drift, mean, outlying, slow_outliers, warm_up};
 
 /// Share of the outliers that must be the first steps of epochs for these to be named as the reason.
@@ -95,6 +95,7 @@ fn on_drift(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
     let (shape, of) = worst(shapes, runs, |shape| shape.drift.map(|found| found.ratio.ln().abs()))?;
     let found = shape.drift?;
     let why = match found.ratio > 1.0 {
+        _ if shape.run.resumed() => "its steps come from several attempts",
         true => "a clock that falls, memory that fills, or others on the node",
         false => "a long warm-up, a cache that fills, or others that left the node",
     };
@@ -117,7 +118,9 @@ fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
             "{firsts} of them the first of an epoch, where the loader starts again; more measured epochs show what that costs"
         )
     } else {
-        let node = shape.run.environment.as_ref().and_then(|found| found.ranks.get(shape.rank));
+        let at = shape.steps[*largest].step;
+        let part = shape.run.parts.iter().find(|part| part.steps.contains(&at));
+        let node = part.and_then(|part| part.environment.as_ref()?.ranks.get(shape.rank));
         let node = node.map_or_else(|| "the node".to_owned(), |hardware| hardware.host.clone());
         format!(
             "they count in the mean; look at what else {node} did at that time, and at the median step beside the mean"
@@ -145,8 +148,7 @@ fn on_runs(completed: &[&Run]) -> Option<String> {
     let usual = mean(&others)?;
     let one = |i: &usize| {
         let (run, rate) = rated[*i];
-        let hosts = run.environment.iter().flat_map(|found| &found.ranks).map(|rank| rank.host.as_str());
-        let mut hosts: Vec<&str> = hosts.collect();
+        let mut hosts: Vec<&str> = run.parts.iter().flat_map(RunPart::hosts).collect();
         hosts.dedup();
         let on = if hosts.is_empty() { String::new() } else { format!(" on {}", hosts.join(", ")) };
         format!("{}{on} ({})", name(run, completed), format::ratio(rate / usual))

@@ -1,6 +1,7 @@
 use super::cautions::{cautions, grouped};
 use super::figures::{Breakdown, all_rates, completed_steps, measured};
 use super::format;
+use super::resumed::on_attempts;
 use super::worlds::{crowded, scaled};
 use crate::ledger::{MeasuredJob, Run};
 
@@ -20,7 +21,7 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
     };
     let (none, one) = (with(0), with(1));
     if !none.is_empty() {
-        all.push(format!("{none}: no completed run, so no figures"));
+        all.push(format!("{none}: no completed run with measured steps, so no figures"));
     }
     if !one.is_empty() {
         all.push(format!("{one}: n = 1, so nothing can be said of the spread and no verdict is given"));
@@ -54,9 +55,7 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
             ));
         }
     }
-    for run in job.runs.iter().filter(|r| r.attempts > 1) {
-        all.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
-    }
+    all.extend(job.runs.iter().flat_map(on_attempts));
     for run in job.incomplete() {
         all.push(format!("trial {} is not counted, {}", run.trial.id, run.state.words()));
     }
@@ -67,10 +66,28 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
 fn short(label: &str, run: &Run) -> Vec<String> {
     let wanted = run.trial.settings.measure.steps as usize;
     let repeat = run.trial.repeat;
-    let steps = run.ranks.iter().map(|steps| measured(steps).count()).enumerate();
     // Training that stopped early did all that it set out to do.
-    steps
-        .filter(|(_, steps)| *steps < wanted && run.stopped_after().is_none())
-        .map(|(rank, steps)| format!("{label}, repeat {repeat}, rank {rank}: {steps} of {wanted} measured steps"))
-        .collect()
+    if run.stopped_after().is_some() {
+        return Vec::new();
+    }
+    let steps = run.ranks.iter().map(|steps| measured(steps).count()).enumerate();
+    let said = steps.filter(|(_, steps)| *steps < wanted).map(|(rank, steps)| {
+        let words = format!("{steps} of {wanted} measured steps");
+        let warm_up = run.warm_up_after_checkpoints(rank);
+        if warm_up == 0 {
+            return (rank, words);
+        }
+        let after = format::count(run.parts.len() as u64 - 1, "checkpoint");
+        let among = if steps + warm_up == wanted { "" } else { "among others, " };
+        (rank, format!("{words}: {among}{} after {after} are warm-up", format::count(warm_up as u64, "step")))
+    });
+    let said: Vec<(usize, String)> = said.collect();
+    let name = format!("{label}, repeat {repeat}");
+    match said.first() {
+        // A checkpoint is of all ranks, so most often they say the same.
+        Some((_, words)) if said.len() == run.ranks.len() && said.iter().all(|(_, other)| other == words) => {
+            vec![format!("{name}, every rank: {words}")]
+        }
+        _ => said.iter().map(|(rank, words)| format!("{name}, rank {rank}: {words}")).collect(),
+    }
 }

@@ -62,15 +62,15 @@ pub fn crowded(job: &MeasuredJob, runs: &[&Run]) -> Option<String> {
     if job.record.on_slurm() {
         return None;
     }
-    let environment = runs.iter().filter(|run| run.completed()).find_map(|run| run.environment.as_ref())?;
-    let mut hosts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-    for node in &environment.ranks {
-        let (ranks, cpus) = hosts.entry(&node.host).or_default();
-        (*ranks, *cpus) = (*ranks + 1, node.cpus.max(*cpus));
-    }
-    let over = hosts.into_iter().find(|(_, (ranks, cpus))| *cpus > 0 && ranks > cpus);
-    over.map(|(host, (ranks, cpus))| {
+    let mut environments = runs.iter().filter(|run| run.completed()).flat_map(|run| run.environments());
+    environments.find_map(|environment| {
+        let mut hosts: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for node in &environment.ranks {
+            let (ranks, cpus) = hosts.entry(&node.host).or_default();
+            (*ranks, *cpus) = (*ranks + 1, node.cpus.max(*cpus));
+        }
+        let (host, (ranks, cpus)) = hosts.into_iter().find(|(_, (ranks, cpus))| *cpus > 0 && ranks > cpus)?;
         let processors = super::format::count(cpus.into(), "processor");
-        format!("{ranks} ranks on {host}, which has {processors}")
+        Some(format!("{ranks} ranks on {host}, which has {processors}"))
     })
 }

@@ -139,7 +139,8 @@ impl<'a> Case<'a> {
         let attempts = self.attempts();
         let (mut lost, mut twice) = (0, 0);
         for rank in 0..RANKS {
-            let joined: Vec<u64> = joined_steps(&attempts, rank).unwrap().iter().map(|step| step.step).collect();
+            let joined: Vec<u64> =
+                joined_steps(&attempts, rank, 0).unwrap().steps.iter().map(|step| step.step).collect();
             let once: std::collections::BTreeSet<u64> = joined.iter().copied().collect();
             lost += (0..STEPS).filter(|step| !once.contains(step)).count();
             twice += joined.len() - once.len();

@@ -133,7 +133,7 @@ pub fn a_trial_at_its_time_limit_goes_on_by_itself(site: &Site) {
     for rank in 0..2 {
         let done = first.steps(rank).unwrap().len() as u64;
         assert_eq!(second.steps(rank).unwrap()[0].step, done, "rank {rank} goes on where it was");
-        let joined: Vec<u64> = joined_steps(&attempts, rank).unwrap().iter().map(|step| step.step).collect();
+        let joined: Vec<u64> = joined_steps(&attempts, rank, 0).unwrap().steps.iter().map(|step| step.step).collect();
         assert_eq!(joined, (0..LONG_STEPS).collect::<Vec<_>>());
     }
     assert_eq!(digests(second), [undisturbed; 2]);

@@ -57,7 +57,7 @@ pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
 pub use hardware_sample::HardwareSample;
-pub use joined::{joined_steps, steps_before};
+pub use joined::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};

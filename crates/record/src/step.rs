@@ -13,7 +13,7 @@ pub struct StepRecord {
     pub step: u64,
     /// Epoch of the sampler that the batch belongs to.
     pub epoch: u64,
-    /// False during warm-up.
+    /// False during warm-up: the first `measure.warmup` steps of each attempt.
     pub measured: bool,
     /// Start of the step, since the rank's loop began.
     pub start_ns: u64,

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use expctl_dist::Range;
 use expctl_pipeline::loader::{Build, Loaded, Loader};
-use expctl_record::{Journal, PerStage, Stage, StepRecord, trace_rows};
+use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
@@ -130,7 +130,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             self.journal.append(&StepRecord {
                 step,
                 epoch,
-                measured: step >= settings.measure.warmup,
+                measured: is_measured(step, first, settings.measure.warmup),
                 start_ns,
                 wall_ns: end - start_ns,
                 samples,

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::Row;
-use super::differences::name_of;
+use super::differences::setting_name;
 
 /// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, where the order of samples and
 /// the first weights come from, what device is asked for.
@@ -47,6 +47,11 @@ const CLASS: [(&str, &str); 15] = [
     ("cpu", "processor"),
 ];
 
+/// What a reader calls a setting of the class of a row; none for any other setting.
+pub fn class_name(key: &str) -> Option<&'static str> {
+    CLASS.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
+}
+
 /// True for a setting that may explain a difference.
 pub(super) fn is_relevant(key: &str) -> bool {
     !IRRELEVANT.contains(&key)
@@ -91,7 +96,7 @@ pub(super) fn confounds(row: &Row, base: &Row) -> (Vec<Confound>, Vec<Confound>)
     let others = super::differences::in_order(row.settings.keys().map(String::as_str))
         .into_iter()
         .filter(|key| is_relevant(key) && CLASS.iter().all(|(class, _)| class != key))
-        .filter_map(|key| found(key, name_of(key)))
+        .filter_map(|key| found(key, setting_name(key)))
         .collect();
     (crossed, others)
 }

@@ -58,7 +58,7 @@ const FIRST: [(&str, &str); 14] = [
 ];
 
 /// What a reader calls a setting.
-pub(super) fn name_of(key: &str) -> &str {
+pub fn setting_name(key: &str) -> &str {
     FIRST.iter().find(|(known, _)| *known == key).map_or(key, |(_, name)| name)
 }
 
@@ -80,7 +80,7 @@ pub fn differences(rows: &[&Row]) -> Vec<Difference> {
             let found: Vec<Option<&String>> = rows.iter().map(|r| r.settings.get(key)).collect();
             let distinct: BTreeSet<&String> = found.iter().flatten().copied().collect();
             (distinct.len() > 1).then(|| Difference {
-                setting: name_of(key).to_owned(),
+                setting: setting_name(key).to_owned(),
                 values: found.iter().map(|v| v.map_or_else(|| "?".to_owned(), Clone::clone)).collect(),
             })
         })

@@ -9,6 +9,7 @@ use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
 use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_estimates, run_rates};
+use crate::report::resumed::on_attempts;
 use crate::report::{Bottleneck, MasksBy};
 use crate::stats::{Estimate, RateOverRuns, median, rate_over_runs};
 
@@ -239,9 +240,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     for run in runs.iter().filter(|r| !r.completed()) {
         notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.words()));
     }
-    for run in runs.iter().filter(|r| r.attempts > 1) {
-        notes.push(format!("trial {} took {} attempts; the last one counts", run.trial.id, run.attempts));
-    }
+    notes.extend(runs.iter().flat_map(|run| on_attempts(run)));
     Row {
         job: job.record.job.to_string(),
         config: job.record.config.clone(),
@@ -264,7 +263,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         range: None,
         learning: Learning::of(runs),
         samples_range: None,
-        storage_bytes: runs.iter().find_map(|r| Some(r.data.as_ref()?.size.allocated_bytes as f64)),
+        storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
         bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline))),

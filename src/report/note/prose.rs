@@ -78,7 +78,7 @@ pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
         let apart = own.iter().filter(|(key, _)| differs(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // Ranks of our own are of one version, which is in the provenance.
-        let program = runs.iter().find_map(|run| run.environment.as_ref()?.program.as_ref());
+        let program = runs.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());
         let apart: Vec<String> = apart.chain(program.map(|facts| format!("program: {}", facts.words()))).collect();
         let rate = |rate: Option<f64>| rate.map_or_else(|| MISSING.to_owned(), format::rate);
         let result = if row.n == 0 {

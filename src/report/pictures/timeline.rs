@@ -2,7 +2,6 @@ use expctl_record::HardwareSample;
 
 use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
-use crate::report::samples::of_last_attempt;
 
 /// Most variants shown, the first ones: more lines over each other say nothing.
 const MOST: usize = 6;
@@ -48,6 +47,10 @@ pub(super) fn timeline(job: &MeasuredJob) -> Option<Chart> {
             panels.push(Panel { title: String::new(), x: x(), y: Axis::new(name), layers });
         }
     }
+    let resumed = match ones.iter().any(|one| one.run.resumed()) {
+        true => " Of a run that went on from a checkpoint, its last attempt alone.",
+        false => "",
+    };
     let left_out = if all > MOST { format!(" The first {MOST} of {all} variants.") } else { String::new() };
     Some(Chart {
         name: "timeline".into(),
@@ -56,7 +59,7 @@ pub(super) fn timeline(job: &MeasuredJob) -> Option<Chart> {
             .into(),
         caption: format!(
             "Measured, one run and rank each (rank 0 of the first completed run): steps by their end, warm-up included, and hardware samples of \
-             that rank; amounts of a sample are of the time since the one before.{left_out}"
+             that rank; amounts of a sample are of the time since the one before.{resumed}{left_out}"
         ),
         panels,
         columns: 1,
@@ -64,12 +67,12 @@ pub(super) fn timeline(job: &MeasuredJob) -> Option<Chart> {
 }
 
 fn samples(run: &Run) -> impl Iterator<Item = &HardwareSample> {
-    run.samples.first().into_iter().flatten()
+    run.parts.last().and_then(|part| part.samples.first()).into_iter().flatten()
 }
 
-/// End and duration of each step.
+/// End and duration of each step of the last attempt: the clock of an attempt begins anew.
 fn steps(one: &One<'_>) -> Vec<Point> {
-    let all = one.run.ranks.first().map_or(&[][..], |steps| of_last_attempt(steps));
+    let all = one.run.parts.last().map_or(&[][..], |part| one.run.steps_of(part, 0));
     all.iter().map(|step| [(step.start_ns + step.wall_ns) as f64 / 1e9, step.wall_ns as f64 / 1e6]).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::report::format;
 pub fn data_read(job: &MeasuredJob) -> Vec<String> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     for (label, runs) in job.by_label() {
-        let read = runs.iter().find_map(|run| Some((run.data.as_ref()?, &run.trial.settings.select)));
+        let read = runs.iter().find_map(|run| Some((run.data()?, &run.trial.settings.select)));
         let said = read.map_or_else(|| format::MISSING.to_owned(), |(read, select)| words(read, select));
         match found.iter_mut().find(|(other, _)| *other == said) {
             Some((_, labels)) => labels.push(label),

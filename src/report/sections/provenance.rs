@@ -5,7 +5,7 @@ use expctl_record::{CudaFacts, ProgramFacts, RankDevice};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
-use crate::ledger::{MeasuredJob, RunState, setting_text};
+use crate::ledger::{MeasuredJob, Run, RunState, setting_text};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 
@@ -35,7 +35,7 @@ pub fn trials(job: &MeasuredJob) -> Table {
 /// What ran, where, on which data.
 pub fn provenance(job: &MeasuredJob) -> String {
     let record = &job.record;
-    let environments = || job.runs.iter().filter_map(|r| r.environment.as_ref());
+    let environments = || job.runs.iter().flat_map(Run::environments);
     let distinct = |values: BTreeSet<String>| {
         let values: Vec<String> = values.into_iter().filter(|v| !v.is_empty()).collect();
         if values.is_empty() { MISSING.to_owned() } else { values.join("; ") }
@@ -82,7 +82,7 @@ pub fn provenance(job: &MeasuredJob) -> String {
 /// The models of GPU that ranks computed on, and what reached them; empty where ranks computed on the host. The table of the ranks has
 /// the GPU of each.
 fn gpus(job: &MeasuredJob) -> [(&'static str, BTreeSet<String>); 4] {
-    let environments = || job.runs.iter().filter_map(|run| run.environment.as_ref());
+    let environments = || job.runs.iter().flat_map(Run::environments);
     let devices = environments().flat_map(|e| &e.ranks).filter_map(|rank| {
         let RankDevice { name, memory_bytes, capability, .. } = rank.device.as_ref()?;
         let named =

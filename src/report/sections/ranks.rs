@@ -30,7 +30,8 @@ pub fn ranks(job: &MeasuredJob) -> Vec<Titled> {
 }
 
 fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
-    let devices = runs.iter().any(|run| ranks_of(run).iter().any(|rank| rank.device.is_some()));
+    let environments = || runs.iter().flat_map(|run| run.environments());
+    let devices = environments().flat_map(|environment| &environment.ranks).any(|rank| rank.device.is_some());
     let mut names = vec!["Rank", "Node"];
     names.extend(devices.then_some("GPU"));
     names.extend([
@@ -69,20 +70,20 @@ fn table(runs: &[&Run], arrival: Option<&Arrival>) -> Table {
     table
 }
 
-/// Nodes that a rank ran on over all runs.
+/// Nodes that a rank ran on over all runs and their attempts.
 fn nodes(runs: &[&Run], rank: usize) -> String {
-    distinct(runs.iter().filter_map(|run| Some(ranks_of(run).get(rank)?.host.clone())))
+    distinct(hardware(runs, rank).map(|hardware| hardware.host.clone()))
 }
 
-/// GPUs that a rank computed on over all runs: `0 (NVIDIA H100)`.
+/// GPUs that a rank computed on over all runs and their attempts: `0 (NVIDIA H100)`.
 fn gpus(runs: &[&Run], rank: usize) -> String {
-    let devices = runs.iter().filter_map(|run| ranks_of(run).get(rank)?.device.as_ref());
+    let devices = hardware(runs, rank).filter_map(|hardware| hardware.device.as_ref());
     distinct(devices.map(|device| format!("{} ({})", device.index, device.name)))
 }
 
-/// Hardware of the ranks of a run; empty where it is not known.
-fn ranks_of(run: &Run) -> &[Hardware] {
-    run.environment.as_ref().map_or(&[], |environment| &environment.ranks)
+/// Hardware that a rank ran on, by run and attempt, as far as it is known.
+fn hardware<'a>(runs: &'a [&Run], rank: usize) -> impl Iterator<Item = &'a Hardware> {
+    runs.iter().flat_map(|run| run.environments()).filter_map(move |environment| environment.ranks.get(rank))
 }
 
 /// Each of `words` once.

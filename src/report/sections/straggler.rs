@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::ledger::Run;
+use crate::ledger::{Run, RunPart};
 use crate::report::arrival::Arrival;
 use crate::report::format;
 use crate::stats::{ALPHA, holm};
@@ -121,13 +121,14 @@ fn suspects(runs: &[&Run], arrival: &Arrival) -> Vec<Suspect> {
     all
 }
 
-/// The node of each rank; none if that is not known of all, or not the same in every run.
+/// The node of each rank; none if that is not known of all, or not the same in every run and in every attempt of a run.
 fn nodes(runs: &[&Run], ranks: usize) -> Option<Vec<String>> {
-    let of = |run: &&Run| -> Option<Vec<String>> {
-        let hosts: Vec<String> = run.environment.as_ref()?.ranks.iter().map(|rank| rank.host.clone()).collect();
+    let of = |part: &RunPart| -> Option<Vec<String>> {
+        let hosts: Vec<String> = part.environment.as_ref()?.ranks.iter().map(|rank| rank.host.clone()).collect();
         (hosts.len() == ranks && hosts.iter().all(|host| !host.is_empty())).then_some(hosts)
     };
-    let all: Vec<Vec<String>> = runs.iter().filter(|run| run.completed()).map(of).collect::<Option<_>>()?;
+    let parts = runs.iter().filter(|run| run.completed()).flat_map(|run| &run.parts);
+    let all: Vec<Vec<String>> = parts.map(of).collect::<Option<_>>()?;
     let first = all.first()?;
     all.iter().all(|hosts| hosts == first).then(|| first.clone())
 }

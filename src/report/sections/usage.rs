@@ -66,11 +66,17 @@ fn missing() -> String {
 }
 
 /// The most memory that a rank of `run` had: resident in one of ours; of a program what it says itself, else the most of its samples,
-/// where these are of one rank.
+/// where these are of one rank. Of an attempt that ended before its last step only samples tell.
 fn peak(run: &Run) -> Option<u64> {
-    let said = || run.environment.as_ref()?.program.as_ref()?.peak_memory_bytes;
+    let usage = run.parts.iter().flat_map(|part| &part.usage);
+    let exact = usage.filter_map(|rank| rank.peak_resident_bytes).max();
+    let said = || run.environments().filter_map(|found| found.program.as_ref()?.peak_memory_bytes).max();
     let seen = || most(run, |sample| sample.rss_bytes).filter(|_| ranks_of_samples(run) == 1);
-    run.usage.iter().filter_map(|rank| rank.peak_resident_bytes).max().or_else(said).or_else(seen)
+    match exact.or_else(said) {
+        Some(peak) if run.resumed() => Some(peak.max(seen().unwrap_or(0))),
+        Some(peak) => Some(peak),
+        None => seen(),
+    }
 }
 
 /// Ranks that samples of one rank are of: all of a node, where a program starts them itself.
@@ -82,8 +88,8 @@ fn ranks_of_samples(run: &Run) -> u32 {
 /// Whether steps of `run` were done on a GPU that its samples know.
 fn has_gpu(run: &Run) -> bool {
     let elsewhere = |environment: &expctl_record::Environment| !environment.device.starts_with("cpu");
-    run.environment.as_ref().is_some_and(elsewhere)
-        && run.samples.iter().flatten().any(|sample| sample.gpu_percent.or(sample.gpu_power_w).is_some())
+    let mut samples = run.parts.iter().flat_map(|part| &part.samples).flatten();
+    run.environments().any(elsewhere) && samples.any(|sample| sample.gpu_percent.or(sample.gpu_power_w).is_some())
 }
 
 /// What samples say of a variant: means over ranks, then over runs.
@@ -123,9 +129,12 @@ impl Sampled {
     }
 }
 
-/// What the ranks of `run` fetched, summed; none where all files were local.
+/// What the ranks of `run` fetched, summed; none where all files were local, and where an attempt whose steps count ended before its
+/// last step: what that one fetched is not known.
 fn fetched(run: &Run) -> Option<RemoteCounts> {
-    run.usage.iter().filter_map(|rank| rank.remote).reduce(RemoteCounts::plus)
+    let known = !run.resumed() || run.parts.iter().all(|part| part.usage.len() == run.ranks.len());
+    let usage = run.parts.iter().flat_map(|part| &part.usage);
+    usage.filter_map(|rank| rank.remote).reduce(RemoteCounts::plus).filter(|_| known)
 }
 
 /// Means over runs; the share of the cache of all of them.
