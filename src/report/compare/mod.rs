@@ -21,7 +21,7 @@ pub use baseline::baselines;
 pub use comparison::{Comparison, Group};
 pub use confounds::{Confound, words};
 pub use decomposition::{Decomposed, Overlap, Part};
-pub use differences::{Difference, differences};
+pub use differences::{Difference, besides_the_method, differences};
 pub use gate::{Gate, GateError};
 pub use gate_check::Checked;
 pub use learning::Learning;
