@@ -610,10 +610,9 @@ fn threads_that_share_processors_are_a_warning_and_a_cause() {
         warnings.contains("- many: 8 loader threads on 2 processors: threads wait for each other, and *other*"),
         "{warnings}"
     );
-    assert!(
-        !warnings.contains("few: ") && text.matches("few` waits").count() == text.matches("few` waits 60.6 %").count()
-    );
-    assert!(!text.contains("1 loader threads"), "{text}");
+    assert!(!warnings.contains("few: "), "{warnings}");
+    let few = "a step of `few` waits 60.6 % of its time for *other* (threads waking up, and what no other stage holds)";
+    assert!(below(&text, "### Executive Summary").contains(few), "{text}");
 }
 
 #[test]
@@ -644,11 +643,7 @@ fn warnings_are_ranked_and_those_that_change_no_verdict_are_folded() {
     // One sentence for both, of which the one that changes a verdict is the worst.
     let slow = "- near, far (worst: near): a few slow steps weigh much in 3 of 3 runs: ";
     assert_eq!((shown.matches(slow).count(), text.matches("a few slow steps weigh much").count()), (1, 1), "{text}");
-    assert!(folded.contains("that change no verdict</summary>\n\n- "), "{folded}");
-    assert!(
-        folded.trim_end().ends_with("<!-- expctl:end warnings -->") && folded.contains("\n</details>\n"),
-        "{folded}"
-    );
+    assert!(folded.contains(" no verdict</summary>\n\n- ") && folded.contains("\n</details>\n"), "{folded}");
     let all: serde_json::Value =
         serde_json::from_str(&project.expect(&["compare", "12", "--format", "json"], 0).0).unwrap();
     let warnings = all["warnings"].as_array().unwrap();
