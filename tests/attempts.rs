@@ -105,7 +105,7 @@ fn a_note_says_which_steps_come_from_which_attempt_and_names_their_hardware() {
              {PROCESSORS}",
             lazy.id
         ),
-        "lazy, repeat 1, every rank: 18 of 20 measured steps: 2 steps after 1 checkpoint are warm-up".to_owned(),
+        "lazy: repeat 1, every rank: 18 of 20 measured steps: 2 steps after 1 checkpoint are warm-up".to_owned(),
         "other0: AMD EPYC 7763, 2 CPUs per rank".to_owned(),
         "node0: Test CPU, 2 CPUs per rank".to_owned(),
         format!("processor {PROCESSORS} → Test CPU"),

@@ -95,6 +95,79 @@ fn a_note_says_what_was_read_and_what_the_published_timer_would_have_said() {
     assert!(note.contains("- lazy: 200 of 200 samples of the store json, "), "{note}");
 }
 
+/// Loading alone, with steps so short that most of them come between two looks at the journal.
+const FAST: &str = r#"
+[experiment]
+study = "006-kuzmin-tmi"
+title = "Fast"
+[data]
+samples = 200
+scale = 0.05
+[loader]
+batch_size = 8
+workers = 2
+[train]
+mode = "data"
+[measure]
+steps = 3000
+repeats = 1
+[launch]
+ranks = 1
+[variant.lazy]
+pipeline.processor = "lazy"
+[variant.ids]
+pipeline.processor = "ids"
+"#;
+
+#[test]
+fn a_trial_has_one_rate_wherever_it_is_shown() {
+    let project = TestProject::new();
+    let conf = project.conf("fast", FAST);
+    let output = project.run(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let status: serde_json::Value = serde_json::from_str(&project.ok(&["status", "1", "--json"])).unwrap();
+    let compared: serde_json::Value = serde_json::from_str(&project.ok(&["compare", "1", "--format", "json"])).unwrap();
+    let note = std::fs::read_to_string(project.path().join("results/fast_1.md")).unwrap();
+    project.ok(&["report", "1", "--html"]);
+    let page = std::fs::read_to_string(project.path().join("results/fast_1.html")).unwrap();
+    let table = project.ok(&["status", "1"]);
+    for (task, variant) in ["lazy", "ids"].into_iter().enumerate() {
+        // [1/2] lazy-r1-3f2a: completed, 26000.1 it/s, 208001 samples/s
+        let line = said.lines().find(|l| l.contains(&format!("] {variant}-r1")) && l.contains(": completed, "));
+        let (_, rates) = line.unwrap_or_else(|| panic!("{said}")).split_once(": completed, ").unwrap();
+        let (it, samples) = rates.split_once(" it/s, ").unwrap();
+        let samples = samples.strip_suffix(" samples/s").unwrap();
+        // Every digit is that of the ledger: 3000 measured steps of 8 samples.
+        let steps = project.attempt("1", variant).unwrap().steps(0).unwrap();
+        let wall: u64 = steps.iter().filter(|step| step.measured).map(|step| step.wall_ns).sum();
+        let (own_it, own_samples) = (3000.0 / (wall as f64 / 1e9), 24_000.0 / (wall as f64 / 1e9));
+        for (shown, value) in [(it, own_it), (samples, own_samples)] {
+            let decimals = shown.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            let shown: f64 = shown.parse().unwrap();
+            assert!(
+                (shown - value).abs() <= 0.5001 * 10f64.powi(-(decimals as i32)).max(value * 1e-5),
+                "{shown}: {value}"
+            );
+        }
+        let row = &status[task];
+        assert_eq!(
+            (row["rates_of"].as_str(), row["it_per_s"].as_f64()),
+            (Some("measured_steps"), Some(own_it)),
+            "{row}"
+        );
+        assert_eq!(row["samples_per_s"].as_f64(), Some(own_samples), "{row}");
+        let lines = compared["groups"][0]["lines"].as_array().unwrap();
+        let line = lines.iter().find(|line| line["label"] == variant).unwrap();
+        assert_eq!((&line["it_per_s"][0], &line["samples_per_s"][0]), (&row["it_per_s"], &row["samples_per_s"]));
+        let plain = note.replace('*', "");
+        let in_note = plain.lines().find(|l| l.starts_with(&format!("| {variant} | "))).unwrap();
+        assert!(in_note.contains(&format!("| {it} | {samples} |")), "{rates}: {in_note}");
+        assert!(table.lines().any(|l| l.contains(&format!("| {variant}-r1")) && l.contains(&format!("| {samples} |"))));
+        assert!(page.contains(&format!(">{samples}<")), "{samples} is not in the page");
+    }
+}
+
 #[test]
 fn pandas_reads_the_step_tables() {
     let project = TestProject::new();

@@ -209,7 +209,7 @@ fn what_runs_waits_or_completed_is_not_missing_and_what_failed_is() {
     let expected: Vec<&str> = names[990..992].iter().chain(&names[994..]).map(String::as_str).collect();
     assert_eq!(left, expected);
     let has = "left out: 992 of 1000 trials, which job 2 (2 waiting or running), job 1 (990 completed) has";
-    assert!(said.contains(has) && said.contains("note: job 3 was not looked at: "), "{said}");
+    assert!(said.contains(has) && said.contains("warning: job 3 was not looked at: "), "{said}");
 }
 
 #[test]

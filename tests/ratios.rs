@@ -291,6 +291,35 @@ fn of_pooled_jobs_signs_are_counted_by_run_and_named_by_job() {
 }
 
 #[test]
+fn runs_of_milliseconds_have_no_verdict() {
+    let project = TestProject::new();
+    let short = |settings: &mut Settings| settings.measure.steps = 20;
+    // 20 steps of 20 ms and of 5 ms: three runs that agree, of 0.4 s and 0.1 s.
+    job(&project, 12, &[20, 20, 21], &[5, 5, 5], short);
+    let all = json(&project, &["12"]);
+    let line = &all["groups"][0]["lines"][1];
+    assert_eq!((&line["verdict"], &line["p_holm"]), (&"too_short".into(), &Value::Null), "{line}");
+    assert!((line["measured_s"][0].as_f64().unwrap() - 0.1).abs() < 1e-9, "{line}");
+    // The ratio stands as it is.
+    assert!(line["ratio_samples_per_s"]["interval"]["low"].as_f64().unwrap() > 3.5, "{line}");
+    let (text, _) = project.expect(&["compare", "12"], 0);
+    assert!(text.contains("(n = 3 and 3): no verdict, measured for 100 ms per run, which is less than 1 s"), "{text}");
+    let warning = "measured for 100 ms per run, and a verdict needs 1 s or more: set measure.steps to 240 (now 20)";
+    assert!(text.contains("(worst: 12 086_ddp ids)") && text.contains(warning), "{text}");
+    assert!(!text.contains("faster than"), "{text}");
+    let (stdout, _) = project.expect(&["report", "12"], 0);
+    let note = std::fs::read_to_string(stdout.trim().replace("ROOT", project.path().to_str().unwrap())).unwrap();
+    assert!(note.contains(warning) && note.matches(warning).count() == 1 && !note.contains("faster than"), "{note}");
+    assert!(note.contains("| 400 ms–420 ms |") && note.contains("| 100 ms |"), "{note}");
+    // A gate decides on the figure, and says so.
+    let (_, said) = project.expect(&["compare", "12", "--gate", "samples_per_s >= 2 * baseline"], 0);
+    assert!(said.contains("measured for 100 ms per run, which is less than 1 s, so there is no verdict"), "{said}");
+    // The same rates over more than a second are a finding.
+    job(&project, 13, &[60, 60, 63], &[51, 52, 51], short);
+    assert_eq!(json(&project, &["13"])["groups"][0]["lines"][1]["verdict"], "faster");
+}
+
+#[test]
 fn a_gate_decides_the_exit_code() {
     let project = TestProject::new();
     two_variants(&project, 12);

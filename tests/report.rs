@@ -1,12 +1,13 @@
 //! `expctl report`, as a user runs it, on ledgers written by the record crate.
-#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot set up fails")]
 
 mod common;
 
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
 use expctl_record::{
-    DataRead, DeviceMasks, Estimator, FileSize, JobDir, Split, Stage, StoreKind, TrialState, write_json,
+    DataRead, DeviceMasks, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord, StoreKind, TrialState,
+    write_json,
 };
 
 fn note(project: &TestProject, code: i32) -> String {
@@ -505,4 +506,154 @@ fn jobs_without_steps_are_refused() {
     assert!(stdout.is_empty() && stderr.contains("job 392 is published, not measured here"), "{stderr}");
     let (_, stderr) = project.expect(&["report", "999"], 7);
     assert!(stderr.contains("there is no job 999"), "{stderr}");
+}
+
+/// Steps of 10 ms in the shares of `exposed`, µs.
+fn shared(exposed: &[(Stage, u64)], wall_us: u64) -> Vec<StepRecord> {
+    let mut all = steps(10, 0);
+    for step in all.iter_mut().filter(|step| step.measured) {
+        (step.exposed, step.busy) = (PerStage::default(), PerStage::default());
+        exposed.iter().for_each(|(stage, us)| step.exposed[*stage] = us * 1000);
+        step.wall_ns = wall_us * 1000;
+    }
+    all
+}
+
+/// The part of a note below a heading, up to the next one of the same level.
+fn below<'a>(note: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = note.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}: {note}"));
+    let level = heading.split(' ').next().unwrap();
+    rest.split(&format!("\n{level} ")).next().unwrap()
+}
+
+/// The cells of the row of a table that begins with `first`.
+fn cells(text: &str, first: &str) -> Vec<String> {
+    let row = text.lines().find(|line| line.replace('*', "").starts_with(&format!("| {first} |")));
+    let row = row.unwrap_or_else(|| panic!("no row {first}: {text}")).replace('*', "");
+    row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+}
+
+#[test]
+fn one_figure_has_the_same_digits_in_every_section() {
+    use Stage::{Backward, Collate, Decode, Forward, Mask, Other, Read};
+    let project = TestProject::new();
+    // Thirds and halves of a last digit, which two ways of rounding would show differently; of `dango` *other* is the longest wait.
+    let lazy = [(Backward, 5_133_500u64), (Forward, 4_378_500), (Read, 162_167), (Collate, 162_166), (Mask, 162_667)];
+    let dango = [(Other, 6_066_500), (Decode, 1_986_667), (Collate, 986_667), (Read, 926_666)];
+    let lazy: Vec<(Stage, u64)> = lazy.into_iter().map(|(stage, ns)| (stage, ns / 1000)).collect();
+    let dango: Vec<(Stage, u64)> = dango.into_iter().map(|(stage, ns)| (stage, ns / 1000)).collect();
+    let trials = [project.trial("lazy", "Lazy", 1, |_| {}), project.trial("dango", "Dango", 1, |_| {})];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    for (trial, exposed) in trials.iter().zip([&lazy, &dango]) {
+        completed(&dir, trial, &[shared(exposed, 9_999), shared(exposed, 9_999)]);
+    }
+    let note = note(&project, 0);
+    for (variant, exposed, longest) in [("lazy", &lazy, Backward), ("dango", &dango, Other)] {
+        let detail = below(below(&note, "### Stage by stage"), &format!("#### {variant}"));
+        let tree = detail.split("```").nth(1).unwrap();
+        for (stage, us) in exposed {
+            let row = cells(detail, stage.name());
+            let (ms, share) = (row[1].as_str(), row[2].as_str());
+            // Each is the raw figure, rounded by itself.
+            assert_eq!(ms, format!("{:.3}", *us as f64 / 1e3), "{variant} {stage}");
+            assert!((share.trim_end_matches(" %").parse::<f64>().unwrap() - *us as f64 / 99.99).abs() <= 0.0501);
+            let named = |line: &&str| line.contains(&format!("─ {stage} ")) || line.contains(&format!("({stage}) "));
+            let line = tree.lines().find(named).unwrap_or_else(|| panic!("{stage}: {tree}"));
+            assert!(
+                line.contains(&format!(" {ms} ms/step")) && line.contains(&format!("({share})")),
+                "{row:?}: {line}"
+            );
+            assert_eq!(line.contains("← most exposed time"), *stage == longest, "{line}");
+        }
+        assert_eq!(tree.matches('←').count(), 1, "{tree}");
+        let share = &cells(detail, longest.name())[2];
+        let row = cells(below(&note, "### Where a step's time goes"), variant);
+        assert!(row.contains(&format!("{longest} {share}")), "{share}: {row:?}");
+        for heading in ["### Executive Summary", "### Conclusions", "### Where a step's time goes"] {
+            let said = below(&note, heading);
+            let sentence = said.split(&format!("a step of `{variant}`")).nth(1).unwrap_or_else(|| panic!("{said}"));
+            let sentence = sentence.split("a step of").next().unwrap();
+            let found =
+                sentence.split_whitespace().zip(sentence.split_whitespace().skip(1)).find(|(_, unit)| *unit == "%");
+            assert_eq!(found.map(|(number, _)| format!("{number} %")).as_ref(), Some(share), "{heading}: {sentence}");
+        }
+    }
+    // The rates of the table are those of the comparison and of the JSON.
+    let all: serde_json::Value =
+        serde_json::from_str(&project.expect(&["compare", "12", "--format", "json"], 0).0).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&project.expect(&["status", "12", "--json"], 0).0).unwrap();
+    for (i, variant) in ["lazy", "dango"].into_iter().enumerate() {
+        let line = all["groups"][0]["lines"].as_array().unwrap().iter().find(|line| line["label"] == variant).unwrap();
+        for key in ["it_per_s", "samples_per_s"] {
+            assert_eq!(line[key][0], status[i][key], "{variant} {key}");
+        }
+    }
+}
+
+#[test]
+fn threads_that_share_processors_are_a_warning_and_a_cause() {
+    let project = TestProject::new();
+    let trial = |workers: u32| move |s: &mut expctl_record::Settings| s.loader.workers = workers;
+    // The recorded machine has two processors for each rank's node.
+    let trials = [project.trial("few", "Few", 1, trial(1)), project.trial("many", "Many", 1, trial(8))];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    for trial in &trials {
+        let steps = shared(&[(Stage::Other, 6_060), (Stage::Decode, 1_990)], 10_000);
+        completed(&dir, trial, &[steps.clone(), steps]);
+    }
+    let text = note(&project, 0);
+    let cause = "a step of `many` waits 60.6 % of its time for *other* (threads waking up, and what no other stage holds; 8 loader \
+                 threads on 2 processors)";
+    assert!(below(&text, "### Executive Summary").contains(cause), "{text}");
+    let warnings = below(&text, "### Warnings");
+    assert!(
+        warnings.contains("- many: 8 loader threads on 2 processors: threads wait for each other, and *other*"),
+        "{warnings}"
+    );
+    assert!(!warnings.contains("few: "), "{warnings}");
+    let few = "a step of `few` waits 60.6 % of its time for *other* (threads waking up, and what no other stage holds)";
+    assert!(below(&text, "### Executive Summary").contains(few), "{text}");
+}
+
+#[test]
+fn warnings_are_ranked_and_those_that_change_no_verdict_are_folded() {
+    let project = TestProject::new();
+    let mut trials = Vec::new();
+    for variant in ["lazy", "near", "far"] {
+        trials.extend((1..=3).map(|repeat| project.trial(variant, variant, repeat, |s| s.measure.steps = 400)));
+    }
+    let dir = project.submitted(12, "086_ddp", trials.clone());
+    for (i, trial) in trials.iter().enumerate() {
+        // `near` is 7 % faster than the baseline and `far` four times as fast; the runs differ by a per mille.
+        let wall_us = [20_000, 18_700, 5_000][i / 3] + 10 * (i as u64 % 3);
+        let mut all: Vec<StepRecord> = shared(&[(Stage::Collate, wall_us / 2)], wall_us);
+        let measured = all[2].clone();
+        all.truncate(2);
+        all.extend((0..400u64).map(|step| {
+            // Of `near` and `far` a tenth of the time is in a few slow steps.
+            let slow = i >= 3 && [50, 150, 250, 350].contains(&step);
+            let wall_ns = measured.wall_ns * if slow { 12 } else { 1 };
+            StepRecord { step: step + 2, wall_ns, ..measured.clone() }
+        }));
+        completed(&dir, trial, &[all.clone(), all]);
+    }
+    let text = note(&project, 0);
+    let warnings = below(&text, "### Warnings");
+    let (shown, folded) = warnings.split_once("<details>\n<summary>").unwrap();
+    // One sentence for both, of which the one that changes a verdict is the worst.
+    let slow = "- near, far (worst: near): a few slow steps weigh much in 3 of 3 runs: ";
+    assert_eq!((shown.matches(slow).count(), text.matches("a few slow steps weigh much").count()), (1, 1), "{text}");
+    assert!(folded.contains(" no verdict</summary>\n\n- ") && folded.contains("\n</details>\n"), "{folded}");
+    let all: serde_json::Value =
+        serde_json::from_str(&project.expect(&["compare", "12", "--format", "json"], 0).0).unwrap();
+    let warnings = all["warnings"].as_array().unwrap();
+    let slow = warnings.iter().find(|warning| warning["cause"] == "slow_steps").unwrap();
+    assert_eq!(
+        (&slow["bearing"], slow["variants"].as_array().unwrap().len()),
+        (&"changes_verdict".into(), 2),
+        "{slow}"
+    );
+    assert!(slow["rate_without"].as_f64().unwrap() > 1.09, "{slow}");
+    assert!(all["remarks"].as_array().unwrap().contains(&slow["text"]), "{slow}");
+    assert!(all["groups"][0]["lines"][1]["cautions"][0].is_string(), "sentences, as ever");
 }

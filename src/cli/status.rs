@@ -1,6 +1,6 @@
 use std::io::IsTerminal;
 
-use expctl_record::{AttemptDir, JobDir, read_learning, stopped_early};
+use expctl_record::{AttemptDir, JobDir, Rates, read_learning, stopped_early};
 use serde::Serialize;
 
 use super::{out, say};
@@ -43,6 +43,16 @@ struct Count {
     trials: usize,
 }
 
+/// Which steps rates are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum RatesOf {
+    /// All measured steps of a completed trial.
+    MeasuredSteps,
+    /// The last measured steps of rank 0 of a trial that runs.
+    LastSteps,
+}
+
 #[derive(Serialize)]
 struct TrialRow {
     job: u64,
@@ -52,7 +62,11 @@ struct TrialRow {
     attempt: u32,
     steps: u64,
     steps_total: u64,
+    /// Of a completed trial that of its measured steps, as the note has it; of one that runs that of its last steps.
+    it_per_s: Option<f64>,
     samples_per_s: Option<f64>,
+    /// What the rates are of; none without rates.
+    rates_of: Option<RatesOf>,
     node: Option<String>,
     reason: String,
 }
@@ -86,7 +100,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for job in &seen.jobs {
         let trials: Vec<(usize, &TrialStatus)> = job.trials.iter().enumerate().collect();
-        let made = parallel::map(&trials, |(task, trial)| trial_row(job.record.job, *task, trial));
+        let made = parallel::map(&trials, |(task, trial)| trial_row(&job.folder, job.record.job, *task, trial));
         rows.extend(made.into_iter().collect::<Result<Vec<_>, _>>()?);
     }
     if args.json { json(&rows) } else { table(&trial_table(&rows, seen.jobs.len() > 1)) }
@@ -123,7 +137,7 @@ fn job_table(rows: &[JobRow], jobs: &[JobStatus]) -> Table {
     table
 }
 
-fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Failure> {
+fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Failure> {
     let measure = &status.trial.settings.measure;
     let mut row = TrialRow {
         job,
@@ -133,7 +147,9 @@ fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Fa
         attempt: 0,
         steps: 0,
         steps_total: measure.warmup.saturating_add(measure.steps),
+        it_per_s: None,
         samples_per_s: None,
+        rates_of: None,
         node: None,
         reason: status.reason.clone(),
     };
@@ -145,8 +161,17 @@ fn trial_row(job: u64, task: usize, status: &TrialStatus) -> Result<TrialRow, Fa
         row.steps_total = row.steps;
         row.reason = format!("stopped early, after epoch {epochs}");
     }
-    // As rank 0 saw it; all ranks have batches of the same size.
-    row.samples_per_s = totals.samples_per_s().map(|rate| rate * f64::from(status.trial.settings.launch.ranks));
+    let world = status.trial.settings.launch.ranks;
+    let rates = match status.state {
+        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, world)?,
+        // As rank 0 sees it; all ranks have batches of the same size.
+        State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
+        // The rate of a trial that did not complete is nobody's figure.
+        _ => None,
+    };
+    let of = if status.state == State::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
+    (row.it_per_s, row.samples_per_s) = rates.map(|rates| (rates.it_per_s, rates.samples_per_s)).unzip();
+    row.rates_of = rates.map(|_| of);
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
     let mut hosts: Vec<String> = ranks.into_iter().map(|rank| rank.host).collect();
     hosts.dedup();
@@ -176,13 +201,19 @@ fn trial_table(rows: &[TrialRow], several: bool) -> Table {
             row.state.name().to_owned(),
             shown(row.attempt),
             format!("{}/{}", row.steps, row.steps_total),
-            row.samples_per_s.map_or_else(|| MISSING.to_owned(), rate),
+            shown_rate(row),
             row.node.clone().unwrap_or_else(|| MISSING.to_owned()),
             row.reason.clone(),
         ];
         table.row(several.then(|| row.job.to_string()).into_iter().chain(cells));
     }
     table
+}
+
+/// Samples/s, with the word that it is not the trial's final rate while that runs.
+fn shown_rate(row: &TrialRow) -> String {
+    let Some(samples) = row.samples_per_s else { return MISSING.to_owned() };
+    if row.rates_of == Some(RatesOf::LastSteps) { format!("{} (last steps)", rate(samples)) } else { rate(samples) }
 }
 
 /// The largest unit that gives at least one: `12 s`, `3 min`, `5 h`, `9 d`.

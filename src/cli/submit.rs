@@ -195,7 +195,7 @@ fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Fai
 /// Keep the trials that the ledger neither has nor is about to have, and say where the others are.
 fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
     let had = Had::of(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
-    had.trouble.iter().for_each(|line| say(format!("note: {line}")));
+    had.trouble.iter().for_each(|line| say(format!("warning: {line}")));
     let all = plan.trials.len();
     plan.trials.retain(|trial| had.misses(&trial.id));
     let left_out = all - plan.trials.len();
@@ -268,7 +268,7 @@ pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -
 /// Write down where the job comes from. It exists by now: it runs even if this cannot be kept.
 fn keep_origin(project: &Project, id: u64, origin: &Origin) {
     if let Err(e) = origin.write(&project.job(id)) {
-        say(format!("note: where job {id} comes from was not kept: {}", e.message));
+        say(format!("warning: where job {id} comes from was not kept: {}", e.message));
     }
 }
 
@@ -297,7 +297,7 @@ pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>)
     let note = report::write_note(project, job, &report::NoteOptions::default());
     let note = match note {
         Ok((path, job)) => {
-            say(format!("note: {}", path.display()));
+            say(format!("report: {}", path.display()));
             Ok(job)
         }
         // A note that its writer has to look at says nothing of the job.

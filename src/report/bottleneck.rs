@@ -3,6 +3,7 @@ use serde::Serialize;
 
 use super::figures::Breakdown;
 use super::format;
+use super::oversubscription::Oversubscription;
 
 /// What the stage *other* is.
 pub const OTHER: &str = "threads waking up, and what no other stage holds";
@@ -56,6 +57,9 @@ pub struct Bottleneck {
     pub works_on: Option<StageShare>,
     /// Who makes the masks.
     pub masks_by: MasksBy,
+    /// Threads that share too few processors, where there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oversubscribed: Option<Oversubscription>,
 }
 
 impl Bottleneck {
@@ -73,10 +77,21 @@ impl Bottleneck {
         });
         let worked = busy.iter().map(|(_, ns)| ns).sum();
         Self {
-            waits_for: largest(&positive(&breakdown.exposed)).map(|most| share(most, breakdown.wall)),
+            waits_for: breakdown.most_exposed().map(|most| share(most, breakdown.wall)),
             works_on: largest(&busy).map(|most| share(most, worked)),
             masks_by,
+            oversubscribed: None,
         }
+    }
+
+    /// The same of a variant whose threads share too few processors.
+    pub fn with_threads(self, oversubscribed: Option<Oversubscription>) -> Self {
+        Self { oversubscribed, ..self }
+    }
+
+    /// The reason why a step waits most for *other*, where the processors are one.
+    pub fn crowded_other(&self) -> Option<Oversubscription> {
+        self.oversubscribed.filter(|_| self.waits_for.is_some_and(|most| most.stage == Stage::Other))
     }
 
     /// What a step waits for, as a table has it: `collate 75.0 %`, `mask (in the step) 75.0 %`.
@@ -91,6 +106,7 @@ impl Bottleneck {
 
     /// Which stage has more than half of a step of `label`, if one has.
     pub fn sentence(&self, label: &str) -> String {
+        let crowded = self.crowded_other().map(|found| found.words());
         match self.waits_for.filter(|most| most.share > 0.5) {
             Some(StageShare { stage, share }) => {
                 // What the step does itself it does not wait for.
@@ -100,10 +116,16 @@ impl Bottleneck {
                     _ => false,
                 };
                 let (verb, with) = if own { ("spends", "on") } else { ("waits", "for") };
-                let meaning = if stage == Stage::Other { format!(" ({OTHER})") } else { String::new() };
+                let why = crowded.map(|crowded| format!("; {crowded}")).unwrap_or_default();
+                let meaning = if stage == Stage::Other { format!(" ({OTHER}{why})") } else { String::new() };
                 format!("a step of `{label}` {verb} {} of its time {with} *{stage}*{meaning}", format::percent(share))
             }
-            None => format!("a step of `{label}`: no stage has more than half of its time"),
+            None => {
+                let most = self.waits_for.zip(crowded).map(|(most, crowded)| {
+                    format!("; it waits most for *{}*, {}: {crowded}", most.stage, format::percent(most.share))
+                });
+                format!("a step of `{label}`: no stage has more than half of its time{}", most.unwrap_or_default())
+            }
         }
     }
 }
@@ -178,6 +200,19 @@ mod tests {
         assert_eq!(of(Processor::Ids, DeviceMasks::None), MasksBy::Loader);
         assert_eq!(of(Processor::Ids, DeviceMasks::Vectorised), MasksBy::Step);
         assert_eq!(of(Processor::Lazy, DeviceMasks::Looped), MasksBy::Both);
+    }
+
+    #[test]
+    fn too_few_processors_are_named_where_other_takes_most() {
+        let crowd = Some(Oversubscription { threads: 9, loader_threads: 8, processors: 2 });
+        let said = |exposed: &[(Stage, u64)]| bottleneck(exposed, &[]).with_threads(crowd).sentence("v");
+        let half = said(&[(Stage::Other, 60), (Stage::Decode, 20)]);
+        assert!(half.ends_with("no other stage holds; 8 loader threads on 2 processors)"), "{half}");
+        let less = said(&[(Stage::Other, 40), (Stage::Decode, 20)]);
+        let text = "no stage has more than half of its time; it waits most for *other*, 40.0 %: 8 loader threads on 2 processors";
+        assert!(less.ends_with(text), "{less}");
+        // Another stage has its own reasons.
+        assert!(!said(&[(Stage::Other, 20), (Stage::Decode, 60)]).contains("processors"));
     }
 
     #[test]

@@ -1,36 +1,76 @@
 //! What makes the rates of a variant doubtful: what its loader did other than its settings say, and signs in its step times.
 
-use expctl_record::StepRecord;
+use expctl_record::{Stage, StepRecord};
 
+use super::figures::{Breakdown, completed_steps, measured, measured_s};
 use super::format;
+use super::oversubscription::Oversubscription;
 use super::shape::shape;
+use super::warning::{Bearing, Cause, Caution};
 use crate::ledger::Run;
+use crate::stats::MIN_SECONDS_FOR_VERDICT;
 
-/// What to say of the completed runs of one variant, a sentence each, without its name.
-pub fn cautions(runs: &[&Run]) -> Vec<String> {
+/// How many times the shortest measurement that is enough is advised.
+const ENOUGH: f64 = 1.2;
+
+/// The cautions of the completed runs of one variant; `on_slurm` where its job ran there.
+pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
     // Where the runs are not alike, the one that had the least room says it.
     let least = completed.iter().filter_map(|run| Some((capacity(run)?, *run))).min_by_key(|(batches, _)| *batches);
     let mut all = Vec::new();
+    all.extend(short_measurement(&completed));
     all.extend(least.and_then(|(batches, run)| less_memory(batches, run)));
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
+    all.extend(oversubscribed(&completed, on_slurm));
     all
 }
 
-/// Variants with what is to be said of them, as sentences: those of which the same is to be said share one.
-pub fn grouped(cautions: impl IntoIterator<Item = (String, Vec<String>)>) -> Vec<String> {
-    let mut found: Vec<(String, Vec<String>)> = Vec::new();
-    for (name, sentences) in cautions {
-        for sentence in sentences {
-            match found.iter_mut().find(|(known, _)| *known == sentence) {
-                Some((_, names)) => names.push(name.clone()),
-                None => found.push((sentence, vec![name.clone()])),
-            }
-        }
-    }
-    found.into_iter().map(|(sentence, names)| format!("{}: {sentence}", names.join(", "))).collect()
+/// Runs whose measured steps took too short a time for a verdict.
+fn short_measurement(completed: &[&Run]) -> Option<Caution> {
+    let timed = completed.iter().filter_map(|run| Some((measured_s(run)?, *run)));
+    let (seconds, run) = timed.min_by(|a, b| a.0.total_cmp(&b.0)).filter(|(s, _)| *s < MIN_SECONDS_FOR_VERDICT)?;
+    let steps = run.ranks.iter().map(|steps| measured(steps).count()).min().filter(|steps| *steps > 0)?;
+    // A fifth more than is needed, because the next run may be faster.
+    let needed = ENOUGH * MIN_SECONDS_FOR_VERDICT / seconds * steps as f64;
+    let magnitude = 10f64.powf(needed.log10().floor() - 1.0).max(1.0);
+    let needed = ((needed / magnitude).ceil() * magnitude) as u64;
+    let lead = format!(
+        "measured for {} per run, and a verdict needs {} or more",
+        format::seconds(seconds),
+        format::seconds(MIN_SECONDS_FOR_VERDICT)
+    );
+    let severity = MIN_SECONDS_FOR_VERDICT / seconds;
+    let measure = &run.trial.settings.measure;
+    Some(if measure.epochs > 0 {
+        let said = format!("{lead}: measure more epochs (measure.epochs, now {})", measure.epochs);
+        Caution::new(Cause::ShortMeasurement, severity, said)
+    } else {
+        let said = format!("{lead}: set measure.steps to {needed} (now {})", measure.steps);
+        Caution::new(Cause::ShortMeasurement, severity, said).advise("measure.steps", needed)
+    })
+}
+
+/// More threads than processors, with what that costs where it shows.
+fn oversubscribed(completed: &[&Run], on_slurm: bool) -> Option<Caution> {
+    let found = completed.iter().filter_map(|run| Oversubscription::of(run, on_slurm));
+    let found = found.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))?;
+    let other = Breakdown::of(completed_steps(completed)).and_then(|breakdown| {
+        let (stage, ns) = breakdown.most_exposed()?;
+        (stage == Stage::Other).then(|| format::share(ns, breakdown.wall))
+    });
+    let lead = format!("{}: threads wait for each other", found.words());
+    let said = match &other {
+        Some(share) => format!(
+            "{lead}, and *other* is the longest wait of a step ({share}); set loader.workers or launch.ranks lower, or use more processors"
+        ),
+        None => lead,
+    };
+    let caution = Caution::new(Cause::MoreThreadsThanProcessors, found.ratio(), said);
+    let bearing = if other.is_some() { Bearing::Unknown } else { caution.bearing };
+    Some(Caution { bearing, ..caution })
 }
 
 /// Batches that loader threads may be ahead of the step, whatever the memory.
@@ -55,7 +95,7 @@ fn capacity(run: &Run) -> Option<u64> {
     Some((limit / largest(run)?).max(1))
 }
 
-fn less_memory(batches: u64, run: &Run) -> Option<String> {
+fn less_memory(batches: u64, run: &Run) -> Option<Caution> {
     let loader = &run.trial.settings.loader;
     // One more is in the step.
     let wanted = ahead(run) + 1;
@@ -65,28 +105,32 @@ fn less_memory(batches: u64, run: &Run) -> Option<String> {
     }
     let what =
         if batches <= u64::from(loader.workers) { "fewer threads work at once" } else { "fewer are loaded ahead" };
-    Some(format!(
+    let said = format!(
         "memory for {} of {} MiB, where {} × prefetch factor {} would hold {wanted}: {what} than the settings say",
         if batches == 1 { "1 batch".to_owned() } else { format!("{batches} batches") },
         format::mebibytes(largest(run)? as f64),
         format::count(loader.workers.into(), "worker"),
         loader.prefetch_factor.max(1),
-    ))
+    );
+    Some(Caution::new(Cause::LessMemory, wanted as f64 / batches as f64, said))
 }
 
-fn fewer_samples(run: &Run) -> Option<String> {
+fn fewer_samples(run: &Run) -> Option<Caution> {
     let data = run.data()?;
     let asked = data.asked.filter(|asked| *asked > data.selected)?;
     let [selected, asked] = [data.selected, asked].map(format::thousands);
-    Some(format!("{selected} samples, where select asks for {asked}: there are no more"))
+    let said = format!("{selected} samples, where select asks for {asked}: there are no more");
+    Some(Caution::new(Cause::FewerSamples, 0.0, said))
 }
 
 /// Batches that lie ready cost a step nothing: a measurement that ends before they are used up is of them alone.
-fn burst(run: &Run) -> Option<String> {
+fn burst(run: &Run) -> Option<Caution> {
     let steps = run.trial.settings.measure.steps;
     let ahead = capacity(run).map_or(u64::MAX, |batches| batches - 1).min(ahead(run));
     (steps < ahead).then(|| {
-        let (steps, are) = (format::count(steps, "measured step"), if steps == 1 { "is" } else { "are" });
-        format!("{steps} {are} fewer than the {ahead} batches that are loaded ahead: rates are those of a burst")
+        let (asked, are) = (format::count(steps, "measured step"), if steps == 1 { "is" } else { "are" });
+        let said =
+            format!("{asked} {are} fewer than the {ahead} batches that are loaded ahead: rates are those of a burst");
+        Caution::new(Cause::Burst, ahead as f64 / steps.max(1) as f64, said).advise("measure.steps", ahead)
     })
 }

@@ -63,7 +63,8 @@ fn after_arrival(step: &StepRecord) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::figures::{rank_rates, rates_over};
+    use crate::report::figures::rank_rates;
+    use expctl_record::StepTotals;
 
     fn step(wall_ns: u64, exposed: &[(Stage, u64)]) -> StepRecord {
         let mut step = StepRecord { wall_ns, samples: 28, measured: true, ..StepRecord::default() };
@@ -79,7 +80,7 @@ mod tests {
             step(5 * S, &[(Stage::Read, S), (Stage::Decode, S), (Stage::Mask, S), (Stage::Forward, 2 * S)]),
         ];
         let right = rank_rates(&steps).unwrap();
-        let published = rates_over(&steps, after_arrival).unwrap();
+        let published = StepTotals::over(&steps, after_arrival).rates().unwrap();
         // 2 steps in 15 s; of these the timer saw 2 + 2.
         assert_eq!((right.it_per_s, published.it_per_s), (2.0 / 15.0, 0.5));
         assert_eq!(published.samples_per_s, 14.0);
@@ -104,6 +105,7 @@ mod tests {
 
     #[test]
     fn a_timer_that_saw_nothing_has_no_rate() {
-        assert_eq!(rates_over(&[step(10, &[(Stage::Collate, 8), (Stage::Mask, 3)])], after_arrival), None);
+        let steps = [step(10, &[(Stage::Collate, 8), (Stage::Mask, 3)])];
+        assert_eq!(StepTotals::over(&steps, after_arrival).rates(), None);
     }
 }

@@ -1,18 +1,10 @@
 //! Figures of completed runs, from measured steps only.
 
-use expctl_record::{PerStage, Stage, StepRecord};
+pub use expctl_record::Rates;
+use expctl_record::{PerStage, Stage, StepRecord, StepTotals};
 
 use crate::ledger::Run;
 use crate::stats::{Estimate, mean, median, quantile, run_rate};
-
-/// Rates of one run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    /// Iterations per second of the slowest rank: a step of all ranks ends when the last one ends.
-    pub it_per_s: f64,
-    /// Samples per second, summed over the ranks.
-    pub samples_per_s: f64,
-}
 
 /// Measured steps of a rank.
 pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
@@ -21,19 +13,7 @@ pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
 
 /// Measured steps over their summed wall time, and samples over it; none without measured steps.
 pub fn rank_rates(steps: &[StepRecord]) -> Option<Rates> {
-    rates_over(steps, |step| step.wall_ns)
-}
-
-/// Measured steps over the sum of what `time` says of each, in ns, and samples over it; none where that sum is 0.
-pub fn rates_over(steps: &[StepRecord], time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
-    let (mut n, mut total, mut samples) = (0u64, 0u64, 0u64);
-    for step in measured(steps) {
-        n += 1;
-        total += time(step);
-        samples += step.samples;
-    }
-    let seconds = total as f64 / 1e9;
-    (total > 0).then(|| Rates { it_per_s: n as f64 / seconds, samples_per_s: samples as f64 / seconds })
+    StepTotals::of(steps).rates()
 }
 
 /// Rates of a run; none if it did not complete or a rank has no measured step.
@@ -43,14 +23,15 @@ pub fn run_rates(run: &Run) -> Option<Rates> {
 
 /// Rates of a run over what `time` says of each step, in ns; none if it did not complete or a rank has no such time.
 pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
-    if !run.completed() || run.ranks.is_empty() {
-        return None;
-    }
-    let ranks: Vec<Rates> = run.ranks.iter().map(|steps| rates_over(steps, &time)).collect::<Option<_>>()?;
-    Some(Rates {
-        it_per_s: ranks.iter().map(|r| r.it_per_s).fold(f64::INFINITY, f64::min),
-        samples_per_s: ranks.iter().map(|r| r.samples_per_s).sum(),
-    })
+    let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| StepTotals::over(steps, &time)).collect();
+    Rates::of_ranks(&totals).filter(|_| run.completed())
+}
+
+/// Seconds that a run was measured for: the summed wall time of the measured steps of the rank that has least; none of a run
+/// without rates.
+pub fn measured_s(run: &Run) -> Option<f64> {
+    run_rates(run)?;
+    run.ranks.iter().map(|steps| StepTotals::of(steps).wall_ns as f64 / 1e9).reduce(f64::min)
 }
 
 /// it/s and samples/s of a run, with the intervals that its own steps give; none where it has no rates.
@@ -160,6 +141,12 @@ impl Breakdown {
     pub fn waits_for_data(&self) -> f64 {
         let data = |stage: &Stage| Stage::LOADER.contains(stage) || *stage == Stage::Transfer;
         self.exposed.iter().filter(|(stage, _)| data(stage)).filter_map(|(_, ns)| *ns).sum()
+    }
+
+    /// The stage with the most exposed time, ns; none if no stage has any.
+    pub fn most_exposed(&self) -> Option<(Stage, f64)> {
+        let happened = self.exposed.iter().filter_map(|(stage, ns)| ns.filter(|ns| *ns > 0.0).map(|ns| (*stage, ns)));
+        happened.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// Unattributed time as a share of the wall time.

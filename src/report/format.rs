@@ -94,6 +94,16 @@ pub fn milliseconds_in_column(ns: f64) -> String {
     round(ns / 1e6, 3)
 }
 
+/// A time of a run: `3.6 ms`, `450 ms`, `2.7 s`, `1200 s`.
+pub fn seconds(seconds: f64) -> String {
+    // 0.9995 s would be 1000 ms.
+    if seconds < 0.9995 {
+        format!("{} ms", trimmed(seconds * 1e3, 2, 1))
+    } else {
+        format!("{} s", trimmed(seconds, 2, 1))
+    }
+}
+
 /// A count with commas between thousands.
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
@@ -106,41 +116,12 @@ pub fn percent(share: f64) -> String {
     format!("{} %", round(share * 100.0, 1))
 }
 
-/// Shares of `total` in percent with one decimal, rounded by largest remainder so that they add up to what they add up to:
-/// parts of a whole give exactly 100.0.
-pub fn percentages(parts: &[f64], total: f64) -> Vec<String> {
-    if total <= 0.0 {
-        return vec![MISSING.to_owned(); parts.len()];
-    }
-    // In tenths of a percent.
-    let exact: Vec<f64> = parts.iter().map(|p| p / total * 1000.0).collect();
-    let whole = exact.iter().sum::<f64>().round() as i64;
-    apportioned(&exact, whole).into_iter().map(tenths).collect()
-}
-
-/// Tenths of a percent.
-pub fn tenths(tenths: i64) -> String {
-    format!("{} %", round(tenths as f64 / 10.0, 1))
-}
-
-/// Microseconds as milliseconds.
-pub fn microseconds(us: i64) -> String {
-    round(us as f64 / 1e3, 3)
-}
-
-/// Whole numbers next to these that add up to `whole`, which must be their sum, rounded up or down: those with the largest
-/// remainders are rounded up.
+/// A part in percent of its whole, one decimal; missing where the whole is nothing.
 ///
-/// Source: Hamilton's method of apportionment (M. L. Balinski, H. P. Young, *Fair Representation*, 1982).
-pub fn apportioned(parts: &[f64], whole: i64) -> Vec<i64> {
-    let mut units: Vec<i64> = parts.iter().map(|part| part.floor() as i64).collect();
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    order.sort_by(|a, b| (parts[*b] - parts[*b].floor()).total_cmp(&(parts[*a] - parts[*a].floor())));
-    let missing = usize::try_from(whole - units.iter().sum::<i64>()).unwrap_or(0);
-    for index in order.into_iter().take(missing) {
-        units[index] += 1;
-    }
-    units
+/// Each share is rounded by itself, so the same share has the same digits wherever it stands. The shares of a whole may then miss
+/// 100.0 by some tenths.
+pub fn share(part: f64, whole: f64) -> String {
+    if whole > 0.0 { percent(part / whole) } else { MISSING.to_owned() }
 }
 
 /// A moment as date and time in UTC.
@@ -222,12 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn percentages_of_a_whole_give_one_hundred() {
-        let shown = percentages(&[1.0, 1.0, 1.0], 3.0);
-        assert_eq!(shown, ["33.4 %", "33.3 %", "33.3 %"]);
-        // An unattributed share below zero: more was attributed than the step took.
-        assert_eq!(percentages(&[0.6, 0.5, -0.1], 1.0), ["60.0 %", "50.0 %", "-10.0 %"]);
-        assert_eq!(percentages(&[1.0], 0.0), ["–"]);
+    fn a_share_is_rounded_by_itself() {
+        assert_eq!([1.0, 2.0, -0.1].map(|part| share(part, 3.0)), ["33.3 %", "66.7 %", "-3.3 %"]);
+        assert_eq!((share(1.0, 0.0), share(0.0005, 1.0)), ("–".to_owned(), "0.1 %".to_owned()));
     }
 
     #[test]
@@ -240,6 +218,7 @@ mod tests {
         let ratios = [Some(8.8 / 3.8), Some(1.001), None].map(|r| bytes_with_ratio(8.8e9, r));
         assert_eq!(ratios, ["8.8 GB (2.3×)", "8.8 GB", "8.8 GB"]);
         assert_eq!((milliseconds_in_column(1_234_567.0), milliseconds(763_000_000.0)), ("1.235".into(), "763".into()));
+        assert_eq!([0.0036, 0.45, 0.9996, 2.74, 1200.0].map(seconds), ["3.6 ms", "450 ms", "1 s", "2.7 s", "1200 s"]);
         assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));
         assert_eq!(round(2.5, 0), "3");

@@ -4,6 +4,7 @@ use expctl_record::StepRecord;
 
 use super::figures::{measured, run_rates};
 use super::format;
+use super::warning::{Cause, Caution};
 use crate::ledger::{Run, RunPart};
 use crate::stats::{Drift, Outliers, WarmUp, drift, mean, outlying, slow_outliers, warm_up};
 
@@ -46,7 +47,7 @@ fn name(run: &Run, among: &[&Run]) -> String {
 }
 
 /// What to say of the completed runs of one variant, a sentence for each sign, of the rank that has it most.
-pub fn shape(runs: &[&Run]) -> Vec<String> {
+pub fn shape(runs: &[&Run]) -> Vec<Caution> {
     let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
     let ranks = completed.iter().flat_map(|run| (0..run.ranks.len()).map(move |rank| (*run, rank)));
     let shapes: Vec<Shape<'_>> = ranks.map(|(run, rank)| Shape::of(run, name(run, &completed), rank)).collect();
@@ -73,7 +74,7 @@ fn worst<'a, 'b>(
     Some((worst, of))
 }
 
-fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<Caution> {
     let (shape, of) = worst(shapes, runs, |shape| shape.warm_up.map(|found| found.harm.abs()))?;
     let found = shape.warm_up?;
     let measure = &shape.run.trial.settings.measure;
@@ -88,10 +89,12 @@ fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
         if found.harm > 0.0 { "longer" } else { "shorter" },
     );
     let warmup = measure.warmup + longest as u64;
-    Some(format!("{lead}; set measure.warmup to {warmup} or more (now {})", measure.warmup))
+    let said = format!("{lead}; set measure.warmup to {warmup} or more (now {})", measure.warmup);
+    // Without its first steps the mean step is 1 + harm times shorter.
+    Some(Caution::with_effect(Cause::WarmUp, 1.0 + found.harm, said).advise("measure.warmup", warmup))
 }
 
-fn on_drift(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+fn on_drift(shapes: &[Shape<'_>], runs: usize) -> Option<Caution> {
     let (shape, of) = worst(shapes, runs, |shape| shape.drift.map(|found| found.ratio.ln().abs()))?;
     let found = shape.drift?;
     let why = match found.ratio > 1.0 {
@@ -99,15 +102,17 @@ fn on_drift(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
         true => "a clock that falls, memory that fills, or others on the node",
         false => "a long warm-up, a cache that fills, or others that left the node",
     };
-    Some(format!(
+    let said = format!(
         "step times drift{of}: in {} the second half took {} the first ({why}); measure more steps, and set measure.interleave \
          so that all variants share it",
         shape.name(),
         format::ratio(found.ratio),
-    ))
+    );
+    // Had all steps been as those of the second half: where the rate goes.
+    Some(Caution::with_effect(Cause::Drift, f64::midpoint(1.0, found.ratio) / found.ratio, said))
 }
 
-fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
+fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<Caution> {
     let (shape, of) = worst(shapes, runs, |shape| shape.outliers.as_ref().map(|found| found.harm))?;
     let found = shape.outliers.as_ref()?;
     let first_of_epoch = |place: &&usize| **place > 0 && shape.steps[**place].epoch != shape.steps[**place - 1].epoch;
@@ -126,7 +131,7 @@ fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
             "they count in the mean; look at what else {node} did at that time, and at the median step beside the mean"
         )
     };
-    Some(format!(
+    let said = format!(
         "a few slow steps weigh much{of}: {} of {} in {} take {} of its time beyond the median (the longest, step {}, {} the \
          median), {what}",
         format::thousands(n as u64),
@@ -135,11 +140,13 @@ fn on_outliers(shapes: &[Shape<'_>], runs: usize) -> Option<String> {
         format::percent(found.harm),
         shape.steps[*largest].step,
         format::ratio(found.largest),
-    ))
+    );
+    // Had they been as long as the median.
+    Some(Caution::with_effect(Cause::SlowSteps, 1.0 / (1.0 - found.harm), said))
 }
 
 /// Runs whose rate lies apart from that of the others.
-fn on_runs(completed: &[&Run]) -> Option<String> {
+fn on_runs(completed: &[&Run]) -> Option<Caution> {
     let rated: Vec<(&Run, f64)> =
         completed.iter().filter_map(|run| Some((*run, run_rates(run)?.samples_per_s))).collect();
     let rates: Vec<f64> = rated.iter().map(|(_, rate)| *rate).collect();
@@ -156,9 +163,12 @@ fn on_runs(completed: &[&Run]) -> Option<String> {
     (!apart.is_empty()).then(|| {
         let which: Vec<String> = apart.iter().map(one).collect();
         let runs = format::count(others.len() as u64, "other run");
-        format!(
+        let said = format!(
             "far from the {runs} in samples/s: {}; it counts, so look for the reason before you run again",
             which.join(", ")
-        )
+        );
+        // Ratios are of geometric means.
+        let mean_log = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64;
+        Caution::with_effect(Cause::RunApart, (mean_log(&others) - mean_log(&rates)).exp(), said)
     })
 }

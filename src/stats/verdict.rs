@@ -7,6 +7,13 @@ use super::{Ratio, holm};
 /// With two runs a side the interval exists, but it rests on one degree of freedom each.
 pub const MIN_RUNS_FOR_VERDICT: usize = 3;
 
+/// Seconds that each run of both sides must have been measured for before such a word is said: the summed wall time of the measured steps.
+///
+/// Ten periods of 100 ms, the one in which Linux hands out and withholds processor time of a limited control group; a slice of the
+/// scheduler (3 to 24 ms) that another process takes is a few percent of it at most. What is shorter tells what the machine did at that
+/// moment.
+pub const MIN_SECONDS_FOR_VERDICT: f64 = 1.0;
+
 /// Level of all tests, two-sided.
 pub const ALPHA: f64 = 0.05;
 
@@ -22,6 +29,8 @@ pub enum Verdict {
     NoDifferenceShown,
     /// Fewer than [`MIN_RUNS_FOR_VERDICT`] runs on a side.
     TooFewRuns,
+    /// A run of one side was measured for less than [`MIN_SECONDS_FOR_VERDICT`].
+    TooShort,
 }
 
 impl Verdict {
@@ -32,6 +41,7 @@ impl Verdict {
             Self::Slower => "slower",
             Self::NoDifferenceShown => "no difference shown",
             Self::TooFewRuns => "too few runs",
+            Self::TooShort => "measured too briefly",
         }
     }
 
@@ -42,6 +52,7 @@ impl Verdict {
             Self::Slower => "slower than",
             Self::NoDifferenceShown => "no difference shown to",
             Self::TooFewRuns => "too few runs against",
+            Self::TooShort => "measured too briefly against",
         }
     }
 }

@@ -3,7 +3,7 @@
 use console::truncate_str;
 
 use super::view::{Running, View};
-use crate::launch::life::{Pace, RankPace};
+use crate::launch::life::{Pace, RankPace, WINDOW_S};
 use crate::report::format::{MISSING, moment, percent, rate};
 
 /// Silence below this is not worth a word, s.
@@ -100,13 +100,13 @@ pub(super) fn behind(rank: &RankPace) -> String {
     format!("rank {}{node} takes {more:.0} % longer than the median of the ranks", rank.rank)
 }
 
-/// `12.3 it/s, 98 samples/s, waits most for collate (62 %)`.
+/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`: what a step waits for stands where a narrow terminal still shows it.
 pub(super) fn rates(pace: &Pace) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
     let stage = pace.slowest_stage.zip(pace.slowest_share);
-    let stage = stage.map(|(stage, share)| format!(", waits most for {stage} ({})", percent(share)));
+    let stage = stage.map(|(stage, share)| format!("waits most for {stage} ({}), ", percent(share)));
     let (it, samples) = (shown(pace.it_per_s), shown(pace.samples_per_s));
-    format!("{it} it/s, {samples} samples/s{}", stage.unwrap_or_default())
+    format!("{}{it} it/s, {samples} samples/s (last {WINDOW_S} s)", stage.unwrap_or_default())
 }
 
 /// `, about 3 min left (estimated)`, where something can be said.
@@ -190,6 +190,7 @@ pub(super) mod tests {
             estimated_s_left: Some(200.0),
             trouble: None,
             running: (0..running).map(one).collect(),
+            completed: Vec::new(),
             waiting: vec![Waiting { reason: "JobArrayTaskLimit".into(), trials: 3 }],
             failures: (0..failures).map(failed).collect(),
         }
@@ -202,9 +203,9 @@ pub(super) mod tests {
         1 failed, 2 running, 3 waiting (JobArrayTaskLimit), about 3 min 20 s left (estimated)
         ████░░░░░░░░░░░░░░░░░░░░ 1 of 6 ended
 
-        lazy-r0: ████░░░░░░░░ 40/100, 9.5 it/s, 152 samples/s, waits most for collate (62.5 %), about 6 s left (estimated), las…
+        lazy-r0: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (es…
             rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
-        lazy-r1: ████░░░░░░░░ 40/100, 9.5 it/s, 152 samples/s, waits most for collate (62.5 %), about 6 s left (estimated), las…
+        lazy-r1: ████░░░░░░░░ 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (es…
             rank 1 on n1 takes 18 % longer than the median of the ranks; r0 9.5  r1 9.5 it/s
 
         failed ids-r0: it broke

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::frame::{behind, duration, header, left, rates};
 use super::view::View;
+use crate::report::format::rate;
 
 /// A trial's progress is said so often on its way.
 const PARTS: u64 = 10;
@@ -18,6 +19,7 @@ pub struct Lines {
     running: BTreeMap<String, (u32, u64)>,
     stragglers: BTreeSet<(String, u32)>,
     failed: BTreeSet<String>,
+    completed: BTreeSet<String>,
 }
 
 impl Lines {
@@ -47,6 +49,13 @@ impl Lines {
                 }
             }
             self.running.insert(now.trial.clone(), (now.attempt, part));
+        }
+        for done in &view.completed {
+            if self.completed.insert(done.trial.clone()) {
+                let rates = done.it_per_s.zip(done.samples_per_s);
+                let rates = rates.map(|(it, samples)| format!(", {} it/s, {} samples/s", rate(it), rate(samples)));
+                said.push(format!("{}: completed{}", done.trial, rates.unwrap_or_default()));
+            }
         }
         let mut failed = BTreeSet::new();
         for failure in &view.failures {
@@ -95,12 +104,18 @@ mod tests {
             words[1..4],
             [
                 "lazy-r0: attempt 1 runs",
-                "lazy-r0: step 40/100, 9.5 it/s, 152 samples/s, waits most for collate (62.5 %), about 6 s left (estimated)",
+                "lazy-r0: step 40/100, waits most for collate (62.5 %), 9.5 it/s, 152 samples/s (last 10 s), about 6 s left (estimated)",
                 "lazy-r0: rank 1 on n1 takes 18 % longer than the median of the ranks",
             ]
         );
         now.time += 1;
         now.estimated_s_left = Some(199.0);
+        assert_eq!(lines.changes(&now), [""; 0]);
+        // The rates of a trial that completed are said once.
+        let rates = |it| crate::watch::view::Completed { trial: "lazy-r9".into(), it_per_s: it, samples_per_s: it };
+        now.completed = vec![rates(Some(75.6249))];
+        let said = lines.changes(&now);
+        assert!(said.len() == 1 && said[0].ends_with("lazy-r9: completed, 75.625 it/s, 75.625 samples/s"), "{said:?}");
         assert_eq!(lines.changes(&now), [""; 0]);
         // Not another tenth of the way yet, then one.
         for (step, said) in [(49, 0), (50, 1)] {

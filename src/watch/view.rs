@@ -34,6 +34,8 @@ pub struct View {
     pub trouble: Option<String>,
     /// Trials that run.
     pub running: Vec<Running>,
+    /// Trials that completed since the job is watched.
+    pub completed: Vec<Completed>,
     /// Trials that wait, by reason.
     pub waiting: Vec<Waiting>,
     /// Trials that ended otherwise than complete, or are lost.
@@ -65,6 +67,17 @@ pub struct Running {
     /// How it goes; none before it has a folder.
     #[serde(flatten)]
     pub pace: Option<Pace>,
+}
+
+/// A trial that completed, with its rates over all measured steps: those of the note.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Completed {
+    /// The trial.
+    pub trial: String,
+    /// Steps per second of the slowest rank; none of a trial whose steps cannot be read.
+    pub it_per_s: Option<f64>,
+    /// Samples per second of all ranks together.
+    pub samples_per_s: Option<f64>,
 }
 
 /// Trials that wait for the same reason.
@@ -100,6 +113,7 @@ impl View {
     /// A file of the ledger cannot be read.
     pub fn of(job: &mut Follow) -> Result<Self, Failure> {
         let mut paces = job.paces();
+        let rates = job.completed().clone();
         let (status, now) = (job.status(), jiff::Timestamp::now().as_second());
         let by_pace: Vec<(&Pace, f64)> = paces.values().map(|(pace, since)| (pace, *since)).collect();
         let estimated_s_left = estimated_s_left(status, &by_pace);
@@ -145,6 +159,14 @@ impl View {
             estimated_s_left,
             trouble: job.trouble().map(str::to_owned),
             running,
+            completed: rates
+                .iter()
+                .map(|(task, rates)| Completed {
+                    trial: status.trials[*task].trial.id.clone(),
+                    it_per_s: rates.map(|rates| rates.it_per_s),
+                    samples_per_s: rates.map(|rates| rates.samples_per_s),
+                })
+                .collect(),
             waiting: waiting
                 .into_iter()
                 .map(|(reason, trials)| Waiting { reason: reason.to_owned(), trials })

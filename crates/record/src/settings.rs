@@ -66,6 +66,11 @@ impl Settings {
         !self.runs_command() && self.train.mode.steps_parameters()
     }
 
+    /// Threads that a rank keeps busy: those of its loader and those inside an operation of its step.
+    pub fn threads_per_rank(&self) -> u32 {
+        self.loader.workers + self.launch.threads
+    }
+
     /// Whether a program of the user's runs as the ranks, and not `expctl-worker`.
     pub fn runs_command(&self) -> bool {
         !self.worker.command.is_empty()

@@ -1,9 +1,9 @@
 //! A job that is looked at again and again, with few questions to Slurm and few files read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use expctl_record::JobDir;
+use expctl_record::{JobDir, Rates};
 
 use super::look::{Who, ended, look_at, standings_of};
 use super::pace::{Pace, TrialWindows};
@@ -35,6 +35,10 @@ pub struct Follow {
     /// Since when nothing is at work on a trial any more.
     over_since: Vec<Option<Instant>>,
     trouble: Option<String>,
+    /// The trials that had completed when the rates of completed ones were first asked for.
+    completed_before: Option<BTreeSet<usize>>,
+    /// Rates of those that completed since; none of a trial whose steps cannot be read.
+    completed: BTreeMap<usize, Option<Rates>>,
 }
 
 impl Follow {
@@ -54,6 +58,8 @@ impl Follow {
             silent_since: None,
             over_since: Vec::new(),
             trouble: None,
+            completed_before: None,
+            completed: BTreeMap::new(),
         })
     }
 
@@ -109,6 +115,24 @@ impl Follow {
             paces.insert(*index, (windows.pace(&self.status.trials[*index].trial), since as f64));
         }
         paces
+    }
+
+    /// The trials that completed since this was first called, by place in the job, with their rates as the note has them. Each is
+    /// read once.
+    pub fn completed(&mut self) -> &BTreeMap<usize, Option<Rates>> {
+        let trials = self.status.trials.iter().enumerate();
+        let now: BTreeSet<usize> =
+            trials.filter(|(_, t)| t.state == State::Completed).map(|(index, _)| index).collect();
+        let before = self.completed_before.get_or_insert_with(|| now.clone());
+        for index in now.difference(before) {
+            self.completed.entry(*index).or_insert_with(|| {
+                let trial = &self.status.trials[*index].trial;
+                let attempts = self.status.folder.attempts(&trial.id).ok()?;
+                // What is wrong with a table is the note's to say.
+                Rates::of_attempts(&attempts, trial.settings.launch.ranks).ok()?
+            });
+        }
+        &self.completed
     }
 
     /// Whether nothing will change any more.

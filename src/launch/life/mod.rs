@@ -20,3 +20,4 @@ pub use lineage::{Attempt, lineage};
 pub use look::{Look, look};
 pub use pace::{Pace, RankPace};
 pub use state::{JobStatus, State, TrialStatus};
+pub use window::WINDOW_S;

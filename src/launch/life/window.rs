@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JournalTail, PerStage, Stage, StepRecord};
 
-/// How far back the window goes, in the rank's own time. Loader threads deliver in bursts: a shorter one would show those.
-const WINDOW_NS: u64 = 10_000_000_000;
+/// How far back the window goes, in the rank's own time, s. Loader threads deliver in bursts: a shorter one would show those.
+pub const WINDOW_S: u64 = 10;
 /// Steps that the window has at least, where steps are long.
 const LEAST: usize = 5;
 /// Of what is new, not more than this is read: some thousand steps.
@@ -64,7 +64,7 @@ impl Window {
             self.moved = Instant::now().checked_sub(age);
         }
         let Some(end) = self.steps.last().map(|step| step.start_ns + step.wall_ns) else { return };
-        let from = end.saturating_sub(WINDOW_NS);
+        let from = end.saturating_sub(WINDOW_S * 1_000_000_000);
         let old = self.steps.iter().take_while(|step| step.start_ns + step.wall_ns <= from).count();
         self.steps.drain(..old.min(self.steps.len().saturating_sub(LEAST)));
     }

@@ -21,13 +21,10 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Config, message).hint("set launch.ranks lower, or use --backend slurm"));
         }
     }
-    let threads = |t: &expctl_record::Trial| {
-        let s = &t.settings;
-        s.launch.ranks * (s.loader.workers + s.launch.threads)
-    };
+    let threads = |t: &expctl_record::Trial| t.settings.launch.ranks * t.settings.threads_per_rank();
     let most = job.trials.iter().map(threads).max().unwrap_or(0);
     if most > cpus {
-        say(format!("note: up to {most} threads (ranks × (workers + threads)) will share {cpus} processors"));
+        say(format!("warning: up to {most} threads (ranks × (workers + threads)) will share {cpus} processors"));
     }
     Ok(())
 }

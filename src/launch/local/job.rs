@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, Trial, TrialState, write_json};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Rates, Trial, TrialState, write_json};
 
 use super::checkpoint_request::CheckpointRequest;
 use super::launcher::{Announced, Launcher};
@@ -98,8 +98,10 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         }
         let attempt = dir.next_attempt(&trial.id)?;
         write_json(&attempt.trial_path(), trial)?;
-        let progress = Progress::new(&attempt, trial, i + 1, trials.len());
-        let outcome = runtime.block_on(run_attempt(&programs, &attempt, trial, progress, interrupt, &checkpoint))?;
+        let mut progress = Progress::new(&attempt, trial, i + 1, trials.len());
+        let run = run_attempt(&programs, &attempt, trial, &mut progress, interrupt, &checkpoint);
+        let outcome = runtime.block_on(run)?;
+        progress.finish(outcome.state.name(), rates(&dir, trial, &outcome)?);
         if outcome.state == TrialState::Failed {
             let log = attempt.log_path(outcome.failed_rank.unwrap_or(0));
             say(format!("    {}\n    log: {}", outcome.message, log.display()));
@@ -112,6 +114,19 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
         }
     }
     Ok(())
+}
+
+/// Rates of a trial that completed, as its note has them; none of any other.
+fn rates(dir: &JobDir, trial: &Trial, outcome: &Outcome) -> Result<Option<Rates>, Failure> {
+    if outcome.state != TrialState::Completed {
+        return Ok(None);
+    }
+    let found = Rates::of_attempts(&dir.attempts(&trial.id)?, trial.settings.launch.ranks);
+    // A damaged table is the note's to report; the next trials run all the same.
+    Ok(found.unwrap_or_else(|error| {
+        tracing::warn!("{error}");
+        None
+    }))
 }
 
 /// The trials that have not completed, each with the number of its next attempt.

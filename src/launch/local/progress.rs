@@ -1,9 +1,10 @@
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JournalTail, StepRecord, Trial};
+use expctl_record::{AttemptDir, JournalTail, Rates, StepRecord, StepTotals, Trial};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::console::say;
+use crate::report::format;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ impl Progress {
         if self.tail.read_new(&mut self.steps).is_err() || self.steps.is_empty() {
             return;
         }
-        let message = self.rates(self.recent());
+        let message = format!("{} (last {} steps)", self.recent_rates(), self.recent().len());
         self.bar.set_position(self.done());
         self.bar.set_message(message.clone());
         if !self.terminal && self.printed.elapsed() >= LINE_EVERY {
@@ -71,14 +72,9 @@ impl Progress {
         self.steps.last().map_or(0, |step| step.step + 1)
     }
 
-    /// The last word on the trial: its rates are those of all measured steps.
-    pub(super) fn finish(mut self, state: &str) {
-        self.tick();
-        let measured = self.steps.iter().position(|step| step.measured).map(|first| &self.steps[first..]);
-        let rates = match measured.unwrap_or(self.recent()) {
-            [] => String::new(),
-            steps => format!(", {}", self.rates(steps)),
-        };
+    /// The last word on the trial, with the rates that the ledger gives it: those of the note.
+    pub(super) fn finish(self, state: &str, rates: Option<Rates>) {
+        let rates = rates.map(|rates| format!(", {}", words(&rates))).unwrap_or_default();
         self.bar.finish_and_clear();
         say(format!("{}: {state}{rates}", self.label));
     }
@@ -88,10 +84,17 @@ impl Progress {
         &self.steps[self.steps.len().saturating_sub(20)..]
     }
 
-    /// Rates over `steps` of rank 0.
-    fn rates(&self, steps: &[StepRecord]) -> String {
-        let seconds = steps.iter().map(|s| s.wall_ns).sum::<u64>().max(1) as f64 / 1e9;
-        let samples = steps.iter().map(|s| s.samples).sum::<u64>() as f64;
-        format!("{:.2} it/s, {:.0} samples/s", steps.len() as f64 / seconds, self.ranks as f64 * samples / seconds)
+    /// Rates over the last steps of rank 0, warm-up or not; all ranks have batches of the same size.
+    fn recent_rates(&self) -> String {
+        let steps: Vec<StepRecord> =
+            self.recent().iter().map(|step| StepRecord { measured: true, ..step.clone() }).collect();
+        let rates = StepTotals::of(&steps).rates();
+        let of_all = |rates: Rates| Rates { samples_per_s: rates.samples_per_s * self.ranks as f64, ..rates };
+        rates.map_or_else(|| format::MISSING.to_owned(), |rates| words(&of_all(rates)))
     }
+}
+
+/// `75.6 it/s, 2419.2 samples/s`, in the digits of the note.
+fn words(rates: &Rates) -> String {
+    format!("{} it/s, {} samples/s", format::rate(rates.it_per_s), format::rate(rates.samples_per_s))
 }

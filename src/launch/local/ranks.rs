@@ -48,7 +48,7 @@ pub(super) async fn run_attempt(
     programs: &RankPrograms,
     attempt: &AttemptDir,
     trial: &Trial,
-    mut progress: Progress,
+    progress: &mut Progress,
     interrupt: &Interrupt,
     checkpoint: &CheckpointRequest,
 ) -> Result<Outcome, Failure> {
@@ -58,7 +58,7 @@ pub(super) async fn run_attempt(
     let started = jiff::Timestamp::now().as_second();
     let mut ranks =
         Ranks { children: Vec::new(), ends: vec![None; trial.settings.launch.ranks as usize], forced: false };
-    let run = ranks.run(programs, attempt, trial, &mut progress, interrupt, checkpoint).await;
+    let run = ranks.run(programs, attempt, trial, progress, interrupt, checkpoint).await;
     if run.is_err() {
         // Something about the launch itself went wrong; whatever runs must not go on, and the attempt still concludes.
         ranks.signal(Signal::SIGKILL);
@@ -69,7 +69,6 @@ pub(super) async fn run_attempt(
         command::end_all();
     }
     let outcome = conclude(attempt, trial, started, &ranks.ends, interrupt.is_set())?;
-    progress.finish(outcome.state.name());
     run.map(|()| outcome)
 }
 

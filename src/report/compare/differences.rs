@@ -87,6 +87,12 @@ pub fn differences(rows: &[&Row]) -> Vec<Difference> {
         .collect()
 }
 
+/// Stands in front of a list of differences: ` besides the method`, or nothing where one processor made the batches of all rows, so that
+/// the differences are what is compared.
+pub fn besides_the_method(rows: &[&Row]) -> &'static str {
+    if rows.windows(2).all(|two| two[0].same_processor(two[1])) { "" } else { " besides the method" }
+}
+
 /// Of the settings that readers ask for first, those that some rows know and others do not.
 pub(super) fn unknown(rows: &[&Row]) -> Vec<String> {
     let known = |key: &str| rows.iter().filter(|r| r.settings.contains_key(key)).count();

@@ -1,4 +1,5 @@
 use super::gate::{Gate, Metric};
+use super::ratio_words::too_short;
 use super::{Comparison, Line, Row};
 use crate::report::format;
 use crate::stats::{Interval, RateOverRuns, Ratio, Scope};
@@ -87,6 +88,9 @@ impl Gate {
             None if matches!(self.metric, Metric::StorageBytes | Metric::BatchBytes) => {}
             None => said.push("without an interval: too few runs to say how much of it is chance".to_owned()),
         }
+        let timed = !matches!(self.metric, Metric::StorageBytes | Metric::BatchBytes);
+        let short = if self.of_baseline { line.too_short() } else { line.row.too_short() };
+        said.extend(short.filter(|_| timed).map(|seconds| format!("{}, so there is no verdict", too_short(seconds))));
         if let Some(against) = line.against.as_ref().filter(|_| self.of_baseline) {
             said[0].push_str(&format!(" of {against}"));
             if line.across() {

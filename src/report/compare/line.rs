@@ -4,8 +4,8 @@ use super::confounds::{Confound, confounds};
 use super::differences::unknown;
 use super::{Row, baselines};
 use crate::stats::{
-    Permutation, Ratio, Verdict, judge, minimum_detectable, minimum_detectable_paired, paired_ratio, permutation_test,
-    ratio,
+    MIN_RUNS_FOR_VERDICT, Permutation, Ratio, Verdict, judge, minimum_detectable, minimum_detectable_paired,
+    paired_ratio, permutation_test, ratio,
 };
 
 /// A row with what may be said of it against the row that its ratios refer to.
@@ -92,6 +92,11 @@ impl Line {
         }
     }
 
+    /// Seconds of the shortest run of both rows, if that is too short for a verdict.
+    pub fn too_short(&self) -> Option<f64> {
+        [Some(&self.row), self.base.as_deref()].into_iter().flatten().filter_map(Row::too_short).reduce(f64::min)
+    }
+
     /// True if a ratio of it/s says something else than one of samples/s.
     pub fn mixed_batch(&self) -> bool {
         self.base.as_ref().is_some_and(|base| base.global_batch() != self.row.global_batch())
@@ -118,7 +123,15 @@ pub fn lines_of_job(rows: &[Row]) -> Vec<Line> {
 
 /// Judge the ratios of a table together.
 pub(super) fn judge_together(lines: &mut [Line]) {
-    let with: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].ratio_samples_per_s.is_some()).collect();
+    let with = |short: bool| {
+        let judged = |i: &usize| lines[*i].ratio_samples_per_s.is_some() && lines[*i].too_short().is_some() == short;
+        (0..lines.len()).filter(judged).collect::<Vec<usize>>()
+    };
+    let (short, with) = (with(true), with(false));
+    for index in short {
+        let few = lines[index].runs.is_none_or(|(own, base)| own.min(base) < MIN_RUNS_FOR_VERDICT);
+        lines[index].verdict = Some(if few { Verdict::TooFewRuns } else { Verdict::TooShort });
+    }
     let table: Vec<_> = with.iter().filter_map(|i| lines[*i].ratio_samples_per_s.zip(lines[*i].runs)).collect();
     for (index, judgement) in with.into_iter().zip(judge(&table)) {
         let line = &mut lines[index];

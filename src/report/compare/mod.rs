@@ -21,7 +21,7 @@ pub use baseline::baselines;
 pub use comparison::{Comparison, Group};
 pub use confounds::{Confound, class_name, words};
 pub use decomposition::{Decomposed, Overlap, Part};
-pub use differences::{Difference, differences, setting_name};
+pub use differences::{Difference, besides_the_method, differences, setting_name};
 pub use gate::{Gate, GateError};
 pub use gate_check::Checked;
 pub use learning::Learning;

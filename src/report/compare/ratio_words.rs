@@ -1,7 +1,7 @@
 use super::Line;
 use super::confounds::words;
 use crate::report::format;
-use crate::stats::{MIN_RUNS_FOR_VERDICT, POWER, Verdict};
+use crate::stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, POWER, Verdict};
 
 /// What is to be said of a line's ratio in samples/s, in words.
 #[derive(Clone, Copy, Debug)]
@@ -27,10 +27,13 @@ impl RatioWords<'_> {
         };
         let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
         let (name, base) = (self.name, self.base);
-        let mut said = vec![if verdict == Verdict::TooFewRuns {
-            format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict")
-        } else {
-            format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against())
+        let mut said = vec![match verdict {
+            Verdict::TooFewRuns => format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict"),
+            Verdict::TooShort => {
+                let why = line.too_short().map(too_short).unwrap_or_default();
+                format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict, {why}")
+            }
+            _ => format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against()),
         }];
         said.extend(self.tests());
         if let Some(detectable) = line.detectable {
@@ -75,13 +78,21 @@ impl RatioWords<'_> {
             said.push(format!("† another class, so no effect of the method alone: {}", words(&line.crosses)));
         }
         if !line.confounds.is_empty() {
-            said.push(format!("besides the method differ: {}", words(&line.confounds)));
+            let same = line.base.as_ref().is_some_and(|base| line.row.same_processor(base));
+            let lead = if same { "they differ in" } else { "besides the method differ" };
+            said.push(format!("{lead}: {}", words(&line.confounds)));
         }
         if !line.unknown.is_empty() {
             said.push(format!("known of one of the two only: {}", line.unknown.join(", ")));
         }
         said
     }
+}
+
+/// `measured for 3.6 ms per run, which is less than 1 s`.
+pub(super) fn too_short(seconds: f64) -> String {
+    let needed = format::seconds(MIN_SECONDS_FOR_VERDICT);
+    format!("measured for {} per run, which is less than {needed}", format::seconds(seconds))
 }
 
 /// What a verdict needs.

@@ -1,7 +1,7 @@
 use super::ratio_words::{RatioWords, needed, percent};
-use super::{Class, Comparison, Difference, Group, Line, Row, decomposition};
-use crate::report::cautions::grouped;
+use super::{Class, Comparison, Difference, Group, Line, Row, besides_the_method, decomposition};
 use crate::report::format;
+use crate::report::warning::{RatioInterval, Warning, merged, rank};
 use crate::stats::Verdict;
 
 impl Comparison {
@@ -42,10 +42,19 @@ impl Comparison {
             let text = "Pearson, Spearman, MSE: on the validation set at the best epoch of each run, median over the runs; (1 of 3): only so many have the figure";
             all.push(text.to_owned());
         }
-        all.extend(grouped(self.rows().map(|row| (row.name(), row.cautions.clone()))));
+        all.extend(self.warnings().into_iter().map(|warning| warning.text));
         for row in self.rows() {
             all.extend(row.notes.iter().map(|note| format!("{}: {note}", row.name())));
         }
+        all
+    }
+
+    /// What makes figures of the rows doubtful: one warning for each cause, those that forbid or change a verdict first.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let ratios: Vec<RatioInterval> = self.lines().filter_map(|line| RatioInterval::of(line, Row::name)).collect();
+        let found = self.rows().flat_map(|row| row.cautions.iter().map(|caution| (row.name(), caution.clone())));
+        let mut all = merged(found, &ratios);
+        rank(&mut all);
         all
     }
 
@@ -133,7 +142,9 @@ fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
     }
     if !group.differences.is_empty() {
         let words: Vec<String> = group.differences.iter().map(Difference::words).collect();
-        all.push(format!("not the same in all rows{of} besides the method: {}", words.join(", ")));
+        let rows: Vec<&Row> = group.lines.iter().map(|line| &line.row).collect();
+        let besides = besides_the_method(&rows);
+        all.push(format!("not the same in all rows{of}{besides}: {}", words.join(", ")));
     }
     if !group.unknown.is_empty() {
         all.push(format!("not known for all rows{of}, so they may differ: {}", group.unknown.join(", ")));

@@ -58,6 +58,7 @@ impl Comparison {
                     "groups": self.groups,
                     "decompositions": self.decompositions,
                     "remarks": self.remarks(),
+                    "warnings": self.warnings(),
                 });
                 serde_json::to_string_pretty(&all).map_err(Failure::internal)
             }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use expctl_record::Processor;
 use serde::Serialize;
 
 use super::learning::Learning;
@@ -8,10 +9,14 @@ use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
-use crate::report::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_estimates, run_rates};
+use crate::report::figures::{
+    Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates,
+};
+use crate::report::oversubscription::Oversubscription;
 use crate::report::resumed::on_attempts;
+use crate::report::warning::{Caution, sentences};
 use crate::report::{Bottleneck, MasksBy};
-use crate::stats::{Estimate, RateOverRuns, median, rate_over_runs};
+use crate::stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 
 /// Where the figures of a row come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,6 +51,9 @@ pub struct Row {
     pub method: String,
     /// Where the figures come from.
     pub class: Class,
+    /// The processor that made its batches; none of imported rows.
+    #[serde(skip)]
+    pub processor: Option<Processor>,
     /// What a step does.
     pub mode: String,
     /// True if a profiler ran along.
@@ -99,8 +107,11 @@ pub struct Row {
     pub settings: BTreeMap<String, String>,
     /// What is known to be wrong or missing.
     pub notes: Vec<String>,
+    /// Seconds that each run was measured for: the summed wall time of its measured steps; empty of imported rows.
+    pub measured_s: Vec<f64>,
     /// What makes the figures doubtful, or other than the settings say.
-    pub cautions: Vec<String>,
+    #[serde(serialize_with = "sentences")]
+    pub cautions: Vec<Caution>,
     /// How the rate was made.
     pub estimator: String,
     /// Where an imported row was published.
@@ -116,6 +127,11 @@ impl Row {
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
+    }
+
+    /// True if both rows were measured with one processor: then the settings in which they differ are what is compared.
+    pub fn same_processor(&self, other: &Self) -> bool {
+        self.processor.is_some() && self.processor == other.processor
     }
 
     /// Median it/s over the runs.
@@ -136,6 +152,11 @@ impl Row {
     /// Lowest and highest samples/s.
     pub fn ends_samples_per_s(&self) -> Option<(f64, f64)> {
         self.samples_range.or_else(|| ends(&self.samples_per_s))
+    }
+
+    /// Seconds that its shortest run was measured for, if that is too short for a verdict; none of imported rows.
+    pub fn too_short(&self) -> Option<f64> {
+        self.measured_s.iter().copied().reduce(f64::min).filter(|seconds| *seconds < MIN_SECONDS_FOR_VERDICT)
     }
 
     /// Ratio of the storage to that of `base`; none where one of them is not known.
@@ -188,6 +209,7 @@ fn published(row: &PublishedRow) -> Row {
         label: row.variant.clone(),
         method: row.reading.map_or_else(|| row.method.clone(), |r| format!("{}, {}", row.method, r.words())),
         class: Class::Imported,
+        processor: None,
         mode: row.mode.clone(),
         profiler: row.profiler,
         variant: row.variant.clone(),
@@ -216,6 +238,7 @@ fn published(row: &PublishedRow) -> Row {
         data_dir: row.data_dir.clone(),
         settings: row.settings.clone(),
         notes: row.notes.clone(),
+        measured_s: Vec::new(),
         cautions: Vec::new(),
         estimator: row.estimator.clone(),
         source: Some(row.source.clone()),
@@ -236,6 +259,10 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         Some(point) if !point.is_empty() => format!("{} {point}", trial.method),
         _ => trial.method.clone(),
     };
+    let on_slurm = job.record.on_slurm();
+    let completed = runs.iter().filter(|run| run.completed());
+    let threads = completed.filter_map(|run| Oversubscription::of(run, on_slurm));
+    let threads = threads.max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let mut notes = Vec::new();
     for run in runs.iter().filter(|r| !r.completed()) {
         notes.push(format!("trial {} is not counted: {}", run.trial.id, run.state.words()));
@@ -252,6 +279,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         label,
         method,
         class: Class::Measured,
+        processor: Some(settings.pipeline.processor),
         mode: settings.train.mode.name().to_owned(),
         profiler: settings.profiles(),
         it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
@@ -266,7 +294,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
-        bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline))),
+        bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
@@ -275,7 +303,8 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
             .flatten(),
         settings: run_settings(job, runs),
         notes,
-        cautions: cautions(runs),
+        measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),
+        cautions: cautions(runs, on_slurm),
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),

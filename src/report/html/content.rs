@@ -23,6 +23,8 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
     let mut image: Option<Option<&Plot>> = None;
     // How the columns of the table are aligned, the column of the cell that is read, and whether it is one of the head.
     let (mut columns, mut column, mut in_head) = (Vec::new(), 0, false);
+    // How many folded parts are open.
+    let mut open = 0;
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
         match event {
             Event::Start(Tag::Image { dest_url, .. }) => {
@@ -35,6 +37,7 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
                 }
             }
             _ if matches!(image, Some(Some(_))) => {}
+            Event::Html(text) if opens_or_closes_details(text.trim_end(), &mut open) => events.push(Event::Html(text)),
             Event::Html(text) | Event::InlineHtml(text) => {
                 if !text.trim_start().starts_with("<!--") {
                     events.push(Event::Text(text));
@@ -91,11 +94,27 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
             }
         }
     }
+    events.extend((0..open).map(|_| Event::Html("</details>\n".into())));
     let mut text = String::new();
     html::push_html(&mut text, events.into_iter());
     // A picture is no part of a sentence.
     let text = text.replace("<p><figure", "<figure").replace("</figure></p>", "</figure>");
     Body { html: text, contents, title }
+}
+
+/// Whether a line of HTML is one by which a part is folded: `<details>`, its summary in plain words, or its end. Such a line does nothing
+/// else, whoever wrote it.
+fn opens_or_closes_details(line: &str, open: &mut usize) -> bool {
+    let plain = |words: &str| !words.contains(['<', '>', '&']);
+    match line {
+        "<details>" => *open += 1,
+        "</details>" if *open > 0 => *open -= 1,
+        _ => {
+            let summary = line.strip_prefix("<summary>").and_then(|rest| rest.strip_suffix("</summary>"));
+            return *open > 0 && summary.is_some_and(plain);
+        }
+    }
+    true
 }
 
 /// The element of a cell.
@@ -128,6 +147,18 @@ mod tests {
             assert!(found.contains(part), "{part}: {found}");
         }
         assert!(!found.contains("<td style") && !found.contains("<th style"), "{found}");
+    }
+
+    #[test]
+    fn folded_parts_stay_folded_and_carry_nothing_else() {
+        let found = body("<details>\n<summary>2 more</summary>\n\n- a\n- b\n\n</details>\n\nend\n", &[]).html;
+        assert!(found.contains("<details>\n<summary>2 more</summary>\n<ul>"), "{found}");
+        assert!(found.contains("</ul>\n</details>") && found.ends_with("<p>end</p>\n"), "{found}");
+        let hostile = "<details open ontoggle=x>\n\n- </details>: a\n\n</details>\n\n<summary>a</summary>\n\n<details>\n<summary><img src=x></summary>\n";
+        let found = body(hostile, &[]).html;
+        assert!(!found.contains("<details open") && !found.contains("<img") && !found.contains("<summary"), "{found}");
+        // One that is never closed ends with the page.
+        assert_eq!((found.matches("<details>").count(), found.matches("</details>").count()), (1, 1), "{found}");
     }
 
     #[test]

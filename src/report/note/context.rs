@@ -12,7 +12,7 @@ use crate::project::Project;
 use crate::report::bottleneck::OTHER;
 use crate::report::frontmatter::Frontmatter;
 use crate::report::sections::{self, Titled};
-use crate::report::{Picture, format, warnings};
+use crate::report::{Bearing, Picture, Warning, format, warnings};
 
 /// All that a template is given; docs/notes.md lists it, and a test holds the two together.
 pub(super) fn values(
@@ -31,6 +31,10 @@ pub(super) fn values(
     };
     let results = sections::Results::of(job);
     let verdicts = results.verdicts();
+    let warnings = warnings(job, results.lines());
+    let (folded, shown_warnings): (Vec<_>, Vec<_>) =
+        warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
+    let texts = |all: &[&Warning]| json!(all.iter().map(|warning| &warning.text).collect::<Vec<_>>());
     let folder = path.parent().unwrap_or(project.root());
     let to_name = |name: &String| links::to_name(folder, name, options);
     let plot = pictures::link(&pictures::learning(path));
@@ -54,7 +58,9 @@ pub(super) fn values(
         ("measures", json!(experiment.map(|e| e.measures.clone()).unwrap_or_default())),
         ("does_not_measure", json!(experiment.map(|e| e.does_not_measure.clone()).unwrap_or_default())),
         ("modes", json!(prose::measures_of_modes(job))),
-        ("warnings", json!(warnings(job))),
+        ("warnings", texts(&warnings.iter().collect::<Vec<_>>())),
+        ("shown_warnings", texts(&shown_warnings)),
+        ("folded_warnings", texts(&folded)),
         ("results", json!(results.table().markdown())),
         ("shuffle", json!(sections::shuffle(job).map(|t| t.markdown()))),
         ("usage", json!(usage.as_ref().map(|u| u.table.markdown()))),

@@ -57,7 +57,12 @@ pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String>
         }
     }
     earlier.sort_unstable_by(|a, b| b.cmp(a));
-    let own = measured_rows(job);
+    let mut own = measured_rows(job);
+    // The note's own warnings say these.
+    for row in &mut own {
+        row.cautions.clear();
+        row.notes.clear();
+    }
     let mut jobs = vec![own.clone()];
     for (_, id) in earlier.into_iter().take(COMPARED) {
         match MeasuredJob::load(&project.job(id)) {

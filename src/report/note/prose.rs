@@ -42,12 +42,14 @@ fn contains(mode: Mode) -> (Vec<&'static str>, Vec<&'static str>) {
     (yes, PARTS.into_iter().skip(done).collect())
 }
 
-/// What bounds those variants of which one stage has more than half of a step, a sentence each.
+/// What bounds those variants of which one stage has more than half of a step, or that wait most for *other* because their threads
+/// share too few processors, a sentence each.
 pub(super) fn causes(job: &MeasuredJob) -> Vec<String> {
     let rows = measured_rows(job);
     let cause = |row: &Row| {
         let bottleneck = row.bottleneck?;
-        bottleneck.waits_for.filter(|most| most.share > 0.5).map(|_| bottleneck.sentence(&row.label))
+        let found = bottleneck.crowded_other().is_some() || bottleneck.waits_for.is_some_and(|most| most.share > 0.5);
+        found.then(|| bottleneck.sentence(&row.label))
     };
     rows.iter().filter_map(cause).collect()
 }

@@ -32,19 +32,16 @@ fn table(breakdown: &Breakdown) -> Table {
     let mut names = vec!["Stage", "Exposed (ms/step)", "Exposed (%)", "Busy (ms/step)"];
     names.extend(breakdown.device.as_ref().map(|_| "Device (ms/step)"));
     let mut table = Table::new(names);
-    let mut parts: Vec<f64> = breakdown.exposed.iter().map(|(_, ns)| ns.unwrap_or(0.0)).collect();
-    parts.push(breakdown.unattributed);
-    let shares = format::percentages(&parts, breakdown.wall);
+    let share = |ns: f64| format::share(ns, breakdown.wall);
     let time = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
     let mut device = breakdown.device.iter().flatten().map(|(_, ns)| time(*ns));
-    for (((stage, exposed), (_, busy)), share) in breakdown.exposed.iter().zip(&breakdown.busy).zip(&shares) {
-        let share = if exposed.is_some() { share.clone() } else { MISSING.to_owned() };
-        let cells = [stage.name().to_owned(), time(*exposed), share, time(*busy)];
+    for ((stage, exposed), (_, busy)) in breakdown.exposed.iter().zip(&breakdown.busy) {
+        let of_step = exposed.map_or_else(|| MISSING.to_owned(), share);
+        let cells = [stage.name().to_owned(), time(*exposed), of_step, time(*busy)];
         table.row(cells.into_iter().chain(device.next()));
     }
-    let open = shares.last().cloned().unwrap_or_default();
-    let cells =
-        ["unattributed".to_owned(), format::milliseconds_in_column(breakdown.unattributed), open, MISSING.to_owned()];
+    let open = breakdown.unattributed;
+    let cells = ["unattributed".to_owned(), format::milliseconds_in_column(open), share(open), MISSING.to_owned()];
     table.row(cells.into_iter().chain(breakdown.device.as_ref().map(|_| MISSING.to_owned())));
     let sum = |times: &[(Stage, Option<f64>)]| times.iter().filter_map(|(_, ns)| *ns).sum();
     let cells = [

@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 
 use crate::ledger::{MeasuredJob, Run};
-use crate::report::compare::{Difference, Line, RatioWords, Row, differences, lines_of_job, measured_rows, words};
+use crate::report::compare::{
+    Difference, Line, RatioWords, Row, besides_the_method, differences, lines_of_job, measured_rows, words,
+};
 use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
 use crate::report::{MasksBy, Table};
@@ -86,7 +88,7 @@ impl<'a> Results<'a> {
 
     /// How long the steps took, and what became of the runs.
     pub fn step_times(&self) -> Table {
-        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "State"]);
+        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "Measured per run", "State"]);
         for entry in &self.0 {
             let times = step_times(completed_steps(&entry.runs));
             let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
@@ -94,6 +96,7 @@ impl<'a> Results<'a> {
                 entry.line.row.label.clone(),
                 times.map_or_else(missing, |t| format::milliseconds(t.median)),
                 times.map_or_else(missing, ends),
+                measured_per_run(&entry.line.row.measured_s).unwrap_or_else(missing),
                 state(&entry.runs),
             ];
             if entry.line.baseline { table.bold_row(cells) } else { table.row(cells) }
@@ -136,7 +139,8 @@ impl<'a> Results<'a> {
         let rows: Vec<&Row> = entries.iter().map(|e| &e.line.row).collect();
         let differences: Vec<String> = differences(&rows).iter().map(Difference::words).collect();
         if !differences.is_empty() {
-            all.push(format!("not the same in all rows besides the method: {}", differences.join(", ")));
+            let besides = besides_the_method(&rows);
+            all.push(format!("not the same in all rows{besides}: {}", differences.join(", ")));
         }
         all
     }
@@ -147,6 +151,13 @@ const ANOTHER_CLASS: &str = "no effect of the method alone, of another class tha
 
 fn missing() -> String {
     MISSING.to_owned()
+}
+
+/// `2.7 s`, `2.7 s–3.6 s`: how long the runs were measured; none of no run.
+fn measured_per_run(seconds: &[f64]) -> Option<String> {
+    let ends = [f64::min as fn(f64, f64) -> f64, f64::max].map(|of| seconds.iter().copied().reduce(of));
+    let [shortest, longest] = [ends[0]?, ends[1]?].map(format::seconds);
+    Some(if shortest == longest { shortest } else { format!("{shortest}–{longest}") })
 }
 
 /// `completed`, or what became of each run: `2 completed, 1 failed`.

@@ -4,7 +4,7 @@ use expctl_record::Stage;
 
 use super::isolation::{exposed, parts};
 use crate::report::figures::Breakdown;
-use crate::report::format::{self, MISSING};
+use crate::report::format;
 
 /// A part of the step with its stages, as far as they happened.
 struct Part {
@@ -20,29 +20,26 @@ struct Part {
 struct Line {
     branch: &'static str,
     name: String,
-    /// Exposed time, µs.
-    us: i64,
-    /// Its share of the step, tenths of a percent.
-    tenths: i64,
+    /// Exposed time.
+    ns: f64,
     busy: f64,
     stage: Option<Stage>,
 }
 
 /// The mean step as a tree of exposed times, with what was worked on each part (busy) beside them.
 ///
-/// Times and shares are rounded so that the parts add up to the step, and the stages to their part, to the last digit.
+/// Each time and share is rounded by itself, as in every other section, so the same figure has the same digits there.
 pub(super) fn tree(head: &str, breakdown: &Breakdown) -> String {
     let lines = lines(breakdown);
-    let most = lines.iter().filter(|line| line.stage.is_some_and(|stage| stage != Stage::Other) && line.us > 0);
-    let bottleneck = most.max_by_key(|line| line.us).and_then(|line| line.stage);
+    let bottleneck = breakdown.most_exposed().map(|(stage, _)| stage);
     let width = |line: &Line| line.branch.chars().count() + line.name.chars().count();
     let width = lines.iter().map(width).chain([head.chars().count()]).max().unwrap_or(0) + 2;
     let column = |ms: &str, share: &str| format!("{ms:>12} ms/step  {:>9}", format!("({share})"));
     let mut out = format!("{head:<width$}{}", column(&format::milliseconds_in_column(breakdown.wall), "100.0 %"));
     for line in &lines {
         let name = format!("{}{}", line.branch, line.name);
-        let share = if breakdown.wall > 0.0 { format::tenths(line.tenths) } else { MISSING.to_owned() };
-        let _ = write!(out, "\n{name:<width$}{}", column(&format::microseconds(line.us), &share));
+        let share = format::share(line.ns, breakdown.wall);
+        let _ = write!(out, "\n{name:<width$}{}", column(&format::milliseconds_in_column(line.ns), &share));
         if line.busy > 0.0 {
             let _ = write!(out, "  busy {:>10}", format::milliseconds_in_column(line.busy));
         }
@@ -54,32 +51,16 @@ pub(super) fn tree(head: &str, breakdown: &Breakdown) -> String {
 }
 
 fn lines(breakdown: &Breakdown) -> Vec<Line> {
-    let found = found(breakdown);
-    let (us, tenths) =
-        (|ns: f64| ns / 1e3, |ns: f64| if breakdown.wall > 0.0 { ns / breakdown.wall * 1e3 } else { 0.0 });
-    let of_parts = |unit: &dyn Fn(f64) -> f64| {
-        let mut all: Vec<f64> = found.iter().map(|part| unit(part.ns)).collect();
-        all.push(unit(breakdown.unattributed));
-        format::apportioned(&all, unit(breakdown.wall).round() as i64)
-    };
-    let (part_us, part_tenths) = (of_parts(&us), of_parts(&tenths));
     let mut lines = Vec::new();
-    for (at, part) in found.into_iter().enumerate() {
-        let (whole_us, whole_tenths) = (part_us[at], part_tenths[at]);
-        let Part { name, busy, stage, stages, .. } = part;
-        lines.push(Line { branch: "├─ ", name, us: whole_us, tenths: whole_tenths, busy, stage });
-        let of_stages = |unit: &dyn Fn(f64) -> f64, whole: i64| {
-            format::apportioned(&stages.iter().map(|(_, ns, _)| unit(*ns)).collect::<Vec<_>>(), whole)
-        };
-        let (of_us, of_tenths) = (of_stages(&us, whole_us), of_stages(&tenths, whole_tenths));
-        for (i, (stage, _, busy)) in stages.iter().enumerate() {
+    for Part { name, ns, busy, stage, stages } in found(breakdown) {
+        lines.push(Line { branch: "├─ ", name, ns, busy, stage });
+        for (i, (stage, ns, busy)) in stages.iter().enumerate() {
             let branch = if i + 1 == stages.len() { "│  └─ " } else { "│  ├─ " };
-            let (name, stage) = (stage.name().to_owned(), Some(*stage));
-            lines.push(Line { branch, name, us: of_us[i], tenths: of_tenths[i], busy: *busy, stage });
+            lines.push(Line { branch, name: stage.name().to_owned(), ns: *ns, busy: *busy, stage: Some(*stage) });
         }
     }
-    let (us, tenths) = (part_us.last().copied().unwrap_or(0), part_tenths.last().copied().unwrap_or(0));
-    lines.push(Line { branch: "└─ ", name: "unattributed".to_owned(), us, tenths, busy: 0.0, stage: None });
+    let ns = breakdown.unattributed;
+    lines.push(Line { branch: "└─ ", name: "unattributed".to_owned(), ns, busy: 0.0, stage: None });
     lines
 }
 
@@ -108,26 +89,35 @@ mod tests {
 
     use super::*;
 
+    /// Exposed times of a step of 10 ms, µs.
+    fn shown(exposed: &[(Stage, u64)]) -> String {
+        let mut step = StepRecord { wall_ns: 10_000_000, measured: true, ..StepRecord::default() };
+        exposed.iter().for_each(|(stage, us)| step.exposed[*stage] = us * 1000);
+        tree("v", &Breakdown::of([&step].into_iter()).unwrap())
+    }
+
     #[test]
-    fn children_add_up_to_their_parents_to_the_last_digit() {
-        // Thirds of thirds: rounded by itself, each line would lose or gain.
-        let mut step = StepRecord { wall_ns: 10_000_001, measured: true, ..StepRecord::default() };
-        for (i, stage) in [Stage::Read, Stage::Decode, Stage::Mask, Stage::Forward, Stage::Clip].into_iter().enumerate()
-        {
-            step.exposed[stage] = 1_111_111 + i as u64 * 333;
+    fn a_stage_is_rounded_by_itself() {
+        // Thirds of a part: by largest remainder one of them would be 33.4 %.
+        let text = shown(&[(Stage::Read, 3_333), (Stage::Decode, 3_333), (Stage::Mask, 3_334)]);
+        for line in ["├─ data pipeline", "│  ├─ read", "│  ├─ decode", "│  └─ mask"].into_iter().zip([
+            "10.000 ms/step   (100.0 %)",
+            "3.333 ms/step    (33.3 %)",
+            "3.333 ms/step    (33.3 %)",
+            "3.334 ms/step    (33.3 %)",
+        ]) {
+            let (name, figures) = line;
+            assert!(text.lines().any(|l| l.starts_with(name) && l.contains(figures)), "{name}: {text}");
         }
-        step.exposed[Stage::Optimizer] = 777_777;
-        let all = lines(&Breakdown::of([&step].into_iter()).unwrap());
-        let top: Vec<&Line> = all.iter().filter(|line| !line.branch.starts_with('│')).collect();
-        assert_eq!(top.iter().map(|line| line.tenths).sum::<i64>(), 1000);
-        assert_eq!(top.iter().map(|line| line.us).sum::<i64>(), 10_000);
-        for name in ["data pipeline", "optimizer"] {
-            let at = all.iter().position(|line| line.name == name).unwrap();
-            let under: Vec<&Line> = all[at + 1..].iter().take_while(|line| line.branch.starts_with('│')).collect();
-            assert!(under.len() >= 2, "{name}");
-            assert_eq!(under.iter().map(|line| line.tenths).sum::<i64>(), all[at].tenths, "{name}");
-            assert_eq!(under.iter().map(|line| line.us).sum::<i64>(), all[at].us, "{name}");
-        }
+    }
+
+    #[test]
+    fn the_arrow_is_at_the_stage_with_the_most_exposed_time_even_if_that_is_other() {
+        let arrow = |text: &str| text.lines().find(|l| l.contains("← most exposed time")).unwrap().to_owned();
+        let other = shown(&[(Stage::Decode, 1_990), (Stage::Forward, 1_000), (Stage::Other, 6_060)]);
+        assert!(arrow(&other).starts_with("├─ other") && other.matches('←').count() == 1, "{other}");
+        let decode = shown(&[(Stage::Decode, 6_060), (Stage::Read, 1_000), (Stage::Other, 1_990)]);
+        assert!(arrow(&decode).starts_with("│  └─ decode"), "{decode}");
     }
 
     #[test]

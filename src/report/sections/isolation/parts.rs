@@ -28,6 +28,11 @@ pub(in crate::report::sections) fn exposed(breakdown: &Breakdown, stages: &[Stag
     of.filter_map(|(_, ns)| *ns).fold(None, |sum, ns| Some(sum.unwrap_or(0.0) + ns))
 }
 
+/// What of the step is in none of the [`parts`], ns: the stage *other*, and what no stage claims.
+pub(super) fn rest(breakdown: &Breakdown) -> f64 {
+    breakdown.unattributed + exposed(breakdown, &[Stage::Other]).unwrap_or(0.0)
+}
+
 /// A part by difference of modes.
 enum Derived {
     /// The step of the mode data, which is no difference.
@@ -49,20 +54,17 @@ pub(super) fn table(variant: &ByMode<'_>) -> Table {
 
     let stages: Vec<(&str, Option<f64>)> =
         parts().into_iter().map(|(part, stages)| (part, exposed(&breakdown, &stages))).collect();
-    let claimed: f64 = stages.iter().filter_map(|(_, ns)| *ns).sum();
-    let other = breakdown.wall - claimed;
-    let mut shares: Vec<f64> = stages.iter().map(|(_, ns)| ns.unwrap_or(0.0)).collect();
-    shares.push(other);
-    let shares = format::percentages(&shares, breakdown.wall);
+    let other = rest(&breakdown);
+    let share = |ns: f64| format::share(ns, breakdown.wall);
     let derived = derived(variant);
-    for ((part, ns), share) in stages.iter().zip(&shares) {
+    for (part, ns) in &stages {
         let by_mode = derived.iter().find(|(name, _)| name == part).map(|(_, value)| value);
         if ns.is_none() && by_mode.is_none() {
             continue;
         }
         let mut row = vec![(*part).to_owned()];
         row.extend(match ns {
-            Some(ns) => [format::milliseconds_in_column(*ns), per_sample(*ns), share.clone(), "measured".to_owned()],
+            Some(ns) => [format::milliseconds_in_column(*ns), per_sample(*ns), share(*ns), "measured".to_owned()],
             None => [missing(), missing(), missing(), missing()],
         });
         row.extend(match by_mode {
@@ -71,9 +73,8 @@ pub(super) fn table(variant: &ByMode<'_>) -> Table {
         });
         table.row(row);
     }
-    let open = shares.last().cloned().unwrap_or_default();
     let mut row = vec!["other, unattributed".to_owned()];
-    row.extend([format::milliseconds_in_column(other), per_sample(other), open, "derived".to_owned()]);
+    row.extend([format::milliseconds_in_column(other), per_sample(other), share(other), "derived".to_owned()]);
     row.extend([missing(), missing(), missing(), missing()]);
     table.row(row);
     let both =

@@ -50,7 +50,8 @@ pub(super) fn rates(results: &Results<'_>, variants: &[ByMode<'_>]) -> (Table, V
 
 /// What may be said of a ratio, behind the name of its row; none without a verdict in words.
 fn said(line: &Line) -> Option<String> {
-    let verdict = line.verdict.filter(|verdict| *verdict != Verdict::TooFewRuns)?;
+    let open = [Verdict::TooFewRuns, Verdict::TooShort];
+    let verdict = line.verdict.filter(|verdict| !open.contains(verdict))?;
     let (base, ratio, (n, base_n)) = (line.base.as_ref()?, line.ratio_samples_per_s?, line.runs?);
     let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
     let lone = if line.lone { "; alone it would have had a verdict, among so many ratios it has none" } else { "" };

@@ -1,7 +1,7 @@
 use expctl_record::{Mode, Stage};
 
 use super::modes::{ByMode, MODES, data_stages};
-use super::parts::exposed;
+use super::parts::{exposed, rest};
 use crate::ledger::Run;
 use crate::report::Table;
 use crate::report::figures::{Breakdown, completed_steps};
@@ -26,8 +26,6 @@ enum Part {
 struct Line {
     name: String,
     part: Part,
-    /// Whether it is a part of the row above.
-    within: bool,
 }
 
 /// A variant's steps in the mode that is shown.
@@ -124,22 +122,22 @@ fn lines(columns: &[Column<'_>]) -> Vec<Line> {
     let mut all = Vec::new();
     for (name, stages, opened) in parts.into_iter().filter(|(_, stages, _)| happened(stages)) {
         let within: Vec<Stage> = stages.iter().copied().filter(|stage| opened && happened(&[*stage])).collect();
-        all.push(Line { name: name.to_owned(), part: Part::Stages(stages), within: false });
+        all.push(Line { name: name.to_owned(), part: Part::Stages(stages) });
         for (i, stage) in within.iter().enumerate() {
             let branch = if i + 1 == within.len() { "└─" } else { "├─" };
             let name = format!("{branch} {}", stage.name());
-            all.push(Line { name, part: Part::Stages(vec![*stage]), within: true });
+            all.push(Line { name, part: Part::Stages(vec![*stage]) });
         }
     }
-    all.push(Line { name: "other, unattributed".to_owned(), part: Part::Unattributed, within: false });
-    all.push(Line { name: "total".to_owned(), part: Part::Step, within: false });
+    all.push(Line { name: "other, unattributed".to_owned(), part: Part::Unattributed });
+    all.push(Line { name: "total".to_owned(), part: Part::Step });
     all
 }
 
 fn time(breakdown: &Breakdown, part: &Part) -> Option<f64> {
     match part {
         Part::Stages(stages) => exposed(breakdown, stages),
-        Part::Unattributed => Some(breakdown.unattributed),
+        Part::Unattributed => Some(rest(breakdown)),
         Part::Step => Some(breakdown.wall),
     }
 }
@@ -149,17 +147,9 @@ fn per_sample(column: &Column<'_>, part: &Part) -> Vec<f64> {
     column.runs.iter().filter_map(|(breakdown, samples)| Some(time(breakdown, part)? / samples)).collect()
 }
 
-/// The share of each row: those of the parts add up to the whole.
+/// The share of each row in the baseline's step.
 fn shares(lines: &[Line], base: &Breakdown) -> Vec<String> {
-    let is_part = |line: &&Line| !line.within && !matches!(line.part, Part::Step);
-    let parts: Vec<f64> = lines.iter().filter(is_part).map(|line| time(base, &line.part).unwrap_or(0.0)).collect();
-    let mut of_parts = format::percentages(&parts, base.wall).into_iter();
-    let share = |line: &Line| {
-        let shown = if is_part(&line) { of_parts.next() } else { None };
-        match time(base, &line.part) {
-            Some(ns) if base.wall > 0.0 => shown.unwrap_or_else(|| format::percent(ns / base.wall)),
-            _ => MISSING.to_owned(),
-        }
-    };
+    let share =
+        |line: &Line| time(base, &line.part).map_or_else(|| MISSING.to_owned(), |ns| format::share(ns, base.wall));
     lines.iter().map(share).collect()
 }
