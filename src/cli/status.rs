@@ -163,7 +163,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, world)?,
+        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // As rank 0 sees it; all ranks have batches of the same size.
         State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
         // The rate of a trial that did not complete is nobody's figure.

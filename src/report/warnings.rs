@@ -64,7 +64,9 @@ fn of_job(job: &MeasuredJob) -> Vec<Warning> {
 fn of_variant(runs: &[&Run]) -> Vec<Caution> {
     let mut all = Vec::new();
     match all_rates(runs).len() {
-        0 => all.push(Caution::new(Cause::NoRun, 0.0, "no completed run with measured steps, so no figures".to_owned())),
+        0 => {
+            all.push(Caution::new(Cause::NoRun, 0.0, "no completed run with measured steps, so no figures".to_owned()))
+        }
         1 => {
             let said = "n = 1, so nothing can be said of the spread and no verdict is given";
             all.push(Caution::new(Cause::OneRun, 0.0, said.to_owned()));

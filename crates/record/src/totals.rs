@@ -1,4 +1,4 @@
-use crate::{AttemptDir, RecordError, StepRecord, joined_steps};
+use crate::{AttemptDir, RecordError, Settings, StepRecord, joined_steps};
 
 /// How far a rank is and how fast it was: what a glance at a job needs, without the stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,13 +68,13 @@ impl Rates {
     ///
     /// # Errors
     /// A file cannot be read, or a step is in no attempt.
-    pub fn of_attempts(attempts: &[AttemptDir], ranks: u32) -> Result<Option<Self>, RecordError> {
+    pub fn of_attempts(attempts: &[AttemptDir], settings: &Settings) -> Result<Option<Self>, RecordError> {
         let totals = |rank: u32| match attempts {
             // Without the columns of the stages, as nothing has to be joined.
             [only] if only.steps_path(rank).exists() => only.totals(rank),
-            _ => Ok(StepTotals::of(&joined_steps(attempts, rank)?)),
+            _ => Ok(StepTotals::of(&joined_steps(attempts, rank, settings.measure.warmup)?.steps)),
         };
-        Ok(Self::of_ranks(&(0..ranks).map(totals).collect::<Result<Vec<_>, _>>()?))
+        Ok(Self::of_ranks(&(0..settings.launch.ranks).map(totals).collect::<Result<Vec<_>, _>>()?))
     }
 }
 

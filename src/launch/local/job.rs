@@ -121,7 +121,7 @@ fn rates(dir: &JobDir, trial: &Trial, outcome: &Outcome) -> Result<Option<Rates>
     if outcome.state != TrialState::Completed {
         return Ok(None);
     }
-    let found = Rates::of_attempts(&dir.attempts(&trial.id)?, trial.settings.launch.ranks);
+    let found = Rates::of_attempts(&dir.attempts(&trial.id)?, &trial.settings);
     // A damaged table is the note's to report; the next trials run all the same.
     Ok(found.unwrap_or_else(|error| {
         tracing::warn!("{error}");
