@@ -190,7 +190,10 @@ fn an_attempt_without_a_record_of_its_hardware_is_not_taken_for_the_same() {
         line(&project, &["1", "2"], "1", "lazy")["settings"]["cpu"],
         "unknown (steps 0–9), Test CPU (steps 10–21)"
     );
-    assert!(note(&project).contains("steps 0–9 from attempt 1, steps 10–21 from attempt 2 (node0, node1)"));
+    let note = note(&project);
+    assert!(note.contains("steps 0–9 from attempt 1, steps 10–21 from attempt 2 (node0, node1)"), "{note}");
+    let unknown = format!("nothing says what attempt 1 of trial {} ran on, so it is a class by itself", lazy.id);
+    assert!(note.contains(&unknown), "{note}");
 }
 
 #[test]

@@ -17,22 +17,7 @@ pub fn on_attempts(run: &Run) -> Vec<String> {
     let parts: Vec<String> = run.parts.iter().map(part_words).collect();
     let mut said =
         vec![format!("trial {trial} took {attempts} attempts and went on from a checkpoint: {}", parts.join(", "))];
-    let differing = differences_within(run);
-    let words = |keys: &mut dyn Iterator<Item = (&str, &String)>| {
-        keys.map(|(name, values)| format!("{name} {values}")).collect::<Vec<_>>().join(", ")
-    };
-    let hardware = words(&mut differing.iter().filter_map(|(key, values)| Some((class_name(key)?, values))));
-    if !hardware.is_empty() {
-        said.push(format!(
-            "the attempts of trial {trial} ran on different hardware, so its rate is of neither and it is a class by itself: {hardware}"
-        ));
-    }
-    // The first sentence has the nodes.
-    let others = differing.iter().filter(|(key, _)| class_name(key).is_none() && *key != "node");
-    let others = words(&mut others.map(|(key, values)| (setting_name(key), values)));
-    if !others.is_empty() {
-        said.push(format!("the attempts of trial {trial} also differ in {others}"));
-    }
+    said.extend(on_differences(run));
     let read = |part: &RunPart| part.data.as_ref().map(|data| (data.records, data.selected, data.size.apparent_bytes));
     let mut read = run.parts.iter().filter_map(read);
     if read.next().is_some_and(|first| read.any(|later| later != first)) {
@@ -43,7 +28,31 @@ pub fn on_attempts(run: &Run) -> Vec<String> {
     said
 }
 
-/// `steps 0–7 come from attempt 1 (n1)`.
+/// In what the attempts of a run differ, besides their nodes.
+fn on_differences(run: &Run) -> Vec<String> {
+    let trial = &run.trial.id;
+    if let Some(part) = run.parts.iter().find(|part| part.environment.is_none()) {
+        let attempt = part.attempt;
+        return vec![format!(
+            "nothing says what attempt {attempt} of trial {trial} ran on, so it is a class by itself"
+        )];
+    }
+    let differing = differences_within(run);
+    let list = |words: Vec<String>| (!words.is_empty()).then(|| words.join(", "));
+    let of_class = differing.iter().filter_map(|(key, values)| Some(format!("{} {values}", class_name(key)?)));
+    let hardware = list(of_class.collect()).map(|differing| {
+        format!(
+            "the attempts of trial {trial} ran on different hardware, so its rate is of neither and it is a class by itself: \
+             {differing}"
+        )
+    });
+    let others = differing.iter().filter(|(key, _)| class_name(key).is_none() && *key != "node");
+    let others = list(others.map(|(key, values)| format!("{} {values}", setting_name(key))).collect());
+    let others = others.map(|differing| format!("the attempts of trial {trial} also differ in {differing}"));
+    hardware.into_iter().chain(others).collect()
+}
+
+/// `steps 0–7 from attempt 1 (n1)`.
 fn part_words(part: &RunPart) -> String {
     let hosts = part.hosts().join(", ");
     let on = if hosts.is_empty() { String::new() } else { format!(" ({hosts})") };

@@ -38,10 +38,11 @@ impl Taken {
     /// Of a rank with the samples and steps of each attempt, whose clocks begin anew. None where no interval between two samples
     /// lies within the measured steps: what is known then is mostly of other times.
     pub fn of(attempts: &[(&[HardwareSample], &[StepRecord])]) -> Option<Self> {
-        let of_attempt = |(samples, steps): &(_, &[StepRecord])| {
-            stretches(samples, &steps.iter().filter(|step| step.measured).collect::<Vec<_>>())
-        };
-        let stretches: Vec<Stretch<'_>> = attempts.iter().flat_map(of_attempt).collect();
+        let mut stretches: Vec<Stretch<'_>> = Vec::new();
+        for (samples, steps) in attempts {
+            let steps: Vec<&StepRecord> = steps.iter().filter(|step| step.measured).collect();
+            stretches.extend(stretches_of(samples, &steps));
+        }
         if !stretches.iter().any(|stretch| stretch.measured >= WITHIN * stretch.whole) {
             return None;
         }
@@ -86,7 +87,7 @@ pub fn most(run: &Run, of: fn(&HardwareSample) -> Option<u64>) -> Option<u64> {
 }
 
 /// The intervals between samples in which steps were measured.
-fn stretches<'a>(samples: &'a [HardwareSample], steps: &[&StepRecord]) -> Vec<Stretch<'a>> {
+fn stretches_of<'a>(samples: &'a [HardwareSample], steps: &[&StepRecord]) -> Vec<Stretch<'a>> {
     let mut found = Vec::new();
     let mut first = 0;
     for two in samples.windows(2) {
