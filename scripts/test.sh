@@ -66,6 +66,7 @@ with_instructions() {
 
 numeric_tests_under_each_set() {
   local best set state=slower count
+  local -A names=([avx2]=AVX2 [avx512]=AVX-512)
   best=$(best_instructions)
   for set in base avx2 avx512; do
     if [ "$set" = "$best" ]; then
@@ -76,7 +77,7 @@ numeric_tests_under_each_set() {
     else
       # Ignored ones are entries of processes that other tests start.
       count=$(($(numeric_tests --list 2>/dev/null | grep -c ': test$') - $(numeric_tests --list --ignored 2>/dev/null | grep -c ': test$')))
-      skip "SKIPPED $count numeric tests under $set: this processor has no ${set^^}"
+      skip "SKIPPED $count numeric tests under $set: this processor has no ${names[$set]}"
     fi
   done
 }
