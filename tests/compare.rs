@@ -205,8 +205,7 @@ fn ratios_across_other_samples_are_flagged_and_across_stores_are_not() {
         project.expect(&["compare", &id.to_string()], 0).0
     };
     let stdout = compare(12, &trials);
-    let differs =
-        "besides the method differ: pipeline.collation pyg → shared_index, pipeline.store json → packed_masks";
+    let differs = "they differ in: pipeline.collation pyg → shared_index, pipeline.store json → packed_masks";
     assert!(stdout.contains(differs), "{stdout}");
     assert!(!stdout.contains('†'), "{stdout}");
     let mut others = trials;

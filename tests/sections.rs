@@ -269,7 +269,8 @@ fn training_that_stopped_early_misses_nothing() {
     let (stdout, _) = project.expect(&["report", "12"], 0);
     let path = stdout.trim().replace("ROOT", project.path().to_str().unwrap());
     let note = std::fs::read_to_string(path).unwrap();
-    assert!(!note.contains("measured steps, "), "{note}");
+    let warnings = section(&project, "Warnings");
+    assert!(warnings.contains("### Warnings") && !warnings.contains("measured steps"), "{warnings}");
     assert!(!note.contains(" of 30 measured steps"), "{note}");
     let (status, _) = project.expect(&["status", "12"], 0);
     let line = status.lines().find(|line| line.contains("lazy-r1")).unwrap();

@@ -61,10 +61,10 @@ fn oversubscribed(completed: &[&Run], on_slurm: bool) -> Option<Caution> {
         let (stage, ns) = breakdown.most_exposed()?;
         (stage == Stage::Other).then(|| format::share(ns, breakdown.wall))
     });
-    let lead = format!("{}: threads wait for each other", found.words());
+    let lead = found.words();
     let said = match &other {
         Some(share) => format!(
-            "{lead}, and *other* is the longest wait of a step ({share}); set loader.workers or launch.ranks lower, or use more processors"
+            "{lead}: threads wait for each other, and *other* is the longest wait of a step ({share}); set loader.workers or launch.ranks lower, or use more processors"
         ),
         None => lead,
     };

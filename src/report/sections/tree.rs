@@ -101,10 +101,10 @@ mod tests {
         // Thirds of a part: by largest remainder one of them would be 33.4 %.
         let text = shown(&[(Stage::Read, 3_333), (Stage::Decode, 3_333), (Stage::Mask, 3_334)]);
         for line in ["├─ data pipeline", "│  ├─ read", "│  ├─ decode", "│  └─ mask"].into_iter().zip([
-            "10.000 ms/step   (100.0 %)",
-            "3.333 ms/step    (33.3 %)",
-            "3.333 ms/step    (33.3 %)",
-            "3.334 ms/step    (33.3 %)",
+            "10.000 ms/step  (100.0 %)",
+            "3.333 ms/step   (33.3 %)",
+            "3.333 ms/step   (33.3 %)",
+            "3.334 ms/step   (33.3 %)",
         ]) {
             let (name, figures) = line;
             assert!(text.lines().any(|l| l.starts_with(name) && l.contains(figures)), "{name}: {text}");
