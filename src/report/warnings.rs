@@ -1,11 +1,8 @@
 use super::cautions::{cautions, grouped};
-use super::figures::{Breakdown, all_rates, completed_steps, measured};
+use super::figures::{Breakdown, Closure, all_rates, completed_steps, measured};
 use super::format;
 use super::worlds::{crowded, scaled};
 use crate::ledger::{MeasuredJob, Run};
-
-/// Share of a step that may stay unattributed before it is said.
-const CLOSURE_LIMIT: f64 = 0.05;
 
 /// What a reader must know before believing a job's figures, one sentence each.
 pub fn warnings(job: &MeasuredJob) -> Vec<String> {
@@ -39,11 +36,16 @@ pub fn warnings(job: &MeasuredJob) -> Vec<String> {
         for run in runs.iter().filter(|r| r.completed()) {
             all.extend(short(&label, run));
         }
-        if let Some(b) = Breakdown::of(completed_steps(&runs))
-            && b.open_share().abs() > CLOSURE_LIMIT
-        {
-            let share = format::percent(b.open_share());
-            all.push(format!("{label}: the stages do not close, {share} of the step is unattributed"));
+        match Breakdown::of(completed_steps(&runs)).map(|breakdown| breakdown.closure()) {
+            Some(Closure::Open(share)) => {
+                let share = format::percent(share);
+                all.push(format!("{label}: the stages do not close, {share} of the step is unattributed"));
+            }
+            Some(Closure::Overlap(sum)) => {
+                let sum = format::percent(sum);
+                all.push(format!("{label}: stages overlap or were counted twice: they add up to {sum} of the step"));
+            }
+            Some(Closure::Closed) | None => {}
         }
     }
     for scaled in scaled(job) {

@@ -27,10 +27,13 @@ impl RatioWords<'_> {
         };
         let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
         let (name, base) = (self.name, self.base);
-        let mut said = vec![if verdict == Verdict::TooFewRuns {
-            format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict")
-        } else {
-            format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against())
+        let mut said = vec![match verdict {
+            Verdict::TooFewRuns => format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict"),
+            Verdict::NoSpread => format!(
+                "{name}: {shown} of {base} in samples/s ({runs}): no test is possible, because no run differs from another (rounded or \
+                 imported figures?)"
+            ),
+            _ => format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against()),
         }];
         said.extend(self.tests());
         if let Some(detectable) = line.detectable {
