@@ -7,6 +7,9 @@ use super::{MIN_PERIODS_FOR_SHAPE, MIN_STEPS_FOR_SHAPE, Periods, mean};
 const HARM: f64 = 0.05;
 /// Level at which the halves differ. Below 0.05, because every rank of every run is looked at.
 const LEVEL: f64 = 5e-4;
+/// Whole periods below which their means are not compared: what is left of fewer beside a line in each half is too little to tell a
+/// spread by.
+const MIN_WHOLE_PERIODS: usize = 16;
 /// Of a line in each half: two slopes, and one mean more than a series has.
 const FITTED: usize = 3;
 
@@ -23,7 +26,7 @@ pub struct Drift {
 /// steady trend shows so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
 ///
 /// Where the series has `periods` (known ones, or [those that it shows](Periods::find)), that is done with what is left when each step's
-/// usual time within its period is taken off, and, from eight whole periods on, with the means of these. Below three periods no
+/// usual time within its period is taken off, and, from sixteen whole periods on, with the means of these. Below three periods no
 /// drift is reported: the halves do not have the same share of slow steps.
 pub fn drift(times: &[f64], periods: Option<&Periods>) -> Option<Drift> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
@@ -35,7 +38,7 @@ pub fn drift(times: &[f64], periods: Option<&Periods>) -> Option<Drift> {
         Some(periods) if periods.count() < MIN_PERIODS_FOR_SHAPE as f64 => None,
         Some(periods) => {
             let adjusted = periods.adjusted(times)?;
-            let of_periods = || between_halves(&means_of_periods(times, periods)?.0);
+            let of_periods = || between_halves(&means_of_periods(times, periods, MIN_WHOLE_PERIODS)?.0);
             between_halves(&means_of_steps(&adjusted.rest).0).or_else(of_periods)
         }
     }

@@ -47,9 +47,6 @@ pub fn slow_outliers(times: &[f64], periods: Option<&Periods>) -> Option<Outlier
     }
     let scores = modified_z(times);
     let places: Vec<usize> = (0..times.len()).filter(|i| scores[*i] > SCORE).collect();
-    if places.is_empty() || places.len() as f64 > FEW * times.len() as f64 {
-        return None;
-    }
     let found = if periods.is_none() { Periods::find(times) } else { None };
     let places = match periods.or(found.as_ref()) {
         Some(periods) => periods.unexplained(&places),
@@ -58,7 +55,8 @@ pub fn slow_outliers(times: &[f64], periods: Option<&Periods>) -> Option<Outlier
     let (middle, total) = (median(times)?, times.iter().sum::<f64>());
     let harm = places.iter().map(|i| times[*i] - middle).sum::<f64>() / total;
     let largest = places.iter().map(|i| times[*i]).fold(0.0, f64::max) / middle;
-    (middle > 0.0 && harm >= HARM).then_some(Outliers { places, harm, largest })
+    let few = places.len() as f64 <= FEW * times.len() as f64;
+    (few && middle > 0.0 && harm >= HARM).then_some(Outliers { places, harm, largest })
 }
 
 /// Values, such as the rates of runs, that lie apart from the others by their modified z score and by 5 % of the median; empty

@@ -8,8 +8,6 @@ use super::{Periods, mean, median};
 const STEPS_IN_A_MEAN: usize = 5;
 /// Means that a series is to have, even if each is then of fewer steps.
 const MIN_MEANS: usize = 20;
-/// Whole periods below which their means are not compared: of fewer, no spread can be told that a level far below 0.05 needs.
-const MIN_PERIODS: usize = 8;
 /// Share of the difference of the means that that of the medians must be: a few slow steps are outliers, not another pace.
 const STEADY: f64 = 0.3;
 
@@ -19,11 +17,11 @@ pub(super) fn means_of_steps(times: &[f64]) -> (Vec<f64>, usize) {
     (times.chunks_exact(group).map(|steps| steps.iter().sum::<f64>() / group as f64).collect(), group)
 }
 
-/// Means of whole periods, and the steps at which these begin and end; none where there are too few to compare.
-pub(super) fn means_of_periods(times: &[f64], periods: &Periods) -> Option<(Vec<f64>, Vec<usize>)> {
+/// Means of whole periods, and the steps at which these begin and end; none below `least` of them.
+pub(super) fn means_of_periods(times: &[f64], periods: &Periods, least: usize) -> Option<(Vec<f64>, Vec<usize>)> {
     let borders = periods.borders(times);
     let means: Vec<f64> = borders.windows(2).filter_map(|two| mean(&times[two[0]..two[1]])).collect();
-    (means.len() >= MIN_PERIODS).then_some((means, borders))
+    (means.len() >= least).then_some((means, borders))
 }
 
 /// True if the mean of one part of a series is another than that of the other, and its median, too.
@@ -36,6 +34,8 @@ pub(super) fn differ(one: &[f64], other: &[f64], quiet: &[f64], fitted: usize, l
     let n = quiet.len() as f64;
     let spread = blocks.error * n / (n - fitted as f64).max(1.0).sqrt();
     let error = spread * (1.0 / one.len() as f64 + 1.0 / other.len() as f64).sqrt();
-    let apart = if error > 0.0 { two_sided((a - b) / error, blocks.freedom()) < level } else { a != b };
+    // Few values do not tell more of their spread than Student's t allows.
+    let freedom = blocks.freedom().min((n - 1.0 - fitted as f64).max(1.0));
+    let apart = if error > 0.0 { two_sided((a - b) / error, freedom) < level } else { a != b };
     apart && (middle_a - middle_b) / (a - b) >= STEADY
 }

@@ -13,8 +13,12 @@ const MIN_REPETITIONS: usize = 8;
 const PERIODIC: (f64, f64) = (0.3, 0.15);
 /// How much more a value must have in common with the one a period ago than with the one a step less ago.
 const PEAK: f64 = 0.2;
-/// Period from which the peak may be two lags wide, as it is where the period is not a whole number.
-const MAY_BE_BROKEN: usize = 32;
+/// Period from which slow steps may slip by a step.
+const MAY_SLIP: usize = 32;
+/// Correlation of the slowest steps over one period, and over two, a step earlier or later, below which there is none.
+const RECURS: (f64, f64) = (0.5, 0.35);
+/// Share of the steps that may be slow ones.
+const FEW: f64 = 0.05;
 /// Part of a period by which its borders stay away from its slowest step, which may come a step earlier or later.
 const CLEAR_OF_PEAK: f64 = 0.125;
 /// Robust standard deviations beyond which what differs from the usual period is cut off.
@@ -62,32 +66,32 @@ impl Periods {
 
     /// Periods that the series itself shows; none if it shows none.
     ///
-    /// The shortest lag at which the autocorrelation has a peak that is found again at twice the lag. The lag becomes more exact by the
-    /// peaks at its multiples.
+    /// The shortest lag at which the autocorrelation has a peak that is found again at twice the lag. Where there is none, the same is
+    /// looked for in the slowest steps alone, which may come a step earlier or later than they should. The lag becomes more exact by
+    /// the peaks at its multiples.
     pub fn find(series: &[f64]) -> Option<Self> {
         let seen = &series[..series.len().min(LONGEST_SEARCH)];
-        let centred = centred(seen);
         let longest = seen.len() / MIN_REPETITIONS;
         if longest < 2 {
             return None;
         }
-        let products = LaggedProducts::default().of(&centred, seen.len() / 2 + 2);
-        // The sum of squares of equal values is rounding error.
-        if products[0] <= 1e-12 * seen.iter().map(|v| v * v).sum::<f64>() {
-            return None;
-        }
-        let r: Vec<f64> = products.iter().map(|product| product / products[0]).collect();
-        let peaks = |p: usize| {
-            let rises = r[p] > r[p - 1] + PEAK || (p >= MAY_BE_BROKEN && r[p] > r[p - 2] + PEAK);
-            r[p] > PERIODIC.0 && rises && r[p] >= r[p + 1]
+        let all = || {
+            let r = correlation(seen)?;
+            let peaks = |p: usize| r[p] > PERIODIC.0 && r[p] > r[p - 1] + PEAK && r[p] >= r[p + 1];
+            let lag = (2..=longest).find(|p| peaks(*p) && r[2 * *p] > PERIODIC.1)?;
+            Some(exact(lag, &r))
         };
-        // Twice a period that is not a whole number may lie a lag beside twice the lag.
-        let again = |p: usize| {
-            let beside = usize::from(p >= MAY_BE_BROKEN);
-            r[2 * p - beside..=2 * p + beside].iter().any(|r| *r > PERIODIC.1)
+        let slowest = || {
+            let r = correlation(&slow_parts(seen)?)?;
+            // Of two slow steps each of which may be a step off.
+            let near: Vec<f64> =
+                (0..r.len()).map(|p| r[p.saturating_sub(2)..(p + 3).min(r.len())].iter().sum()).collect();
+            let clear = |p: usize| near[p] > RECURS.0 && near[2 * p] > RECURS.1;
+            let first = (MAY_SLIP..=longest).find(|p| clear(*p))?;
+            let lag = (first..(first + 5).min(near.len())).max_by(|a, b| near[*a].total_cmp(&near[*b]))?;
+            Some(exact(lag, &near))
         };
-        let lag = (2..=longest).find(|p| peaks(*p) && again(*p))?;
-        Self::new(exact(lag, &r), &[0.0], series.len())
+        Self::new(all().or_else(slowest)?, &[0.0], series.len())
     }
 
     /// Steps of a period.
@@ -217,13 +221,30 @@ impl Periods {
     }
 }
 
+/// Autocorrelation up to half of the series; none of values that are all equal.
+fn correlation(series: &[f64]) -> Option<Vec<f64>> {
+    let products = LaggedProducts::default().of(&centred(series), series.len() / 2 + 2);
+    // The sum of squares of equal values is rounding error.
+    let some = products[0] > 1e-12 * series.iter().map(|v| v * v).sum::<f64>();
+    some.then(|| products.iter().map(|product| product / products[0]).collect())
+}
+
+/// What each step takes beyond the bound of outliers; none where that is not an exception.
+fn slow_parts(series: &[f64]) -> Option<Vec<f64>> {
+    let scores = modified_z(series);
+    let beyond: Vec<f64> = scores.iter().map(|score| (score - CLIP).max(0.0)).collect();
+    let slow = beyond.iter().filter(|score| **score > 0.0).count();
+    (slow > 0 && slow as f64 <= FEW * series.len() as f64).then_some(beyond)
+}
+
 /// A period to a part of a step, by the correlation at its multiples, up to half of the series.
 fn exact(lag: usize, r: &[f64]) -> f64 {
     let (mut multiple, mut at) = (1.0, lag as f64);
     loop {
         let next = 2.0 * at;
-        // Twice the lag is known to two steps, if it was known to one.
-        let near = next as usize - 2..=next as usize + 2;
+        // Twice the lag is known to two steps, if it was known to one; of short ones that would be another multiple.
+        let reach = ((at / 4.0) as usize).min(2);
+        let near = next as usize - reach..=next as usize + reach;
         if *near.end() >= r.len() {
             return at / multiple;
         }

@@ -10,6 +10,8 @@ pub const MIN_STEPS_FOR_SHAPE: usize = 20;
 const LEVEL: f64 = 1e-4;
 /// Change of the mean step time, as a share, below which a warm-up does no harm.
 const HARM: f64 = 0.02;
+/// Whole periods below which their means are not compared: fewer do not tell their spread well enough for the level.
+const MIN_WHOLE_PERIODS: usize = 8;
 /// Share of the difference of the means that that of the medians of the steps must be: one slow step is none.
 const STEADY: f64 = 0.3;
 
@@ -89,7 +91,7 @@ fn within_periods(times: &[f64], periods: &Periods) -> Option<WarmUp> {
 
 /// Of the means of whole periods, which know their slow steps, too.
 fn of_periods(times: &[f64], periods: &Periods) -> Option<WarmUp> {
-    let (means, borders) = means_of_periods(times, periods)?;
+    let (means, borders) = means_of_periods(times, periods, MIN_WHOLE_PERIODS)?;
     let cut = cut(&means)?;
     let steps = *borders.get(cut)?;
     let whole = times.get(*borders.first()?..*borders.last()?)?;
