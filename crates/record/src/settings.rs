@@ -65,7 +65,7 @@ impl Settings {
     /// step so often. None where rows are drawn one by one, where nothing is read, and where the length of a chunk is the store's.
     pub fn block_steps(&self) -> Option<f64> {
         let Sampler { draw, chunk_rows, chunks, .. } = self.sampler;
-        let reads = self.reads_array() && !self.array.memory && draw == Draw::Chunked;
+        let reads = self.reads_array() && !self.array.memory && draw == crate::Draw::Chunked;
         let rows = chunk_rows as f64 * chunks as f64;
         (reads && rows > 0.0 && self.loader.batch_size > 0).then(|| rows / self.loader.batch_size as f64)
     }
