@@ -196,6 +196,26 @@ fn whatever_goes_wrong_is_said_and_other_trials_go_on() {
 }
 
 #[test]
+fn stages_that_were_counted_twice_are_shown_as_measured() {
+    let project = project();
+    let code = toml::Value::from(
+        "from train import *\nrun = expctl.Run(program='twice')\nfor step in run.steps():\n    begin = time.perf_counter_ns()\n    \
+         time.sleep(0.02)\n    ns = time.perf_counter_ns() - begin\n    step.add('read', exposed=ns)\n    \
+         step.add('forward', exposed=ns)\n    step.samples = 4\n",
+    );
+    let (code, stderr) =
+        submit(&project, &format!("{BARE}\n[variant.a]\nworker.command = [\"./python\", \"-c\", {code}]\n"));
+    assert_eq!(code, Some(0), "{stderr}");
+    let steps = project.attempt("1", "a").unwrap().steps(0).unwrap();
+    for step in steps {
+        assert!(step.exposed[Stage::Read] >= 20_000_000 && step.exposed[Stage::Forward] >= 20_000_000, "{step:?}");
+    }
+    let note = std::fs::read_to_string(project.path().join("results/command_1.md")).unwrap();
+    assert!(note.contains("a: stages overlap or were counted twice: they add up to 1"), "{note}");
+    assert!(note.contains("| unattributed | -"), "{note}");
+}
+
+#[test]
 fn no_shell_sees_the_command() {
     let project = project();
     let hostile =

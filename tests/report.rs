@@ -6,7 +6,7 @@ mod common;
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
 use expctl_record::{
-    DataRead, DeviceMasks, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord, StoreKind, TrialState,
+    ArrayFormat, DataRead, DeviceMasks, Draw, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord, StoreKind, TrialState,
     write_json,
 };
 
@@ -655,4 +655,45 @@ fn warnings_are_ranked_and_those_that_change_no_verdict_are_folded() {
     assert!(slow["rate_without"].as_f64().unwrap() > 1.09, "{slow}");
     assert!(all["remarks"].as_array().unwrap().contains(&slow["text"]), "{slow}");
     assert!(all["groups"][0]["lines"][1]["cautions"][0].is_string(), "sentences, as ever");
+}
+
+#[test]
+fn blocks_that_are_read_at_once_are_no_signs() {
+    let project = TestProject::new();
+    let chunked = |name: &str, chunks: u64| {
+        project.trial(name, name, 1, |s| {
+            (s.launch.ranks, s.loader.workers, s.measure.steps, s.loader.batch_size) = (1, 0, 200, 128);
+            s.array.format = ArrayFormat::H5ad;
+            (s.sampler.draw, s.sampler.chunk_rows, s.sampler.chunks) = (Draw::Chunked, 512, chunks);
+        })
+    };
+    // 32 steps a block, of which 200 steps have six; and 128.
+    let (many, few) = (chunked("many", 8), chunked("few", 32));
+    let dir = project.submitted(12, "086_ddp", vec![many.clone(), few.clone()]);
+    let run = |period: u64| {
+        let one = steps(100, 0).pop().unwrap();
+        let step = |i: u64| {
+            let mut step = one.clone();
+            let noise = 1.0 + ((i * i * 7919 % 1009) as f64 - 504.0) / 10_000.0;
+            let slow = if i % period < 2 { 20.0 } else { 1.0 };
+            (step.step, step.wall_ns) = (i, (1e8 * noise * slow) as u64);
+            // Counted twice.
+            (step.exposed[Stage::Read], step.exposed[Stage::Collate]) = (step.wall_ns, step.wall_ns / 8);
+            step
+        };
+        (0..200).map(step).collect::<Vec<_>>()
+    };
+    completed(&dir, &many, &[run(32)]);
+    completed(&dir, &few, &[run(128)]);
+    let text = note(&project, 0);
+    for sign in ["warm-up is too short", "step times drift", "slow steps weigh much", "many: a block of rows"] {
+        assert!(!text.contains(sign), "{sign}: {text}");
+    }
+    assert!(
+        text.contains("few: a block of rows lasts 128 steps, and 200 steps were measured")
+            && text.contains("set measure.steps to 640 or more (5 blocks)"),
+        "{text}"
+    );
+    assert!(text.contains("many: stages overlap or were counted twice: they add up to 1"), "{text}");
+    assert!(text.contains("| unattributed | -"), "{text}");
 }

@@ -1,12 +1,15 @@
 """The loader on torch's DataLoader, and on PyG's where that is installed: `python -m unittest discover python/tests`."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import time
 import unittest
 
 import expctl
 import torch
+from expctl.table import Table
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 
@@ -129,12 +132,23 @@ class Steps(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "there is no stage 'reading'; stages are sample, read"):
             step.stage("reading")
 
-    def test_what_was_waited_for_fits_into_the_step(self):
+    def test_what_was_waited_for_is_sent_as_measured(self):
         step = expctl.Step(0, True)
         step.add("read", exposed=900)
         step.add("forward", exposed=300)
         line = json.loads(step.line(5, 600))["step"]
-        self.assertEqual(line["exposed"], {"read": 450, "forward": 150})
+        self.assertEqual((line["exposed"], line["wall_ns"]), ({"read": 900, "forward": 300}, 600))
+
+    def test_the_table_shows_stages_that_were_counted_twice(self):
+        step = expctl.Step(0, True)
+        step.add("read", exposed=900_000)
+        step.add("forward", exposed=300_000)
+        table = Table()
+        table.add(step, 600_000)
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            table.print("test", 0)
+        self.assertRegex(shown.getvalue(), r"read +0\.900")
+        self.assertRegex(shown.getvalue(), r"unattributed +-0\.600")
 
     def test_a_loss_that_is_no_number_is_left_out(self):
         step = expctl.Step(3, False)

@@ -4,7 +4,7 @@ pub use expctl_record::Rates;
 use expctl_record::{PerStage, Stage, StepRecord, StepTotals};
 
 use crate::ledger::Run;
-use crate::stats::{Estimate, mean, median, quantile, run_rate};
+use crate::stats::{Estimate, Periods, mean, median, quantile, run_rate};
 
 /// Measured steps of a rank.
 pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
@@ -45,8 +45,35 @@ pub fn run_estimates(run: &Run) -> Option<(Estimate, Estimate)> {
         rate(a).total_cmp(&rate(b))
     })?;
     let times: Vec<f64> = measured(slowest).map(|step| step.wall_ns as f64 / 1e9).collect();
-    let it_per_s = run_rate(&times, 0)?.it_per_s;
+    let it_per_s = run_rate(&times, 0, periods(run, slowest).as_ref())?.it_per_s;
     Some((it_per_s, it_per_s.times(rates.samples_per_s / rates.it_per_s)))
+}
+
+/// The periods in which a rank reads blocks of rows, of its measured steps, by the settings of the trial; none where it reads none.
+///
+/// A block begins with each epoch, so an epoch that is shorter than a block is the period.
+pub fn periods(run: &Run, steps: &[StepRecord]) -> Option<Periods> {
+    let block = run.trial.settings.block_steps()?;
+    // Where the first measured step, and each behind a gap or in a new epoch, stands in its epoch.
+    let (mut origins, mut n) = (Vec::new(), 0_usize);
+    let mut shortest = f64::INFINITY;
+    let mut epoch_start = steps.first()?.step;
+    let mut before: Option<&StepRecord> = None;
+    for step in steps {
+        let anew = before.is_some_and(|before| before.epoch != step.epoch);
+        if anew {
+            shortest = shortest.min(step.step.saturating_sub(epoch_start) as f64);
+            epoch_start = step.step;
+        }
+        if step.measured {
+            if n == 0 || anew || before.is_none_or(|before| !before.measured) {
+                origins.push(n as f64 - (step.step.saturating_sub(epoch_start) as f64) % block);
+            }
+            n += 1;
+        }
+        before = Some(step);
+    }
+    Periods::new(block.min(shortest), &origins, n)
 }
 
 /// Rates of all runs that have any.
@@ -153,4 +180,30 @@ impl Breakdown {
     pub fn open_share(&self) -> f64 {
         if self.wall > 0.0 { self.unattributed / self.wall } else { 0.0 }
     }
+
+    /// Whether the stages make up the step.
+    pub fn closure(&self) -> Closure {
+        match self.open_share() {
+            open if open > OPEN_LIMIT => Closure::Open(open),
+            open if open < -OVERLAP_LIMIT => Closure::Overlap(1.0 - open),
+            _ => Closure::Closed,
+        }
+    }
+}
+
+/// Share of a step that may be in no stage before it is said.
+const OPEN_LIMIT: f64 = 0.05;
+/// Share of a step by which its stages may exceed it before it is said: where two clocks are read (the host's and a device's), their
+/// sum may be a little more than the step.
+const OVERLAP_LIMIT: f64 = 0.01;
+
+/// How the exposed times of the stages compare with the wall time of the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Closure {
+    /// They make up the step.
+    Closed,
+    /// This share of the step is in no stage.
+    Open(f64),
+    /// They add up to this many times the step: stages overlap, or were counted twice.
+    Overlap(f64),
 }

@@ -1,6 +1,6 @@
 //! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
 
-use crate::stats::{RateOverRuns, Ratio, Scope};
+use crate::stats::{Interval, RateOverRuns, Ratio, Scope};
 
 /// Stands where there is no value.
 pub const MISSING: &str = "–";
@@ -20,10 +20,13 @@ pub fn ratio(value: f64) -> String {
     format!("{}×", fixed(value, 4, 2))
 }
 
-/// A ratio with its interval, where there is one: `1.25× [1.20–1.31]`.
+/// A ratio with its interval, where there is one: `1.25× [1.20–1.31]`, `1.25× [too wide to say]`.
 pub fn ratio_with_interval(value: &Ratio) -> String {
     match value.interval {
-        Some(i) => format!("{} [{}]", ratio(value.value), interval(i.low, i.high)),
+        Some(i) => {
+            let ends = |low, high| format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2));
+            format!("{} [{}]", ratio(value.value), interval(i.low, i.high, ends))
+        }
         None => ratio(value.value),
     }
 }
@@ -38,15 +41,18 @@ pub fn size_ratio(value: f64) -> String {
     format!("{}×", round(value, decimals))
 }
 
-/// `1.20–1.31`.
-fn interval(low: f64, high: f64) -> String {
-    format!("{}–{}", fixed(low, 4, 2), fixed(high, 4, 2))
+/// How many times its lower end the upper end of an interval may be: beyond, its digits say nothing but that nobody knows.
+const WIDEST: f64 = 100.0;
+
+/// The interval of a ratio or a rate, its ends as `shown` says; in words where it is too wide for numbers.
+fn interval(low: f64, high: f64, shown: impl Fn(f64, f64) -> String) -> String {
+    if low > 0.0 && high <= WIDEST * low { shown(low, high) } else { "too wide to say".to_owned() }
 }
 
 /// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
 pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
-    let interval = value.interval?;
-    let ends = range(interval.low, interval.high);
+    let Interval { low, high } = value.interval?;
+    let ends = interval(low, high, range);
     Some(match value.scope {
         Scope::OverRuns => ends,
         Scope::WithinRun => format!("{ends} ({})", value.scope.words()),
@@ -206,6 +212,20 @@ mod tests {
     fn a_share_is_rounded_by_itself() {
         assert_eq!([1.0, 2.0, -0.1].map(|part| share(part, 3.0)), ["33.3 %", "66.7 %", "-3.3 %"]);
         assert_eq!((share(1.0, 0.0), share(0.0005, 1.0)), ("–".to_owned(), "0.1 %".to_owned()));
+    }
+
+    #[test]
+    fn intervals_of_two_runs_may_be_too_wide_to_say() {
+        let shown = |low: f64, high: f64| {
+            let interval = Some(Interval { low, high });
+            let rate = RateOverRuns { value: 1.5, interval, scope: Scope::OverRuns, spread: None, within: None };
+            (ratio_with_interval(&Ratio { value: 1.5, interval, p: None }), rate_interval(&rate).unwrap())
+        };
+        assert_eq!(shown(0.5, 4.5), ("1.50× [0.50–4.50]".to_owned(), "0.5–4.5".to_owned()));
+        assert_eq!(shown(0.15, 15.0).1, "0.15–15");
+        for (low, high) in [(0.000_011_4, 14464.0), (0.15, 15.001), (0.0, 1.0), (0.5, f64::INFINITY)] {
+            assert_eq!(shown(low, high), ("1.50× [too wide to say]".to_owned(), "too wide to say".to_owned()));
+        }
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use expctl_record::StepRecord;
 
-use super::figures::{measured, run_rates};
+use super::figures::{measured, periods, run_rates};
 use super::format;
 use super::warning::{Cause, Caution};
 use crate::ledger::{Run, RunPart};
-use crate::stats::{Drift, Outliers, WarmUp, drift, mean, outlying, slow_outliers, warm_up};
+use crate::stats::{
+    Drift, MIN_PERIODS_FOR_INTERVAL, Outliers, Periods, WarmUp, drift, mean, outlying, slow_outliers, warm_up,
+};
 
 /// Share of the outliers that must be the first steps of epochs for these to be named as the reason.
 const MOSTLY: f64 = 0.8;
@@ -21,6 +23,8 @@ struct Shape<'a> {
     /// Of the steps behind the warm-up.
     drift: Option<Drift>,
     outliers: Option<Outliers>,
+    /// Blocks of rows that the rank read in all its measured steps, by its settings.
+    periods: Option<Periods>,
     /// The steps behind the warm-up.
     steps: Vec<&'a StepRecord>,
 }
@@ -29,10 +33,14 @@ impl<'a> Shape<'a> {
     fn of(run: &'a Run, of: String, rank: usize) -> Self {
         let steps: Vec<&StepRecord> = measured(&run.ranks[rank]).collect();
         let times = |steps: &[&StepRecord]| steps.iter().map(|step| step.wall_ns as f64).collect::<Vec<f64>>();
-        let warm_up = warm_up(&times(&steps));
-        let steps = steps[warm_up.map_or(0, |found| found.steps)..].to_vec();
+        let periods = periods(run, &run.ranks[rank]);
+        let warm_up = warm_up(&times(&steps), periods.as_ref());
+        let cut = warm_up.map_or(0, |found| found.steps);
+        let steps = steps[cut..].to_vec();
         let rest = times(&steps);
-        Self { run, of, rank, warm_up, drift: drift(&rest), outliers: slow_outliers(&rest), steps }
+        let behind = periods.as_ref().map(|periods| periods.behind(cut));
+        let (drift, outliers) = (drift(&rest, behind.as_ref()), slow_outliers(&rest, behind.as_ref()));
+        Self { run, of, rank, warm_up, drift, outliers, periods, steps }
     }
 
     fn name(&self) -> String {
@@ -52,6 +60,7 @@ pub fn shape(runs: &[&Run]) -> Vec<Caution> {
     let ranks = completed.iter().flat_map(|run| (0..run.ranks.len()).map(move |rank| (*run, rank)));
     let shapes: Vec<Shape<'_>> = ranks.map(|(run, rank)| Shape::of(run, name(run, &completed), rank)).collect();
     let mut all = Vec::new();
+    all.extend(on_blocks(&shapes));
     all.extend(on_warm_up(&shapes, completed.len()));
     all.extend(on_drift(&shapes, completed.len()));
     all.extend(on_outliers(&shapes, completed.len()));
@@ -74,6 +83,24 @@ fn worst<'a, 'b>(
     Some((worst, of))
 }
 
+/// Too few blocks of rows to tell what one costs.
+fn on_blocks(shapes: &[Shape<'_>]) -> Option<Caution> {
+    let least = shapes.iter().filter_map(|shape| shape.periods.as_ref());
+    let periods = least.min_by(|a, b| a.count().total_cmp(&b.count()))?;
+    let enough = MIN_PERIODS_FOR_INTERVAL as f64;
+    (periods.count() < enough).then(|| {
+        let steps = (enough * periods.length()).ceil();
+        let said = format!(
+            "a block of rows lasts {} steps, and {} were measured: a loader that reads a block at once has another share of slow steps \
+             in the next measurement, so there is no interval within a run; set measure.steps to {} or more ({MIN_PERIODS_FOR_INTERVAL} blocks)",
+            format::figure(periods.length()),
+            format::count(periods.steps() as u64, "step"),
+            steps,
+        );
+        Caution::new(Cause::FewBlocks, enough / periods.count(), said).advise("measure.steps", steps as u64)
+    })
+}
+
 fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<Caution> {
     let (shape, of) = worst(shapes, runs, |shape| shape.warm_up.map(|found| found.harm.abs()))?;
     let found = shape.warm_up?;
@@ -89,7 +116,15 @@ fn on_warm_up(shapes: &[Shape<'_>], runs: usize) -> Option<Caution> {
         if found.harm > 0.0 { "longer" } else { "shorter" },
     );
     let warmup = measure.warmup + longest as u64;
-    let said = format!("{lead}; set measure.warmup to {warmup} or more (now {})", measure.warmup);
+    // A measurement that begins inside a period has more of its quick steps, or of its slow ones.
+    let (warmup, whole) = match found.period {
+        Some(period) => {
+            let periods = (warmup as f64 / period).ceil();
+            ((periods * period).ceil() as u64, format!(", whole periods of {} steps", format::figure(period)))
+        }
+        None => (warmup, String::new()),
+    };
+    let said = format!("{lead}; set measure.warmup to {warmup} or more{whole} (now {})", measure.warmup);
     // Without its first steps the mean step is 1 + harm times shorter.
     Some(Caution::with_effect(Cause::WarmUp, 1.0 + found.harm, said).advise("measure.warmup", warmup))
 }

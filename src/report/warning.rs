@@ -46,6 +46,10 @@ pub enum Cause {
     RunApart,
     /// The stages do not make up the step.
     Unattributed,
+    /// The stages make up more than the step.
+    Overlap,
+    /// Fewer blocks of rows were measured than tell what one costs.
+    FewBlocks,
     /// More ranks than processors, where ranks were swept.
     MoreRanksThanProcessors,
     /// More threads than processors.
@@ -59,7 +63,7 @@ impl Cause {
             Self::BaselineNotRun | Self::NoRun | Self::OneRun | Self::ShortMeasurement | Self::Profiled => {
                 Bearing::ForbidsVerdict
             }
-            Self::FewerSamples | Self::Unattributed | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
+            Self::FewerSamples | Self::Unattributed | Self::Overlap | Self::FewBlocks | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
             _ => Bearing::Unknown,
         }
     }

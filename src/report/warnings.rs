@@ -1,14 +1,11 @@
 use super::cautions::cautions;
 use super::compare::Line;
-use super::figures::{Breakdown, all_rates, completed_steps, measured};
+use super::figures::{Breakdown, Closure, all_rates, completed_steps, measured};
 use super::format;
 use super::resumed::on_attempts;
 use super::warning::{Bearing, Cause, Caution, RatioInterval, Warning, merged, rank};
 use super::worlds::{crowded, scaled};
 use crate::ledger::{MeasuredJob, Run};
-
-/// Share of a step that may stay unattributed before it is said.
-const CLOSURE_LIMIT: f64 = 0.05;
 
 /// What a reader must know before believing a job's figures: one warning for each cause, those that forbid or change a verdict
 /// first. `lines` are the job's rows with their verdicts.
@@ -123,12 +120,22 @@ fn share_measured((run, _, steps): &(&Run, usize, usize)) -> f64 {
     *steps as f64 / run.trial.settings.measure.steps as f64
 }
 
-/// Stages that do not make up the step. Shown where more is unattributed than any stage takes: the longest wait is not known then.
+/// Stages that do not make up the step, or make up more than the step. Shown where what is missing or too much is more than any stage
+/// takes: the longest wait is not known then.
 fn unattributed(runs: &[&Run]) -> Option<Caution> {
-    let breakdown = Breakdown::of(completed_steps(runs)).filter(|found| found.open_share().abs() > CLOSURE_LIMIT)?;
-    let share = format::percent(breakdown.open_share());
-    let said = format!("the stages do not close, {share} of the step is unattributed");
-    let caution = Caution::new(Cause::Unattributed, breakdown.open_share().abs(), said);
+    let breakdown = Breakdown::of(completed_steps(runs))?;
+    let (cause, said) = match breakdown.closure() {
+        Closure::Closed => return None,
+        Closure::Open(share) => {
+            let share = format::percent(share);
+            (Cause::Unattributed, format!("the stages do not close, {share} of the step is unattributed"))
+        }
+        Closure::Overlap(sum) => {
+            let sum = format::percent(sum);
+            (Cause::Overlap, format!("stages overlap or were counted twice: they add up to {sum} of the step"))
+        }
+    };
+    let caution = Caution::new(cause, breakdown.open_share().abs(), said);
     let hidden = breakdown.most_exposed().is_none_or(|(_, ns)| breakdown.unattributed.abs() > ns);
     let bearing = if hidden { Bearing::Unknown } else { caution.bearing };
     Some(Caution { bearing, ..caution })

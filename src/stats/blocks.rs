@@ -1,9 +1,11 @@
 //! The circular block bootstrap of a mean, without drawing: its variance has a closed form.
 
-use super::ALPHA;
-use super::correlogram::{block_length, centred, period};
+use super::correlogram::{block_length, centred};
 use super::student::critical;
+use super::{ALPHA, Periods};
 
+/// Whole periods below which nothing is said of how well a mean is known: of so few, the spread cannot be told.
+pub const MIN_PERIODS_FOR_INTERVAL: usize = 5;
 /// Halvings of the bracket of the degrees of freedom.
 const HALVINGS: u32 = 30;
 
@@ -14,7 +16,7 @@ pub(super) struct Blocks {
     pub error: f64,
     /// How many standard errors a 95 % interval reaches to each side.
     pub reach: f64,
-    /// Values in a block; a multiple of the period where there is one.
+    /// Values in a block; whole periods where there are some.
     pub length: usize,
 }
 
@@ -35,9 +37,7 @@ impl Blocks {
         high
     }
 
-    /// Of a series with a known period; none below two values, or two periods.
-    ///
-    /// A series with a period is first summed over periods, so that no block has more of its slow steps than another.
+    /// Of a series without a period; none below two values.
     ///
     /// The variance is that of the mean under the circular block bootstrap of Politis & Romano (1992) with infinitely many draws,
     /// which is the mean square of all block sums, and so Bartlett's estimate of the long-run variance. Its critical value is not that
@@ -47,27 +47,38 @@ impl Blocks {
     /// Sources: D. N. Politis, J. P. Romano, *A circular block-resampling procedure for stationary data*, in: Exploring the Limits of
     /// Bootstrap (1992) 263–270; N. M. Kiefer, T. J. Vogelsang, *A new asymptotic theory for heteroskedasticity-autocorrelation robust
     /// tests*, Econometric Theory 21 (2005) 1130–1164, table 1 (Bartlett, 97.5 %).
-    pub fn of(series: &[f64], period: Option<usize>) -> Option<Self> {
-        let period = period.unwrap_or(1).max(1);
-        let sums: Vec<f64> = series.chunks_exact(period).map(|one| one.iter().sum::<f64>() / period as f64).collect();
-        if sums.len() < 2 {
+    pub fn of(series: &[f64]) -> Option<Self> {
+        if series.len() < 2 {
             return None;
         }
-        let centred = centred(&sums);
+        let centred = centred(series);
         let block = block_length(&centred);
-        let share = block as f64 / sums.len() as f64;
+        let share = block as f64 / series.len() as f64;
         Some(Self {
-            error: (bootstrap_variance(&centred, block) / sums.len() as f64).sqrt(),
+            error: (bootstrap_variance(&centred, block) / series.len() as f64).sqrt(),
             reach: 1.9600 + share * (2.9694 + share * (0.4160 - share * 0.5324)),
-            length: block * period,
+            length: block,
         })
     }
-}
 
-/// Period of a series, and how well its mean is known.
-pub(super) fn blocks(series: &[f64]) -> (Option<usize>, Option<Blocks>) {
-    let period = period(series);
-    (period, Blocks::of(series, period))
+    /// Of a series with periods, and its mean over whole ones; none below [`MIN_PERIODS_FOR_INTERVAL`] of them.
+    ///
+    /// The series is first summed over periods, so that no block has more of its slow steps than another. The mean is a ratio of sums,
+    /// because not all periods have as many steps. Of few periods Student's t reaches farther than Kiefer & Vogelsang's value.
+    pub fn of_periods(series: &[f64], periods: &Periods) -> Option<(Self, f64)> {
+        let sums = periods.sums(series);
+        if sums.len() < MIN_PERIODS_FOR_INTERVAL {
+            return None;
+        }
+        let (steps, time) = sums.iter().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
+        let (n, mean) = (sums.len() as f64, time / steps);
+        let length = steps / n;
+        let means: Vec<f64> = sums.iter().map(|(steps, time)| (time - steps * mean) / length).collect();
+        let blocks = Self::of(&means)?;
+        let student = critical(n - 1.0, ALPHA) * (n / (n - 1.0)).sqrt();
+        let length = (blocks.length as f64 * length).round() as usize;
+        Some((Self { reach: blocks.reach.max(student), length, ..blocks }, mean))
+    }
 }
 
 /// n × the variance of the mean of centred values under the circular block bootstrap.
@@ -111,8 +122,18 @@ mod tests {
 
     #[test]
     fn equal_values_have_no_error() {
-        let (period, found) = blocks(&[2.0; 50]);
-        assert_eq!((period, found.map(|b| b.error)), (None, Some(0.0)));
-        assert_eq!(blocks(&[2.0]), (None, None));
+        assert_eq!(Blocks::of(&[2.0; 50]).map(|b| b.error), Some(0.0));
+        assert_eq!(Blocks::of(&[2.0]), None);
+    }
+
+    #[test]
+    fn of_periods_only_what_differs_between_them_counts() {
+        let times: Vec<f64> = (0..1000).map(|i| if i % 100 == 7 { 50.0 } else { 1.0 }).collect();
+        let periods = Periods::new(100.0, &[0.0], 1000).unwrap();
+        let (blocks, mean) = Blocks::of_periods(&times, &periods).unwrap();
+        assert!(blocks.error < 1e-12 && (mean - 1.49).abs() < 1e-12, "{blocks:?} {mean}");
+        assert!(Blocks::of(&times).unwrap().error > 0.05);
+        let four = Periods::new(240.0, &[0.0], 1000).unwrap();
+        assert_eq!(Blocks::of_periods(&times, &four), None);
     }
 }

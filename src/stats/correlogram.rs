@@ -4,16 +4,6 @@
 const QUIET_LAGS: usize = 5;
 /// Longest lag that is looked at for the dependence.
 const LONGEST_LAG: usize = 1000;
-/// Longest period that is looked for.
-const LONGEST_PERIOD: usize = 100;
-/// Values that a period is looked for in: what repeats itself every 100 values shows well within these.
-const PERIOD_WINDOW: usize = 20_000;
-/// Repetitions that the series must hold before they are called a period.
-const MIN_REPETITIONS: usize = 10;
-/// Correlation over one period, and over two, below which there is none.
-const PERIODIC: (f64, f64) = (0.3, 0.15);
-/// How much more a value must have in common with the one a period ago than with the one a step less ago.
-const PEAK: f64 = 0.2;
 
 /// Differences from the mean.
 pub(super) fn centred(series: &[f64]) -> Vec<f64> {
@@ -25,24 +15,6 @@ pub(super) fn centred(series: &[f64]) -> Vec<f64> {
 fn covariance(centred: &[f64], lag: usize) -> f64 {
     let later = centred.get(lag..).unwrap_or_default();
     centred.iter().zip(later).map(|(a, b)| a * b).sum::<f64>() / centred.len().max(1) as f64
-}
-
-/// Number of values after which a series repeats itself, as step times do whose loader threads deliver in turn; none if it does not.
-///
-/// The shortest lag at which the autocorrelation has a peak that is found again at twice the lag.
-pub(super) fn period(series: &[f64]) -> Option<usize> {
-    let centred = centred(&series[..series.len().min(PERIOD_WINDOW)]);
-    let variance = covariance(&centred, 0);
-    // The sum of squares of equal values is rounding error.
-    if variance <= f64::EPSILON * series.iter().map(|v| v * v).sum::<f64>() / series.len() as f64 {
-        return None;
-    }
-    let longest = LONGEST_PERIOD.min(series.len() / MIN_REPETITIONS);
-    let r: Vec<f64> = (0..longest + 2).map(|lag| covariance(&centred, lag) / variance).collect();
-    (2..=longest).find(|p| {
-        let peak = r[*p] > PERIODIC.0 && r[*p] > r[*p - 1] + PEAK && r[*p] >= r[*p + 1];
-        peak && covariance(&centred, 2 * *p) / variance > PERIODIC.1
-    })
 }
 
 /// Length of the blocks in which a series is taken, so that what lies in different blocks is nearly independent: twice the one by
@@ -92,18 +64,6 @@ pub(super) fn block_length(centred: &[f64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_tenth_slow_is_a_period_of_ten() {
-        let series = |every: usize, n: usize| -> Vec<f64> {
-            (0..n).map(|i| if i % every == 3 { 100.0 } else { 1.0 + (i * 7919 % 101) as f64 / 500.0 }).collect()
-        };
-        assert_eq!(period(&series(10, 1000)), Some(10));
-        assert_eq!(period(&series(7, 100)), Some(7));
-        assert_eq!(period(&series(10, 60)), None);
-        assert_eq!(period(&[0.1; 500]), None);
-        assert_eq!(period(&[]), None);
-    }
 
     #[test]
     fn blocks_are_long_where_values_hang_together() {

@@ -8,7 +8,7 @@ pub const POWER: f64 = 0.8;
 const HALVINGS: u32 = 60;
 
 /// The smallest ratio above 1 that the runs in hand would show at level [`ALPHA`] with probability [`POWER`], were the spread
-/// of both sides what it is here; none below two runs on a side, or if a rate is not positive.
+/// of both sides what it is here; none below two runs on a side, where no run differs from another, or if a rate is not positive.
 ///
 /// Its inverse is the largest ratio below 1 that they would show. It is of Welch's t on the log rates, by the noncentral t with
 /// Satterthwaite's degrees of freedom, for one comparison: in a table that is corrected for its length it takes somewhat more. The
@@ -18,7 +18,7 @@ pub fn minimum_detectable(side: &[f64], base: &[f64]) -> Option<f64> {
         return None;
     }
     let logs = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).collect::<Vec<_>>();
-    let welch = Student::of_difference(&logs(side), &logs(base))?;
+    let welch = Student::of_difference(&logs(side), &logs(base))?.with_spread()?;
     Some((noncentrality(welch.freedom) * welch.error).exp())
 }
 
@@ -29,7 +29,7 @@ pub fn minimum_detectable_paired(pairs: &[(f64, f64)]) -> Option<f64> {
         return None;
     }
     let logs: Vec<f64> = pairs.iter().map(|(side, base)| (side / base).ln()).collect();
-    let student = Student::of_mean(&logs)?;
+    let student = Student::of_mean(&logs)?.with_spread()?;
     Some((noncentrality(student.freedom) * student.error).exp())
 }
 
@@ -60,7 +60,8 @@ mod tests {
         let six = minimum_detectable(&six, &six).unwrap();
         assert!(1.0 < six && six < three && three < wide, "{six} {three} {wide}");
         assert_eq!(minimum_detectable(&[10.0], &[10.0, 10.2]), None);
-        assert_eq!(minimum_detectable(&[10.0, 10.0], &[10.0, 10.0]), Some(1.0));
+        assert_eq!(minimum_detectable(&[10.0, 10.0], &[10.0, 10.0]), None);
+        assert_eq!(minimum_detectable_paired(&[(2.0, 1.0), (4.0, 2.0)]), None);
     }
 
     #[test]

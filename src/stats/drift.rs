@@ -1,12 +1,15 @@
 use serde::Serialize;
 
-use super::parts::{differ, means_of_steps};
-use super::{MIN_STEPS_FOR_SHAPE, mean};
+use super::parts::{differ, means_of_periods, means_of_steps};
+use super::{MIN_PERIODS_FOR_SHAPE, MIN_STEPS_FOR_SHAPE, Periods, mean};
 
 /// Difference of the halves, as a share, below which a drift is not spoken of.
 const HARM: f64 = 0.05;
 /// Level at which the halves differ. Below 0.05, because every rank of every run is looked at.
 const LEVEL: f64 = 5e-4;
+/// Whole periods below which their means are not compared: what is left of fewer beside a line in each half is too little to tell a
+/// spread by.
+const MIN_WHOLE_PERIODS: usize = 16;
 /// Of a line in each half: two slopes, and one mean more than a series has.
 const FITTED: usize = 3;
 
@@ -21,11 +24,27 @@ pub struct Drift {
 ///
 /// The means of the halves are compared by Student's t with the long-run variance about a straight line in each (level 0.0005): a
 /// steady trend shows so, and a change of pace within the run as well. Halves that differ by less than 5 % do not drift.
-pub fn drift(times: &[f64]) -> Option<Drift> {
+///
+/// Where the series has `periods` (known ones, or [those that it shows](Periods::find)), that is done with what is left when each step's
+/// usual time within its period is taken off, and, from sixteen whole periods on, with the means of these. Below three periods no
+/// drift is reported: the halves do not have the same share of slow steps.
+pub fn drift(times: &[f64], periods: Option<&Periods>) -> Option<Drift> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
         return None;
     }
-    let (means, _) = means_of_steps(times);
+    let found = if periods.is_none() { Periods::find(times) } else { None };
+    match periods.or(found.as_ref()) {
+        None => between_halves(&means_of_steps(times).0),
+        Some(periods) if periods.count() < MIN_PERIODS_FOR_SHAPE as f64 => None,
+        Some(periods) => {
+            let adjusted = periods.adjusted(times)?;
+            let of_periods = || between_halves(&means_of_periods(times, periods, MIN_WHOLE_PERIODS)?.0);
+            between_halves(&means_of_steps(&adjusted.rest).0).or_else(of_periods)
+        }
+    }
+}
+
+fn between_halves(means: &[f64]) -> Option<Drift> {
     let (first, second) = means.split_at(means.len() / 2);
     let (before, after) = (mean(first)?, mean(second)?);
     let quiet = [about_line(first), about_line(second)].concat();
@@ -55,13 +74,13 @@ mod tests {
     #[test]
     fn a_trend_is_found_and_measured() {
         let rising: Vec<f64> = (0..500).map(|i| noise(i) + 0.4 * i as f64 / 500.0).collect();
-        let found = drift(&rising).unwrap();
+        let found = drift(&rising, None).unwrap();
         // 1.3 on average in the second half, 1.1 in the first.
         assert!((found.ratio - 1.3 / 1.1).abs() < 0.02, "{found:?}");
         let falling: Vec<f64> = rising.iter().rev().copied().collect();
-        assert!((drift(&falling).unwrap().ratio * 1.3 / 1.1 - 1.0).abs() < 0.02);
+        assert!((drift(&falling, None).unwrap().ratio * 1.3 / 1.1 - 1.0).abs() < 0.02);
         let step: Vec<f64> = (0..500).map(|i| noise(i) * if i < 250 { 1.0 } else { 1.4 }).collect();
-        assert!((drift(&step).unwrap().ratio - 1.4).abs() < 0.02);
+        assert!((drift(&step, None).unwrap().ratio - 1.4).abs() < 0.02);
     }
 
     #[test]
@@ -72,7 +91,7 @@ mod tests {
         let periodic: Vec<f64> = (0..500).map(|i| if i % 10 == 0 { 100.0 } else { 1.0 } * noise(i)).collect();
         let spike: Vec<f64> = (0..500).map(|i| if i == 400 { 100.0 } else { noise(i) }).collect();
         for series in [steady, small, waves, periodic, spike, vec![1.0; 100], vec![1.0; 5]] {
-            assert_eq!(drift(&series), None);
+            assert_eq!(drift(&series, None), None);
         }
     }
 }

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use super::{MIN_STEPS_FOR_SHAPE, mean, median};
+use super::{MIN_STEPS_FOR_SHAPE, Periods, mean, median};
 
 /// Modified z score beyond which a value is an outlier.
 const SCORE: f64 = 3.5;
@@ -37,12 +37,21 @@ pub fn modified_z(values: &[f64]) -> Vec<f64> {
 
 /// Slow steps that make a mean what it is; none if there are none, if they are more than 5 % of the steps (then they are no
 /// exception), or if the mean is hardly larger for them (5 %). `times` in order; none below [`MIN_STEPS_FOR_SHAPE`].
-pub fn slow_outliers(times: &[f64]) -> Option<Outliers> {
+///
+/// Slow steps that come once a period are a part of the work, and not among them: those at whose place in the period, or beside it,
+/// half of the periods have one. `periods` are known ones, or [those that the series shows](Periods::find). With fewer than two periods none
+/// is an outlier.
+pub fn slow_outliers(times: &[f64], periods: Option<&Periods>) -> Option<Outliers> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
         return None;
     }
     let scores = modified_z(times);
     let places: Vec<usize> = (0..times.len()).filter(|i| scores[*i] > SCORE).collect();
+    let found = if periods.is_none() { Periods::find(times) } else { None };
+    let places = match periods.or(found.as_ref()) {
+        Some(periods) => periods.unexplained(&places),
+        None => places,
+    };
     let (middle, total) = (median(times)?, times.iter().sum::<f64>());
     let harm = places.iter().map(|i| times[*i] - middle).sum::<f64>() / total;
     let largest = places.iter().map(|i| times[*i]).fold(0.0, f64::max) / middle;
@@ -80,12 +89,12 @@ mod tests {
         let series = |slow: fn(usize) -> bool, by: f64| -> Vec<f64> {
             (0..400).map(|i| noise(i) * if slow(i) { by } else { 1.0 }).collect()
         };
-        let found = slow_outliers(&series(|i| i == 77 || i == 200, 30.0)).unwrap();
+        let found = slow_outliers(&series(|i| i == 77 || i == 200, 30.0), None).unwrap();
         assert_eq!(found.places, [77, 200]);
         assert!((found.harm - 0.127).abs() < 0.005 && (found.largest - 30.0).abs() < 2.0, "{found:?}");
-        assert_eq!(slow_outliers(&series(|i| i == 77, 3.0)), None);
-        assert_eq!(slow_outliers(&series(|i| i % 10 == 0, 30.0)), None);
-        assert_eq!(slow_outliers(&[1.0; 50]), None);
+        assert_eq!(slow_outliers(&series(|i| i == 77, 3.0), None), None);
+        assert_eq!(slow_outliers(&series(|i| i % 10 == 0, 30.0), None), None);
+        assert_eq!(slow_outliers(&[1.0; 50], None), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Scope {
 pub struct RateOverRuns {
     /// Geometric mean of the rates of the runs.
     pub value: f64,
-    /// 95 % interval; none of a single run that has none.
+    /// 95 % interval; none of a single run that has none, and of runs that do not differ from each other.
     pub interval: Option<Interval>,
     /// What the interval covers.
     pub scope: Scope,
@@ -53,10 +53,13 @@ pub fn rate_over_runs(runs: &[Estimate]) -> Option<RateOverRuns> {
     }
     let logs: Vec<f64> = runs.iter().map(|run| run.value.ln()).collect();
     let student = Student::of_mean(&logs)?;
-    let half = student.half_width(ALPHA);
+    let interval = student.with_spread().map(|student| {
+        let half = student.half_width(ALPHA);
+        Interval { low: (student.value - half).exp(), high: (student.value + half).exp() }
+    });
     Some(RateOverRuns {
         value: student.value.exp(),
-        interval: Some(Interval { low: (student.value - half).exp(), high: (student.value + half).exp() }),
+        interval,
         scope: Scope::OverRuns,
         spread: Some(student.error * (runs.len() as f64).sqrt()),
         within,

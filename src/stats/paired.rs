@@ -4,7 +4,8 @@ use super::{ALPHA, Interval, Ratio};
 /// Ratio of rates that were measured in pairs: (side, base) of the same repeat of interleaved trials.
 ///
 /// Student's t on the differences of the log rates, taken back by the exponential: what hits both trials of a repeat alike (a
-/// busy file system, a warm machine) cancels. Without an interval below two pairs; none without a pair, or if a rate is not
+/// busy file system, a warm machine) cancels. Without an interval below two pairs, and where
+/// all pairs have the same ratio; none without a pair, or if a rate is not
 /// positive.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let fine = |rate: f64| rate.is_finite() && rate > 0.0;
@@ -16,12 +17,12 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     }
     let logs: Vec<f64> = pairs.iter().map(|(side, base)| (side / base).ln()).collect();
     let student = Student::of_mean(&logs)?;
-    let half = student.half_width(ALPHA);
-    Some(Ratio {
-        value: student.value.exp(),
-        interval: Some(Interval { low: (student.value - half).exp(), high: (student.value + half).exp() }),
-        p: Some(student.p()),
-    })
+    let spread = student.with_spread();
+    let interval = |student: Student| {
+        let half = student.half_width(ALPHA);
+        Interval { low: (student.value - half).exp(), high: (student.value + half).exp() }
+    };
+    Some(Ratio { value: student.value.exp(), interval: spread.map(interval), p: spread.map(|student| student.p()) })
 }
 
 #[cfg(test)]
@@ -39,6 +40,14 @@ mod tests {
         let (paired, apart) = (paired.interval.unwrap(), apart.interval.unwrap());
         assert!(paired.low > 1.18 && paired.high < 1.23, "{paired:?}");
         assert!(apart.low < 0.3 && apart.high > 5.0, "{apart:?}");
+    }
+
+    #[test]
+    fn equal_pairs_have_no_p() {
+        let found = paired_ratio(&[(2.0, 1.0), (4.0, 2.0), (0.6, 0.3)]).unwrap();
+        assert!((found.value - 2.0).abs() < 1e-12, "{found:?}");
+        assert_eq!((found.interval, found.p), (None, None));
+        assert_eq!(crate::stats::verdict(&found, (3, 3)), crate::stats::Verdict::NoSpread);
     }
 
     #[test]

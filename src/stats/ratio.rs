@@ -17,9 +17,10 @@ pub struct Interval {
 pub struct Ratio {
     /// Ratio of the geometric means of the rates; of the two values where there is one run each.
     pub value: f64,
-    /// Welch's t interval of the difference of the log rates, taken back; none below two runs on a side.
+    /// Welch's t interval of the difference of the log rates, taken back; none below two runs on a side, and where no run differs from
+    /// another on either side.
     pub interval: Option<Interval>,
-    /// Two-sided p value of the ratio being 1, by the same t; none below two runs on a side. Below 0.05 exactly where the interval
+    /// Two-sided p value of the ratio being 1, by the same t; none where there is no interval. Below 0.05 exactly where the interval
     /// excludes 1. A verdict needs it corrected for the table ([`judge`](super::judge)).
     pub p: Option<f64>,
 }
@@ -37,7 +38,7 @@ pub fn ratio(side: &[f64], base: &[f64]) -> Option<Ratio> {
     }
     let mean = |logs: &[f64]| logs.iter().sum::<f64>() / logs.len() as f64;
     let difference = mean(&a) - mean(&b);
-    let welch = Student::of_difference(&a, &b);
+    let welch = Student::of_difference(&a, &b).and_then(Student::with_spread);
     let interval = |welch: Student| {
         let half = welch.half_width(ALPHA);
         Interval { low: (difference - half).exp(), high: (difference + half).exp() }
@@ -84,6 +85,21 @@ mod tests {
         assert_eq!(verdict(&found, (1, 1)), Verdict::TooFewRuns);
         assert_eq!(ratio(&[], &[1.0]), None);
         assert_eq!(ratio(&[0.0], &[1.0]), None);
+    }
+
+    #[test]
+    fn without_spread_there_is_no_p() {
+        // Rounded: nothing can be said of how much is chance, however large or small the ratio.
+        for (side, base) in
+            [([2.0; 3], [1.0; 3]), ([1.01; 3], [1.0; 3]), ([1.0; 3], [1.0; 3]), ([0.1 + 0.2, 0.3, 0.3], [0.3; 3])]
+        {
+            let found = ratio(&side, &base).unwrap();
+            assert_eq!((found.interval, found.p), (None, None), "{found:?}");
+            assert_eq!(verdict(&found, (3, 3)), Verdict::NoSpread);
+        }
+        // One side's spread is enough for Welch.
+        let found = ratio(&[2.0, 2.01, 1.99], &[1.0; 3]).unwrap();
+        assert_eq!((found.p.is_some(), verdict(&found, (3, 3))), (true, Verdict::Faster));
     }
 
     #[test]

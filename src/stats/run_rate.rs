@@ -1,7 +1,7 @@
 use serde::Serialize;
 
-use super::blocks::{Blocks, blocks};
-use super::{Interval, quantile};
+use super::blocks::Blocks;
+use super::{Interval, Periods, quantile};
 
 /// Steps below which a run has no interval of its own: the dependence of so few cannot be seen.
 pub const MIN_STEPS_FOR_INTERVAL: usize = 50;
@@ -45,8 +45,8 @@ pub struct RunRate {
     pub median_it_per_s: Estimate,
     /// Steps in a block of the bootstrap of the mean; 0 where there is no interval.
     pub block: usize,
-    /// Steps after which the times repeat themselves; none where they do not.
-    pub period: Option<usize>,
+    /// Steps after which the times repeat themselves, not always a whole number; none where they do not.
+    pub period: Option<f64>,
 }
 
 /// Rates of the steps of one run: `times_s` in seconds, in order, and the number of `samples` of all of them.
@@ -55,37 +55,52 @@ pub struct RunRate {
 /// log scale; that of the median rate holds the step times whose ranks are as far from the middle as the share of steps below
 /// the median may be (Woodruff 1952). None below [`MIN_STEPS_FOR_INTERVAL`] steps.
 ///
+/// Where the steps have `periods` (known ones, or [those that they show](Periods::find)), the interval rests on sums over whole periods, and
+/// there is none below [`MIN_PERIODS_FOR_INTERVAL`](super::MIN_PERIODS_FOR_INTERVAL) of them. It reaches from the lower end about the one to the upper end about
+/// the other of two figures: the rate of all steps, which is the value, and that of the whole periods alone. They differ where the
+/// rest of a period at the end has more or fewer slow steps than its share.
+///
 /// None if there is no step, a time is not finite or negative, or all are 0.
-pub fn run_rate(times_s: &[f64], samples: u64) -> Option<RunRate> {
+pub fn run_rate(times_s: &[f64], samples: u64, periods: Option<&Periods>) -> Option<RunRate> {
     let total: f64 = times_s.iter().sum();
     if times_s.iter().any(|t| !t.is_finite() || *t < 0.0) || !total.is_finite() || total <= 0.0 {
         return None;
     }
     let steps = times_s.len();
     let enough = steps >= MIN_STEPS_FOR_INTERVAL;
-    let (period, found) = if enough { blocks(times_s) } else { (None, None) };
+    let shown = if enough && periods.is_none() { Periods::find(times_s) } else { None };
+    let periods = periods.or(shown.as_ref());
     let rate = steps as f64 / total;
-    let interval = found.map(|blocks| {
+    let found = if enough { blocks(times_s, periods) } else { None };
+    let interval = found.map(|(blocks, mean)| {
         // Of the mean time as a share of it, which is that of the logarithm of the rate.
-        let reach = (blocks.half_width() * rate).exp();
-        Interval { low: rate / reach, high: rate * reach }
+        let reach = (blocks.half_width() / mean).exp();
+        Interval { low: rate.min(1.0 / mean) / reach, high: rate.max(1.0 / mean) * reach }
     });
-    let it_per_s = Estimate { value: rate, interval, error: found.map(|blocks| blocks.error * rate) };
+    let it_per_s = Estimate { value: rate, interval, error: found.map(|(blocks, mean)| blocks.error / mean) };
     Some(RunRate {
         steps,
         it_per_s,
         samples_per_s: it_per_s.times(samples as f64 / steps as f64),
-        median_it_per_s: median_rate(times_s, period, enough)?,
-        block: found.map_or(0, |blocks| blocks.length),
-        period,
+        median_it_per_s: median_rate(times_s, periods, enough)?,
+        block: found.map_or(0, |(blocks, _)| blocks.length),
+        period: periods.map(Periods::length),
     })
 }
 
-fn median_rate(times: &[f64], period: Option<usize>, enough: bool) -> Option<Estimate> {
+/// How well the mean of a series is known, and that mean, over whole periods where there are some.
+fn blocks(series: &[f64], periods: Option<&Periods>) -> Option<(Blocks, f64)> {
+    match periods {
+        Some(periods) => Blocks::of_periods(series, periods),
+        None => Some((Blocks::of(series)?, super::mean(series)?)),
+    }
+}
+
+fn median_rate(times: &[f64], periods: Option<&Periods>, enough: bool) -> Option<Estimate> {
     let middle = quantile(times, 0.5)?;
     let below: Vec<f64> = times.iter().map(|t| f64::from(u8::from(*t <= middle))).collect();
-    let found = if enough { Blocks::of(&below, period) } else { None };
-    let ends = found.and_then(|blocks| {
+    let found = if enough { blocks(&below, periods) } else { None };
+    let ends = found.and_then(|(blocks, _)| {
         let half = blocks.half_width();
         let ends = [0.5 + half, 0.5 - half].map(|p| quantile(times, p));
         // The rate of a step that took no time is none.
@@ -103,8 +118,8 @@ mod tests {
         // Nine steps of 10 ms and one of 1 s, with a little noise: 10 steps in 1.09 s.
         let noise = |i: usize| 1.0 + ((i * 7919 % 101) as f64 - 50.0) / 1000.0;
         let times: Vec<f64> = (0..1000).map(|i| if i % 10 == 9 { 1.0 } else { 0.01 } * noise(i)).collect();
-        let found = run_rate(&times, 28_000).unwrap();
-        assert_eq!((found.steps, found.period, found.block % 10), (1000, Some(10), 0));
+        let found = run_rate(&times, 28_000, None).unwrap();
+        assert_eq!((found.steps, found.period, found.block % 10), (1000, Some(10.0), 0));
         let interval = found.it_per_s.interval.unwrap();
         assert!((found.it_per_s.value - 9.174).abs() < 0.05, "{found:?}");
         // The slow steps are no chance, so the interval is that of the noise alone.
@@ -117,7 +132,7 @@ mod tests {
     fn the_interval_reaches_farther_than_the_normal_distribution_has_it() {
         // Steps that hang together closely: few blocks, so Kiefer & Vogelsang's value is far above 1.96.
         let times: Vec<f64> = (0..60).map(|i| 1.0 + 0.1 * (f64::from(i) / 9.0).sin()).collect();
-        let found = run_rate(&times, 1).unwrap().it_per_s;
+        let found = run_rate(&times, 1, None).unwrap().it_per_s;
         let interval = found.interval.unwrap();
         let reach = (interval.high / found.value).ln() / found.error.unwrap();
         assert!(reach > 2.5 && reach < 3.0, "{reach}");
@@ -128,10 +143,13 @@ mod tests {
 
     #[test]
     fn few_steps_have_rates_without_interval() {
-        let found = run_rate(&[0.5; 10], 100).unwrap();
+        let found = run_rate(&[0.5; 10], 100, None).unwrap();
         assert_eq!(found.it_per_s, Estimate::plain(2.0));
         assert_eq!(found.samples_per_s.value, 20.0);
         assert_eq!(found.median_it_per_s, Estimate::plain(2.0));
-        assert_eq!((run_rate(&[], 0), run_rate(&[0.0; 9], 1), run_rate(&[f64::NAN], 1)), (None, None, None));
+        assert_eq!(
+            (run_rate(&[], 0, None), run_rate(&[0.0; 9], 1, None), run_rate(&[f64::NAN], 1, None)),
+            (None, None, None)
+        );
     }
 }

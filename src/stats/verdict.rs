@@ -31,6 +31,8 @@ pub enum Verdict {
     TooFewRuns,
     /// A run of one side was measured for less than [`MIN_SECONDS_FOR_VERDICT`].
     TooShort,
+    /// No run differs from another on either side, so that no test is possible: the figures were rounded, or written off.
+    NoSpread,
 }
 
 impl Verdict {
@@ -42,6 +44,7 @@ impl Verdict {
             Self::NoDifferenceShown => "no difference shown",
             Self::TooFewRuns => "too few runs",
             Self::TooShort => "measured too briefly",
+            Self::NoSpread => "no test possible",
         }
     }
 
@@ -53,6 +56,9 @@ impl Verdict {
             Self::NoDifferenceShown => "no difference shown to",
             Self::TooFewRuns => "too few runs against",
             Self::TooShort => "measured too briefly against",
+            Self::NoSpread => {
+                "no test possible, because no run differs from another (rounded or imported figures?), against"
+            }
         }
     }
 }
@@ -63,7 +69,7 @@ pub struct Judgement {
     /// What may be said.
     pub verdict: Verdict,
     /// p value of the ratio, corrected by Holm for the ratios of the table that may have a verdict; none below
-    /// [`MIN_RUNS_FOR_VERDICT`] runs on a side.
+    /// [`MIN_RUNS_FOR_VERDICT`] runs on a side, and without spread.
     pub p_holm: Option<f64>,
     /// True if the ratio's own interval excludes 1, but the corrected p value does not pass: alone it would have had a
     /// verdict, among so many it has none. A remark should say so.
@@ -73,7 +79,7 @@ pub struct Judgement {
 /// What may be said of each ratio of a table, each with the runs of its two sides.
 ///
 /// The p values are corrected together ([`holm()`]), so that in a table without any difference a "faster" or "slower" stands
-/// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs have no verdict and do not count.
+/// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs, or runs without spread, have no verdict and do not count.
 pub fn judge(table: &[(Ratio, (usize, usize))]) -> Vec<Judgement> {
     let enough =
         |(ratio, runs): &(Ratio, (usize, usize))| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
@@ -82,7 +88,9 @@ pub fn judge(table: &[(Ratio, (usize, usize))]) -> Vec<Judgement> {
     let one = |entry: &(Ratio, (usize, usize))| {
         // One corrected value for each that was tested, in the same order.
         let Some((p, p_holm)) = enough(entry).and_then(|p| Some((p, corrected.next()?))) else {
-            return Judgement { verdict: Verdict::TooFewRuns, p_holm: None, lone: false };
+            let enough = entry.1.0.min(entry.1.1) >= MIN_RUNS_FOR_VERDICT;
+            let verdict = if enough { Verdict::NoSpread } else { Verdict::TooFewRuns };
+            return Judgement { verdict, p_holm: None, lone: false };
         };
         let verdict = match p_holm < ALPHA {
             true if entry.0.value > 1.0 => Verdict::Faster,
@@ -132,5 +140,15 @@ mod tests {
         let none = Judgement { verdict: Verdict::TooFewRuns, p_holm: None, lone: false };
         assert_eq!(found, [none, Judgement { verdict: Verdict::Faster, p_holm: sure.p, lone: false }, none]);
         assert!(judge(&[]).is_empty());
+    }
+
+    #[test]
+    fn ratios_without_spread_do_not_count() {
+        let weak = ratio(&[10.4, 10.2, 10.2, 10.6], &[10.0, 10.2, 10.1, 9.9]).unwrap();
+        let equal = ratio(&[2.0; 4], &[1.0; 4]).unwrap();
+        let found = judge(&[(equal, (4, 4)), (weak, (4, 4)), (equal, (4, 4))]);
+        let none = Judgement { verdict: Verdict::NoSpread, p_holm: None, lone: false };
+        // Alone in the correction, so its p is as it was.
+        assert_eq!(found, [none, Judgement { verdict: Verdict::Faster, p_holm: weak.p, lone: false }, none]);
     }
 }

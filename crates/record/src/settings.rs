@@ -61,6 +61,15 @@ impl Settings {
         self.array.format != ArrayFormat::None
     }
 
+    /// Batches of a rank that a block of the sampler makes, not always a whole number: loaders that read a block at once have a slow
+    /// step so often. None where rows are drawn one by one, where nothing is read, and where the length of a chunk is the store's.
+    pub fn block_steps(&self) -> Option<f64> {
+        let Sampler { draw, chunk_rows, chunks, .. } = self.sampler;
+        let reads = self.reads_array() && !self.array.memory && draw == crate::Draw::Chunked;
+        let rows = chunk_rows as f64 * chunks as f64;
+        (reads && rows > 0.0 && self.loader.batch_size > 0).then(|| rows / self.loader.batch_size as f64)
+    }
+
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
     pub fn keeps_state(&self) -> bool {
         !self.runs_command() && self.train.mode.steps_parameters()

@@ -69,7 +69,8 @@ class Step:
         their quotes: ten times as fast as `json`."""
         busy = exposed = str(self.own)
         if self.more_busy is not None:
-            busy, exposed = self.busy, fit(self.exposed, wall_ns)
+            # As measured: where stages overlap or were counted twice, expctl must be able to say so.
+            busy, exposed = self.busy, self.exposed
         loss = ""
         if self.loss is not None:
             loss = float(self.loss)
@@ -84,13 +85,6 @@ class Step:
 def added(own, more):
     """The sum of two dictionaries."""
     return own if not more else {name: own.get(name, 0) + more.get(name, 0) for name in {**own, **more}}
-
-
-def fit(exposed, wall_ns):
-    """Times of several clocks (a device's, another process's) may come to a little more than the step: then all that was waited
-    for is shortened by the same share."""
-    total = sum(exposed.values())
-    return exposed if total <= wall_ns else {name: ns * wall_ns // total for name, ns in exposed.items()}
 
 
 class HostStage:

@@ -3,7 +3,6 @@
 import sys
 
 from .stages import STAGES
-from .step import fit
 
 
 class Table:
@@ -20,7 +19,7 @@ class Table:
         self.steps += 1
         self.samples += int(step.samples)
         self.wall += wall_ns
-        for total, part in ((self.busy, step.busy), (self.exposed, fit(step.exposed, wall_ns))):
+        for total, part in ((self.busy, step.busy), (self.exposed, step.exposed)):
             for name, ns in part.items():
                 total[name] = total.get(name, 0) + ns
 

@@ -33,6 +33,10 @@ impl RatioWords<'_> {
                 let why = line.too_short().map(too_short).unwrap_or_default();
                 format!("{name}: {shown} of {base} in samples/s ({runs}): no verdict, {why}")
             }
+            Verdict::NoSpread => format!(
+                "{name}: {shown} of {base} in samples/s ({runs}): no test is possible, because no run differs from another (rounded or \
+                 imported figures?)"
+            ),
             _ => format!("{name}: {} {base}, {shown} in samples/s ({runs})", verdict.against()),
         }];
         said.extend(self.tests());

@@ -4,11 +4,8 @@ use super::Titled;
 use super::tree::tree;
 use crate::ledger::MeasuredJob;
 use crate::report::Table;
-use crate::report::figures::{Breakdown, completed_steps};
+use crate::report::figures::{Breakdown, Closure, completed_steps};
 use crate::report::format::{self, MISSING};
-
-/// Share of a step that may stay unattributed before the breakdown is said not to close.
-const CLOSURE_LIMIT: f64 = 0.05;
 
 /// What the columns mean where a GPU works beside the host.
 const ON_DEVICE: &str = "Device (measured): time between two events of the GPU around a stage's work, by the GPU's clock and in the order \
@@ -92,18 +89,18 @@ fn loading_share(breakdown: &Breakdown) -> Option<String> {
 
 /// Whether the stages make up the step, and what to do if they do not.
 fn closure(breakdown: &Breakdown) -> Option<String> {
-    let open = breakdown.open_share();
-    (open.abs() > CLOSURE_LIMIT).then(|| {
-        let share = format::percent(open.abs());
-        if open > 0.0 {
-            format!(
-                "The stages do not close: {share} of the step is in no stage. Shares of stages hold all the same; what is missing is work \
-                 between the timers, or a process that was not scheduled: look at the load of the node, and at more ranks or threads than CPUs."
-            )
-        } else {
-            format!("The stages do not close: they claim {share} more than the step took, so some are timed twice and no share holds.")
-        }
-    })
+    match breakdown.closure() {
+        Closure::Closed => None,
+        Closure::Open(share) => Some(format!(
+            "The stages do not close: {} of the step is in no stage. Shares of stages hold all the same; what is missing is work \
+             between the timers, or a process that was not scheduled: look at the load of the node, and at more ranks or threads than CPUs.",
+            format::percent(share)
+        )),
+        Closure::Overlap(sum) => Some(format!(
+            "Stages overlap or were counted twice: they add up to {} of the step, so unattributed is below zero and no share holds.",
+            format::percent(sum)
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,5 @@
-use std::sync::Arc;
-
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-
 use super::scores::Scores;
+use crate::stats::LaggedProducts;
 
 /// Batches that are ranked among each other. Longer series are taken in windows, so that slow changes do not matter and
 /// memory does not grow.
@@ -60,24 +57,11 @@ fn grow(values: &mut Vec<f64>, length: usize) {
     }
 }
 
-/// What adds windows to [`Lags`]; keeps its tables and plans between windows.
+/// What adds windows to [`Lags`]; keeps its tables between windows.
+#[derive(Debug, Default)]
 pub struct Correlator {
     scores: Scores,
-    planner: RealFftPlanner<f32>,
-    plan: Option<Plan>,
-}
-
-/// Transforms of one length.
-struct Plan {
-    length: usize,
-    forward: Arc<dyn RealToComplex<f32>>,
-    back: Arc<dyn ComplexToReal<f32>>,
-}
-
-impl Default for Correlator {
-    fn default() -> Self {
-        Self { scores: Scores::default(), planner: RealFftPlanner::new(), plan: None }
-    }
+    products: LaggedProducts<f32>,
 }
 
 impl Correlator {
@@ -99,7 +83,7 @@ impl Correlator {
 
     fn sums(&mut self, scores: &[f32]) -> Sums {
         let n = scores.len();
-        let mut sums = self.products(scores, (n / 2).min(MOST_LAGS) + 1);
+        let mut sums = self.products.of(scores, (n / 2).min(MOST_LAGS) + 1);
         let mut variances = vec![0.0; sums.len()];
         for (lag, (sum, variance)) in sums.iter_mut().zip(&mut variances).enumerate().skip(1) {
             *variance = (n - lag) as f64;
@@ -108,37 +92,5 @@ impl Correlator {
         }
         sums[0] = 0.0;
         Sums { sums, variances, third: scores.iter().map(|s| f64::from(*s).powi(3)).sum() }
-    }
-
-    /// Sum of the products of scores 0, 1, 2… apart, by the Wiener–Khinchin theorem.
-    fn products(&mut self, scores: &[f32], count: usize) -> Vec<f64> {
-        let length = (scores.len() + count).next_power_of_two();
-        let Plan { forward, back, .. } = match self.plan.take() {
-            Some(plan) if plan.length == length => plan,
-            _ => Plan {
-                length,
-                forward: self.planner.plan_fft_forward(length),
-                back: self.planner.plan_fft_inverse(length),
-            },
-        };
-        let mut padded = forward.make_input_vec();
-        padded[..scores.len()].copy_from_slice(scores);
-        let mut spectrum = forward.make_output_vec();
-        // These fail for buffers of another length only, and all come from the plan.
-        let transformed = forward.process(&mut padded, &mut spectrum);
-        debug_assert!(transformed.is_ok());
-        for value in &mut spectrum {
-            (value.re, value.im) = (value.re * value.re + value.im * value.im, 0.0);
-        }
-        let transformed = back.process(&mut spectrum, &mut padded);
-        debug_assert!(transformed.is_ok());
-        self.plan = Some(Plan { length, forward, back });
-        padded[..count].iter().map(|sum| f64::from(*sum) / length as f64).collect()
-    }
-}
-
-impl std::fmt::Debug for Correlator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Correlator").finish_non_exhaustive()
     }
 }

@@ -1,0 +1,256 @@
+//! Where a series of step times begins again: blocks of rows that are read together, loader threads that deliver in turn.
+
+use super::correlogram::centred;
+use super::lagged_products::LaggedProducts;
+use super::quantile::median;
+use super::{mean, outliers::modified_z};
+
+/// Steps in which a period is looked for.
+const LONGEST_SEARCH: usize = 1 << 18;
+/// Repetitions that a series must have before they are called a period.
+const MIN_REPETITIONS: usize = 8;
+/// Correlation over one period, and over two, below which there is none.
+const PERIODIC: (f64, f64) = (0.3, 0.15);
+/// How much more a value must have in common with the one a period ago than with the one a step less ago.
+const PEAK: f64 = 0.2;
+/// Period from which slow steps may slip by a step.
+const MAY_SLIP: usize = 32;
+/// Correlation of the slowest steps over one period, and over two, a step earlier or later, below which there is none.
+const RECURS: (f64, f64) = (0.5, 0.35);
+/// Share of the steps that may be slow ones.
+const FEW: f64 = 0.05;
+/// Part of a period by which its borders stay away from its slowest step, which may come a step earlier or later.
+const CLEAR_OF_PEAK: f64 = 0.125;
+/// Robust standard deviations beyond which what differs from the usual period is cut off.
+const CLIP: f64 = 3.5;
+
+/// Periods from which on a profile tells what a period usually looks like: with three, no single one decides.
+pub const MIN_PERIODS_FOR_SHAPE: usize = 3;
+
+/// Periods of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Periods {
+    /// Steps of a period; at least 2, not always a whole number.
+    length: f64,
+    /// Where each begins, in steps of the series, in order. The first one may have begun before the series.
+    starts: Vec<f64>,
+    /// Steps of the series.
+    steps: usize,
+}
+
+/// A series without what its periods explain.
+pub(super) struct Adjusted {
+    /// The usual time of each step: the median over the periods of the steps that lie as far behind a start.
+    pub usual: Vec<f64>,
+    /// What each step takes beyond that, on top of the mean usual time; cut off where it is an outlier.
+    pub rest: Vec<f64>,
+}
+
+impl Periods {
+    /// Periods of `length` steps in a series of `steps`, beginning anew at each of `origins` (the starts of epochs, in steps of the
+    /// series, in order; the first one at or before 0). None where a period is shorter than 2 steps.
+    pub fn new(length: f64, origins: &[f64], steps: usize) -> Option<Self> {
+        if !length.is_finite() || length < 2.0 {
+            return None;
+        }
+        let mut starts = Vec::new();
+        for (i, origin) in origins.iter().enumerate() {
+            let end = origins.get(i + 1).copied().unwrap_or(steps as f64).min(steps as f64);
+            // Those that end before the series do not matter.
+            let first = (-origin / length).floor().max(0.0);
+            let here = (0..).map(|k| origin + (first + f64::from(k)) * length).take_while(|start| *start < end);
+            starts.extend(here);
+        }
+        (!starts.is_empty()).then_some(Self { length, starts, steps })
+    }
+
+    /// Periods that the series itself shows; none if it shows none.
+    ///
+    /// The shortest lag at which the autocorrelation has a peak that is found again at twice the lag. Where there is none, the same is
+    /// looked for in the slowest steps alone, which may come a step earlier or later than they should. The lag becomes more exact by
+    /// the peaks at its multiples.
+    pub fn find(series: &[f64]) -> Option<Self> {
+        let seen = &series[..series.len().min(LONGEST_SEARCH)];
+        let longest = seen.len() / MIN_REPETITIONS;
+        if longest < 2 {
+            return None;
+        }
+        let all = || {
+            let r = correlation(seen)?;
+            let peaks = |p: usize| r[p] > PERIODIC.0 && r[p] > r[p - 1] + PEAK && r[p] >= r[p + 1];
+            let lag = (2..=longest).find(|p| peaks(*p) && r[2 * *p] > PERIODIC.1)?;
+            Some(exact(lag, &r))
+        };
+        let slowest = || {
+            let r = correlation(&slow_parts(seen)?)?;
+            // Of two slow steps each of which may be a step off.
+            let near: Vec<f64> =
+                (0..r.len()).map(|p| r[p.saturating_sub(2)..(p + 3).min(r.len())].iter().sum()).collect();
+            let clear = |p: usize| near[p] > RECURS.0 && near[2 * p] > RECURS.1;
+            let first = (MAY_SLIP..=longest).find(|p| clear(*p))?;
+            let lag = (first..(first + 5).min(near.len())).max_by(|a, b| near[*a].total_cmp(&near[*b]))?;
+            Some(exact(lag, &near))
+        };
+        Self::new(all().or_else(slowest)?, &[0.0], series.len())
+    }
+
+    /// Steps of a period.
+    pub const fn length(&self) -> f64 {
+        self.length
+    }
+
+    /// Steps of the series.
+    pub const fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// How many periods the series has, whole and in part.
+    pub fn count(&self) -> f64 {
+        self.steps as f64 / self.length
+    }
+
+    /// The same of the series without its first `steps`.
+    pub fn behind(&self, steps: usize) -> Self {
+        let starts: Vec<f64> = self.starts.iter().map(|start| start - steps as f64).collect();
+        let first = starts.partition_point(|start| *start <= 0.0).saturating_sub(1);
+        Self { length: self.length, starts: starts[first..].to_vec(), steps: self.steps.saturating_sub(steps) }
+    }
+
+    /// For each step, its whole steps behind the start of its period.
+    fn phases(&self) -> Vec<usize> {
+        let last = (self.length.floor() as usize).max(1) - 1;
+        let mut next = 0;
+        (0..self.steps)
+            .map(|step| {
+                while self.starts.get(next + 1).is_some_and(|start| *start <= step as f64) {
+                    next += 1;
+                }
+                // In front of the first start lies the end of a period.
+                let behind = (step as f64 - self.starts[next]).rem_euclid(self.length);
+                (behind as usize).min(last)
+            })
+            .collect()
+    }
+
+    /// The usual time at each phase: the median over the periods; none at a phase that no step is at.
+    fn profile(&self, times: &[f64], phases: &[usize]) -> Vec<Option<f64>> {
+        let mut at: Vec<Vec<f64>> = vec![Vec::new(); phases.iter().max().map_or(0, |last| last + 1)];
+        phases.iter().zip(times).for_each(|(phase, time)| at[*phase].push(*time));
+        at.iter().map(|times| median(times)).collect()
+    }
+
+    /// Steps at which a period ends and the next begins, away from the slowest steps; the first and the last piece of the series are
+    /// not whole periods. None where there is no whole one.
+    pub(super) fn borders(&self, times: &[f64]) -> Vec<usize> {
+        let profile = self.profile(times, &self.phases());
+        let slowest = profile.iter().enumerate().max_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
+        let peak = slowest.map_or(0.0, |(phase, _)| phase as f64);
+        let clear = CLEAR_OF_PEAK * self.length;
+        let near = peak < clear || peak > self.length - clear;
+        let offset = if near { (peak + clear) % self.length } else { 0.0 };
+        let mut borders: Vec<usize> = Vec::new();
+        let first = self.starts.first().map_or(0.0, |start| start - self.length);
+        for start in std::iter::once(first).chain(self.starts.iter().copied()) {
+            let border = (start + offset).ceil();
+            // What is left of a period at the end of an epoch belongs to the one before.
+            let apart = borders.last().is_none_or(|last| border - *last as f64 >= self.length / 2.0);
+            if (0.0..=self.steps as f64).contains(&border) && apart {
+                borders.push(border as usize);
+            }
+        }
+        let end = borders.last().map_or(0.0, |last| *last as f64 + self.length);
+        if (end - self.steps as f64).abs() < 0.5 {
+            borders.push(self.steps);
+        }
+        borders
+    }
+
+    /// Steps and summed time of whole periods. What lies in front of the first border and behind the last is one more where it makes up
+    /// one: every phase of a period is in it once.
+    pub(super) fn sums(&self, times: &[f64]) -> Vec<(f64, f64)> {
+        let borders = self.borders(times);
+        let whole = |piece: &[f64]| (piece.len() as f64, piece.iter().sum::<f64>());
+        let mut sums: Vec<(f64, f64)> = borders.windows(2).map(|two| whole(&times[two[0]..two[1]])).collect();
+        if let (Some(first), Some(last)) = (borders.first(), borders.last()) {
+            let (lead, trail) = (&times[..*first], &times[*last..]);
+            let missing = (self.length.round() as usize).saturating_sub(trail.len());
+            if missing <= lead.len() && missing + trail.len() > 0 && !trail.is_empty() {
+                let (a, b) = (whole(&lead[lead.len() - missing..]), whole(trail));
+                sums.push((a.0 + b.0, a.1 + b.1));
+            }
+        }
+        sums
+    }
+
+    /// The series without what its periods explain; none below [`MIN_PERIODS_FOR_SHAPE`] periods, where no one can tell what is usual.
+    pub(super) fn adjusted(&self, times: &[f64]) -> Option<Adjusted> {
+        if self.count() < MIN_PERIODS_FOR_SHAPE as f64 {
+            return None;
+        }
+        let phases = self.phases();
+        let profile = self.profile(times, &phases);
+        let usual: Vec<f64> = phases.iter().zip(times).map(|(phase, time)| profile[*phase].unwrap_or(*time)).collect();
+        let mut rest: Vec<f64> = times.iter().zip(&usual).map(|(time, usual)| time - usual).collect();
+        let (middle, scores) = (median(&rest)?, modified_z(&rest));
+        let scale = rest.iter().zip(&scores).find(|(_, z)| **z != 0.0).map_or(0.0, |(r, z)| (r - middle) / z);
+        let level = mean(&usual)?;
+        for value in &mut rest {
+            *value = level + value.clamp(middle - CLIP * scale, middle + CLIP * scale);
+        }
+        Some(Adjusted { usual, rest })
+    }
+
+    /// Those of `places` that the period does not explain: at whose phase, or beside it, less than half of the periods have one.
+    pub(super) fn unexplained(&self, places: &[usize]) -> Vec<usize> {
+        let phases = self.phases();
+        let whole = phases.iter().max().map_or(0, |last| last + 1);
+        let period = |place: usize| self.starts.partition_point(|start| *start <= place as f64);
+        let mut periods_at: Vec<Vec<usize>> = vec![Vec::new(); whole];
+        places.iter().for_each(|place| periods_at[phases[*place]].push(period(*place)));
+        let reach = if self.length < 8.0 { 0 } else { (1 + (self.length / 32.0) as usize).min(whole / 2) };
+        let explained: Vec<bool> = (0..whole)
+            .map(|phase| {
+                let around = (0..=2 * reach).map(|i| (phase + whole + i - reach) % whole);
+                let mut with: Vec<usize> = around.flat_map(|near| periods_at[near].iter().copied()).collect();
+                with.sort_unstable();
+                with.dedup();
+                2.0 * with.len() as f64 >= self.count().floor()
+            })
+            .collect();
+        places.iter().copied().filter(|place| !explained[phases[*place]]).collect()
+    }
+}
+
+/// Autocorrelation up to half of the series; none of values that are all equal.
+fn correlation(series: &[f64]) -> Option<Vec<f64>> {
+    let products = LaggedProducts::default().of(&centred(series), series.len() / 2 + 2);
+    // The sum of squares of equal values is rounding error.
+    let some = products[0] > 1e-12 * series.iter().map(|v| v * v).sum::<f64>();
+    some.then(|| products.iter().map(|product| product / products[0]).collect())
+}
+
+/// What each step takes beyond the bound of outliers; none where that is not an exception.
+fn slow_parts(series: &[f64]) -> Option<Vec<f64>> {
+    let scores = modified_z(series);
+    let beyond: Vec<f64> = scores.iter().map(|score| (score - CLIP).max(0.0)).collect();
+    let slow = beyond.iter().filter(|score| **score > 0.0).count();
+    (slow > 0 && slow as f64 <= FEW * series.len() as f64).then_some(beyond)
+}
+
+/// A period to a part of a step, by the correlation at its multiples, up to half of the series.
+fn exact(lag: usize, r: &[f64]) -> f64 {
+    let (mut multiple, mut at) = (1.0, lag as f64);
+    loop {
+        let next = 2.0 * at;
+        // Twice the lag is known to two steps, if it was known to one; of short ones that would be another multiple.
+        let reach = ((at / 4.0) as usize).min(2);
+        let near = next as usize - reach..=next as usize + reach;
+        if *near.end() >= r.len() {
+            return at / multiple;
+        }
+        let Some(best) = near.max_by(|a, b| r[*a].total_cmp(&r[*b])).filter(|best| r[*best] > PERIODIC.1 / 2.0) else {
+            return at / multiple;
+        };
+        (multiple, at) = (2.0 * multiple, best as f64);
+    }
+}
