@@ -2,8 +2,7 @@
 
 Usage: formats.py FORMAT FOLDER FILE.h5ad…    (benches/peers/prepare.sh calls it in the right environment)
 
-FOLDER/FORMAT is made in FOLDER/partial-FORMAT first. h5ad_gzip, annbatch.zarr, scdl, tiledbsoma, mds, or parquet (a list
-of all genes, row groups of 1,024, snappy; --parquet-rows takes the first rows of each file alone).
+FOLDER/FORMAT is made in FOLDER/partial-FORMAT first. Formats are annbatch.zarr, scdl, tiledbsoma and mds.
 """
 
 import argparse
@@ -14,14 +13,7 @@ import shutil
 import numpy as np
 
 
-def make_gzip(files, folder, _):
-    import anndata as ad
-
-    for file in files:
-        ad.read_h5ad(file).write_h5ad(folder / file.name, compression="gzip")
-
-
-def make_annbatch(files, folder, _):
+def make_annbatch(files, folder):
     import zarr
     from annbatch import DatasetCollection
 
@@ -29,7 +21,7 @@ def make_annbatch(files, folder, _):
     DatasetCollection(folder).add_adatas([str(file) for file in files], rng=np.random.default_rng(7))
 
 
-def make_scdl(files, folder, _):
+def make_scdl(files, folder):
     from bionemo.scdl.io.single_cell_collection import SingleCellCollection
 
     parts = folder.with_suffix(".parts")
@@ -48,27 +40,7 @@ def make_scdl(files, folder, _):
     shutil.rmtree(source)
 
 
-def make_parquet(files, folder, options):
-    import anndata as ad
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for file in files:
-        adata = ad.read_h5ad(file, backed="r")
-        rows = min(adata.n_obs, options.parquet_rows or adata.n_obs)
-        writer = None
-        for start in range(0, rows, 1024):
-            stop = min(start + 1024, rows)
-            dense = adata.X[start:stop].toarray().astype(np.float32)
-            x = pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), dense.shape[1]).cast(pa.list_(pa.float32()))
-            table = pa.table({"X": x} | {c: pa.Array.from_pandas(adata.obs[c].iloc[start:stop].astype(
-                str if c == "cell_type" else float)) for c in ("cell_type", "weight")})
-            writer = writer or pq.ParquetWriter(folder / f"{file.stem}.parquet", table.schema)
-            writer.write_table(table, row_group_size=1024)
-        writer.close()
-
-
-def make_tiledbsoma(files, folder, _):
+def make_tiledbsoma(files, folder):
     """One experiment of all files, as tiledbsoma's guide to appending does it."""
     import anndata as ad
     import tiledbsoma.io
@@ -89,7 +61,7 @@ def make_tiledbsoma(files, folder, _):
         tiledbsoma.io.from_anndata(uri, adata, "RNA", registration_mapping=mapping)
 
 
-def make_mds(files, folder, _):
+def make_mds(files, folder):
     import h5py
     from streaming_packages import MDSWriter
 
@@ -109,16 +81,14 @@ def make_mds(files, folder, _):
 
 
 MAKERS = {
-    "h5ad_gzip": make_gzip,
     "annbatch.zarr": make_annbatch,
     "scdl": make_scdl,
-    "parquet": make_parquet,
     "tiledbsoma": make_tiledbsoma,
     "mds": make_mds,
 }
 
 
-def make(name, folder, files, options):
+def make(name, folder, files):
     """Makes one format, if it is not there."""
     if (folder / name).exists():
         return
@@ -126,7 +96,7 @@ def make(name, folder, files, options):
     partial = folder / f"partial-{name}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    MAKERS[name](files, partial, options)
+    MAKERS[name](files, partial)
     partial.rename(folder / name)
 
 
@@ -135,9 +105,8 @@ def main():
     parser.add_argument("format", choices=MAKERS)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("files", type=pathlib.Path, nargs="+")
-    parser.add_argument("--parquet-rows", type=int, default=0)
     options = parser.parse_args()
-    make(options.format, options.folder, sorted(options.files), options)
+    make(options.format, options.folder, sorted(options.files))
 
 
 if __name__ == "__main__":

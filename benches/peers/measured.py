@@ -3,26 +3,9 @@
 import importlib.metadata
 import os
 import pathlib
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "src"))
-
-
-class PeakMemory:
-    """The most PSS that this process and its children have, looked at from a process of its own.
-
-    expctl shows the larger of this and what the rank's process alone had at most; the two agree where there are no workers.
-    """
-
-    def __init__(self):
-        program = str(pathlib.Path(__file__).with_name("pss.py"))
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.watch = subprocess.Popen([sys.executable, "-S", program, str(os.getpid())], **pipes)
-
-    def bytes(self):
-        out, _ = self.watch.communicate(b"\n", timeout=30)
-        return int(out)
 
 
 class SystemReads:
@@ -58,12 +41,11 @@ def run_rows(peer, packages, batches, finish=as_output, by_system_calls=True):
     run = expctl.Run(program=peer, versions=versions(packages))
     limit_threads(run)
     request = asked.of_trial(run.settings, run.data_dir, endless=lambda loader: run.loader(loader, endless=True))
-    memory = PeakMemory()
     source = batches(request)
     reads = SystemReads() if by_system_calls and request.workers == 0 else None
     counts = lambda batch: (batch.shape[0], batch_bytes(batch))  # noqa: E731
     steps(run, source, lambda batch: finish(batch, request.output), counts, reads)
-    run.note(peak_memory_bytes=memory.bytes(), stored_bytes=request.stored_bytes())
+    run.note(stored_bytes=request.stored_bytes())
     run.close()
 
 

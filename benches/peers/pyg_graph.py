@@ -34,13 +34,11 @@ def run_graph(peer, make_name):
     graph = lazy_samples.CellGraph(run.data_dir, pipeline["edge_types"], pipeline["metabolism"])
     samples = lazy_samples.Samples(run.data_dir, graph, getattr(lazy_samples, make_name))
     source = loader(samples, settings, pipeline["follow_batch"])
-    memory = measured.PeakMemory()
     if settings["loader"]["workers"]:
         batches = iter(run.loader(source, endless=True))
         measured.steps(run, batches, lambda batch: batch, lambda batch: (batch.num_graphs, batch_bytes(batch)))
     else:
         in_this_process(run, samples, source)
-    run.note(peak_memory_bytes=memory.bytes())
     run.close()
 
 

@@ -24,6 +24,7 @@ class Request:
     own: folder of those formats (formats.py makes them).
     draw: "uniform", "weighted" or "chunked"; by: column of obs with the weights.
     chunk_rows, chunks: with "chunked", rows that lie together, and how many such chunks are shuffled together.
+    labels: columns of obs that a batch is to have beside its rows; none: rows alone.
     output: "sparse" (CSR, as the loader yields it) or "dense" (float32 tensor); memory: all rows in memory first.
     endless: makes batches without end of a loader; expctl's, where there is a run, sees inside of torch's.
     read: folders of own formats that were asked for.
@@ -36,6 +37,7 @@ class Request:
     by: str = "weight"
     chunk_rows: int = 512
     chunks: int = 32
+    labels: tuple = ()
     output: str = "sparse"
     batch: int = 128
     workers: int = 0
@@ -103,6 +105,7 @@ def of_trial(settings, data, **more):
         by=sampler["by"],
         chunk_rows=sampler["chunk_rows"],
         chunks=sampler["chunks"],
+        labels=tuple(array["labels"]),
         output=array["output"],
         batch=loader["batch_size"],
         workers=loader["workers"],

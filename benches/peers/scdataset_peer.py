@@ -2,7 +2,8 @@
 
 Settings, as its documentation has them: block_size = sampler.chunk_rows (16 advised), fetch_factor such that
 chunk_rows × chunks rows are fetched at once, in a sorted order; weighted draws by BlockWeightedSampling. The source is
-AnnData's own reader of CSR on disk over several files (h5ad_rows.py). Workers are torch's, one fetch ahead.
+AnnData's own reader of CSR on disk over several files (h5ad_rows.py). Workers are torch's; its README: "We recommend
+setting `prefetch_factor` to `fetch_factor + 1`".
 """
 
 import measured

@@ -1,7 +1,9 @@
 """BioNeMo SCDL (NVIDIA): single rows of memory maps of its own, stacked by torch's DataLoader.
 
 Settings, as its documentation has them: SingleCellMemMapDataset, float32, `collate_sparse_matrix_batch`, which makes a
-sparse CSR tensor as wide as the last gene that occurs in the batch. Reads go through memory maps: their bytes are not
+sparse CSR tensor as wide as the last gene that occurs in the batch; its README: "there is a collation function
+(`collate_sparse_matrix_batch`)". launch.threads are torch's: with as many as processors, as torch has by itself, collation
+uses them. Reads go through memory maps: their bytes are not
 counted, and pages of the files are in its memory.
 """
 

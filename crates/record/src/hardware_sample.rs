@@ -33,6 +33,12 @@ pub struct HardwareSample {
     /// Resident memory of which each page counts once among those that share it, bytes. Not in every row: reading it takes time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pss_bytes: Option<u64>,
+    /// Of that, memory that no file stands behind, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pss_anon_bytes: Option<u64>,
+    /// Of that, shared memory, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pss_shmem_bytes: Option<u64>,
     /// Read from disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_read_bytes: Option<u64>,
@@ -81,4 +87,39 @@ pub struct HardwareSample {
     /// What it sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_pcie_sent_bytes_per_s: Option<u64>,
+}
+
+impl HardwareSample {
+    /// Memory that the rank's processes had in use, bytes: anonymous and shared memory, without pages of files, which the kernel can
+    /// drop. Each page counts once among the processes that share it. Of a single process every row says it; of several those rows in
+    /// which their proportional memory was looked at.
+    #[must_use]
+    pub fn memory_in_use(&self) -> Option<u64> {
+        if self.processes == Some(1) {
+            return Some(self.rss_anon_bytes? + self.rss_shmem_bytes?);
+        }
+        Some(self.pss_anon_bytes? + self.pss_shmem_bytes?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_in_use_leaves_out_files_and_counts_shared_pages_once() {
+        let one = HardwareSample {
+            processes: Some(1),
+            rss_bytes: Some(1000),
+            rss_anon_bytes: Some(300),
+            rss_file_bytes: Some(690),
+            rss_shmem_bytes: Some(10),
+            ..HardwareSample::default()
+        };
+        assert_eq!(one.memory_in_use(), Some(310));
+        let several = HardwareSample { processes: Some(3), ..one.clone() };
+        assert_eq!(several.memory_in_use(), None, "resident memory of several counts what they share in each");
+        let looked = HardwareSample { pss_anon_bytes: Some(200), pss_shmem_bytes: Some(5), ..several };
+        assert_eq!(looked.memory_in_use(), Some(205));
+    }
 }

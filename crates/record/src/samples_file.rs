@@ -38,13 +38,15 @@ static CLOCKS: [Whole; 2] = [
     ("clock_ns", |s| Some(s.clock_ns as i64), |s, v| s.clock_ns = v.unwrap_or_default() as u64),
     ("at_ns", |s| s.at_ns, |s, v| s.at_ns = v),
 ];
-static COUNTS: [Whole; 20] = counts![
+static COUNTS: [Whole; 22] = counts![
     processes,
     rss_bytes,
     rss_anon_bytes,
     rss_file_bytes,
     rss_shmem_bytes,
     pss_bytes,
+    pss_anon_bytes,
+    pss_shmem_bytes,
     disk_read_bytes,
     disk_written_bytes,
     call_read_bytes,

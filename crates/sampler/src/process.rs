@@ -71,9 +71,21 @@ pub(crate) fn io(folder: &Path) -> Option<Io> {
     })
 }
 
-/// Resident memory with each page divided by the number of processes that share it, bytes. The kernel walks all pages for it.
-pub(crate) fn proportional(folder: &Path) -> Option<u64> {
-    kib(&std::fs::read_to_string(folder.join("smaps_rollup")).ok()?, "Pss:")
+/// Resident memory with each page divided by the number of processes that share it, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proportion {
+    /// All of it, pages of files too.
+    pub all: u64,
+    /// Memory that no file stands behind; none before Linux 5.0.
+    pub anon: Option<u64>,
+    /// Shared memory; none before Linux 5.0.
+    pub shmem: Option<u64>,
+}
+
+/// Proportional memory of the process in `folder`. The kernel walks all pages for it.
+pub(crate) fn proportional(folder: &Path) -> Option<Proportion> {
+    let text = std::fs::read_to_string(folder.join("smaps_rollup")).ok()?;
+    Some(Proportion { all: kib(&text, "Pss:")?, anon: kib(&text, "Pss_Anon:"), shmem: kib(&text, "Pss_Shmem:") })
 }
 
 /// First word of the line that begins with `name`.
@@ -109,9 +121,14 @@ mod tests {
         assert_eq!(io(dir.path()), Some(Io { disk_read: 3, disk_written: 4, call_read: 5, call_written: 6 }));
         write(
             "smaps_rollup",
-            "55d-7ff ---p 00000000 00:00 0    [rollup]\nRss:    9 kB\nPss:   8 kB\nPss_Dirty: 1 kB\n",
+            "55d-7ff ---p 00000000 00:00 0    [rollup]\nRss:    9 kB\nPss:   8 kB\nPss_Dirty: 1 kB\n\
+             Pss_Anon: 5 kB\nPss_File: 1 kB\nPss_Shmem: 2 kB\n",
         );
-        assert_eq!(proportional(dir.path()), Some(8 << 10));
+        let parts = Proportion { all: 8 << 10, anon: Some(5 << 10), shmem: Some(2 << 10) };
+        assert_eq!(proportional(dir.path()), Some(parts));
+        // A kernel that does not tell the parts apart.
+        write("smaps_rollup", "Rss:    9 kB\nPss:   8 kB\n");
+        assert_eq!(proportional(dir.path()), Some(Proportion { all: 8 << 10, anon: None, shmem: None }));
         // A process that has ended has no memory.
         write("status", "Name:\tx\nState:\tZ (zombie)\n");
         assert_eq!(resident(dir.path()), None);

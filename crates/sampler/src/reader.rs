@@ -48,6 +48,7 @@ impl Reader {
         let [network_received_bytes, network_sent_bytes, loopback_bytes] = self.network.more(network());
         let (cgroup_memory_bytes, cgroup_memory_limit_bytes) = group_memory();
         let memory = resident(&pids);
+        let proportion = self.shared.look(&pids);
         let mut sample = HardwareSample {
             clock_ns,
             processes: Some(pids.len() as u64),
@@ -58,7 +59,9 @@ impl Reader {
             rss_anon_bytes: memory.map(|m| m.anon),
             rss_file_bytes: memory.map(|m| m.file),
             rss_shmem_bytes: memory.map(|m| m.shmem),
-            pss_bytes: self.shared.look(&pids),
+            pss_bytes: proportion.map(|p| p.all),
+            pss_anon_bytes: proportion.and_then(|p| p.anon),
+            pss_shmem_bytes: proportion.and_then(|p| p.shmem),
             disk_read_bytes,
             disk_written_bytes,
             call_read_bytes,

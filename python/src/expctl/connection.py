@@ -9,6 +9,9 @@ class Connection:
 
     def __init__(self, path):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The supervisor looks a few hundred times a second at most: what short steps write meanwhile lies in this buffer. The
+        # kernel gives less than this where its own limit is lower.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._socket.connect(path)
         self._pid = os.getpid()
 

@@ -1,4 +1,4 @@
-use expctl_record::RemoteCounts;
+use expctl_record::{HardwareSample, RemoteCounts};
 
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
@@ -29,12 +29,17 @@ pub fn usage(job: &MeasuredJob) -> Option<Usage> {
     let remote = runs().any(|run| fetched(run).is_some());
     let sampled = runs().any(|run| Taken::of_ranks(run).iter().any(Option::is_some));
     let gpu = sampled && runs().any(has_gpu);
+    let (name, peak): (_, fn(&Run) -> Option<u64>) = if runs().any(|run| peak_in_use(run).is_some()) {
+        ("Peak memory of a rank", peak_in_use)
+    } else {
+        ("Peak resident memory of a rank", peak_resident)
+    };
     if !remote && !sampled && runs().all(|run| peak(run).is_none()) {
         return None;
     }
     let mut names = vec!["Variant"];
     names.extend(["CPU of a rank"].into_iter().filter(|_| sampled));
-    names.push("Peak memory of a rank");
+    names.push(name);
     names.extend(["From disks"].into_iter().filter(|_| sampled));
     names.extend(["GPU busy", "GPU memory", "GPU power", "GPU idle for data"].into_iter().filter(|_| gpu));
     let of_remote = ["Requests", "Repeated", "From servers", "From the cache", "Of its blocks there"];
@@ -65,18 +70,18 @@ fn missing() -> String {
     MISSING.to_owned()
 }
 
-/// The most memory that a rank of `run` had: resident in one of ours; of a program what it says itself, else the most of its samples,
-/// where these are of one rank. Of an attempt that ended before its last step only samples tell.
-fn peak(run: &Run) -> Option<u64> {
+/// The most memory that any sample of a rank of `run` says was in use, where samples are of one rank each: from one source for our ranks
+/// and for programs, over all attempts whose steps count.
+fn peak_in_use(run: &Run) -> Option<u64> {
+    most(run, HardwareSample::memory_in_use).filter(|_| ranks_of_samples(run) == 1)
+}
+
+/// The most memory that a rank of `run` had resident, pages of files too: one of ours as the kernel says at its end, a program as it
+/// says itself. Another figure than [`peak_in_use`], so the two never share a column.
+fn peak_resident(run: &Run) -> Option<u64> {
     let usage = run.parts.iter().flat_map(|part| &part.usage);
-    let exact = usage.filter_map(|rank| rank.peak_resident_bytes).max();
     let said = || run.environments().filter_map(|found| found.program.as_ref()?.peak_memory_bytes).max();
-    let seen = || most(run, |sample| sample.rss_bytes).filter(|_| ranks_of_samples(run) == 1);
-    match exact.or_else(said) {
-        Some(peak) if run.resumed() => Some(peak.max(seen().unwrap_or(0))),
-        Some(peak) => Some(peak),
-        None => seen(),
-    }
+    usage.filter_map(|rank| rank.peak_resident_bytes).max().or_else(said)
 }
 
 /// Ranks that samples of one rank are of: all of a node, where a program starts them itself.

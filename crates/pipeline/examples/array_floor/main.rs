@@ -1,8 +1,8 @@
 //! What the memory of this machine allows, and what the loader makes of it, in one run:
 //! `cargo run --release -p expctl-pipeline --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
 //!
-//! With `--threads N --batch N --output sparse|dense --seconds S [--file FILE]` it measures that floor alone and prints it as JSON,
-//! for `benches/arrayloader`; with a file (which the system has in memory) that of rows that are read from it, a batch at once,
+//! With `--threads N --batch N --output sparse|dense --seconds S [--file FILE]` it measures that floor alone and prints it as JSON;
+//! with a file (which the system has in memory) that of rows that are read from it, a batch at once,
 //! and then copied as those of memory are.
 //!
 //! Prints, for 1 and 2 threads, the bandwidth of copying (bytes read and bytes written) and of filling, into buffers of a batch
