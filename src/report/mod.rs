@@ -14,6 +14,7 @@ mod frontmatter;
 mod html;
 mod note;
 pub mod pictures;
+pub mod reference;
 pub(crate) mod regions;
 mod samples;
 mod sections;
