@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, RecordError, ShuffleQuality, write_json};
+use expctl_record::{JobDir, RecordError, ShuffleQuality, Stage, write_json};
 use serde::{Deserialize, Serialize};
 
 use super::cautions::cautions;
@@ -57,7 +57,7 @@ pub enum ReferenceError {
         trials: usize,
     },
     /// The file has another form.
-    #[error("{} has the form {found}; this expctl knows form {REFERENCE_SCHEMA_VERSION}", path.display())]
+    #[error("{} has the form {found}; this expctl knows form {known}", .path.display(), known = REFERENCE_SCHEMA_VERSION)]
     Schema {
         /// The file.
         path: PathBuf,
@@ -310,7 +310,7 @@ impl VariantFigures {
         let breakdown = Breakdown::of(completed_steps(runs))?;
         let times = step_times(completed_steps(runs))?;
         let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
-        let stages = |all: &[(expctl_record::Stage, Option<f64>)]| {
+        let stages = |all: &[(Stage, Option<f64>)]| -> BTreeMap<String, f64> {
             all.iter().filter_map(|(stage, ns)| Some((stage.name().to_owned(), (*ns)?))).collect()
         };
         let program = completed.iter().find_map(|run| run.environment.as_ref()?.program.as_ref());

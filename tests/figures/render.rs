@@ -8,7 +8,8 @@ use expctl::report::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
 use expctl::stats::{Judgement, Ratio, Verdict, judge};
 use expctl_record::{BenchFigure, BenchInterval};
-use minijinja::value::Rest;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Rest, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
 use crate::records::{Record, Records, Source, sources};
@@ -113,9 +114,8 @@ fn pass(
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
-    environment.set_keep_trailing_newline(true);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.map_err(|e| e.to_string())?);
     environment.set_debug(true);
     let functions = Functions { given: Arc::clone(given), asked: Arc::clone(asked), judged: judged.cloned() };
     functions.register(&mut environment);
@@ -123,8 +123,9 @@ fn pass(
     for (name, target) in DOCS {
         let text = templates.get(name).ok_or_else(|| format!("there is no docs/templates/{name}"))?;
         let say = |e: Error| format!("docs/templates/{name}: {e:#}");
-        let text =
-            environment.render_named_str(name, text, minijinja::context! { sources => &given.sources }).map_err(say)?;
+        let text = environment
+            .render_named_str(name, text, minijinja::context! { sources => Serde(&given.sources) })
+            .map_err(say)?;
         let head = format!(
             "<!-- Made from docs/templates/{name} and results/reference/records by `make figures`: edit the template. -->\n"
         );
@@ -174,7 +175,12 @@ impl Functions {
             Value::from(this.judged.iter().flat_map(|all| all.keys()).filter(|pair| pair.0 == name).count())
         });
         let this = self.clone();
-        environment.add_function("ratio", move |name: String, side: String, base: String| this.ratio(name, side, base));
+        environment
+            .add_function("ratio", move |name: String, side: String, base: String| this.ratio(name, side, base, true));
+        let this = self.clone();
+        environment.add_function("plain_ratio", move |name: String, side: String, base: String| {
+            this.ratio(name, side, base, false)
+        });
         let this = self.clone();
         environment.add_function("verdict", move |name: String, side: String, base: String| {
             Ok::<_, Error>(this.judged(name, side, base)?.map_or("", |judged| judged.judgement.verdict.words()))
@@ -319,13 +325,15 @@ impl Functions {
         Ok(Some(*found))
     }
 
-    /// A ratio with its interval; with the verdict where that is neither faster nor slower.
-    fn ratio(&self, name: String, side: String, base: String) -> Result<String, Error> {
+    /// A ratio with its interval; with `verdict` also in words where that is neither faster nor slower.
+    fn ratio(&self, name: String, side: String, base: String, verdict: bool) -> Result<String, Error> {
         let Some(Judged { ratio, judgement }) = self.judged(name, side, base)? else { return Ok(String::new()) };
         let shown = format::ratio_with_interval(&ratio);
         Ok(match judgement.verdict {
-            Verdict::Faster | Verdict::Slower => shown,
-            other => format!("{shown}, {}", other.words()),
+            Verdict::NoDifferenceShown | Verdict::TooFewRuns if verdict => {
+                format!("{shown}, {}", judgement.verdict.words())
+            }
+            _ => shown,
         })
     }
 
