@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::cautions::cautions;
 use super::compare::by_repeat;
 use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_rates, step_times};
-use super::sections::peak_memory;
 use super::warnings;
 use crate::ledger::{MeasuredJob, Run};
 use crate::provenance::Provenance;
@@ -161,8 +160,8 @@ pub struct VariantFigures {
     pub exposed_ns: BTreeMap<String, f64>,
     /// What was worked on each stage in the mean step, summed over the threads of a rank (busy), ns.
     pub busy_ns: BTreeMap<String, f64>,
-    /// The most memory of a rank over all runs, bytes; none where it is not known.
-    pub peak_memory_bytes: Option<u64>,
+    /// The most memory that a rank had resident over all runs, pages of mapped files too, bytes; none where it is not known.
+    pub peak_resident_bytes: Option<u64>,
     /// What the store that was read takes on disk, bytes; none where it is not known.
     pub storage_bytes: Option<u64>,
     /// Mean size of a collated batch, bytes; none where it is not known.
@@ -301,6 +300,12 @@ fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceErr
     flaws
 }
 
+/// The most memory that a rank of `run` had resident: as the kernel says at its end; of a program what it says itself.
+fn peak_resident(run: &Run) -> Option<u64> {
+    let said = || run.environment.as_ref()?.program.as_ref()?.peak_memory_bytes;
+    run.usage.iter().filter_map(|rank| rank.peak_resident_bytes).max().or_else(said)
+}
+
 impl VariantFigures {
     /// The figures of the runs of a variant; none without a completed run.
     fn of(runs: &[&Run]) -> Option<Self> {
@@ -330,7 +335,7 @@ impl VariantFigures {
             step_p95_ns: times.p95,
             exposed_ns: stages(&breakdown.exposed),
             busy_ns: stages(&breakdown.busy),
-            peak_memory_bytes: completed.iter().filter_map(|run| peak_memory(run)).max(),
+            peak_resident_bytes: completed.iter().filter_map(|run| peak_resident(run)).max(),
             storage_bytes: completed
                 .iter()
                 .find_map(|run| Some(run.data.as_ref()?.size.allocated_bytes))

@@ -260,7 +260,7 @@ fn synthetic() -> Records {
         step_p95_ns: 1.2e8,
         exposed_ns: BTreeMap::from([("collate".into(), 8e7), ("decode".into(), 1e7)]),
         busy_ns: BTreeMap::from([("collate".into(), 9e7), ("mask".into(), 1e7)]),
-        peak_memory_bytes: Some(500_000_000),
+        peak_resident_bytes: Some(500_000_000),
         storage_bytes: Some(2_000_000_000),
         batch_bytes: Some(1e6),
         shuffle: Some(shuffle),

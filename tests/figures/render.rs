@@ -355,7 +355,7 @@ const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 14] = [
     ("n", |of| Some(of.samples_per_s.len().to_string())),
     ("threads", |of| Some(of.workers.to_string())),
     ("method", |of| Some(of.method.clone())),
-    ("memory", |of| of.peak_memory_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("memory", |of| of.peak_resident_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("storage", |of| of.storage_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("batch_mib", |of| of.batch_bytes.map(format::mebibytes)),
     ("step_ms", |of| Some(format::milliseconds(of.step_median_ns))),

@@ -66,8 +66,9 @@ impl Scan {
         Ok(Self {
             figure: Regex::new(
                 r"(?x) \d[\d.,\u{2009}]* (?: \s? (?: – | to | and | \.\. ) \s? \d[\d.,]* )? \s?
-                  (?: (?: rows | samples | it | batches | bytes | epochs | [kMGT]?i?B ) / s
-                    | [kMGT]i?B | GFLOP/s | % | ns | [µu]s | ms | s | seconds | min | minutes | times | × ) (?: [^\w\d/-] | $ )",
+                  (?: (?: rows | samples | it | batches | bytes | epochs | [kKMGT]?i?B ) / s
+                    | [kKMGT]i?B | GFLOP/s | % | ns | [µu]s | ms | s | seconds | min | minutes | times | × ) (?: [^\w\d/-] | $ )
+                  | \d [\d.]* \s of \s (?:the|its) \s (?:speed|rate|bytes|floor|memory) \b",
             )?,
             comparison: Regex::new(
                 r"(?xi) \b (?: faster | slower | fastest | as\ (?:fast|slow|good) \ as | times\ (?:the|as|more|less) | twice\ (?:the|as)

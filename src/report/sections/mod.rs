@@ -30,7 +30,6 @@ pub use results::{Results, mixed_modes};
 pub use scaling::scaling;
 pub use shuffle::shuffle;
 pub use slurm::slurm;
-pub(in crate::report) use usage::peak_memory;
 pub use usage::usage;
 
 /// A table under a heading, with a sentence below it.

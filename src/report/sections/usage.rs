@@ -29,7 +29,7 @@ pub fn usage(job: &MeasuredJob) -> Option<Usage> {
     let remote = runs().any(|run| fetched(run).is_some());
     let sampled = runs().any(|run| Taken::of_ranks(run).iter().any(Option::is_some));
     let gpu = sampled && runs().any(has_gpu);
-    if !remote && !sampled && runs().all(|run| peak_memory(run).is_none()) {
+    if !remote && !sampled && runs().all(|run| peak(run).is_none()) {
         return None;
     }
     let mut names = vec!["Variant"];
@@ -42,7 +42,7 @@ pub fn usage(job: &MeasuredJob) -> Option<Usage> {
     let columns = names.len();
     let mut table = Table::new(names).right(1..columns);
     for (label, runs) in &groups {
-        let most = runs.iter().filter_map(|run| peak_memory(run)).max();
+        let most = runs.iter().filter_map(|run| peak(run)).max();
         let peak = most.map_or_else(missing, |n| format::bytes(n as f64));
         let mut cells = vec![label.clone()];
         if sampled {
@@ -67,7 +67,7 @@ fn missing() -> String {
 
 /// The most memory that a rank of `run` had: resident in one of ours; of a program what it says itself, else the most of its samples,
 /// where these are of one rank.
-pub(in crate::report) fn peak_memory(run: &Run) -> Option<u64> {
+fn peak(run: &Run) -> Option<u64> {
     let said = || run.environment.as_ref()?.program.as_ref()?.peak_memory_bytes;
     let seen = || most(run, |sample| sample.rss_bytes).filter(|_| ranks_of_samples(run) == 1);
     run.usage.iter().filter_map(|rank| rank.peak_resident_bytes).max().or_else(said).or_else(seen)
