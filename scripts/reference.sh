@@ -61,7 +61,7 @@ job() { # NAME ARGUMENTS
   for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
   id=$(expctl submit "${args[@]}" --wait)
   # A note that is there is of another submission: expctl would write beside it.
-  rm -f "$dir/$1.md"
+  rm -f "$dir/$1.md" "$dir/$1_learning.svg"
   for chart in "${charts[@]}"; do rm -f "$dir/assets/images/$1_$chart".{svg,png}; done
   expctl report "$id" --notes "$dir" --name "$1" --record "$dir/records/$1.json" ${REFERENCE_FORCE:+--force}
 }
