@@ -195,6 +195,13 @@ impl Functions {
             Ok::<_, Error>(labels.first().map(|(_, label)| label.clone()))
         });
         let this = self.clone();
+        environment.add_function("threads", move |name: String, label: String| {
+            let workers = this.variant(&name, &label)?.workers;
+            // What a program of the user's starts, only the name of its variant says.
+            let named = label.rsplit_once('_').and_then(|(_, number)| number.parse::<u32>().ok());
+            Ok::<_, Error>(named.unwrap_or(workers).to_string())
+        });
+        let this = self.clone();
         environment.add_function("best", move |name: String, series: String| this.best(&name, &series));
         let this = self.clone();
         environment.add_function("bench", move |name: String, key: String| this.bench(&name, &key, true));
@@ -346,14 +353,13 @@ impl Functions {
 }
 
 /// Figures of a variant, by the name of the function that shows them; none where the record does not know it.
-const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 14] = [
+const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 13] = [
     ("rate", |of| of.median_samples_per_s().map(count)),
     ("rate_interval", |of| {
         let interval = of.samples_per_s_rate()?.interval?;
         Some(format!("[{}–{}]", count(interval.low), count(interval.high)))
     }),
     ("n", |of| Some(of.samples_per_s.len().to_string())),
-    ("threads", |of| Some(of.workers.to_string())),
     ("method", |of| Some(of.method.clone())),
     ("memory", |of| of.peak_resident_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("storage", |of| of.storage_bytes.map(|bytes| format::bytes(bytes as f64))),
