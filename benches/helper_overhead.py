@@ -5,13 +5,17 @@
 
 Both write to a real Unix socket that a thread of another process empties. Times of `step` are the processor time of the process,
 so that other programs on the machine do not count; `ddp` compares two clocks over the same steps, and runs without and with the
-helper in turns. Prints a line per run, and median, smallest and largest at the end.
+helper in turns. Prints a line per run, and median, smallest and largest at the end. `--record FILE` (or EXPCTL_BENCH_RECORD) writes these
+in the form of crates/record/src/bench_record.rs.
 """
 
+import json
 import multiprocessing
 import os
+import platform
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +24,7 @@ import expctl
 from expctl.connection import Connection
 
 REPEATS = 9
+FIGURES = []
 
 
 def drain(path, ready):
@@ -33,8 +38,37 @@ def drain(path, ready):
                 pass
 
 
-def spread(name, unit, values):
+def git(*arguments):
+    return subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), *arguments], capture_output=True, text=True)
+
+
+def write_record(path, command):
+    """The same record as the Rust benches write."""
+    head = git("rev-parse", "--short=12", "HEAD").stdout.strip()
+    clean = git("diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)results").returncode == 0
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    record = {
+        "bench_schema": 1,
+        "command": command,
+        "commit": (head if clean else f"{head}-dirty") if head else None,
+        "measured": int(time.time()),
+        "cpu": cpu,
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "figures": FIGURES,
+    }
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "w") as out:
+        json.dump(record, out, indent=2, ensure_ascii=False)
+        out.write("\n")
+
+
+def spread(key, name, unit, values):
     values = sorted(values)
+    middle = statistics.median(values)
+    ends = {"median": middle, "low": values[0], "high": values[-1]}
+    FIGURES.append({"key": key, **ends, "interval": "range", "n": len(values), "unit": unit})
     print(f"{name}: median {statistics.median(values):.3f} {unit}, {values[0]:.3f} to {values[-1]:.3f}, n = {len(values)}")
 
 
@@ -62,7 +96,7 @@ def step_cost(path):
     for _ in range(REPEATS):
         costs.append(run(20000, True) - run(20000, False))
         print(f"{costs[-1]:.3f} µs a step")
-    spread("helper, 5 stages a step", "µs", costs)
+    spread("step", "helper, 5 stages a step", "µs", costs)
 
 
 def rank_of(rank, port, path, steps, results):
@@ -136,18 +170,27 @@ def ddp(path, steps=100):
         rank.join()
     for without, own, reported in found:
         print(f"without {without:.2f} it/s; with: own timer {own:.2f} it/s, helper {reported:.2f} it/s")
-    spread("it/s without the helper", "it/s", [row[0] for row in found])
-    spread("it/s with it, own timer", "it/s", [row[1] for row in found])
-    spread("helper against own timer of the same steps", "%", [(row[2] / row[1] - 1) * 100 for row in found])
-    spread("with the helper against without, in turns", "%", [(row[1] / row[0] - 1) * 100 for row in found])
+    spread("without", "it/s without the helper", "it/s", [row[0] for row in found])
+    spread("own_timer", "it/s with it, own timer", "it/s", [row[1] for row in found])
+    spread("helper_against_timer", "helper against own timer of the same steps", "%", [(row[2] / row[1] - 1) * 100 for row in found])
+    spread("with_against_without", "with the helper against without, in turns", "%", [(row[1] / row[0] - 1) * 100 for row in found])
 
 
 if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    record = os.environ.get("EXPCTL_BENCH_RECORD")
+    if "--record" in arguments:
+        at = arguments.index("--record")
+        record = arguments[at + 1]
+        del arguments[at : at + 2]
+    what = arguments[0] if arguments else "step"
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "socket")
         ready = multiprocessing.get_context("spawn").Event()
         drainer = multiprocessing.get_context("spawn").Process(target=drain, args=(path, ready), daemon=True)
         drainer.start()
         ready.wait()
-        {"step": step_cost, "ddp": ddp}[sys.argv[1] if len(sys.argv) > 1 else "step"](path)
+        {"step": step_cost, "ddp": ddp}[what](path)
         drainer.terminate()
+    if record:
+        write_record(record, f"PYTHONPATH=python/src python benches/helper_overhead.py {what}")

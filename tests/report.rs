@@ -5,9 +5,10 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{SUBMITTED, completed, finish, running, steps, sweep, two_variants};
+use expctl::report::reference::ReferenceRecord;
 use expctl_record::{
-    ArrayFormat, DataRead, DeviceMasks, Draw, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord, StoreKind, TrialState,
-    write_json,
+    ArrayFormat, DataRead, DeviceMasks, Draw, Estimator, FileSize, JobDir, PerStage, Split, Stage, StepRecord,
+    StoreKind, TrialState, write_json,
 };
 
 fn note(project: &TestProject, code: i32) -> String {
@@ -696,4 +697,74 @@ fn blocks_that_are_read_at_once_are_no_signs() {
     );
     assert!(text.contains("many: stages overlap or were counted twice: they add up to 1"), "{text}");
     assert!(text.contains("| unattributed | -"), "{text}");
+}
+
+#[test]
+fn a_reference_record_gives_the_ratios_of_compare() {
+    let project = TestProject::new();
+    two_variants(&project, 12);
+    let file = project.file("records/two.json");
+    project.expect(&["report", "12", "--record", file.to_str().unwrap()], 0);
+    let record = ReferenceRecord::read(&file).unwrap();
+    let (json, _) = project.expect(&["compare", "12", "--json"], 0);
+    let compared: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let lines: Vec<&serde_json::Value> =
+        compared["groups"].as_array().unwrap().iter().flat_map(|group| group["lines"].as_array().unwrap()).collect();
+    let base = lines.iter().find(|line| line["baseline"] == true).unwrap()["label"].as_str().unwrap();
+    let mut ratios = 0;
+    for line in lines {
+        let label = line["label"].as_str().unwrap();
+        let figures = record.variant(label).unwrap();
+        assert_eq!(serde_json::json!(figures.samples_per_s), line["samples_per_s"], "{label}");
+        assert_eq!(serde_json::json!(figures.repeats), line["repeats"], "{label}");
+        if !line["ratio_samples_per_s"].is_null() {
+            let (ratio, _) = record.ratio(label, base).unwrap().unwrap();
+            assert_eq!(serde_json::to_value(ratio).unwrap(), line["ratio_samples_per_s"], "{label}");
+            ratios += 1;
+        }
+        let waits = line["bottleneck"]["waits_for"].clone();
+        let (stage, share) = figures.waits_for().unwrap();
+        assert_eq!((waits["stage"].as_str(), waits["share"].as_f64()), (Some(stage), Some(share)), "{label}");
+    }
+    assert!(ratios > 0);
+    assert!(record.ratio("lazy", "nothing").unwrap_err().to_string().contains("no variant nothing"));
+    assert!(record.flaws.is_empty() && record.commit.as_deref() == Some("0123abc"));
+    // What was written is what is read.
+    record.write(&project.file("again.json")).unwrap();
+    assert_eq!(ReferenceRecord::read(&project.file("again.json")).unwrap(), record);
+    std::fs::write(&file, "{\"schema\": 2}").unwrap();
+    assert!(ReferenceRecord::read(&file).unwrap_err().to_string().contains("has the form 2"));
+}
+
+#[test]
+fn a_reference_record_of_changes_or_of_an_incomplete_job_is_refused() {
+    let project = TestProject::new();
+    let submitted = |id: u64, commit: Option<&str>, state: TrialState| {
+        let trial = project.trial("lazy", "Lazy", 1, |_| {});
+        let change = |record: &mut expctl_record::JobRecord| record.commit = commit.map(str::to_owned);
+        let dir = project.submitted_as(id, "086_ddp", vec![trial.clone()], change);
+        let ranks = [steps(10, 1), steps(10, 1)];
+        finish(&running(&dir, &trial, &ranks), &ranks, state, "a reason");
+    };
+    let file = project.file("record.json");
+    let record = |id: &str, code: i32, more: &[&str]| {
+        let _ = std::fs::remove_file(&file);
+        let args = [&["report", id, "--record", file.to_str().unwrap()], more].concat();
+        project.expect(&args, code).1
+    };
+    submitted(1, Some("0123456789ab-dirty"), TrialState::Completed);
+    let said = record("1", 7, &[]);
+    assert!(said.contains("job 1 ran from a working tree with changes (0123456789ab-dirty)"), "{said}");
+    assert!(!file.exists());
+    record("1", 0, &["--force"]);
+    assert_eq!(ReferenceRecord::read(&file).unwrap().flaws.len(), 1);
+    submitted(2, None, TrialState::Completed);
+    assert!(record("2", 7, &[]).contains("does not say of which commit"));
+    submitted(3, Some("0123456789ab"), TrialState::Failed);
+    assert!(record("3", 6, &[]).contains("1 trials of job 3 did not complete"));
+    assert!(!file.exists());
+    submitted(4, Some("0123456789ab"), TrialState::Completed);
+    record("4", 0, &[]);
+    let whole = ReferenceRecord::read(&file).unwrap();
+    assert_eq!((whole.flaws.len(), whole.variants["lazy"].samples_per_s.len()), (0, 1));
 }

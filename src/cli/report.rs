@@ -6,6 +6,7 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
+use crate::report::reference::{ReferenceError, ReferenceRecord};
 use crate::report::{self, NoteOptions};
 
 /// Arguments of `expctl report`.
@@ -19,6 +20,10 @@ pub struct Args {
     /// Write the note as one page for a browser, too: tables that sort, pictures that zoom, nothing from outside
     #[arg(long)]
     html: bool,
+    /// Write what documents cite of the job into this file, too: rates of each run, stages, memory, machine, commit; refused of a
+    /// working tree with changes and of incomplete jobs, unless --force is given, which marks the record
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Print the template that is compiled in, to start one's own from
     #[arg(long, conflicts_with = "job")]
     print_template: bool,
@@ -82,5 +87,19 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if args.html {
         out(report::write_page(project, &job, &path, &options)?.display());
     }
+    if let Some(record) = &args.record {
+        ReferenceRecord::of(&folder, &job, args.note.force).and_then(|made| made.write(record)).map_err(refused)?;
+        out(record.display());
+    }
     job.verdict()
+}
+
+/// Why there is no reference record, with its exit code.
+fn refused(error: ReferenceError) -> Failure {
+    match error {
+        ReferenceError::File(e) => e.into(),
+        ReferenceError::Incomplete { .. } => Failure::new(Exit::Incomplete, &error),
+        _ => Failure::new(Exit::Refused, &error)
+            .hint("commit what is changed, build and submit again; or mark the record as one not to cite: --force"),
+    }
 }

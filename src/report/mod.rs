@@ -15,6 +15,7 @@ mod html;
 mod note;
 mod oversubscription;
 pub mod pictures;
+pub mod reference;
 pub(crate) mod regions;
 mod resumed;
 mod samples;

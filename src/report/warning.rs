@@ -63,7 +63,11 @@ impl Cause {
             Self::BaselineNotRun | Self::NoRun | Self::OneRun | Self::ShortMeasurement | Self::Profiled => {
                 Bearing::ForbidsVerdict
             }
-            Self::FewerSamples | Self::Unattributed | Self::Overlap | Self::FewBlocks | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
+            Self::FewerSamples
+            | Self::Unattributed
+            | Self::Overlap
+            | Self::FewBlocks
+            | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
             _ => Bearing::Unknown,
         }
     }

@@ -7,7 +7,7 @@ mod common;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use expctl_pipeline::collate::{Assembler, Layout, replicate_shifted};
 use expctl_record::{Collation, Pipeline, Processor, Walk};
 
@@ -80,4 +80,8 @@ fn collate(c: &mut Criterion) {
 }
 
 criterion_group!(benches, collate);
-criterion_main!(benches);
+fn main() {
+    benches();
+    criterion::Criterion::default().configure_from_args().final_summary();
+    common::write_record("collate");
+}

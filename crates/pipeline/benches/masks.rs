@@ -7,7 +7,7 @@ mod common;
 use std::cell::Cell;
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, RemovedMetabolism, Visited};
 use expctl_pipeline::mask::{MaskSources, Union};
 use expctl_record::Walk;
@@ -136,4 +136,8 @@ fn masks(c: &mut Criterion) {
 }
 
 criterion_group!(benches, masks);
-criterion_main!(benches);
+fn main() {
+    benches();
+    criterion::Criterion::default().configure_from_args().final_summary();
+    common::write_record("masks");
+}

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use expctl_pipeline::collate::Assembler;
 use expctl_pipeline::dataset::{Conversion, Dataset};
 use expctl_pipeline::graph::CellGraph;
@@ -192,4 +192,8 @@ fn loader(c: &mut Criterion) {
 }
 
 criterion_group!(benches, read, decode, loader);
-criterion_main!(benches);
+fn main() {
+    benches();
+    criterion::Criterion::default().configure_from_args().final_summary();
+    common::write_record("stores");
+}

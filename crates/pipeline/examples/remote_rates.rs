@@ -2,7 +2,7 @@
 //! some bandwidth for all of them (`tests/remote/server.rs`).
 //!
 //! `remote_rates [--rows 40000] [--latency-ms 20] [--mb-s 50] [--workers 2] [--requests 32] [--times 3] [--format h5ad]
-//! [--cache-mib 0] FOLDER`
+//! [--cache-mib 0] [--record FILE] FOLDER`
 //!
 //! Builds the data set in FOLDER where it is not there yet. Prints a JSON object for each run: what was asked of it, MB/s of
 //! bytes that the reader wanted (useful) and that the server sent, rows/s. With a cache the first run of each time is cold, the
@@ -13,6 +13,7 @@
 #[path = "../tests/remote/server.rs"]
 mod server;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ use expctl_pipeline::array::sampler::{RowSampler, Sharding};
 use expctl_pipeline::array::{Labels, open_as_configured};
 use expctl_pipeline::dataset::BuildProgress;
 use expctl_pipeline::loader::{Loader, LoaderOptions};
-use expctl_record::{Array, ArrayFormat, Data, Draw, LabelSource, Networks, Output, Sampler};
+use expctl_record::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
 use server::Server;
 
 struct Options {
@@ -70,6 +71,8 @@ fn options() -> Options {
             "requests" => options.requests = number() as usize,
             "times" => options.times = number() as u32,
             "cache-mib" => options.cache_mib = number(),
+            // Read where it is written.
+            "record" => {}
             "format" => options.format = ArrayFormat::ALL.into_iter().find(|format| format.name() == value).unwrap(),
             _ => println!("there is no option --{name}"),
         }
@@ -139,6 +142,7 @@ fn main() {
         symlink(file.canonicalize().unwrap(), bucket.path(&name(file))).unwrap();
     }
     let urls: Vec<PathBuf> = files.iter().map(|file| bucket.http(&name(file))).collect();
+    let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for time in 0..options.times {
         let folder = tempfile::tempdir_in(&options.folder).unwrap();
         let cache = CacheOptions { folder: folder.path().to_owned(), bytes: options.cache_mib << 20 };
@@ -158,6 +162,11 @@ fn main() {
             bucket.faults.most.store(0, Ordering::Relaxed);
             let (rows, bytes, seconds) = epoch(&options, &urls);
             let counts = remote_counts();
+            let sent = bucket.faults.bytes.load(Ordering::Relaxed);
+            for (figure, amount) in [("rows", rows as f64), ("useful", bytes as f64 / 1e6), ("sent", sent as f64 / 1e6)]
+            {
+                rates.entry(format!("{run}.{figure}")).or_default().push(amount / seconds);
+            }
             println!(
                 "{}",
                 serde_json::json!({
@@ -165,11 +174,15 @@ fn main() {
                     "line_mb_s": options.mb_s, "workers": options.workers, "seconds": seconds,
                     "rows_s": rows as f64 / seconds,
                     "useful_mb_s": bytes as f64 / 1e6 / seconds,
-                    "sent_mb_s": bucket.faults.bytes.load(Ordering::Relaxed) as f64 / 1e6 / seconds,
+                    "sent_mb_s": sent as f64 / 1e6 / seconds,
                     "requests": counts.requests, "cache_mb": counts.cache_bytes as f64 / 1e6,
                     "most_requests": bucket.faults.most.load(Ordering::Relaxed),
                 })
             );
         }
     }
+    let unit = |key: &str| if key.ends_with("rows") { "rows/s" } else { "MB/s" };
+    let figures = rates.iter().filter_map(|(key, rates)| BenchFigure::of_range(key, unit(key), rates)).collect();
+    let program = "cargo run --release -p expctl-pipeline --example remote_rates --";
+    BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

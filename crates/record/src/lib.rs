@@ -5,6 +5,7 @@
 
 mod array_settings;
 mod atomic;
+mod bench_record;
 mod cause;
 mod checkpoint;
 mod data_read;
@@ -47,6 +48,7 @@ mod worker_settings;
 
 pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
+pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use data_read::{ArrayRead, DataRead, FileSize};

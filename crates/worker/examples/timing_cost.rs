@@ -5,16 +5,19 @@
 //! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
 //! step that hangs is not for its times, and left out.
 //!
-//!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]]
+//!     cargo run --release -p expctl-worker --example timing_cost -- [REPEATS [STEPS]] [--record FILE]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for developers")]
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use expctl_dist::Range;
 use expctl_pipeline::loader::{Interval, Loaded, exposed_wait};
-use expctl_record::{AttemptDir, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows};
+use expctl_record::{
+    AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
+};
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;
@@ -22,8 +25,10 @@ const EVICTED_BYTES: usize = 8 << 20;
 const BATCH_STAGES: [Stage; 5] = [Stage::Sample, Stage::Read, Stage::Decode, Stage::Mask, Stage::Collate];
 
 fn main() {
-    let numbers: Vec<usize> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
+    let numbers: Vec<usize> =
+        std::env::args().skip(1).take_while(|a| a != "--record").map(|a| a.parse().unwrap()).collect();
     let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
+    let keys = ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold", "loader"];
     let names = [
         "stages of the step: clock laps and profiler ranges",
         "the batch: wait split over its stages, its times added up",
@@ -47,6 +52,9 @@ fn main() {
         times.sort_by(f64::total_cmp);
         println!("{:>8.0} [{:.0}..{:.0}]  {name}", times[times.len() / 2], times[0], times[times.len() - 1]);
     }
+    let figures = keys.iter().zip(&times).filter_map(|(key, times)| BenchFigure::of_range(*key, "ns", times)).collect();
+    let program = "cargo run --release -p expctl-worker --example timing_cost --";
+    BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }
 
 /// Each part in turn.

@@ -167,7 +167,11 @@ pub(super) fn pairs(row: &Row, base: &Row, of: fn(&Row) -> &Vec<f64>) -> Vec<(f6
     if !row.interleaved || !base.interleaved || row.job != base.job {
         return Vec::new();
     }
-    let (side, other) = (of(row), of(base));
-    let same = |repeat: &u32| base.repeats.iter().position(|other| other == repeat).and_then(|at| other.get(at));
-    row.repeats.iter().zip(side).filter_map(|(repeat, rate)| Some((*rate, *same(repeat)?))).collect()
+    by_repeat((&row.repeats, of(row)), (&base.repeats, of(base)))
+}
+
+/// Figures of two sides, each a list of repeats and one of their figures, by the repeats that both have.
+pub fn by_repeat(side: (&[u32], &[f64]), base: (&[u32], &[f64])) -> Vec<(f64, f64)> {
+    let same = |repeat: &u32| base.0.iter().position(|other| other == repeat).and_then(|at| base.1.get(at));
+    side.0.iter().zip(side.1).filter_map(|(repeat, figure)| Some((*figure, *same(repeat)?))).collect()
 }

@@ -25,7 +25,7 @@ pub use differences::{Difference, besides_the_method, differences, setting_name}
 pub use gate::{Gate, GateError};
 pub use gate_check::Checked;
 pub use learning::Learning;
-pub use line::{Line, lines_of_job, samples_ratio};
+pub use line::{Line, by_repeat, lines_of_job, samples_ratio};
 pub use ratio_words::RatioWords;
 pub use render::Format;
 pub use row::{Class, Row, measured_rows, rows_of};

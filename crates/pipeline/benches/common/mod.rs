@@ -2,13 +2,26 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use expctl_pipeline::dataset::{Dataset, Recipe, build};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::store::Sample;
-use expctl_record::{Data, LabelSource, Networks};
+use expctl_record::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
+
+/// What [`against_floor`] found, for the record.
+static FIGURES: Mutex<Vec<BenchFigure>> = Mutex::new(Vec::new());
+
+/// Write what was compared with floors since the start into the record, if one was asked for (`EXPCTL_BENCH_RECORD`).
+pub fn write_record(bench: &str) {
+    let figures = std::mem::take(&mut *FIGURES.lock().unwrap());
+    let command = format!("cargo bench -p expctl-pipeline --bench {bench}");
+    if let Some(file) = std::env::var_os("EXPCTL_BENCH_RECORD") {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+        BenchRecord::new(command, repository, figures).write(Path::new(&file)).unwrap();
+    }
+}
 
 /// Samples of the data set that most benchmarks use.
 #[allow(dead_code, reason = "not every benchmark needs it")]
@@ -85,14 +98,29 @@ pub fn against_floor_after(
     let mut ratios: Vec<f64> =
         times.iter().map(|(floor, subject)| floor.as_secs_f64() / subject.as_secs_f64()).collect();
     ratios.sort_by(f64::total_cmp);
+    let n = rounds as u64;
+    let quartiles = |key: String, unit: &str, median, low, high| {
+        FIGURES.lock().unwrap().push(BenchFigure {
+            key,
+            median,
+            low,
+            high,
+            interval: BenchInterval::Quartiles,
+            n,
+            unit: unit.to_owned(),
+        });
+    };
     let mut describe = |what: &str, of: fn(&(Duration, Duration)) -> Duration| {
         times.sort_by_key(of);
         let (median, low, high) = (of(&times[rounds / 2]), of(&times[rounds / 4]), of(&times[rounds * 3 / 4]));
         let rate = bytes as f64 / median.as_secs_f64() / 1e9;
+        let ns = |time: Duration| time.as_nanos() as f64;
+        quartiles(format!("{name}.{what}"), "ns", ns(median), ns(low), ns(high));
         println!("{name}: {what} {median:.1?} ({low:.1?} to {high:.1?}, n = {rounds}), {rate:.2} GB/s");
     };
     describe("floor", |times| times.0);
     describe("this", |times| times.1);
     let (median, low, high) = (ratios[rounds / 2], ratios[rounds / 4], ratios[rounds * 3 / 4]);
+    quartiles(format!("{name}.ratio"), "", median, low, high);
     println!("{name}: {median:.2} of the floor's speed ({low:.2} to {high:.2})");
 }

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Notes, pictures and records that documents cite, measured again on this machine. Run it where nothing else runs.
+#
+#   scripts/reference.sh NAME...    the jobs and benches of these names in scripts/reference.tsv; ALL is every one
+#   scripts/reference.sh            lists them
+#
+#   REFERENCE_DIR=DIR   writes there in place of results/reference
+#   REFERENCE_SET="key=value ..."   further --set of jobs, to try the script with small ones; needs REFERENCE_DIR
+#   REFERENCE_FORCE=1   measures from a working tree with changes or on a busy machine; records are marked, no document may cite them
+#
+# `make figures` then makes the documents of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+list=scripts/reference.tsv
+if [ $# = 0 ]; then
+  grep -v '^#' "$list" | cut -f1-3 | column -t -s "$(printf '\t')"
+  exit
+fi
+names=("$@")
+[ "$*" != ALL ] || mapfile -t names < <(grep -v '^#' "$list" | cut -f1)
+for name in "${names[@]}"; do
+  grep -q -P "^\Q$name\E\t" "$list" || die "there is no $name in $list" "scripts/reference.sh lists the names"
+done
+dir=${REFERENCE_DIR:-results/reference}
+[ -z "${REFERENCE_SET:-}" ] || [ "$dir" != results/reference ] || die "REFERENCE_SET needs REFERENCE_DIR: results/reference has the jobs as they are listed"
+
+refuse() { [ -n "${REFERENCE_FORCE:-}" ] || die "$@"; say "note: $1"; }
+
+# What a job reads must be in the commit that its record names. New results are not read.
+clean() {
+  [ -z "$(git status --porcelain -- . ':(exclude)results')" ] ||
+    refuse "the working tree has changes, so nobody could measure it again" "commit them; git status says which"
+}
+
+# Two looks, because the load average is of the minute before: at it, and at what is running now.
+idle() {
+  local busy load
+  busy=$(ps -eo comm= | grep -E '^(cargo|rustc|cc1plus|expctl-worker)$' | sort -u | tr '\n' ' ' || true)
+  [ -z "$busy" ] || refuse "the machine is busy: $busy" "wait until it has ended"
+  # The wait is for what this script did itself just before.
+  for _ in $(seq 30); do
+    load=$(cut -d' ' -f1 /proc/loadavg)
+    if awk -v load="$load" 'BEGIN { exit !(load < 0.5) }'; then return; fi
+    [ -z "${REFERENCE_FORCE:-}" ] || break
+    sleep 10
+  done
+  refuse "the machine is busy: load average $load" "wait until it is below 0.5"
+}
+
+clean
+make -s build
+export PATH=$PWD/bin:$PATH EXPCTL_BACKEND=local
+eval "$(make -s env)"
+# Charts of one job are replaced together with its note; those of peers_ddp are not those of peers.
+charts=(rates stages times timeline ranks scaling learning)
+
+job() { # NAME ARGUMENTS
+  local id args=() set
+  read -r -a args <<< "$2"
+  for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
+  id=$(expctl submit "${args[@]}" --wait)
+  # A note that is there is of another submission: expctl would write beside it.
+  rm -f "$dir/$1.md" "$dir/$1_learning.svg"
+  for chart in "${charts[@]}"; do rm -f "$dir/assets/images/$1_$chart".{svg,png}; done
+  expctl report "$id" --notes "$dir" --name "$1" --record "$dir/records/$1.json" ${REFERENCE_FORCE:+--force}
+}
+
+mkdir -p "$dir/records"
+for name in "${names[@]}"; do
+  IFS=$'\t' read -r _ kind arguments before <<< "$(grep -P "^\Q$name\E\t" "$list")"
+  say "==> $name: $arguments"
+  [ -z "$before" ] || say "    before: $before"
+  clean
+  # Benches are built before the machine is idle, not while it measures.
+  case $arguments in
+    "cargo bench "*) $arguments --no-run >&2 ;;
+    "cargo run "*) built=${arguments/cargo run/cargo build}; ${built%% -- *} >&2 ;;
+  esac
+  idle
+  case $kind in
+    job) job "$name" "$arguments" ;;
+    bench)
+      mkdir -p /tmp/expctl-remote-rates
+      EXPCTL_BENCH_RECORD=$(realpath "$dir/records")/$name.json bash -c "$arguments" ;;
+    *) die "$list: $name is of kind $kind; job and bench are known" ;;
+  esac
+done
+say "==> written to $dir; make figures takes them into the documents"

@@ -1,0 +1,382 @@
+//! Reference records: what documents cite of a job, in a file small enough to commit.
+//!
+//! A record has the rates of each run, so any two of its variants can be compared again with the statistics of notes; the steps
+//! themselves stay in the ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use expctl_record::{JobDir, RecordError, ShuffleQuality, Stage, write_json};
+use serde::{Deserialize, Serialize};
+
+use super::cautions::cautions;
+use super::compare::by_repeat;
+use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_rates, step_times};
+use super::warnings;
+use crate::ledger::{MeasuredJob, Run};
+use crate::provenance::Provenance;
+use crate::stats::{Estimate, RateOverRuns, Ratio, median, paired_ratio, rate_over_runs, ratio};
+
+/// Version of the form of a reference record.
+pub const REFERENCE_SCHEMA_VERSION: u32 = 1;
+
+/// Why there is no reference record of a job, or no figure in it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceError {
+    /// The code that measured is in no commit.
+    #[error("job {job} ran from a working tree with changes ({commit}), so nobody can run it again")]
+    Dirty {
+        /// The job.
+        job: u64,
+        /// The commit that the changes lay on.
+        commit: String,
+    },
+    /// It is not known which code measured.
+    #[error("job {job} does not say of which commit it is")]
+    NoCommit {
+        /// The job.
+        job: u64,
+    },
+    /// The program was built from another commit than the one that was checked out.
+    #[error("job {job} was submitted at commit {commit} with an expctl built at {built}")]
+    OtherBuild {
+        /// The job.
+        job: u64,
+        /// The commit that was checked out.
+        commit: String,
+        /// The commit of the program.
+        built: String,
+    },
+    /// Trials are missing from the figures.
+    #[error("{trials} trials of job {job} did not complete")]
+    Incomplete {
+        /// The job.
+        job: u64,
+        /// How many.
+        trials: usize,
+    },
+    /// The file has another form.
+    #[error("{} has the form {found}; this expctl knows form {known}", .path.display(), known = REFERENCE_SCHEMA_VERSION)]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The record has no such variant.
+    #[error("no variant {variant} in the record of job {job}; it has {known}")]
+    NoVariant {
+        /// The job.
+        job: u64,
+        /// What was asked for.
+        variant: String,
+        /// What there is.
+        known: String,
+    },
+    /// A file of the ledger or the record itself.
+    #[error(transparent)]
+    File(#[from] RecordError),
+}
+
+/// What documents cite of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceRecord {
+    /// [`REFERENCE_SCHEMA_VERSION`].
+    pub schema: u32,
+    /// The job, as numbered where it ran.
+    pub job: u64,
+    /// Name of the config.
+    pub config: String,
+    /// The config file, as given.
+    pub config_path: PathBuf,
+    /// BLAKE3 over the resolved settings of all that the config makes; none of a job without provenance.
+    pub config_hash: Option<String>,
+    /// The command that submits it again.
+    pub command: String,
+    /// Commit of the working tree; ends in `-dirty` if it had changes.
+    pub commit: Option<String>,
+    /// Why no document may cite it; empty of a good record.
+    pub flaws: Vec<String>,
+    /// Version of expctl.
+    pub expctl: String,
+    /// Submitted, seconds since the epoch.
+    pub submitted: i64,
+    /// Variant that the note's ratios refer to.
+    pub baseline: Option<String>,
+    /// The machines that ran it.
+    pub machines: Vec<Machine>,
+    /// What a reader must know before believing the figures, as the note says it.
+    pub warnings: Vec<String>,
+    /// Figures by label (variant and swept settings).
+    pub variants: BTreeMap<String, VariantFigures>,
+}
+
+/// A machine without its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Processor model.
+    pub cpu: String,
+    /// Processors that a rank may use.
+    pub cpus: u32,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Models of its GPUs.
+    pub gpus: Vec<String>,
+}
+
+/// Figures of the completed runs of a variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VariantFigures {
+    /// What the config calls it.
+    pub method: String,
+    /// What a step does: data, forward, forward_backward, train.
+    pub mode: String,
+    /// Processes.
+    pub ranks: u32,
+    /// Loader threads or processes of a rank.
+    pub workers: u32,
+    /// Samples per rank and iteration.
+    pub batch_size: u64,
+    /// True if the trials of the job took turns, so that runs are compared by repeat.
+    pub interleaved: bool,
+    /// The repeat of each run; the two lists of rates are in this order.
+    pub repeats: Vec<u32>,
+    /// Iterations per second of each run.
+    pub it_per_s: Vec<f64>,
+    /// Samples per second of each run, over all ranks.
+    pub samples_per_s: Vec<f64>,
+    /// Wall time of the mean step, ns.
+    pub step_mean_ns: f64,
+    /// Wall time of the median step, ns.
+    pub step_median_ns: f64,
+    /// 5th percentile of the step times, ns.
+    pub step_p5_ns: f64,
+    /// 95th percentile of the step times, ns.
+    pub step_p95_ns: f64,
+    /// What the mean step waited for each stage (exposed), ns; stages that did not happen are left out.
+    pub exposed_ns: BTreeMap<String, f64>,
+    /// What was worked on each stage in the mean step, summed over the threads of a rank (busy), ns.
+    pub busy_ns: BTreeMap<String, f64>,
+    /// The most memory that a rank had resident over all runs, pages of mapped files too, bytes; none where it is not known.
+    pub peak_resident_bytes: Option<u64>,
+    /// What the store that was read takes on disk, bytes; none where it is not known.
+    pub storage_bytes: Option<u64>,
+    /// Mean size of a collated batch, bytes; none where it is not known.
+    pub batch_bytes: Option<f64>,
+    /// How well rows of an array were shuffled; none where samples of a graph were read.
+    pub shuffle: Option<ShuffleQuality>,
+    /// Versions of the packages of a program of the user's, by name.
+    pub versions: BTreeMap<String, String>,
+    /// What makes the rates doubtful, as the note says it.
+    pub cautions: Vec<String>,
+}
+
+impl ReferenceRecord {
+    /// The record of a job. With `force` a flaw is written into it, where it is an error otherwise.
+    ///
+    /// # Errors
+    /// A working tree with changes, an expctl of another commit, trials that did not complete; a `provenance.json` that cannot be
+    /// read.
+    pub fn of(dir: &JobDir, job: &MeasuredJob, force: bool) -> Result<Self, ReferenceError> {
+        let provenance = Provenance::of(dir)?;
+        let flaws: Vec<ReferenceError> = flaws(job, provenance.as_ref());
+        let said = flaws.iter().map(ToString::to_string).collect();
+        if let Some(flaw) = flaws.into_iter().next()
+            && !force
+        {
+            return Err(flaw);
+        }
+        let record = &job.record;
+        let words = ["expctl".into(), "submit".into(), record.config_path.display().to_string(), "--wait".into()];
+        let set = record.overrides.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
+        let command: Vec<String> = words.into_iter().chain(set).collect();
+        let hardware = job.runs.iter().filter_map(|run| run.environment.as_ref()).flat_map(|e| &e.ranks);
+        let machines: BTreeSet<Machine> = hardware
+            .map(|h| Machine {
+                cpu: h.cpu.clone(),
+                cpus: h.cpus,
+                memory_bytes: h.memory_bytes,
+                gpus: h.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
+            })
+            .collect();
+        let variants = job.by_label().into_iter().filter_map(|(label, runs)| Some((label, VariantFigures::of(&runs)?)));
+        Ok(Self {
+            schema: REFERENCE_SCHEMA_VERSION,
+            job: record.job,
+            config: record.config.clone(),
+            config_path: record.config_path.clone(),
+            config_hash: provenance.map(|p| p.config.hash),
+            command: shlex::try_join(command.iter().map(String::as_str)).unwrap_or_else(|_| command.join(" ")),
+            commit: record.commit.clone(),
+            flaws: said,
+            expctl: record.expctl_version.clone(),
+            submitted: record.submitted,
+            baseline: record.baseline.clone(),
+            machines: machines.into_iter().collect(),
+            warnings: warnings(job),
+            variants: variants.collect(),
+        })
+    }
+
+    /// Read a record.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or has another form.
+    pub fn read(path: &Path) -> Result<Self, ReferenceError> {
+        let text =
+            std::fs::read(path).map_err(|source| RecordError::Io { action: "read", path: path.to_owned(), source })?;
+        let json = |source| RecordError::Json { path: path.to_owned(), source };
+        // The version comes first: a newer form may have other fields.
+        let any: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
+        let found = any.get("schema").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
+        if found != REFERENCE_SCHEMA_VERSION {
+            return Err(ReferenceError::Schema { path: path.to_owned(), found });
+        }
+        Ok(serde_json::from_value(any).map_err(json)?)
+    }
+
+    /// Write it.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ReferenceError> {
+        Ok(write_json(path, self)?)
+    }
+
+    /// The figures of a variant.
+    ///
+    /// # Errors
+    /// There is none of that label.
+    pub fn variant(&self, label: &str) -> Result<&VariantFigures, ReferenceError> {
+        self.variants.get(label).ok_or_else(|| ReferenceError::NoVariant {
+            job: self.job,
+            variant: label.to_owned(),
+            known: self.variants.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The ratio of the samples/s of two variants, with the runs (or pairs of runs) behind its two sides; as notes have it.
+    ///
+    /// # Errors
+    /// A label that the record does not have.
+    pub fn ratio(&self, side: &str, base: &str) -> Result<Option<(Ratio, (usize, usize))>, ReferenceError> {
+        let (side, base) = (self.variant(side)?, self.variant(base)?);
+        if side.interleaved && base.interleaved {
+            let pairs = by_repeat((&side.repeats, &side.samples_per_s), (&base.repeats, &base.samples_per_s));
+            if pairs.len() >= 2 {
+                return Ok(paired_ratio(&pairs).map(|ratio| (ratio, (pairs.len(), pairs.len()))));
+            }
+        }
+        let runs = (side.samples_per_s.len(), base.samples_per_s.len());
+        Ok(ratio(&side.samples_per_s, &base.samples_per_s).map(|ratio| (ratio, runs)))
+    }
+}
+
+/// What forbids citing a job, the gravest first.
+fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceError> {
+    let number = job.record.job;
+    let mut flaws = Vec::new();
+    match &job.record.commit {
+        None => flaws.push(ReferenceError::NoCommit { job: number }),
+        Some(commit) if commit.ends_with("-dirty") => {
+            flaws.push(ReferenceError::Dirty { job: number, commit: commit.clone() });
+        }
+        Some(commit) => {
+            let built = provenance.and_then(|p| p.expctl.commit.clone());
+            // A build beside new notes is called dirty, too; whether the code was changed is what the job says.
+            let of = |name: &str| name.strip_suffix("-dirty").unwrap_or(name).get(..12).unwrap_or(name).to_owned();
+            if let Some(built) = built.filter(|built| of(built) != of(commit)) {
+                flaws.push(ReferenceError::OtherBuild { job: number, commit: commit.clone(), built });
+            }
+        }
+    }
+    match job.incomplete().count() {
+        0 => {}
+        trials => flaws.push(ReferenceError::Incomplete { job: number, trials }),
+    }
+    flaws
+}
+
+/// The most memory that a rank of `run` had resident: as the kernel says at its end; of a program what it says itself.
+fn peak_resident(run: &Run) -> Option<u64> {
+    let said = || run.environment.as_ref()?.program.as_ref()?.peak_memory_bytes;
+    run.usage.iter().filter_map(|rank| rank.peak_resident_bytes).max().or_else(said)
+}
+
+impl VariantFigures {
+    /// The figures of the runs of a variant; none without a completed run.
+    fn of(runs: &[&Run]) -> Option<Self> {
+        let trial = &runs.first()?.trial;
+        let settings = &trial.settings;
+        let rates = all_rates(runs);
+        let breakdown = Breakdown::of(completed_steps(runs))?;
+        let times = step_times(completed_steps(runs))?;
+        let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
+        let stages = |all: &[(Stage, Option<f64>)]| -> BTreeMap<String, f64> {
+            all.iter().filter_map(|(stage, ns)| Some((stage.name().to_owned(), (*ns)?))).collect()
+        };
+        let program = completed.iter().find_map(|run| run.environment.as_ref()?.program.as_ref());
+        Some(Self {
+            method: trial.method.clone(),
+            mode: settings.train.mode.name().to_owned(),
+            ranks: settings.launch.ranks,
+            workers: settings.loader.workers,
+            batch_size: settings.loader.batch_size,
+            interleaved: settings.measure.interleave,
+            repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
+            it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
+            samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
+            step_mean_ns: breakdown.wall,
+            step_median_ns: times.median,
+            step_p5_ns: times.p5,
+            step_p95_ns: times.p95,
+            exposed_ns: stages(&breakdown.exposed),
+            busy_ns: stages(&breakdown.busy),
+            peak_resident_bytes: completed.iter().filter_map(|run| peak_resident(run)).max(),
+            storage_bytes: completed
+                .iter()
+                .find_map(|run| Some(run.data.as_ref()?.size.allocated_bytes))
+                .or(program.and_then(|program| program.stored_bytes)),
+            batch_bytes: batch_bytes(completed_steps(runs)),
+            shuffle: completed.iter().find_map(|run| run.shuffle.clone()),
+            versions: program.map(|program| program.versions.clone()).unwrap_or_default(),
+            cautions: cautions(runs),
+        })
+    }
+
+    /// Median samples/s over the runs; what tables show.
+    pub fn median_samples_per_s(&self) -> Option<f64> {
+        median(&self.samples_per_s)
+    }
+
+    /// Samples/s with the interval over the runs.
+    pub fn samples_per_s_rate(&self) -> Option<RateOverRuns> {
+        let runs: Vec<Estimate> = self.samples_per_s.iter().map(|rate| Estimate::plain(*rate)).collect();
+        rate_over_runs(&runs)
+    }
+
+    /// The stage with the most exposed time and its share of the mean step; none if no stage has any.
+    pub fn waits_for(&self) -> Option<(&str, f64)> {
+        let (stage, ns) = self.exposed_ns.iter().max_by(|a, b| a.1.total_cmp(b.1)).filter(|(_, ns)| **ns > 0.0)?;
+        Some((stage, ns / self.step_mean_ns))
+    }
+
+    /// What the mean step waited for a stage, as a share of it.
+    pub fn exposed_share(&self, stage: &str) -> f64 {
+        self.exposed_ns.get(stage).map_or(0.0, |ns| ns / self.step_mean_ns)
+    }
+
+    /// What was worked on a stage, as a share of the work on all stages.
+    pub fn busy_share(&self, stage: &str) -> f64 {
+        let all: f64 = self.busy_ns.values().sum();
+        self.busy_ns.get(stage).filter(|_| all > 0.0).map_or(0.0, |ns| ns / all)
+    }
+
+    /// Wall time that no stage claims, ns a step.
+    pub fn unattributed_ns(&self) -> f64 {
+        self.step_mean_ns - self.exposed_ns.values().sum::<f64>()
+    }
+}
