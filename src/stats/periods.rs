@@ -242,8 +242,8 @@ fn exact(lag: usize, r: &[f64]) -> f64 {
     let (mut multiple, mut at) = (1.0, lag as f64);
     loop {
         let next = 2.0 * at;
-        // Twice the lag is known to two steps, if it was known to one; of short ones that would be another multiple.
-        let reach = ((at / 4.0) as usize).min(2);
+        // Twice the lag is known to two steps, if it was known to one; of short periods that would be another multiple.
+        let reach = (lag.saturating_sub(1) / 2).min(2);
         let near = next as usize - reach..=next as usize + reach;
         if *near.end() >= r.len() {
             return at / multiple;
