@@ -242,8 +242,8 @@ fn exact(lag: usize, r: &[f64]) -> f64 {
     let (mut multiple, mut at) = (1.0, lag as f64);
     loop {
         let next = 2.0 * at;
-        // Twice the lag is known to two steps, if it was known to one; of short ones that would be another multiple.
-        let reach = ((at / 4.0) as usize).min(2);
+        // Twice the lag is known to two steps, if it was known to one; of short periods that would be another multiple.
+        let reach = (lag.saturating_sub(1) / 2).min(2);
         let near = next as usize - reach..=next as usize + reach;
         if *near.end() >= r.len() {
             return at / multiple;
@@ -252,5 +252,58 @@ fn exact(lag: usize, r: &[f64]) -> f64 {
             return at / multiple;
         };
         (multiple, at) = (2.0 * multiple, best as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(i: usize) -> f64 {
+        1.0 + ((i * i * 7919 % 1009) as f64 - 504.0) / 5000.0
+    }
+
+    fn slow_every(period: f64, n: usize) -> Vec<f64> {
+        let mut times: Vec<f64> = (0..n).map(noise).collect();
+        let starts = (0..).map(|k| (f64::from(k) * period).ceil() as usize).take_while(|start| *start < n);
+        starts.for_each(|start| times[start] += 50.0);
+        times
+    }
+
+    #[test]
+    fn a_period_is_found_whether_it_is_a_whole_number_or_not() {
+        for (period, n) in [(2.0, 100), (7.0, 100), (10.0, 1000), (128.0, 1062), (163.84, 3300), (512.0, 4300)] {
+            let found = Periods::find(&slow_every(period, n)).unwrap().length();
+            assert!((found - period).abs() < 0.3, "{found} is not {period}");
+        }
+        for none in [slow_every(10.0, 60), (0..500).map(noise).collect(), vec![0.1; 500], vec![1.0], vec![]] {
+            assert_eq!(Periods::find(&none), None);
+        }
+    }
+
+    #[test]
+    fn whole_periods_are_summed_wherever_the_series_begins() {
+        for first in [0, 1, 5, 60, 99] {
+            let times: Vec<f64> = (0..830).map(|i| if (i + first) % 100 == 0 { 101.0 } else { 1.0 }).collect();
+            let sums = Periods::new(100.0, &[0.0], 830).unwrap().sums(&times);
+            assert!(sums.len() >= 8 && sums.iter().all(|sum| *sum == (100.0, 200.0)), "{first}: {sums:?}");
+        }
+    }
+
+    #[test]
+    fn periods_begin_anew_with_an_epoch_and_may_have_begun_before() {
+        let periods = Periods::new(4.0, &[-6.0, 7.0], 14).unwrap();
+        assert_eq!(periods.starts, [-2.0, 2.0, 6.0, 7.0, 11.0]);
+        assert_eq!(periods.phases(), [2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3, 0, 1, 2]);
+        assert_eq!(periods.behind(3), Periods { length: 4.0, starts: vec![-1.0, 3.0, 4.0, 8.0], steps: 11 });
+        assert_eq!((Periods::new(1.5, &[0.0], 9), Periods::new(f64::NAN, &[0.0], 9)), (None, None));
+    }
+
+    #[test]
+    fn only_what_a_period_does_not_explain_is_left() {
+        let periods = Periods::new(100.0, &[0.0], 500).unwrap();
+        // One a step late, and one of another kind.
+        assert_eq!(periods.unexplained(&[7, 107, 208, 307, 350, 407]), [350]);
+        assert_eq!(Periods::new(400.0, &[0.0], 500).unwrap().unexplained(&[7]), [0; 0]);
     }
 }
