@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::cautions::cautions;
 use super::compare::by_repeat;
-use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, run_rates, step_times};
+use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
+use super::sections::{Results, peak_in_use};
 use super::warnings;
 use crate::ledger::{MeasuredJob, Run};
 use crate::provenance::Provenance;
-use crate::stats::{Estimate, RateOverRuns, Ratio, median, paired_ratio, rate_over_runs, ratio};
+use crate::stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 
 /// Version of the form of a reference record.
 pub const REFERENCE_SCHEMA_VERSION: u32 = 1;
@@ -148,6 +149,8 @@ pub struct VariantFigures {
     pub it_per_s: Vec<f64>,
     /// Samples per second of each run, over all ranks.
     pub samples_per_s: Vec<f64>,
+    /// Seconds that each run was measured for, in the same order.
+    pub measured_s: Vec<f64>,
     /// Wall time of the mean step, ns.
     pub step_mean_ns: f64,
     /// Wall time of the median step, ns.
@@ -160,8 +163,9 @@ pub struct VariantFigures {
     pub exposed_ns: BTreeMap<String, f64>,
     /// What was worked on each stage in the mean step, summed over the threads of a rank (busy), ns.
     pub busy_ns: BTreeMap<String, f64>,
-    /// The most memory that a rank had resident over all runs, pages of mapped files too, bytes; none where it is not known.
-    pub peak_resident_bytes: Option<u64>,
+    /// The most memory that any hardware sample of a rank says was in use (anonymous and shared, without pages of files), over all
+    /// runs, bytes; none without samples.
+    pub peak_memory_bytes: Option<u64>,
     /// What the store that was read takes on disk, bytes; none where it is not known.
     pub storage_bytes: Option<u64>,
     /// Mean size of a collated batch, bytes; none where it is not known.
@@ -193,7 +197,7 @@ impl ReferenceRecord {
         let words = ["expctl".into(), "submit".into(), record.config_path.display().to_string(), "--wait".into()];
         let set = record.overrides.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
         let command: Vec<String> = words.into_iter().chain(set).collect();
-        let hardware = job.runs.iter().filter_map(|run| run.environment.as_ref()).flat_map(|e| &e.ranks);
+        let hardware = job.runs.iter().flat_map(Run::environments).flat_map(|e| &e.ranks);
         let machines: BTreeSet<Machine> = hardware
             .map(|h| Machine {
                 cpu: h.cpu.clone(),
@@ -202,7 +206,10 @@ impl ReferenceRecord {
                 gpus: h.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
             })
             .collect();
-        let variants = job.by_label().into_iter().filter_map(|(label, runs)| Some((label, VariantFigures::of(&runs)?)));
+        let variants = job
+            .by_label()
+            .into_iter()
+            .filter_map(|(label, runs)| Some((label, VariantFigures::of(&runs, record.on_slurm())?)));
         Ok(Self {
             schema: REFERENCE_SCHEMA_VERSION,
             job: record.job,
@@ -216,7 +223,7 @@ impl ReferenceRecord {
             submitted: record.submitted,
             baseline: record.baseline.clone(),
             machines: machines.into_iter().collect(),
-            warnings: warnings(job),
+            warnings: warnings(job, Results::of(job).lines()).into_iter().map(|warning| warning.text).collect(),
             variants: variants.collect(),
         })
     }
@@ -262,7 +269,7 @@ impl ReferenceRecord {
     ///
     /// # Errors
     /// A label that the record does not have.
-    pub fn ratio(&self, side: &str, base: &str) -> Result<Option<(Ratio, (usize, usize))>, ReferenceError> {
+    pub fn ratio(&self, side: &str, base: &str) -> Result<Option<RatioOfRuns>, ReferenceError> {
         let (side, base) = (self.variant(side)?, self.variant(base)?);
         if side.interleaved && base.interleaved {
             let pairs = by_repeat((&side.repeats, &side.samples_per_s), (&base.repeats, &base.samples_per_s));
@@ -300,15 +307,9 @@ fn flaws(job: &MeasuredJob, provenance: Option<&Provenance>) -> Vec<ReferenceErr
     flaws
 }
 
-/// The most memory that a rank of `run` had resident: as the kernel says at its end; of a program what it says itself.
-fn peak_resident(run: &Run) -> Option<u64> {
-    let said = || run.environment.as_ref()?.program.as_ref()?.peak_memory_bytes;
-    run.usage.iter().filter_map(|rank| rank.peak_resident_bytes).max().or_else(said)
-}
-
 impl VariantFigures {
     /// The figures of the runs of a variant; none without a completed run.
-    fn of(runs: &[&Run]) -> Option<Self> {
+    fn of(runs: &[&Run], on_slurm: bool) -> Option<Self> {
         let trial = &runs.first()?.trial;
         let settings = &trial.settings;
         let rates = all_rates(runs);
@@ -318,7 +319,7 @@ impl VariantFigures {
         let stages = |all: &[(Stage, Option<f64>)]| -> BTreeMap<String, f64> {
             all.iter().filter_map(|(stage, ns)| Some((stage.name().to_owned(), (*ns)?))).collect()
         };
-        let program = completed.iter().find_map(|run| run.environment.as_ref()?.program.as_ref());
+        let program = completed.iter().flat_map(|run| run.environments()).find_map(|found| found.program.as_ref());
         Some(Self {
             method: trial.method.clone(),
             mode: settings.train.mode.name().to_owned(),
@@ -329,21 +330,22 @@ impl VariantFigures {
             repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
             it_per_s: rates.iter().map(|r| r.it_per_s).collect(),
             samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
+            measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),
             step_mean_ns: breakdown.wall,
             step_median_ns: times.median,
             step_p5_ns: times.p5,
             step_p95_ns: times.p95,
             exposed_ns: stages(&breakdown.exposed),
             busy_ns: stages(&breakdown.busy),
-            peak_resident_bytes: completed.iter().filter_map(|run| peak_resident(run)).max(),
+            peak_memory_bytes: completed.iter().filter_map(|run| peak_in_use(run)).max(),
             storage_bytes: completed
                 .iter()
-                .find_map(|run| Some(run.data.as_ref()?.size.allocated_bytes))
+                .find_map(|run| Some(run.data()?.size.allocated_bytes))
                 .or(program.and_then(|program| program.stored_bytes)),
             batch_bytes: batch_bytes(completed_steps(runs)),
             shuffle: completed.iter().find_map(|run| run.shuffle.clone()),
             versions: program.map(|program| program.versions.clone()).unwrap_or_default(),
-            cautions: cautions(runs),
+            cautions: cautions(runs, on_slurm).into_iter().map(|caution| caution.sentence).collect(),
         })
     }
 

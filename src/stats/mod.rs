@@ -41,5 +41,7 @@ pub use permutation::{Permutation, permutation_test};
 pub use quantile::{mean, median, quantile};
 pub use ratio::{Interval, Ratio, ratio};
 pub use run_rate::{Estimate, MIN_STEPS_FOR_INTERVAL, RunRate, run_rate};
-pub use verdict::{ALPHA, Judgement, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, Verdict, judge, verdict};
+pub use verdict::{
+    ALPHA, Judgement, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, RatioOfRuns, Verdict, judge, verdict,
+};
 pub use warm_up::{MIN_STEPS_FOR_SHAPE, WarmUp, warm_up};

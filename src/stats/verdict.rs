@@ -76,16 +76,18 @@ pub struct Judgement {
     pub lone: bool,
 }
 
+/// A ratio with the number of runs on its two sides.
+pub type RatioOfRuns = (Ratio, (usize, usize));
+
 /// What may be said of each ratio of a table, each with the runs of its two sides.
 ///
 /// The p values are corrected together ([`holm()`]), so that in a table without any difference a "faster" or "slower" stands
 /// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs, or runs without spread, have no verdict and do not count.
-pub fn judge(table: &[(Ratio, (usize, usize))]) -> Vec<Judgement> {
-    let enough =
-        |(ratio, runs): &(Ratio, (usize, usize))| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
+pub fn judge(table: &[RatioOfRuns]) -> Vec<Judgement> {
+    let enough = |(ratio, runs): &RatioOfRuns| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
     let tested: Vec<f64> = table.iter().filter_map(enough).collect();
     let mut corrected = holm(&tested).into_iter();
-    let one = |entry: &(Ratio, (usize, usize))| {
+    let one = |entry: &RatioOfRuns| {
         // One corrected value for each that was tested, in the same order.
         let Some((p, p_holm)) = enough(entry).and_then(|p| Some((p, corrected.next()?))) else {
             let enough = entry.1.0.min(entry.1.1) >= MIN_RUNS_FOR_VERDICT;

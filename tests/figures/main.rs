@@ -22,7 +22,7 @@ fn root() -> PathBuf {
 }
 
 fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display())).unwrap()
 }
 
 fn committed() -> Records {
@@ -62,7 +62,7 @@ fn a_digit_that_changes_in_a_record_or_a_document_is_seen() {
         let other = if text.as_bytes()[digit] == b'7' { "8" } else { "7" };
         let mut changed = rendered.clone();
         changed.insert(target.clone(), format!("{}{other}{}", &text[..digit], &text[digit + 1..]));
-        assert_eq!(stale(&rendered, &changed), [target.clone()]);
+        assert_eq!(stale(&rendered, &changed), std::slice::from_ref(target));
     }
     let mut other = records;
     let Some(Record::Job(fair)) = other.0.get_mut("006_fair") else { panic!("006_fair is a job") };
@@ -92,8 +92,8 @@ fn every_template_renders_once_all_records_are_there() {
 fn verdicts_are_those_of_the_statistics_of_notes() {
     let mut records = synthetic();
     let Some(Record::Job(choosing)) = records.0.get_mut("choosing") else { panic!("choosing is a job") };
-    let times = |factor: f64, of: &VariantFigures| of.samples_per_s.iter().map(|rate| rate * factor).collect();
-    choosing.variants.get_mut("ordered").unwrap().samples_per_s = times(2.0, &choosing.variants["chunked"].clone());
+    let twice = choosing.variants["chunked"].samples_per_s.iter().map(|rate| rate * 2.0).collect();
+    choosing.variants.get_mut("ordered").unwrap().samples_per_s = twice;
     // 1.5 times, with a run that is half as fast as the others: the interval excludes nothing.
     let single = &mut choosing.variants.get_mut("single_memory").unwrap().samples_per_s;
     *single = single.iter().zip([1.9, 1.8, 0.5, 2.0, 1.9]).map(|(rate, factor)| rate * factor).collect();
@@ -106,7 +106,7 @@ fn verdicts_are_those_of_the_statistics_of_notes() {
 fn a_record_or_variant_that_is_missing_stops_the_rendering() {
     let all = templates(&root());
     let say = |records: &Records, text: &str| {
-        let templates = all.iter().map(|(name, _)| (name.clone(), text.to_owned())).collect();
+        let templates = all.keys().map(|name| (name.clone(), text.to_owned())).collect();
         render(&root(), records, &templates).unwrap_err()
     };
     let empty = say(&Records::default(), "{{ rate('006_fair', 'lazy') }}");
@@ -254,13 +254,14 @@ fn synthetic() -> Records {
         repeats: vec![1, 2, 3, 4, 5],
         it_per_s: vec![10.0, 11.0, 12.0, 10.5, 11.5],
         samples_per_s: vec![1280.0, 1408.0, 1536.0, 1344.0, 1472.0],
+        measured_s: vec![10.0; 5],
         step_mean_ns: 1e8,
         step_median_ns: 9e7,
         step_p5_ns: 8e7,
         step_p95_ns: 1.2e8,
         exposed_ns: BTreeMap::from([("collate".into(), 8e7), ("decode".into(), 1e7)]),
         busy_ns: BTreeMap::from([("collate".into(), 9e7), ("mask".into(), 1e7)]),
-        peak_resident_bytes: Some(500_000_000),
+        peak_memory_bytes: Some(500_000_000),
         storage_bytes: Some(2_000_000_000),
         batch_bytes: Some(1e6),
         shuffle: Some(shuffle),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use expctl::report::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl::stats::{Judgement, Ratio, Verdict, judge};
+use expctl::stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_record::{BenchFigure, BenchInterval};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde};
@@ -94,6 +94,20 @@ fn judged(records: &Records, pairs: &BTreeSet<Pair>) -> Result<BTreeMap<Pair, Ju
         let record = records.job(name)?;
         let of_job: Vec<&Pair> = pairs.iter().filter(|pair| pair.0 == *name).collect();
         let ratios = of_job.iter().map(|(_, side, base)| {
+            for of in [side, base] {
+                let shortest = record
+                    .variant(of)
+                    .map_err(|e| e.to_string())?
+                    .measured_s
+                    .iter()
+                    .copied()
+                    .fold(f64::INFINITY, f64::min);
+                if shortest < MIN_SECONDS_FOR_VERDICT {
+                    return Err(format!(
+                        "{name}: a run of {of} was measured for {shortest} s, so no ratio of it can be cited"
+                    ));
+                }
+            }
             let ratio = record.ratio(side, base).map_err(|e| e.to_string())?;
             ratio.ok_or_else(|| format!("{name}: {side} or {base} has no completed run"))
         });
@@ -352,8 +366,13 @@ impl Functions {
     }
 }
 
+/// Shows a figure of a variant.
+type FigureOf = fn(&VariantFigures) -> Option<String>;
+/// The share of a stage.
+type ShareOf = fn(&VariantFigures, &str) -> Option<f64>;
+
 /// Figures of a variant, by the name of the function that shows them; none where the record does not know it.
-const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 13] = [
+const FIGURES: [(&str, FigureOf); 13] = [
     ("rate", |of| of.median_samples_per_s().map(count)),
     ("rate_interval", |of| {
         let interval = of.samples_per_s_rate()?.interval?;
@@ -361,7 +380,7 @@ const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 13] = [
     }),
     ("n", |of| Some(of.samples_per_s.len().to_string())),
     ("method", |of| Some(of.method.clone())),
-    ("memory", |of| of.peak_resident_bytes.map(|bytes| format::bytes(bytes as f64))),
+    ("memory", |of| of.peak_memory_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("storage", |of| of.storage_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("batch_mib", |of| of.batch_bytes.map(format::mebibytes)),
     ("step_ms", |of| Some(format::milliseconds(of.step_median_ns))),
@@ -378,7 +397,7 @@ const FIGURES: [(&str, fn(&VariantFigures) -> Option<String>); 13] = [
 ];
 
 /// Shares of a stage, by the name of the function that shows them.
-const SHARES: [(&str, fn(&VariantFigures, &str) -> Option<f64>); 2] = [
+const SHARES: [(&str, ShareOf); 2] = [
     ("exposed", |of, stage| of.exposed_ns.contains_key(stage).then(|| of.exposed_share(stage))),
     ("busy", |of, stage| of.busy_ns.contains_key(stage).then(|| of.busy_share(stage))),
 ];

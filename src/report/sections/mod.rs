@@ -30,7 +30,7 @@ pub use results::{Results, mixed_modes};
 pub use scaling::scaling;
 pub use shuffle::shuffle;
 pub use slurm::slurm;
-pub use usage::usage;
+pub use usage::{peak_in_use, usage};
 
 /// A table under a heading, with a sentence below it.
 #[derive(Clone, Debug)]

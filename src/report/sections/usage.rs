@@ -72,7 +72,7 @@ fn missing() -> String {
 
 /// The most memory that any sample of a rank of `run` says was in use, where samples are of one rank each: from one source for our ranks
 /// and for programs, over all attempts whose steps count.
-fn peak_in_use(run: &Run) -> Option<u64> {
+pub fn peak_in_use(run: &Run) -> Option<u64> {
     most(run, HardwareSample::memory_in_use).filter(|_| ranks_of_samples(run) == 1)
 }
 

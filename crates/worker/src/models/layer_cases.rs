@@ -88,7 +88,6 @@ impl Cases {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&answer.stdout);
-        eprintln!("{said}");
         assert!(answer.status.success(), "{said}{}", String::from_utf8_lossy(&answer.stderr));
     }
 }

@@ -148,9 +148,10 @@ mod tests {
 
     /// All entries of both parameters after each step by libtorch's own class, in `kind`.
     fn by_libtorch(start: &[Tensor; 2], kind: Kind, weight_decay: f64) -> Vec<Vec<f64>> {
-        let vs = nn::VarStore::new(Device::Cpu);
-        let parameters =
-            [("a", &start[0]), ("b", &start[1])].map(|(name, values)| vs.root().var_copy(name, &values.to_kind(kind)));
+        let mut vs = nn::VarStore::new(Device::Cpu);
+        let parameters = [("a", &start[0]), ("b", &start[1])].map(|(name, values)| vs.root().var_copy(name, values));
+        // A store makes float32 variables, whatever it copies.
+        vs.set_kind(kind);
         let mut torch = nn::AdamW { wd: weight_decay, ..nn::AdamW::default() }.build(&vs, 0.01).unwrap();
         let mut steps = Vec::new();
         for step in 0..STEPS {
