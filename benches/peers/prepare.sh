@@ -4,7 +4,7 @@
 #   benches/peers/prepare.sh DATASET [FORMAT…]    annbatch.zarr, scdl, tiledbsoma, mds; all of them, if none is named
 #
 # DATASET is what `expctl data build` prints. Environments that a format needs are set up first. What cannot be made is
-# named, the others go on, and the exit code is then 1. Of 2 GB of .h5ad files they are 3.6 GB.
+# named, the others go on, and the exit code is then 1. Of 2 GB of .h5ad files they are 4.5 GB.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"
