@@ -23,7 +23,7 @@ pub struct ProgramFacts {
     /// Bytes that its data takes on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
-    /// The most memory that a rank had in use, bytes.
+    /// The largest resident set of a rank, pages of files too, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
 }

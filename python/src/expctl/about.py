@@ -35,5 +35,5 @@ def device():
 
 
 def peak_memory_bytes():
-    """The most memory that this process had in use (Linux: kibibytes)."""
+    """The largest resident set of this process (Linux counts it in kibibytes)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

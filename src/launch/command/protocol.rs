@@ -80,7 +80,7 @@ pub struct Counts {
     /// Bytes that its data takes on disk.
     #[serde(default)]
     pub stored_bytes: Option<u64>,
-    /// The most memory that the rank had in use, bytes.
+    /// The largest resident set of the rank, pages of files too, bytes.
     #[serde(default)]
     pub peak_memory_bytes: Option<u64>,
 }
