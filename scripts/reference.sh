@@ -77,8 +77,9 @@ for name in "${names[@]}"; do
   # Benches are built before the machine is idle, not while it measures.
   case $arguments in
     "cargo bench "*) $arguments --no-run >&2 ;;
-    # The loaders are compared warm: all their files are read once before any of them runs.
-    "conf/peers.toml"*) benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;
+    # The loaders are compared warm: all their files are read once before any of them runs. Not of a trial with other data.
+    "conf/peers.toml"*)
+      [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;
     "cargo run "*) built=${arguments/cargo run/cargo build}; ${built%% -- *} >&2 ;;
   esac
   idle
