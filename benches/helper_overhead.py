@@ -1,11 +1,14 @@
 """What the Python helper costs.
 
     PYTHONPATH=python/src python benches/helper_overhead.py step      the helper alone: time of a step of 5 stages
+    PYTHONPATH=python/src python benches/helper_overhead.py wait      what a step of 0.3 ms waits for the helper (needs numpy)
     PYTHONPATH=python/src python benches/helper_overhead.py ddp       two ranks on gloo: the helper's it/s and the script's own
 
-Both write to a real Unix socket that a thread of another process empties. Times of `step` are the processor time of the process,
-so that other programs on the machine do not count; `ddp` compares two clocks over the same steps, and runs without and with the
-helper in turns. Prints a line per run, and median, smallest and largest at the end. `--record FILE` (or EXPCTL_BENCH_RECORD) writes these
+All write to a real Unix socket that another process empties. Times of `step` are the processor time of the process, so that other
+programs on the machine do not count. `wait` takes wall time: the other process reads as the supervisor does (src/launch/command/socket.rs,
+at most 200 times a second) and parses each line, the step works with numpy, and runs without and with the helper take turns. `ddp`
+compares two clocks over the same steps, and runs without and with the helper in turns. Prints a line per run, and median, smallest and
+largest at the end. `--record FILE` (or EXPCTL_BENCH_RECORD) writes these
 in the form of crates/record/src/bench_record.rs.
 """
 
@@ -24,6 +27,9 @@ import expctl
 from expctl.connection import Connection
 
 REPEATS = 9
+# The shortest time between two reads of the supervisor, and the work of a step of `wait`, seconds.
+READ_EVERY_S = 0.005
+WORK_S = 0.3e-3
 FIGURES = []
 
 
@@ -36,6 +42,26 @@ def drain(path, ready):
             stream, _ = server.accept()
             while stream.recv(1 << 16):
                 pass
+
+
+def supervise(path, ready):
+    """Empties the socket as the supervisor does: a pause between two reads, and each line is parsed."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        ready.set()
+        while True:
+            stream, _ = server.accept()
+            rest, read_at = b"", 0.0
+            while True:
+                time.sleep(max(0.0, read_at + READ_EVERY_S - time.monotonic()))
+                read = stream.recv(1 << 16)
+                read_at = time.monotonic()
+                if not read:
+                    break
+                *lines, rest = (rest + read).split(b"\n")
+                for line in lines:
+                    json.loads(line)
 
 
 def git(*arguments):
@@ -97,6 +123,61 @@ def step_cost(path):
         costs.append(run(20000, True) - run(20000, False))
         print(f"{costs[-1]:.3f} µs a step")
     spread("step", "helper, 5 stages a step", "µs", costs)
+
+
+def wait_cost(path, steps=2000):
+    import numpy
+
+    # Of a size that stays in the cache of a processor, and without BLAS, which may have threads.
+    values, out = numpy.ones(8192, "f4"), numpy.empty(8192, "f4")
+
+    def work(times):
+        for _ in range(times):
+            numpy.sqrt(values, out=out)
+
+    def seconds(times):
+        begin = time.perf_counter()
+        work(times)
+        return time.perf_counter() - begin
+
+    work(1000)
+    times = max(round(WORK_S / (statistics.median(seconds(100) for _ in range(50)) / 100)), 1)
+
+    def plain():
+        begin = time.perf_counter()
+        for _ in range(steps):
+            work(times)
+        return (time.perf_counter() - begin) / steps * 1e6
+
+    def helped():
+        run = expctl.Run(program="bench", warmup=0, steps=steps)
+        run._connection = Connection(path)
+        begin = time.perf_counter()
+        for step in run.steps():
+            for stage in ("read", "collate", "backward", "optimizer"):
+                with step.stage(stage):
+                    pass
+            with step.stage("forward"):
+                work(times)
+            step.samples = 128
+        us = (time.perf_counter() - begin) / steps * 1e6
+        run._connection.close()
+        run._connection = None
+        return us
+
+    plain(), helped()
+    without, waits = [], []
+    for repeat in range(REPEATS):
+        # Each goes first in every other repeat, so that a drift of the machine is not the helper's.
+        if repeat % 2:
+            with_it, alone = helped(), plain()
+        else:
+            alone, with_it = plain(), helped()
+        without.append(alone)
+        waits.append(with_it - alone)
+        print(f"without {alone:.2f} µs a step, with {with_it:.2f} µs: {waits[-1]:.2f} µs more")
+    spread("without", "step without the helper", "µs", without)
+    spread("wait", "step with the helper less one without, 5 stages", "µs", waits)
 
 
 def rank_of(rank, port, path, steps, results):
@@ -187,10 +268,11 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "socket")
         ready = multiprocessing.get_context("spawn").Event()
-        drainer = multiprocessing.get_context("spawn").Process(target=drain, args=(path, ready), daemon=True)
+        reader = supervise if what == "wait" else drain
+        drainer = multiprocessing.get_context("spawn").Process(target=reader, args=(path, ready), daemon=True)
         drainer.start()
         ready.wait()
-        {"step": step_cost, "ddp": ddp}[what](path)
+        {"step": step_cost, "wait": wait_cost, "ddp": ddp}[what](path)
         drainer.terminate()
     if record:
         write_record(record, f"PYTHONPATH=python/src python benches/helper_overhead.py {what}")

@@ -56,10 +56,12 @@ eval "$(make -s env)"
 charts=(rates stages times timeline ranks scaling learning)
 
 job() { # NAME ARGUMENTS
-  local id args=() set
+  local id args=() variables=() set
   read -r -a args <<< "$2"
+  # Variables of the environment stand before the config.
+  while [[ ${args[0]} == *=* ]]; do variables+=("${args[0]}"); args=("${args[@]:1}"); done
   for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
-  id=$(expctl submit "${args[@]}" --wait)
+  id=$(env "${variables[@]}" expctl submit "${args[@]}" --wait)
   # A note that is there is of another submission: expctl would write beside it.
   rm -f "$dir/$1.md" "$dir/$1_learning.svg"
   for chart in "${charts[@]}"; do rm -f "$dir/assets/images/$1_$chart".{svg,png}; done
@@ -75,6 +77,9 @@ for name in "${names[@]}"; do
   # Benches are built before the machine is idle, not while it measures.
   case $arguments in
     "cargo bench "*) $arguments --no-run >&2 ;;
+    # The loaders are compared warm: all their files are read once before any of them runs. Not of a trial with other data.
+    "conf/peers.toml"*)
+      [ -n "${REFERENCE_SET:-}" ] || benches/peers/prepare.sh "$(expctl data build arrayloader --samples 200000 --files 8)" warm ;;
     "cargo run "*) built=${arguments/cargo run/cargo build}; ${built%% -- *} >&2 ;;
   esac
   idle

@@ -1,8 +1,15 @@
 """AnnLoader (anndata.experimental): a lazy concatenation of .h5ad files, a batch of random rows fetched at once.
 
-Settings, as its documentation has them: AnnCollection of files opened with `backed="r"`, its default converter (dense
-tensors). Worker processes fail on open files (handles of HDF5 cannot be pickled). Dense alone: the converter is what it
-is; sparse rows would be another loader.
+Settings, with the sentence of anndata's docstrings (0.13.2) that each follows:
+
+- AnnCollection of files opened with `backed="r"`, `join_vars="inner"` as its example has it.
+- `indices_strict=False`: "can be set to `False` if the order in the returned arrays is not important, for example, when using them for
+  stochastic gradient descent. In this case the performance of subsetting can be a bit better."
+- `shuffle=True`: "Set to `True` to have the data reshuffled at every epoch."
+- The default converter: "Use the default converter to convert arrays to pytorch tensors". It makes dense tensors, so dense is all there is.
+
+Rows alone: columns of obs are read when a batch is asked for them. Worker processes fail on open files: handles of HDF5 cannot be
+pickled. It is deprecated: "Use :class:`annbatch.Loader` instead of `AnnLoader`".
 """
 
 import measured
@@ -14,7 +21,7 @@ def batches(request):
     from anndata.experimental import AnnCollection, AnnLoader
 
     parts = [ad.read_h5ad(path, backed="r") for path in request.files]
-    collection = AnnCollection(parts, join_vars="inner", join_obs="inner", index_unique="_")
+    collection = AnnCollection(parts, join_vars="inner", join_obs="inner", index_unique="_", indices_strict=False)
     loader = AnnLoader(collection, batch_size=request.batch, shuffle=True, drop_last=True)
     for batch in request.endless(loader):
         yield batch.X

@@ -1,19 +1,20 @@
 """annbatch (scverse): zarr shards in its own layout, shuffled chunks of rows, decoded in Rust.
 
-Settings, and the sentence of its README (annbatch 0.3.1, METADATA of the wheel) or of zarrs (0.2.3) that each follows:
+Settings, and the sentence of its README (annbatch 0.3.1, METADATA of the wheel) or of zarrs' (0.2.3) that each follows:
 
 - zarrs: "Using zarrs is necessary for local filesystem performance."
 - `load_adata` with X and the columns of array.labels alone; no labels: X alone. "WARNING: Without custom loading *all* obs columns
   will be loaded and yielded potentially degrading performance."
-- `remove_unused_categories=False`, as its example has it, "so that you don't lose/alter your categorical codes".
-- chunk_size = sampler.chunk_rows (its default: 512), preload_nchunks = sampler.chunks (its default: 32). Written by `add_adatas` with
+- `remove_unused_categories=False`, as its example has it: "ensures that you don't lose/alter your categorical codes".
+- chunk_size = sampler.chunk_rows ("Defaults to 512."), preload_nchunks = sampler.chunks ("Defaults to 32."). Written by `add_adatas` with
   its defaults: "shuffling is needed if you want to use chunked access, but is the default".
-- loader.workers threads of zarrs, no worker processes: "we strongly discourage using `torch.utils.data.DataLoader` and if you must, you
-  should not use workers as `annbatch` is already multi-threaded". zarrs: "threading.max_workers: the maximum number of threads used
-  internally [...] typically the number of logical CPUs".
+- loader.workers threads of zarrs: "the maximum number of threads used internally by the `ZarrsCodecPipeline` on the Rust side". No worker
+  processes: "we strongly discourage using `torch.utils.data.DataLoader` and if you must, you should not use workers as `annbatch` is
+  already multi-threaded".
+- `preload_to_gpu=False`, its default without cupy.
 
-Sparse is scipy's CSR, dense is made of it by scipy: `to="torch"` was as fast where sparse, and its `to_dense` a tenth as fast on the CPU
-(its README converts "to dense on GPU"). The codes of a label stay in pandas.
+`to` is left at its default, which yields scipy's CSR; dense is made of it by scipy. Its README makes dense tensors elsewhere:
+"Important: For performance reasons convert to dense on GPU". The codes of a label stay in pandas.
 """
 
 import measured

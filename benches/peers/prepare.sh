@@ -1,19 +1,40 @@
 #!/usr/bin/env bash
-# Makes the peers' own formats from the .h5ad files of a data set, beside them: DATASET/peers/FORMAT, complete or not there.
+# Makes the peers' own formats from the .h5ad files of a data set, beside them: DATASET/peers/FORMAT, complete or not there. Then reads all
+# files of the data set and of these formats once, so that each loader finds its files in the page cache.
 #
 #   benches/peers/prepare.sh DATASET [FORMAT…]    annbatch.zarr, scdl, tiledbsoma, mds; all of them, if none is named
+#   benches/peers/prepare.sh DATASET warm         reads the files alone
 #
 # DATASET is what `expctl data build` prints. Environments that a format needs are set up first. What cannot be made is
 # named, the others go on, and the exit code is then 1. Of 2 GB of .h5ad files they are 4.5 GB.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../scripts/common.sh"
-[ $# -ge 1 ] || die "usage: prepare.sh DATASET [FORMAT…]"
+[ $# -ge 1 ] || die "usage: prepare.sh DATASET [FORMAT…|warm]"
 data=$1; shift
 files=("$data"/files/part-*.h5ad)
 [ -e "${files[0]}" ] || die "no files/part-*.h5ad in $data" "expctl data build prints the folder of a data set"
 formats=("$@")
 [ $# -gt 0 ] || formats=(annbatch.zarr scdl tiledbsoma mds)
+
+# Reads every file that a loader reads. It is an error if they do not fit into memory together: then what is read last pushes out what
+# was read first, and whichever peer comes next is measured cold.
+warm() {
+  local folders=() folder size available
+  for folder in files stores/parquet peers; do
+    [ ! -e "$data/$folder" ] || folders+=("$data/$folder")
+  done
+  size=$(du -Lsc -m "${folders[@]}" | tail -n 1 | cut -f1)
+  available=$(($(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo) / 1024))
+  say "==> reading $size MiB of $data into the page cache"
+  [ "$size" -lt "$available" ] || die "$size MiB of files do not fit into $available MiB of memory that is available" \
+    "free memory, or use a data set with fewer samples; peers would be measured cold, each as its turn happens to come"
+  find -L "${folders[@]}" -type f -exec cat {} + > /dev/null
+}
+if [ "${formats[*]}" = warm ]; then
+  warm
+  exit
+fi
 
 failed=()
 for format in "${formats[@]}"; do
@@ -22,7 +43,7 @@ for format in "${formats[@]}"; do
     scdl) peer=scdl;;
     tiledbsoma) peer=tiledbsoma;;
     mds) peer=streaming;;
-    *) die "there is no format $format" "formats are annbatch.zarr, scdl, tiledbsoma and mds";;
+    *) die "there is no format $format" "formats are annbatch.zarr, scdl, tiledbsoma and mds; warm stands alone";;
   esac
   [ ! -e "$data/peers/$format" ] || continue
   mkdir -p "$data/peers"
@@ -35,4 +56,5 @@ for format in "${formats[@]}"; do
     failed+=("$format")
   fi
 done
+warm
 [ ${#failed[@]} = 0 ] || die "not made: ${failed[*]}"

@@ -2,13 +2,14 @@
 
 sampler.chunks row groups (Merlin's parts_per_chunk) are decoded by loader.workers threads while the batches of those in front are
 yielded; a batch takes its rows from the decoded row groups, in random order over all of them, without a copy of the block. Settings,
-with the sentence of pyarrow's documentation (22.0.0) that each follows:
+with the sentence of pyarrow's docstrings (22.0.0) that each follows:
 
-- Threads that read a row group each, `use_threads` off: "use_threads: Perform multi-threaded column reads", and there is one column.
-- `pre_buffer=True`: "Coalesce and issue file reads in parallel to improve performance on high-latency filesystems". With `memory_map` in its
-  place it was slower here (993 rows/s beside 1,457 with two threads, on a busy machine).
-- A copy of the block into one array, from which batches are taken, was slower as well (1,200 rows/s in the same trial), and so was reading
-  row groups in the step's own thread (833). `pyarrow.dataset`'s scanner with `fragment_readahead` was not compared to an end.
+- The column X alone: "If not None, only these columns will be read from the row group."
+- Threads that read a row group each, `use_threads=False`: it means "Perform multi-threaded column reads.", and there is one column.
+- The metadata of a file is read once: "Use existing metadata object, rather than reading from file."
+- `pre_buffer` stays off, its default for a ParquetFile: "Coalesce and issue file reads in parallel to improve performance on high-latency
+  filesystems (e.g. S3)." The files are local.
+- `set_cpu_count`: "Set the number of threads to use in parallel operations."
 
 Dense alone: the files have a value for every gene.
 """
@@ -33,7 +34,7 @@ def batches(request):
 
     def rows_of(file, group):
         # A reader is for one thread at a time; opening one with its metadata at hand reads nothing.
-        reader = pq.ParquetFile(request.files[file], metadata=metadata[file], pre_buffer=True)
+        reader = pq.ParquetFile(request.files[file], metadata=metadata[file])
         column = reader.read_row_group(group, columns=["X"], use_threads=False)["X"].combine_chunks()
         return column.flatten().to_numpy().reshape(len(column), -1)
 

@@ -1,9 +1,16 @@
 """scDataset: blocks of rows of any source that can be indexed, many batches fetched at once and shuffled.
 
-Settings, as its documentation has them: block_size = sampler.chunk_rows (16 advised), fetch_factor such that
-chunk_rows × chunks rows are fetched at once, in a sorted order; weighted draws by BlockWeightedSampling. The source is
-AnnData's own reader of CSR on disk over several files (h5ad_rows.py). Workers are torch's; its README: "We recommend
-setting `prefetch_factor` to `fetch_factor + 1`".
+Settings, with the sentence of its README (0.3.0, METADATA of the wheel) that each follows:
+
+- block_size = sampler.chunk_rows; its example has `BlockShuffling(block_size=16)`. Weighted draws by BlockWeightedSampling, in blocks of one
+  row, so that each row is drawn by its weight.
+- fetch_factor such that chunk_rows × chunks rows are fetched at once: "Configure `fetch_factor` to fetch multiple batches worth of data at
+  once".
+- Worker processes are torch's, with `batch_size=None`: "to delegate batching to `scDataset`". "We recommend setting `prefetch_factor` to
+  `fetch_factor + 1` for efficient data loading."
+
+The source is AnnData's own reader of CSR on disk over several files (h5ad_rows.py); scDataset asks for rows in ascending order. Rows
+alone: labels would be a second source.
 """
 
 import measured

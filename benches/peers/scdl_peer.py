@@ -1,10 +1,14 @@
 """BioNeMo SCDL (NVIDIA): single rows of memory maps of its own, stacked by torch's DataLoader.
 
-Settings, as its documentation has them: SingleCellMemMapDataset, float32, `collate_sparse_matrix_batch`, which makes a
-sparse CSR tensor as wide as the last gene that occurs in the batch; its README: "there is a collation function
-(`collate_sparse_matrix_batch`)". launch.threads are torch's: with as many as processors, as torch has by itself, collation
-uses them. Reads go through memory maps: their bytes are not
-counted, and pages of the files are in its memory.
+Settings, with the sentence of its README (0.1.3, METADATA of the wheel) that each follows:
+
+- "You can use PyTorch-compatible DataLoaders to load batches of data from a SCDL class."
+- "With a batch size greater than 1, there is a collation function (`collate_sparse_matrix_batch`)": it makes a sparse CSR tensor as wide
+  as the last gene that occurs in the batch.
+- Written as float32, which ours yields: "Supported types include "uint8", "uint16", "uint32", "uint64", "float16", "float32", and "float64"."
+
+launch.threads are torch's: with as many as processors, as torch has by itself, collation uses them. Rows alone: its DataLoader yields no
+columns of obs. Reads go through memory maps: their bytes are not counted.
 """
 
 import measured

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Virtual environments of the peers, each with the packages of requirements/NAME.txt and PyTorch without CUDA.
 #
-#   benches/peers/setup.sh [PEER|ENVIRONMENT…]    set up what is named, or everything
-#   benches/peers/setup.sh --python PEER          set up, then print its interpreter on stdout
+#   benches/peers/setup.sh [PEER|ENVIRONMENT|jemalloc…]    set up what is named, or everything
+#   benches/peers/setup.sh --python PEER                   set up, then print its interpreter on stdout
 #
 # PYTHON names the Python 3.12 that they are made from, PYTHON310 the 3.10 of Merlin. What cannot be set up is named with
 # the reason, the others go on, and the exit code is then 1. About 3 GB, and 1.1 GB of wheels.
@@ -40,11 +40,25 @@ make_venv() ( # VENV
   venv_mark "$1" > "$folder/.complete"
 )
 
+# jemalloc as Debian has it, unpacked beside the environments: that needs no root. Its reason is the last line too.
+make_jemalloc() (
+  set -e
+  folder=$(venv_folder jemalloc)
+  say "==> peers: jemalloc into $folder"
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || die "libjemalloc2 is a package of Debian, and there is no apt-get or dpkg-deb"
+  rm -rf "$folder"; mkdir -p "$folder"; cd "$folder"
+  apt-get download libjemalloc2 >&2 || die "apt-get could not download libjemalloc2: apt-get update, as root, fetches its lists"
+  dpkg-deb -x libjemalloc2_*.deb .
+  rm libjemalloc2_*.deb
+  jemalloc_library >/dev/null || die "there is no libjemalloc.so.2 in libjemalloc2"
+)
+
 print=
 if [ "${1:-}" = --python ]; then print=1; shift; [ $# = 1 ] || die "usage: setup.sh --python PEER"; fi
 wanted=()
-for name in "${@:-${VENVS[@]}}"; do
-  if [ -e "$here/requirements/$name.txt" ]; then wanted+=("$name")
+[ $# -gt 0 ] || set -- "${VENVS[@]}" jemalloc
+for name; do
+  if [ "$name" = jemalloc ] || [ -e "$here/requirements/$name.txt" ]; then wanted+=("$name")
   else wanted+=("$(venv_of "$name")") || die "there is no peer $name" "peers are $(cd "$here" && echo *_peer.py | sed s/_peer.py//g)"; fi
 done
 
@@ -55,8 +69,14 @@ for name in $(printf '%s\n' "${wanted[@]}" | sort -u); do
   # Two set-ups of one environment go one after the other.
   exec 7>"$(venv_folder "$name").lock"
   flock 7
-  venv_python "$name" >/dev/null && continue
-  make_venv "$name" 2> >(tee "$reason" >&2) &
+  make=make_venv
+  if [ "$name" = jemalloc ]; then
+    jemalloc_library >/dev/null && continue
+    make=make_jemalloc
+  else
+    venv_python "$name" >/dev/null && continue
+  fi
+  "$make" "$name" 2> >(tee "$reason" >&2) &
   if wait $!; then rm -f "$reason"; else
     failed+=("$name")
     sed -i '/^ *$/d; $!d' "$reason"

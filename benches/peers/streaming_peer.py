@@ -1,9 +1,16 @@
 """MosaicML streaming: rows serialised one by one in MDS shards, shuffled by py1e within blocks of rows.
 
-Settings, as its documentation has them: StreamingDataset with the algorithm py1e (its default) and defaults for the
-rest, torch's DataLoader (its own counts samples for resuming, of tensors alone); samples are (genes, values) arrays,
-joined to CSR as batches are collated. The shards are local and uncompressed. chunk_rows and chunks are ours; its own
-block size is its default.
+Settings, with the sentence of StreamingDataset's docstring (0.13.0) that each follows:
+
+- `batch_size`: "Per-device batch size, the same as what is passed to the DataLoader. This affects how the dataset is partitioned over the
+  workers and is necessary for deterministic resumption and optimal performance."
+- `shuffle=True`, `shuffle_algo`: "Defaults to ``py1e``." The blocks that it shuffles in stay at their default,
+  ``max(4_000_000 // num_canonical_nodes), 1 << 18)`` rows: all of ours; sampler.chunk_rows and sampler.chunks are not used.
+- `num_canonical_nodes`: left out, which is "simply the number of physical nodes of the initial run": 1.
+- `predownload`: left out, "its value is set to ``8 * batch_size``". The shards are local and uncompressed, so nothing is downloaded.
+
+torch's DataLoader, as its README has it (its own counts samples for resuming, of tensors alone); samples are (genes, values) arrays,
+joined to CSR as batches are collated.
 """
 
 import measured

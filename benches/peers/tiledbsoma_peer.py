@@ -1,8 +1,16 @@
 """tiledbsoma-ml (what cellxgene_census reads with): chunks of rows of a SOMA experiment, shuffled in large blocks.
 
-Settings, as its documentation has them: shuffle_chunk_size = sampler.chunk_rows (64 by default), io_batch_size =
-chunk_rows × chunks (65,536 by default), `use_eager_fetch`, `experiment_dataloader`. The experiment is on the local disk,
-with the settings that tiledbsoma.io.from_h5ad takes. Its threads are TileDB's.
+Settings, with the sentence of ExperimentDataset's docstring (0.1.0) that each follows:
+
+- io_batch_size = chunk_rows × chunks: "The default value of 65,536 provides high performance but may need to be reduced in memory-limited
+  hosts or when using a large number of |DataLoader| workers."
+- shuffle_chunk_size = sampler.chunk_rows, 64 by default: "larger numbers correspond to less randomness, but greater read performance".
+- `use_eager_fetch`, on by default: "potentially improving overall performance at the cost of doubling memory utilization".
+- Batches made in it: "higher performance can be achieved by performing batching in this class", and `experiment_dataloader`: "the
+  recommended way to wrap an |ExperimentDataset| in a |DataLoader|".
+- Columns of array.labels; without them its default: "At least one column name must be specified."
+
+The experiment is on the local disk, as tiledbsoma.io.from_anndata writes it. Its threads are TileDB's, as many as processors.
 """
 
 import measured
@@ -16,7 +24,7 @@ def batches(request):
     more = {"num_workers": request.workers, "prefetch_factor": request.ahead} if request.workers else {}
     with tiledbsoma.Experiment.open(str(request.format("tiledbsoma"))) as experiment:
         with experiment.axis_query(measurement_name="RNA") as query:
-            data = ExperimentDataset(query, layer_name="data", obs_column_names=["cell_type"], batch_size=request.batch,
+            data = ExperimentDataset(query, layer_name="data", obs_column_names=list(request.labels) or ["soma_joinid"], batch_size=request.batch,
                                      io_batch_size=request.held, shuffle_chunk_size=request.chunk_rows, shuffle=True,
                                      seed=request.seed, return_sparse_X=request.output == "sparse")
         epoch = 0

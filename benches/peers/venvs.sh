@@ -24,3 +24,12 @@ venv_python() { # VENV
   local folder; folder=$(venv_folder "$1")
   [ "$(cat "$folder/.complete" 2>/dev/null)" = "$(venv_mark "$1")" ] && cat "$folder/interpreter"
 }
+
+# The allocator of the variants named *_jemalloc: the system's, or what setup.sh unpacked; 1 if there is none.
+jemalloc_library() {
+  local library
+  for library in /usr/lib/*/libjemalloc.so.2 /usr/lib64/libjemalloc.so.2 "$(venv_folder jemalloc)"/usr/lib/*/libjemalloc.so.2; do
+    if [ -e "$library" ]; then echo "$library"; return; fi
+  done
+  return 1
+}

@@ -102,7 +102,11 @@ pub fn sources(root: &Path) -> Result<Vec<Source>, String> {
                 name: name.to_owned(),
                 kind: kind.to_owned(),
                 command: match kind {
-                    "job" => format!("expctl submit {arguments} --backend local --wait"),
+                    "job" => {
+                        // Variables of the environment stand before the config.
+                        let (variables, submitted) = arguments.split_at(arguments.find("conf/").unwrap_or(0));
+                        format!("{variables}expctl submit {submitted} --backend local --wait")
+                    }
                     _ => arguments.to_owned(),
                 },
                 before: before.to_owned(),
