@@ -695,7 +695,7 @@ fn blocks_that_are_read_at_once_are_no_signs() {
             && text.contains("set measure.steps to 640 or more (5 blocks)"),
         "{text}"
     );
-    assert!(text.contains("many: stages overlap or were counted twice: they add up to 1"), "{text}");
+    assert!(text.contains("stages overlap or were counted twice: they add up to 1"), "{text}");
     assert!(text.contains("| unattributed | -"), "{text}");
 }
 

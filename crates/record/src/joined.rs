@@ -34,8 +34,8 @@ pub const fn is_measured(step: u64, first: u64, warmup: u64) -> bool {
 /// up to the step at which the later one went on; what an attempt did beyond that was done again and is left out. An
 /// attempt that started at step 0 ends the search.
 ///
-/// The first `warmup` steps of each attempt do not count as measured ([`is_measured`]), even where its table says so: older
-/// tables have them as measured where the attempt went on from a checkpoint.
+/// The first `warmup` steps of an attempt that went on from a checkpoint do not count as measured ([`is_measured`]), even where its
+/// table says so, as older tables do. The table of an attempt that began at step 0 is believed.
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
@@ -45,7 +45,7 @@ pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<J
     let mut begin: Option<u64> = None;
     for attempt in attempts.iter().rev() {
         let mut rows = attempt.steps(rank)?;
-        if let Some(first) = rows.first().map(|record| record.step) {
+        if let Some(first) = rows.first().map(|record| record.step).filter(|first| *first > 0) {
             rows.iter_mut().for_each(|record| record.measured &= is_measured(record.step, first, warmup));
         }
         rows.retain(|record| begin.is_none_or(|begin| record.step < begin));
