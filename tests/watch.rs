@@ -121,7 +121,7 @@ fn on_a_terminal_it_is_drawn_in_place_and_q_leaves() {
     let mut stdout = child.0.stdout.take().unwrap();
     let mut seen = Vec::new();
     let mut bytes = [0; 4096];
-    while !text(&seen).contains(" it/s, ") {
+    while !text(&seen).contains("waits most for ") {
         let n = stdout.read(&mut bytes).unwrap();
         assert!(n > 0, "{}", text(&seen));
         seen.extend(&bytes[..n]);
