@@ -41,7 +41,7 @@ idle() {
   # The wait is for what this script did itself just before.
   for _ in $(seq 30); do
     load=$(cut -d' ' -f1 /proc/loadavg)
-    if awk -v load="$load" 'BEGIN { exit !(load < 0.5) }'; then return; fi
+    if awk -v now="$load" 'BEGIN { exit !(now < 0.5) }'; then return; fi
     [ -z "${REFERENCE_FORCE:-}" ] || break
     sleep 10
   done
