@@ -52,6 +52,7 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/profile.h");
         include!("expctl-dist/cpp/adamw.h");
         include!("expctl-dist/cpp/device.h");
+        include!("expctl-dist/cpp/foreach.h");
 
         fn quiet();
         fn set_autocast(cuda: bool, enabled: bool) -> bool;
@@ -71,6 +72,8 @@ pub(crate) mod bridge {
             settings: &AdamwSettings,
             overflow: usize,
         ) -> Result<()>;
+        fn norms(tensors: &[usize]) -> Result<usize>;
+        fn scale(tensors: &[usize], factor: usize) -> Result<()>;
 
         type NeighboursHandle;
         fn neighbours(rows: i64) -> Result<UniquePtr<NeighboursHandle>>;
