@@ -50,7 +50,10 @@ mod version;
 
 pub use adamw::{AdamwOptions, AdamwPart, fused_adamw};
 pub use autocast::Autocast;
-pub use cuda::{Cuda, CudaError, CudaVersions, DeviceEvent, DeviceStream, GpuFacts, Nccl, Pinned, StreamScope};
+pub use cuda::{
+    Cuda, CudaError, CudaVersions, DeviceEvent, DeviceStream, GpuFacts, Nccl, Pinned, StreamScope,
+    leave_nccl_failures_to_caller,
+};
 pub use error::DistError;
 pub use foreach::{norms, scale};
 pub use group::{GpuBackend, ProcessGroup};
