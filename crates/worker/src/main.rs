@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use expctl_dist::leave_nccl_failures_to_caller;
 use expctl_record::AttemptDir;
 use expctl_worker::{RankEnv, Signals, keep_freed_memory, run};
 
@@ -20,6 +21,8 @@ struct Args {
 
 fn main() -> ExitCode {
     keep_freed_memory();
+    // SAFETY: no other thread runs yet.
+    unsafe { leave_nccl_failures_to_caller() };
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     match start(&Args::parse()) {
