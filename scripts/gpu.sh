@@ -159,7 +159,7 @@ measure_job() { # NAME KIND LIMIT ARGUMENTS…
   "${report[@]}" >&2 || "${report[@]}" --force >&2 || true
   [ -e "$dir/$name.md" ] && [ -e "$dir/records/$name.json" ] || [ "$status" != 0 ] || status=70
   if [ "$kind" = trace ]; then
-    "$programs/expctl" trace "$job" > "$dir/${name}_trace.md" || [ "$status" != 0 ] || status=6
+    "$programs/expctl" trace "$job" > "$dir/$name.trace.md" || [ "$status" != 0 ] || status=6
   fi
   return "$status"
 }
@@ -206,7 +206,7 @@ part() { # NAME KIND LIMIT ARGUMENTS MODULE ARGUMENTS
   say "==> $name: ${arguments[*]}, at most $limit s"
   job=
   forget_note "$dir" "$name"
-  rm -f "$dir/$name.txt" "$dir/${name}_trace.md" "$dir/records/$name.json"
+  rm -f "$dir/$name.txt" "$dir/$name.trace.md" "$dir/records/$name.json"
   if declare -F "prepare_$name" >/dev/null && ! "prepare_$name"; then
     status=1
   elif [ "$kind" = program ]; then

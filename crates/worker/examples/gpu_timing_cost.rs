@@ -17,8 +17,11 @@ const STAGES: usize = 5;
 const GPU: u32 = 0;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let numbers: Vec<usize> =
-        std::env::args().skip(1).take_while(|a| a != "--record").map(|a| a.parse::<usize>()).collect::<Result<_, _>>()?;
+    let numbers: Vec<usize> = std::env::args()
+        .skip(1)
+        .take_while(|a| a != "--record")
+        .map(|a| a.parse::<usize>())
+        .collect::<Result<_, _>>()?;
     let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
     let cuda = Cuda::load()?;
     cuda.choose(GPU)?;
