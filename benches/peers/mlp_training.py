@@ -8,6 +8,8 @@ does with the loss.
 On a GPU stages are timed there, as expctl's are, and the step ends with the one wait for the loss.
 """
 
+import os
+
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
@@ -57,9 +59,11 @@ def add_sizes(arguments):
     arguments.add_argument("--layers", type=int, default=5)
 
 
-def backend_of(run_settings, device):
-    """The backend of torch's process group: as `launch.backend` says, else NCCL on GPUs and gloo on the host."""
-    asked = run_settings["launch"]["backend"]
+def backend_of(settings, device):
+    """The backend of torch's process group: as `launch.backend` of the trial says, else NCCL where each rank has a GPU of its own, else gloo."""
+    asked = settings["launch"]["backend"]
     if asked != "auto":
         return asked
-    return "nccl" if device.type == "cuda" else "gloo"
+    # A rank that Slurm bound to its own GPU sees that one alone.
+    ranks_here = 1 if settings["slurm"]["gpus_per_rank"] > 0 else int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return "nccl" if device.type == "cuda" and torch.cuda.device_count() >= ranks_here else "gloo"
