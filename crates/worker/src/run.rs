@@ -275,7 +275,6 @@ impl Rank<'_> {
         }
         self.write_usage()?;
         self.activity.enter(Phase::Over);
-        group.shutdown()?;
         // While the monitor still watches: it waits for the others where they are connected by NCCL.
         group.shutdown()?;
         self.leave_together(store, monitor)?;
