@@ -74,10 +74,10 @@ size_t extent_of_options() {
 extern "C" __attribute__((visibility("default"))) int expctl_nccl_fits(char* message, size_t room) {
   return guarded(message, room, [] {
     const auto theirs = torch::cuda::nccl::version();
-    const auto major = theirs >> 32, minor = theirs >> 16 & 0xffff;
+    const auto their_major = theirs >> 32, their_minor = theirs >> 16 & 0xffff;
     TORCH_CHECK(
-        major == NCCL_MAJOR && minor == NCCL_MINOR,
-        "this is compiled against NCCL ", NCCL_MAJOR, ".", NCCL_MINOR, ", and libtorch_cuda against ", major, ".", minor);
+        their_major == NCCL_MAJOR && their_minor == NCCL_MINOR,
+        "this is compiled against NCCL ", NCCL_MAJOR, ".", NCCL_MINOR, ", and libtorch_cuda against ", their_major, ".", their_minor);
     const auto extent = extent_of_options();
     TORCH_CHECK(
         extent <= sizeof(Options),
