@@ -97,11 +97,13 @@ mod tests {
 
     #[test]
     fn the_steps_are_those_of_the_host_wherever_the_events_of_a_gpu_stand() {
-        let event = |cat: &str, pid: i64, tid: i64| json!({"ph": "X", "cat": cat, "name": "step 3", "pid": pid, "tid": tid});
+        let event =
+            |cat: &str, pid: i64, tid: i64| json!({"ph": "X", "cat": cat, "name": "step 3", "pid": pid, "tid": tid});
         let gpu = event("gpu_user_annotation", 0, 7);
         let same_number = event("gpu_user_annotation", 41, 7);
         let host = event("user_annotation", 41, 1234);
         assert_eq!(thread_of_steps(&[gpu.clone(), same_number, host], 41), Some(1234));
-        assert_eq!(thread_of_steps(&[gpu, json!({"ph": "X", "cat": "user_annotation", "name": "load", "pid": 41})], 41), None);
+        let load = json!({"ph": "X", "cat": "user_annotation", "name": "load", "pid": 41});
+        assert_eq!(thread_of_steps(&[gpu, load], 41), None);
     }
 }
