@@ -117,6 +117,7 @@ fn a_trial_on_a_gpu_times_its_device() {
             assert!(step.bytes_to_device > 0 && device[Stage::Forward] > 0 && device[Stage::Backward] > 0, "{step:?}");
             assert!(step.exposed.total() <= step.wall_ns + step.wall_ns / 50, "{step:?}");
             assert_eq!(device[Stage::Mask] > 0, masks.ends_with("vectorised"), "{step:?}");
+            assert_eq!(step.copy_ns.is_some_and(|ns| ns > 0), pin.ends_with("true"), "{step:?}");
         }
     }
 }

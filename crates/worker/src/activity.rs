@@ -21,7 +21,7 @@ pub enum Phase {
     Transfer,
     /// Forward pass.
     Forward,
-    /// Waits within the forward pass for what other ranks predict.
+    /// Waits within the forward pass for other ranks: for what they predict, or for the order of the buckets of gradients.
     Gather,
     /// Backward pass, with the averaging of gradients in it.
     Backward,

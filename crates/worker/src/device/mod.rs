@@ -1,5 +1,5 @@
 //! Where the ranks compute, and how batches come there. Invariants: which device a rank has is settled before its first tensor; a
-//! step waits for its device once, at its end; a batch that is being copied is neither changed nor given back.
+//! step waits for its device once, at its end, but for what docs/gpu.md lists; a batch that is being copied is neither changed nor given back.
 
 mod agree;
 mod error;

@@ -103,7 +103,10 @@ impl Trainer {
         clock.enter(Stage::Forward);
         let backward = self.mode != Mode::Forward;
         if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && part.closes) {
+            // Once the ranks come together here, to put the buckets into order.
+            activity.phase(Phase::Gather);
             reducer.prepare_forward()?;
+            activity.phase(Phase::Forward);
         }
         let loss = self.loss(&inputs, epoch, group, activity)?;
         if self.gpu.is_none() {
@@ -278,7 +281,9 @@ impl Trainer {
         activity: &Activity,
     ) -> Result<(), TrainError> {
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
+        activity.phase(Phase::Gather);
         reducer.prepare_forward()?;
+        activity.phase(Phase::Forward);
         // The batch comes again, as a step: neither the loss nor a buffer of the model must remember it twice.
         let memory = self.objective.memory().cloned();
         let buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)
