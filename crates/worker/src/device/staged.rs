@@ -69,7 +69,9 @@ impl<T> Staged<T> {
     /// of a batch that was not page-locked. To call on the step's thread: a loader thread would free it one batch later, and where it never
     /// chose a device, CUDA would give it a context on GPU 0.
     pub fn landed(&mut self) -> Result<Option<u64>, DeviceError> {
-        self.arrival.take().map(|arrival| arrival.ns()).transpose()
+        let ns = self.arrival.as_ref().map(Arrival::ns).transpose()?;
+        self.arrival = None;
+        Ok(ns)
     }
 
     /// Bytes of page-locked memory that go round with it.

@@ -21,11 +21,11 @@ pub fn all_finite(tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
             None => of_devices.push(Checks { device, places: vec![place], extremes: vec![extremes] }),
         }
     }
-    let mut first = None;
+    let mut first: Option<usize> = None;
     for checks in &of_devices {
         first = first.into_iter().chain(checks.first_wrong()?).min();
     }
-    match first.and_then(|place: usize| tensors.get(place)) {
+    match first.and_then(|place| tensors.get(place)) {
         None => Ok(()),
         Some((name, _)) => Err(TrainError::NotFinite { name: name.clone() }),
     }
