@@ -28,6 +28,16 @@ bool is_nccl(const c10d::Backend& backend) {
   return backend.getBackendName() == "nccl";
 }
 
+// Refuses to reduce gradients of a GPU by the host where the current stream is not the default one. Gloo's threads make the default
+// stream of the device wait for what they copied back, and no other: on a stream of its own (as CUDA graphs want one), a backward
+// pass would read gradients that are not reduced yet.
+void check_default_stream(const c10::Device& device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  TORCH_CHECK(
+      guard.getStream(device) == guard.getDefaultStream(device),
+      "Gloo reduces gradients of the default stream only, and the backward pass runs on another one");
+}
+
 } // namespace
 
 void Timeline::begin() {
@@ -123,13 +133,6 @@ std::vector<Timeline::Interval> Timeline::host_intervals() const {
     }
   }
   return intervals;
-}
-
-void check_default_stream(const c10::Device& device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  TORCH_CHECK(
-      guard.getStream(device) == guard.getDefaultStream(device),
-      "Gloo reduces gradients of the default stream only, and the backward pass runs on another one");
 }
 
 TimedWork::TimedWork(

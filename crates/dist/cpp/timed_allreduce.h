@@ -124,11 +124,6 @@ class TimedBackend final : public c10d::Backend {
   std::shared_ptr<Timeline> timeline_;
 };
 
-// Refuses to reduce gradients of a GPU by the host where the current stream is not the default one. Gloo's threads make the default
-// stream of the device wait for what they copied back, and no other: on a stream of its own (as CUDA graphs want one), a backward
-// pass would read gradients that are not reduced yet.
-void check_default_stream(const c10::Device& device);
-
 // The same group for a reducer of gradients on `device`, with its all-reduces timed.
 c10::intrusive_ptr<c10d::ProcessGroup> timed_group(
     const c10::intrusive_ptr<c10d::ProcessGroup>& group,

@@ -3,16 +3,23 @@
 // tests.
 #include "timed_allreduce.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/FakeGuardImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -141,22 +148,36 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   Devices devices_;
 };
 
-// A reduction by the host, as Gloo's: what it copied back is there where stream `copies` was when it began.
-struct CopiedBack final : c10d::Work {
-  explicit CopiedBack(c10::StreamId copies) : event(c10::DeviceType::CUDA) {
-    event.record(c10::Stream(c10::Stream::UNSAFE, the_gpu, copies));
+// An all-reduce that is over when a test says so.
+struct Reduction final : c10d::Work {
+  Reduction()
+      : event(c10::DeviceType::CUDA), future(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
+  // What the host copied back is there where stream `copies` is now; where that is negative, the device reduced.
+  void done(c10::StreamId copies) {
+    if (copies >= 0) {
+      event.record(c10::Stream(c10::Stream::UNSAFE, the_gpu, copies));
+    }
+    future->markCompleted(c10::IValue(std::vector<at::Tensor>{}));
   }
   void synchronize() override {
     event.block(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(the_gpu));
   }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    return future;
+  }
   c10::Event event;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
 };
 
-// What a process group over NCCL does at its end.
+// Gloo or NCCL, as far as a reducer and the end of a group use them.
 struct Communicator final : c10d::Backend {
-  Communicator(int rank, int size) : Backend(rank, size) {}
+  Communicator(int rank, int size, bool nccl) : Backend(rank, size), nccl(nccl) {}
   const std::string getBackendName() const override {
-    return "nccl";
+    return nccl ? "nccl" : "gloo";
+  }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override {
+    last = c10::make_intrusive<Reduction>();
+    return last;
   }
   void abort() override {
     call("abort", [](State&) {});
@@ -164,6 +185,16 @@ struct Communicator final : c10d::Backend {
   void shutdown() override {
     call("shutdown", [](State&) {});
   }
+  bool nccl;
+  c10::intrusive_ptr<Reduction> last;
+};
+
+using SharedTimeline = std::shared_ptr<expctl::dist::Timeline>;
+
+// A bucket on its way: what a test ends, and what a reducer waits for.
+struct Bucket {
+  c10::intrusive_ptr<Reduction> reduction;
+  c10::intrusive_ptr<c10d::Work> timed;
 };
 
 size_t told(const std::string& text, char* to, size_t room) {
@@ -184,8 +215,8 @@ size_t guarded(char* message, size_t room, Work&& work) {
   }
 }
 
-expctl::dist::Timeline& timeline_at(void* address) {
-  return *static_cast<expctl::dist::Timeline*>(address);
+SharedTimeline& timeline_at(void* address) {
+  return *static_cast<SharedTimeline*>(address);
 }
 
 } // namespace
@@ -227,45 +258,52 @@ size_t expctl_fake_gpu_calls(char* to, size_t room) {
   return told(all, to, room);
 }
 
-size_t expctl_fake_gpu_check_default_stream(char* message, size_t room) {
-  return guarded(message, room, [] { expctl::dist::check_default_stream(the_gpu); });
-}
-
 void* expctl_fake_gpu_timeline() {
-  return new expctl::dist::Timeline();
+  return new SharedTimeline(std::make_shared<expctl::dist::Timeline>());
 }
 
 void expctl_fake_gpu_drop_timeline(void* timeline) {
-  delete static_cast<expctl::dist::Timeline*>(timeline);
+  delete static_cast<SharedTimeline*>(timeline);
 }
 
 void expctl_fake_gpu_begin(void* timeline) {
-  timeline_at(timeline).begin();
+  timeline_at(timeline)->begin();
 }
 
-size_t expctl_fake_gpu_handed_over(void* timeline, size_t* slot, char* message, size_t room) {
-  return guarded(message, room, [&] { *slot = timeline_at(timeline).handed_over(the_gpu); });
-}
-
-size_t expctl_fake_gpu_completed(void* timeline, size_t slot, char* message, size_t room) {
-  return guarded(message, room, [&] { timeline_at(timeline).completed(slot); });
-}
-
-size_t expctl_fake_gpu_copied_back(void* timeline, size_t slot, int64_t copies, char* message, size_t room) {
+// Hands gradients over, by which a tensor is meant that says it is on the GPU; nothing computes with it.
+size_t expctl_fake_gpu_allreduce(void* timeline, bool nccl, void** bucket, char* message, size_t room) {
   return guarded(message, room, [&] {
-    const auto work = c10::make_intrusive<CopiedBack>(copies);
-    timeline_at(timeline).completed(slot, work.get());
+    static std::array<float, 4> numbers{};
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(the_gpu);
+    std::vector<at::Tensor> gradients{
+        at::for_blob(numbers.data(), {4}).options(options).target_device(the_gpu).make_tensor()};
+    const auto communicator = c10::make_intrusive<Communicator>(0, 2, nccl);
+    const auto timed = c10::make_intrusive<expctl::dist::TimedBackend>(communicator, std::nullopt, timeline_at(timeline));
+    auto work = timed->allreduce(gradients);
+    *bucket = new Bucket{communicator->last, std::move(work)};
   });
 }
 
+size_t expctl_fake_gpu_done(void* bucket, int64_t copies, char* message, size_t room) {
+  return guarded(message, room, [&] {
+    const auto& of = *static_cast<Bucket*>(bucket);
+    of.reduction->done(copies);
+    of.timed->getFuture()->waitAndThrow();
+  });
+}
+
+void expctl_fake_gpu_drop_bucket(void* bucket) {
+  delete static_cast<Bucket*>(bucket);
+}
+
 bool expctl_fake_gpu_under_way(void* timeline) {
-  return timeline_at(timeline).under_way();
+  return timeline_at(timeline)->under_way();
 }
 
 size_t expctl_fake_gpu_totals(
     void* timeline, int64_t* busy, int64_t* exposed, size_t* buckets, char* message, size_t room) {
   return guarded(message, room, [&] {
-    const auto totals = timeline_at(timeline).totals();
+    const auto totals = timeline_at(timeline)->totals();
     *busy = totals.busy;
     *exposed = totals.exposed;
     *buckets = totals.buckets;
@@ -274,7 +312,7 @@ size_t expctl_fake_gpu_totals(
 
 // In the place of `expctl_nccl_open` of dist's nccl/backend.cpp.
 int expctl_fake_gpu_nccl_open(const void*, int rank, int world, int64_t, void** backend, char*, size_t) {
-  c10::intrusive_ptr<c10d::Backend> communicator = c10::make_intrusive<Communicator>(rank, world);
+  c10::intrusive_ptr<c10d::Backend> communicator = c10::make_intrusive<Communicator>(rank, world, true);
   *backend = communicator.release();
   return 0;
 }

@@ -31,20 +31,18 @@ unsafe extern "C" {
     fn expctl_fake_gpu_works(stream: i64, microseconds: i64);
     fn expctl_fake_gpu_fail(text: *const c_char, length: usize);
     fn expctl_fake_gpu_calls(to: *mut c_char, room: usize) -> usize;
-    fn expctl_fake_gpu_check_default_stream(message: *mut c_char, room: usize) -> usize;
     fn expctl_fake_gpu_timeline() -> *mut c_void;
     fn expctl_fake_gpu_drop_timeline(timeline: *mut c_void);
     fn expctl_fake_gpu_begin(timeline: *mut c_void);
-    fn expctl_fake_gpu_handed_over(timeline: *mut c_void, slot: *mut usize, message: *mut c_char, room: usize)
-    -> usize;
-    fn expctl_fake_gpu_completed(timeline: *mut c_void, slot: usize, message: *mut c_char, room: usize) -> usize;
-    fn expctl_fake_gpu_copied_back(
+    fn expctl_fake_gpu_allreduce(
         timeline: *mut c_void,
-        slot: usize,
-        copies: i64,
+        nccl: bool,
+        bucket: *mut *mut c_void,
         message: *mut c_char,
         room: usize,
     ) -> usize;
+    fn expctl_fake_gpu_done(bucket: *mut c_void, copies: i64, message: *mut c_char, room: usize) -> usize;
+    fn expctl_fake_gpu_drop_bucket(bucket: *mut c_void);
     fn expctl_fake_gpu_under_way(timeline: *mut c_void) -> bool;
     fn expctl_fake_gpu_totals(
         timeline: *mut c_void,
@@ -102,15 +100,6 @@ impl FakeGpu {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Whether gradients that this thread's current stream computes may be reduced by the host.
-    ///
-    /// # Errors
-    /// What the reducer says where they may not.
-    pub fn check_default_stream(&self) -> Result<(), String> {
-        // SAFETY: the buffer has as many bytes as is said.
-        guarded(|message, room| unsafe { expctl_fake_gpu_check_default_stream(message, room) })
-    }
-
     /// A timeline as a reducer has one, of buckets on this GPU.
     pub fn timeline(&self) -> Timeline<'_> {
         // SAFETY: takes nothing; the result is freed by `Timeline`.
@@ -124,7 +113,7 @@ impl FakeGpu {
     }
 }
 
-/// `Timeline` of dist's timed_allreduce.h.
+/// `Timeline` of dist's timed_allreduce.h, with process groups whose reductions end when a test says so.
 #[derive(Debug)]
 pub struct Timeline<'a> {
     address: *mut c_void,
@@ -149,33 +138,29 @@ impl Timeline<'_> {
         unsafe { expctl_fake_gpu_begin(self.address) };
     }
 
-    /// A bucket is full on this thread's current stream; its number.
+    /// A bucket is full on this thread's current stream, and Gloo is to reduce it.
     ///
     /// # Errors
-    /// The device's.
-    pub fn handed_over(&self) -> Result<usize, String> {
-        let mut slot = 0;
-        // SAFETY: the timeline lives; number and buffer live for the call.
-        guarded(|message, room| unsafe { expctl_fake_gpu_handed_over(self.address, &raw mut slot, message, room) })?;
-        Ok(slot)
+    /// The device's, or the stream is not the default one.
+    pub fn hand_to_gloo(&self) -> Result<Bucket<'_>, String> {
+        self.hand_over(false)
     }
 
-    /// A bucket is reduced where this thread's current stream is, as NCCL says it.
+    /// A bucket is full on this thread's current stream, and NCCL is to reduce it.
     ///
     /// # Errors
     /// The device's.
-    pub fn completed(&self, bucket: usize) -> Result<(), String> {
-        // SAFETY: the timeline lives; the buffer lives for the call.
-        guarded(|message, room| unsafe { expctl_fake_gpu_completed(self.address, bucket, message, room) })
+    pub fn hand_to_nccl(&self) -> Result<Bucket<'_>, String> {
+        self.hand_over(true)
     }
 
-    /// The host has reduced a bucket, and its copy back ends where stream `copies` is now, as Gloo says it.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn copied_back(&self, bucket: usize, copies: i64) -> Result<(), String> {
-        // SAFETY: the timeline lives; the buffer lives for the call.
-        guarded(|message, room| unsafe { expctl_fake_gpu_copied_back(self.address, bucket, copies, message, room) })
+    fn hand_over(&self, nccl: bool) -> Result<Bucket<'_>, String> {
+        let mut address = std::ptr::null_mut();
+        // SAFETY: the timeline lives; address and buffer live for the call.
+        guarded(|message, room| unsafe {
+            expctl_fake_gpu_allreduce(self.address, nccl, &raw mut address, message, room)
+        })?;
+        Ok(Bucket { address, _timeline: self })
     }
 
     /// Whether a bucket is under way.
@@ -202,6 +187,44 @@ impl Timeline<'_> {
             )
         })?;
         Ok(totals)
+    }
+}
+
+/// A bucket of gradients on its way.
+#[derive(Debug)]
+pub struct Bucket<'a> {
+    address: *mut c_void,
+    _timeline: &'a Timeline<'a>,
+}
+
+impl Bucket<'_> {
+    /// The device has it reduced where this thread's current stream is: NCCL completes a bucket where one of its streams is current.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn reduced(self) -> Result<(), String> {
+        self.done(-1)
+    }
+
+    /// The host has reduced it, and its copy back ends where stream `copies` is now. Of Gloo's thread, as of this one, the default stream is the current
+    /// one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn copied_back(self, copies: i64) -> Result<(), String> {
+        self.done(copies)
+    }
+
+    fn done(self, copies: i64) -> Result<(), String> {
+        // SAFETY: the bucket lives; the buffer lives for the call.
+        guarded(|message, room| unsafe { expctl_fake_gpu_done(self.address, copies, message, room) })
+    }
+}
+
+impl Drop for Bucket<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `Timeline::hand_over`, and freed once.
+        unsafe { expctl_fake_gpu_drop_bucket(self.address) };
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use expctl_dist::{DeviceEvent, DeviceStream, GpuBackend, ProcessGroup, Store};
-use expctl_fake_gpu::{DEFAULT_STREAM, FakeGpu, Totals};
+use expctl_fake_gpu::{Bucket, DEFAULT_STREAM, FakeGpu, Totals};
 use tch::{Device, Kind, Tensor};
 
 /// Of the first stream that a test opens.
@@ -76,23 +76,23 @@ fn buckets_that_the_device_reduces_take_from_the_last_gradient_to_their_end() {
     let gpu = FakeGpu::install();
     let reductions = DeviceStream::new(0).unwrap();
     let timeline = gpu.timeline();
-    let completed = |bucket| {
+    let reduced = |bucket: Bucket<'_>| {
         let _there = reductions.enter().unwrap();
-        timeline.completed(bucket).unwrap();
+        bucket.reduced().unwrap();
     };
     // Full at 125, 375 and 500 µs, reduced at 250, 625 and 1,125 µs.
     gpu.works(DEFAULT_STREAM, 125);
-    let first = timeline.handed_over().unwrap();
+    let first = timeline.hand_to_nccl().unwrap();
     gpu.works(DEFAULT_STREAM, 250);
-    let second = timeline.handed_over().unwrap();
+    let second = timeline.hand_to_nccl().unwrap();
     gpu.works(FIRST, 250);
-    completed(first);
+    reduced(first);
     gpu.works(FIRST, 375);
-    completed(second);
+    reduced(second);
     gpu.works(DEFAULT_STREAM, 125);
-    let third = timeline.handed_over().unwrap();
+    let third = timeline.hand_to_nccl().unwrap();
     gpu.works(FIRST, 500);
-    completed(third);
+    reduced(third);
     // 125 to 250 and 375 to 1,125 µs; 500 to 1,125 µs.
     assert_eq!(timeline.totals(), Ok(Totals { busy: 875_000, exposed: 625_000, buckets: 3 }));
     assert!(!timeline.under_way());
@@ -105,13 +105,13 @@ fn buckets_that_the_host_reduces_end_with_their_copy_and_not_with_the_backward_p
     let _copies = DeviceStream::new(0).unwrap();
     let timeline = gpu.timeline();
     gpu.works(DEFAULT_STREAM, 125);
-    let first = timeline.handed_over().unwrap();
+    let first = timeline.hand_to_gloo().unwrap();
     gpu.works(DEFAULT_STREAM, 2000);
     gpu.works(FIRST, 375);
-    timeline.copied_back(first, FIRST).unwrap();
-    let second = timeline.handed_over().unwrap();
+    first.copied_back(FIRST).unwrap();
+    let second = timeline.hand_to_gloo().unwrap();
     gpu.works(FIRST, 2000);
-    timeline.copied_back(second, FIRST).unwrap();
+    second.copied_back(FIRST).unwrap();
     // 125 to 375 and 2,125 to 2,375 µs.
     assert_eq!(timeline.totals(), Ok(Totals { busy: 500_000, exposed: 250_000, buckets: 2 }));
     let calls = gpu.calls();
@@ -124,14 +124,14 @@ fn buckets_that_the_host_reduces_end_with_their_copy_and_not_with_the_backward_p
 fn the_next_pass_begins_without_buckets_and_a_late_completion_is_dropped() {
     let gpu = FakeGpu::install();
     let timeline = gpu.timeline();
-    let abandoned = timeline.handed_over().unwrap();
+    let abandoned = timeline.hand_to_gloo().unwrap();
     assert!(timeline.under_way());
     timeline.begin();
     assert!(!timeline.under_way());
-    timeline.completed(abandoned).unwrap();
+    abandoned.copied_back(DEFAULT_STREAM).unwrap();
     assert!(!timeline.under_way());
     assert_eq!(timeline.totals(), Ok(Totals::default()));
-    timeline.handed_over().unwrap();
+    let _next = timeline.hand_to_gloo().unwrap();
     assert!(timeline.under_way());
 }
 
@@ -140,13 +140,13 @@ fn the_next_pass_begins_without_buckets_and_a_late_completion_is_dropped() {
 fn whether_a_bucket_is_under_way_is_known_without_the_device() {
     let gpu = FakeGpu::install();
     let timeline = gpu.timeline();
-    let bucket = timeline.handed_over().unwrap();
+    let bucket = timeline.hand_to_nccl().unwrap();
     gpu.fail(FAILURE);
     let calls = gpu.calls();
     assert!(timeline.under_way());
     assert_eq!(gpu.calls(), calls);
     // The host has seen it, though the device does not say where it is.
-    assert_eq!(timeline.completed(bucket), Err(FAILURE.to_owned()));
+    assert_eq!(bucket.reduced(), Err(FAILURE.to_owned()));
     assert!(!timeline.under_way());
     assert_eq!(timeline.totals(), Err(FAILURE.to_owned()));
 }
@@ -154,10 +154,14 @@ fn whether_a_bucket_is_under_way_is_known_without_the_device() {
 #[test]
 fn the_host_reduces_gradients_of_the_default_stream_only() {
     let gpu = FakeGpu::install();
-    assert_eq!(gpu.check_default_stream(), Ok(()));
+    let timeline = gpu.timeline();
     let own = DeviceStream::new(0).unwrap();
     let _there = own.enter().unwrap();
-    assert!(gpu.check_default_stream().unwrap_err().contains("default stream only"));
+    let refused = timeline.hand_to_gloo().map(drop).unwrap_err();
+    assert!(refused.contains("default stream only"), "{refused}");
+    assert!(!timeline.under_way());
+    // NCCL orders itself behind whichever stream is current.
+    assert!(timeline.hand_to_nccl().is_ok());
 }
 
 #[test]
