@@ -83,22 +83,22 @@ mod tests {
         let failed: Result<(), Stop> = Err(Stop::Invalid("no memory".to_owned()));
         let stopped: Result<(), Stop> = Err(Stop::Interrupted);
         for on_gpu in [false, true] {
-            let returns = |it: LeakOnFailure<Counted<'_>>| {
-                let _held = it;
-            };
-            assert_eq!(drops(on_gpu, returns), !on_gpu, "an early return");
+            let returned = drops(on_gpu, |it| {
+                let _returns = it;
+            });
+            assert_eq!(returned, !on_gpu, "an early return");
             assert_eq!(drops(on_gpu, |it| it.drop_after(&failed)), !on_gpu);
             assert!(drops(on_gpu, |it| it.drop_after(&stopped)), "the device is well");
             assert!(drops(on_gpu, |it| it.drop_after(&Ok(()))));
             assert!(drops(on_gpu, |it| drop(it.into_inner())));
-            let panics = |it: LeakOnFailure<Counted<'_>>| {
+            let panicked = drops(on_gpu, |it| {
                 let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-                    let _held = it;
+                    let _unwound = it;
                     panic!("libtorch's");
                 }));
                 assert!(caught.is_err());
-            };
-            assert_eq!(drops(on_gpu, panics), !on_gpu);
+            });
+            assert_eq!(panicked, !on_gpu, "a panic");
         }
     }
 }
