@@ -177,3 +177,23 @@ fn nccl_is_shut_down_in_peace_and_aborted_otherwise() {
     drop(group());
     assert_eq!(gpu.calls(), ["shutdown", "abort"]);
 }
+
+#[test]
+fn no_rank_shuts_nccl_down_while_another_one_is_in_its_last_step() {
+    let gpu = FakeGpu::install();
+    let limit = Duration::from_secs(30);
+    let store = Store::serve("127.0.0.1", 0, limit).unwrap();
+    let peer = Store::connect("127.0.0.1", store.port(), limit).unwrap();
+    let nccl = GpuBackend::Nccl(gpu.nccl());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let late = ProcessGroup::with_gpus(&peer, 1, 2, limit, nccl).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(gpu.calls().is_empty(), "{:?}", gpu.calls());
+            late.shutdown().unwrap();
+        });
+        let early = ProcessGroup::with_gpus(&store, 0, 2, limit, nccl).unwrap();
+        early.shutdown().unwrap();
+    });
+    assert_eq!(gpu.calls(), ["shutdown", "shutdown"]);
+}
