@@ -110,7 +110,9 @@ impl<T: ModelBatch> Staged<T> {
     ) -> Result<ModelInputs<'_>, ModelError> {
         if with_graphs != extent.with_graphs {
             let [made, read] = [extent.with_graphs, with_graphs].map(|with| if with { "with" } else { "without" });
-            return Err(ModelError::Locked(format!("it was made {made} the graphs of its samples, and is read {read}")));
+            return Err(ModelError::Locked(format!(
+                "it was made {made} the graphs of its samples, and is read {read}"
+            )));
         }
         let mut arrived = Arrived { memory: arrival.arrive()?, cursor: Cursor::default() };
         let inputs = self.batch.placed(masks, with_graphs, &mut arrived)?;
@@ -358,9 +360,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_pinned_for_another_model_is_refused() {
-        let refusal = |staged: &Staged<Batch>, with_graphs| {
-            staged.inputs(&[], with_graphs, Device::Cpu).unwrap_err().to_string()
-        };
+        let refusal =
+            |staged: &Staged<Batch>, with_graphs| staged.inputs(&[], with_graphs, Device::Cpu).unwrap_err().to_string();
         for pinned in [true, false] {
             let staged = sent(with_graphs(), pinned);
             assert!(staged.inputs(&[], pinned, Device::Cpu).is_ok());

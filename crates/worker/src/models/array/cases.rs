@@ -124,9 +124,7 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 6, classes: 3 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of = |batch: &ArrayBatch| {
-        transformer.forward(&inputs(&read(batch, Some(6)))).unwrap().prediction.detach()
-    };
+    let of = |batch: &ArrayBatch| transformer.forward(&inputs(&read(batch, Some(6)))).unwrap().prediction.detach();
     let whole = of(&dense(&ROWS));
     // Alone it has no padding, the one without any value no token but that of the cell.
     let alone: Vec<Vec<f64>> = ROWS.iter().map(|row| values(&of(&dense(&[*row])))).collect();

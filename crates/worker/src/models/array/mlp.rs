@@ -1,6 +1,6 @@
 use expctl_record::Model;
-use tch::nn::{self, Init};
 use tch::Tensor;
+use tch::nn::{self, Init};
 
 use super::{ArrayInputs, ValueInputs};
 use crate::models::linear::{Activation, apply};
