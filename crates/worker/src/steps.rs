@@ -82,12 +82,12 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     pub(crate) fn run(self, first: u64) -> Result<(), Stop> {
         let on_gpu = self.gpu.is_some();
         let mut steps = LeakOnFailure::new(self, on_gpu);
-        let result = steps.to_the_end(first);
+        let result = steps.run_to_the_end(first);
         steps.drop_after(&result);
         result
     }
 
-    fn to_the_end(&mut self, first: u64) -> Result<(), Stop> {
+    fn run_to_the_end(&mut self, first: u64) -> Result<(), Stop> {
         let end = self.all(first)?;
         if let Some(profiler) = &mut self.profiler {
             profiler.finish(end, &self.loader)?;
