@@ -201,8 +201,7 @@ fn scanned_files() -> Vec<String> {
 }
 
 /// Notes without a record whose regions were edited by hand, as results/reference/README.md says: note and region.
-const EDITED: [(&str, &str); 4] =
-    [("choosing", "pictures"), ("peers", "pictures"), ("peers_ddp", "pictures"), ("peers_graph", "pictures")];
+const EDITED: [(&str, &str); 2] = [("choosing", "pictures"), ("peers_ddp", "pictures")];
 
 #[test]
 fn notes_are_as_expctl_wrote_them() {
