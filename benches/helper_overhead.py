@@ -23,6 +23,9 @@ import sys
 import tempfile
 import time
 
+# The Python of scripts/torch_python.sh sets a PYTHONPATH of its own.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python", "src"))
+
 import expctl
 from expctl.connection import Connection
 
