@@ -45,8 +45,8 @@ figures: setup ## Make README.md and docs from docs/templates and results/refere
 test-gpu: build ## What needs a GPU; says what it skips without one
 	@$(WITH_LIBRARIES) scripts/gpu.sh test
 
-bench-gpu: build ## Measure on a GPU, into results/gpu
-	@$(WITH_LIBRARIES) scripts/gpu.sh bench
+bench-gpu: build ## Measure on a GPU, into results/gpu; PARTS="NAME ..." names some (scripts/gpu.sh list)
+	@$(WITH_LIBRARIES) scripts/gpu.sh bench $(PARTS)
 
 gpu-bundle: build ## Both for a machine without Rust, into .gpu.tar.gz: carry it with the clone, run scripts/gpu.sh there
 	@$(WITH_LIBRARIES) scripts/gpu.sh bundle

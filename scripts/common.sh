@@ -23,3 +23,11 @@ need_packages() {
   DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -o DPkg::Lock::Timeout=600 install -y -q --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get could not install: ${missing[*]}"
 }
+
+# forget_note DIR NAME : remove the note of that name with its pictures; expctl would write a new one beside it. The kinds of pictures are
+# listed, because another note's name may begin with this one.
+forget_note() {
+  local kind
+  rm -f "$1/$2.md" "$1/$2_learning.svg"
+  for kind in rates stages times timeline ranks scaling learning; do rm -f "$1/assets/images/$2_$kind".{svg,png}; done
+}

@@ -52,8 +52,6 @@ clean
 make -s build
 export PATH=$PWD/bin:$PATH EXPCTL_BACKEND=local
 eval "$(make -s env)"
-# Charts of one job are replaced together with its note; those of peers_ddp are not those of peers.
-charts=(rates stages times timeline ranks scaling learning)
 
 job() { # NAME ARGUMENTS
   local id args=() variables=() set
@@ -62,9 +60,7 @@ job() { # NAME ARGUMENTS
   while [[ ${args[0]} == *=* ]]; do variables+=("${args[0]}"); args=("${args[@]:1}"); done
   for set in ${REFERENCE_SET:-}; do args+=(--set "$set"); done
   id=$(env "${variables[@]}" expctl submit "${args[@]}" --wait)
-  # A note that is there is of another submission: expctl would write beside it.
-  rm -f "$dir/$1.md" "$dir/$1_learning.svg"
-  for chart in "${charts[@]}"; do rm -f "$dir/assets/images/$1_$chart".{svg,png}; done
+  forget_note "$dir" "$1"
   expctl report "$id" --notes "$dir" --name "$1" --record "$dir/records/$1.json" ${REFERENCE_FORCE:+--force}
 }
 

@@ -525,6 +525,19 @@ fn published_configs_are_what_was_run_and_what_was_documented() {
     }
 }
 
+/// Two variants that come to the same settings compare a thing with itself, whatever their names promise.
+#[test]
+fn variants_of_a_shipped_config_differ_in_what_they_run() {
+    for path in tomls("conf") {
+        let trials = trials_of(&root().join(&path), &[]).unwrap();
+        for (i, a) in trials.iter().enumerate() {
+            for b in trials[i + 1..].iter().filter(|b| (b.repeat, &b.point) == (a.repeat, &a.point)) {
+                assert!(a.settings != b.settings, "{}: {} and {} are the same", path.display(), a.variant, b.variant);
+            }
+        }
+    }
+}
+
 /// In `006_fair` nothing but the data path and the number of steps differs.
 #[test]
 fn the_fair_config_holds_everything_else() {

@@ -5,10 +5,12 @@
 mod common;
 
 use std::io::Write as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use common::{TestProject, text};
-use expctl_record::{AttemptDir, Stage};
+use common::{Guard, PATIENCE, TestProject, text, wait_until, worker_pids};
+use expctl_record::{AttemptDir, RankStatus, Stage, TrialState};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const SMALL: &str = r#"
 [experiment]
@@ -115,6 +117,7 @@ fn a_trial_on_a_gpu_times_its_device() {
             assert!(step.bytes_to_device > 0 && device[Stage::Forward] > 0 && device[Stage::Backward] > 0, "{step:?}");
             assert!(step.exposed.total() <= step.wall_ns + step.wall_ns / 50, "{step:?}");
             assert_eq!(device[Stage::Mask] > 0, masks.ends_with("vectorised"), "{step:?}");
+            assert_eq!(step.copy_ns.is_some_and(|ns| ns > 0), pin.ends_with("true"), "{step:?}");
         }
     }
 }
@@ -133,5 +136,35 @@ fn two_ranks_share_a_gpu_over_gloo() {
         for step in attempt.steps(rank).unwrap() {
             assert!(step.busy[Stage::Allreduce] > 0 && step.exposed[Stage::Allreduce] <= step.busy[Stage::Allreduce]);
         }
+    }
+}
+
+/// The survivor may be stuck on the device in a collective that never ends: it has to end all the same, and to blame the right rank.
+#[test]
+fn a_killed_rank_ends_a_job_on_a_gpu_and_is_named() {
+    if !has_gpu("a_killed_rank_ends_a_job_on_a_gpu_and_is_named") {
+        return;
+    }
+    for victim in [1, 0] {
+        let project = TestProject::new();
+        let conf = project.conf("small", SMALL);
+        let set = ["launch.device=cuda", "launch.backend=gloo", "launch.ranks=2", "measure.steps=100000"];
+        let mut command = project.expctl(&["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"]);
+        command.args(set.iter().flat_map(|set| ["--set", set])).stdin(Stdio::null());
+        let mut job = Guard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        wait_until("both ranks to step", PATIENCE, || {
+            let attempt = project.attempt("1", "a")?;
+            (0..2).all(|rank| attempt.steps(rank).is_ok_and(|steps| steps.len() > 5)).then_some(())
+        });
+        let pids = worker_pids(project.path());
+        let (_, pid) = pids.iter().find(|(rank, _)| *rank == victim).expect("the rank runs");
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+        let ended = wait_until("the job to end", PATIENCE, || job.0.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(5));
+        assert!(worker_pids(project.path()).is_empty(), "no rank is left");
+        let outcome = project.outcome("1", "a");
+        assert_eq!((outcome.state, outcome.failed_rank), (TrialState::Failed, Some(victim)), "{outcome:?}");
+        let survivor = &outcome.ranks[1 - victim as usize];
+        assert_eq!((survivor.status, survivor.lost_peer), (RankStatus::PeerLost, Some(victim)), "{survivor:?}");
     }
 }

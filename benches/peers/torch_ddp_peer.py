@@ -2,18 +2,15 @@
 
     worker.command = ["benches/peers/run", "torch_ddp", "--hidden", "1024", "--layers", "5"]
 
-Written as PyTorch's documentation does: DDP with its defaults over gloo, AdamW with its defaults but for the learning rate and
-the decay, gradients clipped, gradients set to none. Rows of the files are dense batches before the first step, of which it takes
-one after another: reading costs it nothing, as a loader would. Without checks of values (`isnan`), which expctl does with the loss.
+How it trains stands in mlp_training.py. Rows of the files are dense batches before the first step, of which it takes one after another:
+reading costs it nothing, as a loader would.
 
-On a GPU (launch.device) batches are page-locked, NCCL is the backend, and a single rank has the bare model, as expctl has. With
---fused AdamW steps in one pass, as expctl's does, and not as it is by default. With
+`launch.device` says what it computes on, `launch.backend` what its gradients are exchanged with. On a GPU batches are page-locked. With
 --drawn the rows are drawn at random in the place of those of the files: a machine with PyTorch alone can run it, and what a step
 takes does not depend on the values.
 """
 
 import argparse
-import os
 import pathlib
 
 import measured
@@ -54,69 +51,44 @@ def drawn(batch, rank):
 
 
 def main():
+    import mlp_training
+
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--drawn", action="store_true")
-    arguments.add_argument("--fused", action="store_true")
-    arguments.add_argument("--hidden", type=int, default=1024)
-    arguments.add_argument("--layers", type=int, default=5)
+    mlp_training.add_sizes(arguments)
     sizes = arguments.parse_args()
 
     import expctl
-    import torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
 
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-        torch.cuda.set_device(device)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend)
+    device = expctl.torch_device()
+    on_gpu = device.type == "cuda"
     name = f"torch DDP {sizes.layers} × {sizes.hidden}" + (", fused AdamW" if sizes.fused else "")
     settings = {"hidden": sizes.hidden, "layers": sizes.layers, "batches in memory": BATCHES}
-    run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, backend=backend)
+    backend = mlp_training.backend_of(expctl.about.trial()["settings"], device)
+    run = expctl.Run(program=name, versions=measured.versions([]), settings=settings, device=device.type, backend=backend)
+    if run.world_size > 1:
+        dist.init_process_group(backend)
     measured.limit_threads(run)
-    train = run.settings["train"]
     loader = run.settings["loader"]
     if sizes.drawn:
         made, classes = drawn(loader["batch_size"], run.rank)
     else:
         made, classes = batches_of(run.data_dir, loader, run.rank, run.world_size)
-    if device.type == "cuda":
+    if on_gpu:
         made = [(values.pin_memory(), labels.pin_memory()) for values, labels in made]
 
-    torch.manual_seed(loader["seed"])
-    width, parts = made[0][0].shape[1], []
-    for _ in range(sizes.layers):
-        parts += [torch.nn.Linear(width, sizes.hidden), torch.nn.ReLU()]
-        width = sizes.hidden
-    model = torch.nn.Sequential(*parts, torch.nn.Linear(width, classes)).to(device)
-    if device.type == "cpu":
-        model = DistributedDataParallel(model)
-    elif run.world_size > 1:
-        model = DistributedDataParallel(model, device_ids=[device.index])
-    # Without --fused as PyTorch does it by itself: on the host an operation after another, on a GPU over lists of parameters.
-    rates = {"lr": train["learning_rate"], "weight_decay": train["weight_decay"]}
-    optimizer = torch.optim.AdamW(model.parameters(), **rates, fused=True if sizes.fused else None)
-
+    training = mlp_training.MlpTraining(run, device, made[0][0].shape[1], classes, sizes)
     for step in run.steps():
-        with step.stage("read"):
+        with step.stage("transfer" if on_gpu else "read", device=on_gpu):
             values, labels = made[step.number % BATCHES]
             values, labels = values.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        with step.stage("forward"):
-            loss = torch.nn.functional.cross_entropy(model(values), labels)
-        with step.stage("backward"):
-            optimizer.zero_grad()
-            # With the exchange of gradients in it.
-            loss.backward()
-        with step.stage("clip"):
-            if train["clip_norm"] > 0:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), train["clip_norm"])
-        with step.stage("optimizer"):
-            optimizer.step()
-        step.samples, step.bytes_batch, step.loss = len(labels), values.nbytes + labels.nbytes, loss.item()
+        training.step(step, values, labels)
+        step.samples, step.bytes_batch = len(labels), values.nbytes + labels.nbytes
+        step.bytes_moved = step.bytes_batch if on_gpu else 0
     run.close()
-    dist.destroy_process_group()
+    if run.world_size > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

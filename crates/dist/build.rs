@@ -39,6 +39,7 @@ fn main() -> io::Result<()> {
         "profile",
         "adamw",
         "device",
+        "foreach",
     ] {
         build.file(format!("cpp/{file}.cpp"));
     }

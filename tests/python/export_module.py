@@ -17,7 +17,7 @@ class Sum(torch.nn.Module):
 
     def forward(self, genes: torch.Tensor, gene_sample: torch.Tensor, batch_size: int) -> torch.Tensor:
         rows = self.embedding(genes)
-        sums = torch.zeros([batch_size, rows.size(1)], dtype=rows.dtype)
+        sums = torch.zeros([batch_size, rows.size(1)], dtype=rows.dtype, device=rows.device)
         sums = sums.index_add(0, gene_sample, rows)
         return self.head(torch.relu(self.norm(sums))).squeeze(1)
 

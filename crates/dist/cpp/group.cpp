@@ -34,7 +34,13 @@ std::unique_ptr<GroupHandle> open_gloo_group(
 }
 
 GroupHandle::~GroupHandle() {
-  close();
+  try {
+    if (nccl_) {
+      nccl_->abort();
+    }
+  } catch (...) {
+    // Nobody is left to tell.
+  }
 }
 
 void GroupHandle::serve_gpus() const {
@@ -46,32 +52,29 @@ void GroupHandle::add_nccl(
     const StoreHandle& store,
     rust::Str prefix,
     size_t open,
-    int32_t device,
     int64_t timeout_ms) const {
-  using Open = int (*)(const void*, int, int, int64_t, int, void**, char*, size_t);
+  using Open = int (*)(const void*, int, int, int64_t, void**, char*, size_t);
   const auto scoped = c10::make_intrusive<c10d::PrefixStore>(std::string(prefix), store.inner());
   const c10d::Store* base = scoped.get();
   void* backend = nullptr;
   std::array<char, 1024> message{};
   const auto code = reinterpret_cast<Open>(open)(
-      base, group_->getRank(), group_->getSize(), timeout_ms, device, &backend, message.data(), message.size());
+      base, group_->getRank(), group_->getSize(), timeout_ms, &backend, message.data(), message.size());
   if (code != 0) {
     throw std::runtime_error(message.data());
   }
-  group_->setBackend(
-      c10::DeviceType::CUDA,
-      c10d::ProcessGroup::BackendType::NCCL,
-      c10::intrusive_ptr<c10d::Backend>::reclaim(static_cast<c10d::Backend*>(backend)));
+  nccl_ = c10::intrusive_ptr<c10d::Backend>::reclaim(static_cast<c10d::Backend*>(backend));
+  group_->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl_);
 }
 
-void GroupHandle::close() const noexcept {
-  try {
-    if (group_->getDeviceTypes().size() > 1) {
-      group_->getBackend(c10::DeviceType::CUDA)->abort();
-    }
-  } catch (...) {
-    // It may be gone already, or have nothing to give up.
+void GroupHandle::shutdown() const {
+  if (!nccl_) {
+    return;
   }
+  // A communicator has memory that peers read: none may go while one of them is still in its last collective.
+  barrier();
+  nccl_->shutdown();
+  nccl_.reset();
 }
 
 void GroupHandle::barrier() const {

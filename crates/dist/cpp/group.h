@@ -26,6 +26,7 @@ class GroupHandle {
  public:
   explicit GroupHandle(c10::intrusive_ptr<c10d::ProcessGroup> group) : group_(std::move(group)) {}
 
+  // Gives up what other ranks might wait for, unless the group was shut down.
   ~GroupHandle();
 
   // Tensors of GPUs go through the host, as those of the host do.
@@ -35,10 +36,9 @@ class GroupHandle {
       const StoreHandle& store,
       rust::Str prefix,
       size_t open,
-      int32_t device,
       int64_t timeout_ms) const;
-  // Give up what other ranks might wait for.
-  void close() const noexcept;
+  // The end in peace of what connects GPUs, when this rank is through its last collective; waits until all ranks are.
+  void shutdown() const;
   void barrier() const;
   void all_reduce_sum(size_t tensor) const;
   void broadcast(size_t tensor, int32_t root) const;
@@ -50,6 +50,8 @@ class GroupHandle {
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  // None over Gloo, and after the end.
+  mutable c10::intrusive_ptr<c10d::Backend> nccl_;
 };
 
 // `interface` is the name of a network interface, or empty; then `address` is bound, or, if that is empty too, what

@@ -86,8 +86,8 @@ struct Problem {
 };
 
 void check(const at::Tensor& sums, const variable_list& parameters, const at::Tensor& weights, at::IntArrayRef shape, at::ScalarType kind) {
-  TORCH_CHECK(sums.dim() == 3 && sums.scalar_type() == kind && sums.is_contiguous() && sums.is_cpu(),
-      "sums have to be float32 or float64 [types, rows, channels], contiguous, on the host");
+  TORCH_CHECK(sums.dim() == 3 && sums.size(2) > 0 && sums.scalar_type() == kind && sums.is_contiguous() && sums.is_cpu(),
+      "sums have to be float32 or float64 [types, rows, channels], contiguous, on the host, and to have channels");
   TORCH_CHECK(shape.size() == 5 && shape[0] >= 1, "five numbers describe a layer");
   const int64_t types = sums.size(0), h = sums.size(2), pair = shape[1], scorer = shape[2];
   const bool joins = shape[3] == (int64_t)Join::pairwise;
@@ -108,8 +108,9 @@ void check(const at::Tensor& sums, const variable_list& parameters, const at::Te
         "parameter ", i, " of the layer has to have ", counts[i], " elements, of the same kind as the sums");
   }
   if (weights.numel() > 0)
-    TORCH_CHECK(weights.scalar_type() == sums.scalar_type() && weights.is_contiguous() && weights.numel() == sums.size(1),
-        "a weight for each row, of the same kind as the sums");
+    TORCH_CHECK(weights.scalar_type() == sums.scalar_type() && weights.is_contiguous() && weights.is_cpu() &&
+            weights.numel() == sums.size(1),
+        "a weight for each row, of the same kind as the sums, on the host");
 }
 
 template <typename Real>

@@ -114,6 +114,7 @@ struct SumNeighbours : public torch::autograd::Function<SumNeighbours<Real>> {
     check_dense<Real>(x, "x");
     check_dense<Real>(eps, "eps");
     const int64_t types = (int64_t)lists->sources.size(), rows = lists->rows, h = x.size(-1);
+    TORCH_CHECK(h > 0, "x has rows without channels");
     TORCH_CHECK(x.dim() >= 2 && x.size(0) == rows && eps.numel() == types,
         "x has ", x.size(0), " rows and eps ", eps.numel(), " entries, of ", rows, " and ", types);
     const int64_t channels = x.numel() / rows;

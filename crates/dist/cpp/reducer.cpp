@@ -75,6 +75,14 @@ std::unique_ptr<ReducerHandle> open_reducer(
   return std::make_unique<ReducerHandle>(std::move(reducer), std::move(timeline));
 }
 
+ReducerHandle::~ReducerHandle() {
+  try {
+    delete reducer_.release();
+  } catch (...) {
+    // Its destructor may throw; this one may not.
+  }
+}
+
 bool ReducerHandle::prepare_forward() const {
   reducer_->prepare_for_forward();
   return reducer_->rebuild_buckets();
@@ -98,10 +106,9 @@ rust::Vec<BucketInterval> ReducerHandle::buckets() const {
 }
 
 BucketTimes ReducerHandle::times() const {
+  const auto totals = timeline_->totals();
   return BucketTimes{
-      static_cast<uint64_t>(timeline_->busy()),
-      static_cast<uint64_t>(timeline_->exposed()),
-      static_cast<uint64_t>(timeline_->buckets())};
+      static_cast<uint64_t>(totals.busy), static_cast<uint64_t>(totals.exposed), static_cast<uint64_t>(totals.buckets)};
 }
 
 } // namespace expctl::dist

@@ -14,7 +14,7 @@ class TimelineHandle {
  public:
   explicit TimelineHandle(std::shared_ptr<Timeline> timeline) : timeline_(std::move(timeline)) {}
 
-  bool under_way() const {
+  bool under_way() const noexcept {
     return timeline_->under_way();
   }
 
@@ -26,6 +26,7 @@ class ReducerHandle {
  public:
   ReducerHandle(std::unique_ptr<c10d::Reducer> reducer, std::shared_ptr<Timeline> timeline)
       : timeline_(std::move(timeline)), reducer_(std::move(reducer)) {}
+  ~ReducerHandle();
 
   bool prepare_forward() const;
   void prepare_backward(rust::Slice<const size_t> outputs) const;

@@ -12,13 +12,15 @@ struct Buffers {
   real *scorer, *slope_scorer, *scores;   // [(pairs + 1) · scorer_hidden], [pairs + 1]
   real *d_joined, *d_option, *d_inner;    // [H], [H], [pair_hidden or scorer_hidden]
   real *deviation;                        // [T]: 1 / standard deviation of each row, with norms of nodes
-  real* end;
+  size_t numbers;                         // of all of them
 };
 
+// In the memory `at`; where that is null, only their size is of use.
 inline Buffers buffers(const Rows& r, real* at) {
+  size_t numbers = 0;
   auto take = [&](int channels) {
-    real* here = at;
-    at += (size_t)channels * lanes;
+    real* here = at ? at + numbers : nullptr;
+    numbers += (size_t)channels * lanes;
     return here;
   };
   const int pairs = pairs_of(r), all = r.types * r.hidden, options = pairs ? pairs + 1 : 0;
@@ -30,7 +32,7 @@ inline Buffers buffers(const Rows& r, real* at) {
   b.scorer = take(options * r.scorer_hidden), b.slope_scorer = take(options * r.scorer_hidden), b.scores = take(options);
   b.d_joined = take(r.hidden), b.d_option = take(r.hidden), b.d_inner = take(widest);
   b.deviation = take(r.types);
-  b.end = at;
+  b.numbers = numbers;
   return b;
 }
 

@@ -4,7 +4,7 @@
 namespace expctl::dist::EXPCTL_SET {
 
 size_t join_scratch(const Rows& r) {
-  return buffers(r, nullptr).end - (real*)nullptr;
+  return buffers(r, nullptr).numbers;
 }
 
 namespace {

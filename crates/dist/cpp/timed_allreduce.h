@@ -4,7 +4,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -24,21 +26,30 @@ class Timeline {
     int64_t end;
   };
 
-  void begin();
-  // The bucket of `gradients` is full.
-  size_t handed_over(const at::Tensor& gradients);
-  // To be called where the GPU's current stream waits for the reduced gradients.
-  void completed(size_t bucket);
+  struct Totals {
+    // Length of the union of the bucket intervals.
+    int64_t busy;
+    // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
+    int64_t exposed;
+    size_t buckets;
+  };
 
-  // Length of the union of the bucket intervals.
-  int64_t busy() const;
-  // From the last hand-over until all buckets have completed. That is part of `busy`: no bucket completes later.
-  int64_t exposed() const;
-  size_t buckets() const;
+  void begin();
+  // A bucket of gradients on `device` is full.
+  size_t handed_over(const c10::Device& device);
+  // The bucket is reduced. On a GPU, to be called where the current stream waits for the reduced gradients and for nothing else;
+  // where the host reduced them, with its `work`, whatever the current stream waits for.
+  void completed(size_t bucket, c10d::Work* work = nullptr);
+
+  Totals totals() const;
   // A copy of the intervals of buckets on the host; the end of one that has not completed is 0.
   std::vector<Interval> host_intervals() const;
-  // Whether a bucket that was handed over has not completed.
-  bool under_way() const;
+  // Whether the host has not seen a bucket completed that was handed over. With NCCL it sees that at once: what waits for the other
+  // ranks there is the device. The thread that shows signs of life asks, so nothing here may block or fail: no lock is
+  // taken, and the device is not asked.
+  bool under_way() const noexcept {
+    return under_way_ > 0;
+  }
 
  private:
   struct Bucket {
@@ -49,21 +60,27 @@ class Timeline {
     std::unique_ptr<c10::Event> reduced;
   };
 
-  static std::vector<Interval> times(const std::vector<Bucket>& buckets);
+  std::unique_ptr<c10::Event> copied_back(const c10::Device& device, c10d::Work& work);
+  static std::vector<Interval> intervals(const std::vector<Bucket>& buckets);
 
   mutable std::mutex mutex_;
   std::vector<Bucket> buckets_;
+  // For events that wait for a reduction alone; none before the first.
+  std::optional<c10::Stream> aside_;
+  std::atomic<size_t> under_way_{0};
 };
 
 // An all-reduce whose end is written down before anybody who waits for its future learns of it. What was sent in another type than
 // that of `gradients` is converted back into them first.
 class TimedWork final : public c10d::Work {
  public:
+  // `by_host`: the gradients are on a GPU, and the host reduces them.
   TimedWork(
       c10::intrusive_ptr<c10d::Work> inner,
       at::Tensor gradients,
       std::shared_ptr<Timeline> timeline,
-      size_t slot);
+      size_t slot,
+      bool by_host);
 
   bool isCompleted() override;
   bool isSuccess() const override;

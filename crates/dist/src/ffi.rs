@@ -52,6 +52,7 @@ pub(crate) mod bridge {
         include!("expctl-dist/cpp/profile.h");
         include!("expctl-dist/cpp/adamw.h");
         include!("expctl-dist/cpp/device.h");
+        include!("expctl-dist/cpp/foreach.h");
 
         fn quiet();
         fn set_autocast(cuda: bool, enabled: bool) -> bool;
@@ -71,6 +72,8 @@ pub(crate) mod bridge {
             settings: &AdamwSettings,
             overflow: usize,
         ) -> Result<()>;
+        fn norms(tensors: &[usize]) -> Result<usize>;
+        fn scale(tensors: &[usize], factor: usize) -> Result<()>;
 
         type NeighboursHandle;
         fn neighbours(rows: i64) -> Result<UniquePtr<NeighboursHandle>>;
@@ -128,14 +131,8 @@ pub(crate) mod bridge {
             address: &str,
         ) -> Result<UniquePtr<GroupHandle>>;
         fn serve_gpus(self: &GroupHandle) -> Result<()>;
-        fn add_nccl(
-            self: &GroupHandle,
-            store: &StoreHandle,
-            prefix: &str,
-            open: usize,
-            device: i32,
-            timeout_ms: i64,
-        ) -> Result<()>;
+        fn add_nccl(self: &GroupHandle, store: &StoreHandle, prefix: &str, open: usize, timeout_ms: i64) -> Result<()>;
+        fn shutdown(self: &GroupHandle) -> Result<()>;
         fn barrier(self: &GroupHandle) -> Result<()>;
         fn all_reduce_sum(self: &GroupHandle, tensor: usize) -> Result<()>;
         fn broadcast(self: &GroupHandle, tensor: usize, root: i32) -> Result<()>;
@@ -202,3 +199,72 @@ unsafe impl Send for bridge::ScriptHandle {}
 unsafe impl Send for bridge::GroupHandle {}
 // SAFETY: an event is not bound to the thread that made it.
 unsafe impl Send for bridge::EventHandle {}
+
+#[cfg(test)]
+mod tests {
+    /// What cxx made of the bridge.
+    const SHIMS: &str = include_str!(concat!(env!("OUT_DIR"), "/cxxbridge/sources/expctl-dist/src/ffi.rs.cc"));
+
+    /// Names of the functions behind which an exception ends the process: no `Result` is returned, so nothing is caught.
+    fn unguarded(shims: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut lines = shims.lines();
+        while let Some(line) = lines.next() {
+            // `bool expctl$dist$cxxbridge1$205$TimelineHandle$under_way(... const &self) noexcept {`
+            let Some((_, function)) = line.split_once("expctl$dist$cxxbridge1$") else { continue };
+            if !line.ends_with(" noexcept {") {
+                continue;
+            }
+            let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
+            let name = function.split('(').next().unwrap_or_default();
+            let name = name.split_once('$').map_or(name, |(_version, name)| name);
+            if !body.iter().any(|line| line.contains("trycatch")) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        names
+    }
+
+    /// A device that has failed once fails in every call, and its error has to reach the caller. Who adds a function here makes
+    /// sure that it does not ask the device, or returns a `Result`.
+    #[test]
+    fn no_function_that_asks_a_device_ends_the_process_where_the_device_fails() {
+        let reviewed = [
+            // Of the host alone: constants, versions, the store and its copy, ports and time limits.
+            "StoreHandle$another",
+            "StoreHandle$port",
+            "StoreHandle$set_timeout",
+            "compiled_version",
+            "loaded_file",
+            "loaded_version",
+            "quiet",
+            "row_instructions",
+            // Times that were written down, and a counter.
+            "ReducerHandle$buckets",
+            "ReducerHandle$timeline",
+            "TimelineHandle$under_way",
+            // Flags of this thread or process. The cache that `leave_autocast` empties gives its memory back to libtorch's pool.
+            "annotate_ranges",
+            "enter_autocast",
+            "leave_autocast",
+            "set_autocast",
+            // NVTX, which knows no device.
+            "open_range",
+            // `deviceCount` of libtorch's interface may not throw.
+            "visible_gpus",
+        ];
+        let mut reviewed = reviewed.map(str::to_owned);
+        reviewed.sort_unstable();
+        assert_eq!(unguarded(SHIMS), reviewed);
+    }
+
+    #[test]
+    fn a_shim_that_catches_is_told_from_one_that_does_not() {
+        let shims = "\
+void expctl$dist$cxxbridge1$205$quiet() noexcept {\n  quiet$();\n}\n\n\
+::rust::repr::PtrLen expctl$dist$cxxbridge1$205$EventHandle$wait(::A const &self) noexcept {\n  ::rust::behavior::trycatch(\n}\n\
+bool expctl$dist$cxxbridge1$205$TimelineHandle$under_way(::A const &self) noexcept {\n  return (self.*under_way$)();\n}\n";
+        assert_eq!(unguarded(shims), ["TimelineHandle$under_way", "quiet"]);
+    }
+}

@@ -11,10 +11,11 @@ use crate::{DistError, Nccl, Store};
 /// How tensors of GPUs come together.
 #[derive(Clone, Copy, Debug)]
 pub enum GpuBackend {
-    /// Through the hosts; several ranks may share a GPU.
+    /// Through the hosts; several ranks may share a GPU. Gloo's threads make the default stream of a GPU wait for what they
+    /// copied back and no other stream, so a backward pass on another one is refused.
     Gloo,
     /// NCCL, between GPUs directly, each of one rank alone.
-    Nccl(Nccl, u32),
+    Nccl(Nccl),
 }
 
 /// A c10d process group: collective operations on tensors of the host over Gloo, and on those of GPUs over what was chosen for them.
@@ -57,8 +58,9 @@ impl ProcessGroup {
         Ok(Self { handle, rank, world })
     }
 
-    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such call; its own limit of time is `timeout`, too,
-    /// but who waits for the device on another way waits for ever: a caller that must not hang watches from another thread.
+    /// The same for tensors of GPUs as well. With NCCL, ranks connect in their first such call. Who waits for the device there waits
+    /// for ever where a peer is gone: a caller that must not hang watches from another thread. Dropped without
+    /// [`ProcessGroup::shutdown`], the group gives up what other ranks might wait for.
     ///
     /// # Errors
     /// As with [`ProcessGroup::gloo`], or NCCL refuses.
@@ -72,13 +74,21 @@ impl ProcessGroup {
         let group = Self::gloo(store, rank, world, timeout)?;
         let added = match gpus {
             GpuBackend::Gloo => group.handle.serve_gpus(),
-            GpuBackend::Nccl(nccl, device) => {
-                let (prefix, open) = (store.next_group(), nccl.open as usize);
-                group.handle.add_nccl(&store.handle, &prefix, open, to_c_int(device), millis(timeout))
+            GpuBackend::Nccl(nccl) => {
+                group.handle.add_nccl(&store.handle, &store.next_group(), nccl.open as usize, millis(timeout))
             }
         };
         added.map_err(DistError::torch("connect the GPUs"))?;
         Ok(group)
+    }
+
+    /// Part from the other ranks in peace: to be called by each of them when it is through its last call, and its device is. Waits
+    /// until all are, where the group has NCCL; else there is nothing to do.
+    ///
+    /// # Errors
+    /// A peer is gone, or did not come within the limit of time.
+    pub fn shutdown(&self) -> Result<(), DistError> {
+        self.handle.shutdown().map_err(DistError::torch("shut the process group down"))
     }
 
     /// This process' rank.

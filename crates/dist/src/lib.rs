@@ -36,6 +36,7 @@ mod autocast;
 mod cuda;
 mod error;
 mod ffi;
+mod foreach;
 mod group;
 mod interface;
 mod profile;
@@ -49,8 +50,12 @@ mod version;
 
 pub use adamw::{AdamwOptions, AdamwPart, fused_adamw};
 pub use autocast::Autocast;
-pub use cuda::{Cuda, CudaError, CudaVersions, DeviceEvent, DeviceStream, GpuFacts, Nccl, Pinned, StreamScope};
+pub use cuda::{
+    Cuda, CudaError, CudaVersions, DeviceEvent, DeviceStream, GpuFacts, Nccl, Pinned, StreamScope,
+    leave_nccl_failures_to_caller,
+};
 pub use error::DistError;
+pub use foreach::{norms, scale};
 pub use group::{GpuBackend, ProcessGroup};
 pub use profile::{Profile, ProfileOptions, Range, Recorded};
 pub use reducer::{AllreduceTimes, AllreduceWatch, Reducer, ReducerOptions, SentAs};

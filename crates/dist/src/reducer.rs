@@ -54,7 +54,7 @@ impl Default for ReducerOptions {
 ///
 /// A bucket's interval runs from its hand-over to the process group (all its gradients are ready and copied into
 /// it) until its all-reduce has completed on this rank. It contains time in the process group's queue, waiting for ranks that are not
-/// so far yet, and the conversion to and from another type.
+/// so far yet, and the conversion to and from another type; with Gloo on a GPU the one back from it is part of the backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllreduceTimes {
     /// Length of the union of the buckets' intervals: time during which at least one all-reduce was under way, most of
@@ -93,7 +93,9 @@ impl std::fmt::Debug for AllreduceWatch {
 }
 
 impl AllreduceWatch {
-    /// Whether this rank handed over a bucket that is not reduced yet: it is not this rank's gradients that are missing.
+    /// Whether this rank handed over a bucket that is not reduced yet: it is not this rank's gradients that are missing. With NCCL
+    /// a bucket counts as reduced when the device has been told to: it is the device that waits there, not the backward pass. Never
+    /// blocks, and asks nothing of the device.
     pub fn under_way(&self) -> bool {
         self.0.under_way()
     }

@@ -148,3 +148,22 @@ fn taken(operation: &str, made: Result<usize, cxx::Exception>) -> Result<Tensor,
     // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
     Ok(unsafe { Tensor::from_ptr(made as *mut _) })
 }
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    #[test]
+    fn rows_without_channels_are_an_error() {
+        let empty = |sizes: &[i64]| Tensor::zeros(sizes, (Kind::Float, Device::Cpu));
+        let shape =
+            LayerShape { linears: 1, pair_hidden: 1, scorer_hidden: 1, join: Join::Sum, node_norm: false, eps: 1e-5 };
+        let rows = layer_rows(&empty(&[1, 4, 0]), &[], None, &shape).unwrap_err().to_string();
+        assert!(rows.contains("to have channels"), "{rows}");
+        let neighbours = Neighbours::new(4, [([0i64].as_slice(), [1i64].as_slice())].into_iter()).unwrap();
+        let sums = neighbours.sums(&empty(&[4, 0]), &empty(&[1]), None).unwrap_err().to_string();
+        assert!(sums.contains("rows without channels"), "{sums}");
+    }
+}

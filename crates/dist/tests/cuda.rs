@@ -45,6 +45,31 @@ fn the_group_over_nccl_fits_libtorch() {
     assert!(Nccl::load().unwrap().version().starts_with("2."));
 }
 
+/// What this program allocates libtorch_cuda frees, with the size that it takes a process group for. That size is in its code: the
+/// destructor that frees hands it on to `operator delete` (`mov $0x458,%esi`).
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_process_group_has_the_size_that_libtorch_takes_it_for() {
+    if loaded().is_err()
+        && let Err(why) = Cuda::load_libraries()
+    {
+        return skipped("a_process_group_has_the_size_that_libtorch_takes_it_for", &why);
+    }
+    let here = Nccl::load().unwrap().group_bytes();
+    let all = libloading::os::unix::Library::this();
+    // SAFETY: `ProcessGroupNCCL::~ProcessGroupNCCL`, the variant that frees; it is read as far as a function of its kind is long.
+    let code = unsafe {
+        let start = all.get::<*const u8>(b"_ZN4c10d16ProcessGroupNCCLD0Ev\0").unwrap();
+        std::slice::from_raw_parts(*start, 48)
+    };
+    let sizes: Vec<usize> = code
+        .windows(5)
+        .filter(|bytes| bytes[0] == 0xbe)
+        .map(|bytes| u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize)
+        .collect();
+    assert!(sizes.contains(&here), "{here} here; libtorch_cuda: {sizes:x?} in {code:02x?}");
+}
+
 #[test]
 fn a_gpu_computes_what_the_host_computes() {
     let Some(cuda) = cuda("a_gpu_computes_what_the_host_computes") else { return };
@@ -96,7 +121,7 @@ fn gradients_are_reduced_over_nccl_and_timed_by_the_device() {
     let Some(_) = cuda("gradients_are_reduced_over_nccl_and_timed_by_the_device") else { return };
     let limit = Duration::from_secs(60);
     let store = Store::serve("127.0.0.1", 0, limit).unwrap();
-    let nccl = GpuBackend::Nccl(Nccl::load().unwrap(), 0);
+    let nccl = GpuBackend::Nccl(Nccl::load().unwrap());
     let group = ProcessGroup::with_gpus(&store, 0, 1, limit, nccl).unwrap();
     for (sent, exact) in [(SentAs::Own, 0.0), (SentAs::Float16, 1e-3), (SentAs::Bfloat16, 1e-2)] {
         let weight = Tensor::randn([300, 400], (Kind::Float, Device::Cuda(0))).set_requires_grad(true);
@@ -120,6 +145,7 @@ fn gradients_are_reduced_over_nccl_and_timed_by_the_device() {
             assert!(far <= exact + 1e-5, "{sent:?}: {far}");
         }
     }
+    group.shutdown().unwrap();
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl DeviceChoice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendChoice {
-    /// NCCL where each rank has a GPU of its own, else Gloo.
+    /// NCCL where each of several ranks has a GPU of its own, else Gloo.
     #[default]
     Auto,
     /// Gloo, over TCP.

@@ -37,4 +37,8 @@ pub struct StepRecord {
     /// order; 0 for a stage without any. None where the device is the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<PerStage<u64>>,
+    /// Time for which the device copied the batch, ns, on its own clock and beside its other work. None where the device is the host, or
+    /// the batch was not page-locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_ns: Option<u64>,
 }

@@ -61,7 +61,10 @@ fn device_columns() -> impl Iterator<Item = (String, Stage)> {
     Stage::ALL.into_iter().map(|s| (format!("{s}{DEVICE_SUFFIX}"), s))
 }
 
-fn schema(with_device: bool) -> Result<Arc<Type>, parquet::errors::ParquetError> {
+/// The column of the time for which the device copied the batch, null in a row without one.
+const COPY: &str = "copy_device_ns";
+
+fn schema(with_device: bool, with_copy: bool) -> Result<Arc<Type>, parquet::errors::ParquetError> {
     let column = |name: &str, kind, repetition| {
         Type::primitive_type_builder(name, kind).with_repetition(repetition).build().map(Arc::new)
     };
@@ -76,6 +79,9 @@ fn schema(with_device: bool) -> Result<Arc<Type>, parquet::errors::ParquetError>
     }
     for (name, _) in device_columns().filter(|_| with_device) {
         fields.push(column(&name, Physical::INT64, Repetition::OPTIONAL)?);
+    }
+    if with_copy {
+        fields.push(column(COPY, Physical::INT64, Repetition::OPTIONAL)?);
     }
     Type::group_type_builder("step").with_fields(fields).build().map(Arc::new)
 }
@@ -101,7 +107,8 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
         .build();
     let steps = &table.steps;
     let with_device = steps.iter().any(|r| r.device.is_some());
-    let mut writer = SerializedFileWriter::new(buffer, schema(with_device)?, Arc::new(properties))?;
+    let with_copy = steps.iter().any(|r| r.copy_ns.is_some());
+    let mut writer = SerializedFileWriter::new(buffer, schema(with_device, with_copy)?, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
     for (_, get, _) in COUNTERS {
         write_integers(&mut group, steps.iter().map(get))?;
@@ -121,12 +128,10 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
         write_integers(&mut group, steps.iter().map(|r| stage_value(r, stage, busy)))?;
     }
     for (_, stage) in device_columns().filter(|_| with_device) {
-        if let Some(mut column) = group.next_column()? {
-            let values: Vec<i64> = steps.iter().filter_map(|r| Some(r.device?[stage] as i64)).collect();
-            let present: Vec<i16> = steps.iter().map(|r| i16::from(r.device.is_some())).collect();
-            column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
-            column.close()?;
-        }
+        write_optional(&mut group, steps.iter().map(|r| Some(r.device?[stage])))?;
+    }
+    if with_copy {
+        write_optional(&mut group, steps.iter().map(|r| r.copy_ns))?;
     }
     group.close()?;
     writer.close()?;
@@ -141,6 +146,19 @@ fn write_integers<W: std::io::Write + Send>(
         // Nanoseconds and bytes stay far below 2^63.
         let values: Vec<i64> = values.map(|v| v as i64).collect();
         column.typed::<Int64Type>().write_batch(&values, None, None)?;
+        column.close()?;
+    }
+    Ok(())
+}
+
+fn write_optional<W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: impl Iterator<Item = Option<u64>> + Clone,
+) -> Result<(), parquet::errors::ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        let present: Vec<i16> = values.clone().map(|v| i16::from(v.is_some())).collect();
+        let values: Vec<i64> = values.flatten().map(|v| v as i64).collect();
+        column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
         column.close()?;
     }
     Ok(())
@@ -228,6 +246,9 @@ pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
             }
         }
     }
+    for (record, v) in steps.iter_mut().zip(columns.device(COPY)) {
+        record.copy_ns = v.map(|v| v as u64);
+    }
     let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
     Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
 }
@@ -238,10 +259,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn record() -> impl Strategy<Value = StepRecord> {
-        let device = proptest::option::of(any::<[u32; 13]>());
+        let device = (proptest::option::of(any::<[u32; 13]>()), proptest::option::of(any::<u32>()));
         (any::<[u32; 8]>(), any::<bool>(), proptest::option::of(-1e6..1e6f64), any::<[u32; 26]>(), device).prop_map(
-            |(counters, measured, loss, stages, device)| {
-                let mut r = StepRecord { measured, loss, ..StepRecord::default() };
+            |(counters, measured, loss, stages, (device, copy))| {
+                let copy_ns = copy.map(u64::from);
+                let mut r = StepRecord { measured, loss, copy_ns, ..StepRecord::default() };
                 for ((_, _, set), v) in COUNTERS.iter().zip(counters) {
                     set(&mut r, u64::from(v));
                 }
@@ -294,6 +316,19 @@ mod tests {
         assert_eq!(found, steps);
         assert_eq!(found[1].device.map(|device| (device[Stage::Forward], device[Stage::Read])), Some((7, 0)));
         assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
+    }
+
+    #[test]
+    fn the_copy_of_a_batch_has_a_column_where_one_was_timed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let timed = StepRecord { step: 1, copy_ns: Some(7), ..StepRecord::default() };
+        let steps = vec![StepRecord::default(), timed];
+        write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+        assert_eq!(columns.last().map(|column| column.name()), Some("copy_device_ns"));
+        assert_eq!(read_steps(&path).unwrap().steps, steps);
     }
 
     #[test]

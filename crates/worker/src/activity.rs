@@ -21,12 +21,14 @@ pub enum Phase {
     Transfer,
     /// Forward pass.
     Forward,
-    /// Waits within the forward pass for what other ranks predict.
+    /// Waits within the forward pass for other ranks: for what they predict, or for the order of the buckets of gradients.
     Gather,
     /// Backward pass, with the averaging of gradients in it.
     Backward,
     /// Clipping and parameter update.
     Optimizer,
+    /// Waits for its device, to which the step has been handed over.
+    Device,
     /// Writes down the step.
     Record,
     /// Validates: loads a batch and predicts it.
@@ -44,7 +46,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::SetUp,
         Self::Meet,
         Self::Load,
@@ -54,6 +56,7 @@ impl Phase {
         Self::Gather,
         Self::Backward,
         Self::Optimizer,
+        Self::Device,
         Self::Record,
         Self::Validate,
         Self::Checkpoint,
@@ -75,6 +78,7 @@ impl Phase {
             Self::Gather => "gathering",
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
+            Self::Device => "device",
             Self::Record => "record",
             Self::Validate => "validate",
             Self::Checkpoint | Self::AwaitCheckpoint => "checkpoint",
@@ -126,7 +130,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// From here on, whether a backward pass waits for other ranks is known.
+    /// There are other ranks: whether a backward pass waits for them is known from here on, and who waits for the device may wait for them.
     pub fn watch_allreduce(&self, watch: AllreduceWatch) {
         // There is one reducer in a process.
         let _ = self.allreduce.set(watch);
@@ -161,6 +165,8 @@ impl Activity {
         let waits = match phase {
             Phase::Over => return None,
             Phase::Meet | Phase::Gather | Phase::AwaitCheckpoint => true,
+            // NCCL makes the device wait for the other ranks, and no call of the host.
+            Phase::Device => self.allreduce.get().is_some(),
             // With a bucket under way this rank's part is done; it is the others' that is missing.
             Phase::Backward => self.allreduce.get().is_some_and(AllreduceWatch::under_way),
             _ => false,
@@ -175,8 +181,39 @@ impl Activity {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use expctl_dist::{ProcessGroup, Reducer, ReducerOptions, Store};
+    use tch::Tensor;
+
     use super::*;
+
+    /// Of a rank that averages gradients with others, as far as it can tell.
+    pub(crate) fn among_others() -> Activity {
+        let limit = Duration::from_secs(60);
+        let store = Store::serve("127.0.0.1", 0, limit).unwrap();
+        let group = ProcessGroup::gloo(&store, 0, 1, limit).unwrap();
+        let parameter = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        let reducer = Reducer::new(&[("p".to_owned(), parameter)], &group, ReducerOptions::default()).unwrap();
+        let activity = Activity::default();
+        activity.watch_allreduce(reducer.watch());
+        activity
+    }
+
+    #[test]
+    fn who_waits_for_the_device_waits_for_the_others_where_there_are_any() {
+        for (activity, waits) in [(Activity::default(), false), (among_others(), true)] {
+            activity.step(3);
+            activity.phase(Phase::Optimizer);
+            assert!(!activity.look().unwrap().waits);
+            let begun = activity.look().unwrap().restarts;
+            activity.phase(Phase::Device);
+            let look = activity.look().unwrap();
+            assert_eq!((look.waits, look.restarts), (waits, begun));
+            assert!(look.place.starts_with("at step 3 (device)"), "{}", look.place);
+        }
+    }
 
     #[test]
     fn the_clock_restarts_with_a_step_and_not_within_it() {

@@ -20,7 +20,7 @@ pub fn share(store: &Store, env: RankEnv, placement: &Placement) -> Result<Vec<H
 /// What rank 0 writes down: the hardware of all `ranks`, and what it and the others compute and communicate with.
 pub fn of(ranks: Vec<Hardware>, threads: u32, placement: &Placement, gpus: Option<GpuBackend>) -> Environment {
     let (backend, nccl) = match gpus {
-        Some(GpuBackend::Nccl(nccl, _)) => ("nccl", nccl.version()),
+        Some(GpuBackend::Nccl(nccl)) => ("nccl", nccl.version()),
         Some(GpuBackend::Gloo) | None => ("gloo", String::new()),
     };
     let cuda = placement.gpu.as_ref().map(|(_, cuda)| CudaFacts {

@@ -45,6 +45,7 @@ impl HangWatch {
 mod tests {
     use super::*;
     use crate::activity::Phase;
+    use crate::activity::tests::among_others;
 
     fn looks_until_lost(watch: &mut HangWatch, activity: &Activity) -> Option<(u32, String)> {
         (1..100).find_map(|look| Some((look, watch.look(activity)?.message)))
@@ -61,6 +62,25 @@ mod tests {
         let (looks, message) = looks_until_lost(&mut watch, &activity).unwrap();
         assert_eq!(looks, 22);
         assert!(message.starts_with("rank 2 has waited for the others at step 41 (checkpoint)"), "{message}");
+    }
+
+    #[test]
+    fn a_rank_that_loads_is_stuck_before_one_whose_device_waits_for_it() {
+        let (stuck, innocent) = (Activity::default(), among_others());
+        stuck.step(41);
+        innocent.step(41);
+        innocent.phase(Phase::Device);
+        let (looks, message) = looks_until_lost(&mut HangWatch::new(1, Some(10)), &stuck).unwrap();
+        assert_eq!((looks, message.as_str()), (12, "rank 1 has been at step 41 (load) for 0 s"));
+        let (later, message) = looks_until_lost(&mut HangWatch::new(0, Some(10)), &innocent).unwrap();
+        assert!(later > looks, "{later}");
+        assert!(message.starts_with("rank 0 has waited for the others at step 41 (device)"), "{message}");
+        // Alone, it is its own device that does not get on.
+        let alone = Activity::default();
+        alone.step(41);
+        alone.phase(Phase::Device);
+        let (looks, message) = looks_until_lost(&mut HangWatch::new(0, Some(10)), &alone).unwrap();
+        assert_eq!((looks, message.as_str()), (12, "rank 0 has been at step 41 (device) for 0 s"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod trainer;
 mod training;
 
 pub use activity::Activity;
+pub use device::DeviceError;
 pub use expctl_record::{RankEnv, RankEnvError};
 pub use memory::keep_freed_memory;
 pub use run::{Signals, run};

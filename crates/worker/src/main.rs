@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use expctl_dist::leave_nccl_failures_to_caller;
 use expctl_record::AttemptDir;
 use expctl_worker::{RankEnv, Signals, keep_freed_memory, run};
 
@@ -20,10 +21,15 @@ struct Args {
 
 fn main() -> ExitCode {
     keep_freed_memory();
+    // SAFETY: no other thread runs yet.
+    unsafe { leave_nccl_failures_to_caller() };
     let filter = tracing_subscriber::EnvFilter::try_from_env("EXPCTL_LOG").unwrap_or_else(|_| "info".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
     match start(&Args::parse()) {
-        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(70)),
+        Ok(0) => ExitCode::SUCCESS,
+        // SAFETY: ends the process at once; all that it has to say is written. A rank that failed on a GPU has left threads of its loader
+        // and memory of the device: no destructor of libtorch may run beside these.
+        Ok(code) => unsafe { libc::_exit(u8::try_from(code).map_or(70, i32::from)) },
         Err(e) => {
             tracing::error!("{e:#}");
             ExitCode::from(2)

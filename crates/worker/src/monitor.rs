@@ -47,6 +47,7 @@ pub struct Monitor {
     looker: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     timeout: Duration,
+    world_size: u32,
 }
 
 struct Shared {
@@ -117,7 +118,7 @@ impl Monitor {
         };
         let looker = spawn("heartbeat", Box::new(move |shared| looker.run(shared)))?;
         let watcher = spawn("monitor", Box::new(move |shared| watcher.run(shared)))?;
-        Ok(Self { shared, looker: Some(looker), watcher: Some(watcher), timeout })
+        Ok(Self { shared, looker: Some(looker), watcher: Some(watcher), timeout, world_size })
     }
 
     /// The loss, if there is one.
@@ -125,8 +126,11 @@ impl Monitor {
         self.shared.loss()
     }
 
-    /// After a collective failed: wait until it is clear which rank is gone; none if all are alive.
+    /// After a collective failed: wait until it is clear which rank is gone; none if all are alive. Who is alone does not wait.
     pub fn wait_for_loss(&self) -> Option<Loss> {
+        if self.world_size == 1 {
+            return None;
+        }
         let loss = self.shared.loss.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.timeout + 4 * BEAT;
         let waited = self.shared.changed.wait_timeout_while(loss, limit, |l| l.is_none());
@@ -305,5 +309,32 @@ impl Watcher {
         // SAFETY: ends the process at once. No destructors: the step may hold locks in a collective that will never
         // end. The journal is complete.
         unsafe { libc::_exit(code) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::AttemptDir;
+
+    use super::*;
+
+    #[test]
+    fn who_is_alone_does_not_wait_for_a_loss() {
+        let folder = tempfile::tempdir().unwrap();
+        let monitor = Monitor::start(Watch {
+            store: Store::alone(Duration::from_secs(60)).unwrap(),
+            rank: 0,
+            world_size: 1,
+            timeout: Duration::from_secs(60),
+            activity: Arc::new(Activity::default()),
+            hang_timeout: Duration::ZERO,
+            stop: Arc::new(AtomicBool::new(false)),
+            stop_grace: GRACE,
+            agreement: None,
+            last_words: Arc::new(LastWords::new(AttemptDir::open(folder.path()), 0)),
+        });
+        let since = Instant::now();
+        assert_eq!(monitor.unwrap().wait_for_loss(), None);
+        assert!(since.elapsed() < Duration::from_secs(30), "the heartbeat's time-out has not passed");
     }
 }

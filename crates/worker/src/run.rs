@@ -17,7 +17,7 @@ use expctl_sampler::{Sampler, Watched};
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
 use crate::connect::connect;
-use crate::device::{Feed, Placement, agree};
+use crate::device::{Feed, Gpu, LeakOnFailure, Placement, agree};
 use crate::environment;
 use crate::monitor::{CHECKPOINT_GRACE, GRACE, Loss, Monitor, Watch, done_key, publish_loss};
 use crate::profile::StepProfiler;
@@ -123,7 +123,8 @@ impl Rank<'_> {
             self.work(&placement, &store, &monitor, &mut journal, sampler.as_ref())
         }));
         let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
-        // A failed collective or store call is mostly a lost peer: find out which before giving the reason.
+        // A failed collective or store call is mostly a lost peer: find out which before giving the reason. Other errors of the device
+        // are this rank's own (`Stop::Device`), and a rank that is alone has no peer to lose.
         let result = match result {
             Err(Stop::Dist(_)) if self.stop.load(Ordering::SeqCst) => Err(Stop::Interrupted),
             Err(Stop::Dist(error)) => match monitor.wait_for_loss() {
@@ -184,7 +185,7 @@ impl Rank<'_> {
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         let ranks = environment::share(store, self.env, placement)?;
-        let gpus = agree(settings.launch.backend, &ranks, placement)?;
+        let gpus = agree(settings.launch.backend, &ranks, self.env.rank, placement, store)?;
         if self.env.rank == 0 {
             let environment = environment::of(ranks, settings.launch.threads, placement, gpus);
             write_json(&self.attempt.environment_path(), &environment)?;
@@ -195,13 +196,16 @@ impl Rank<'_> {
             None => ProcessGroup::gloo(store, rank, world, COLLECTIVE_TIMEOUT)?,
             Some(gpus) => ProcessGroup::with_gpus(store, rank, world, COLLECTIVE_TIMEOUT, gpus)?,
         };
+        let group = LeakOnFailure::new(group, placement.gpu.is_some());
         self.activity.enter(Phase::SetUp);
-        if settings.reads_array() {
+        let result = if settings.reads_array() {
             let source = ArraySource::open(self.trial, self.env)?;
             self.steps(&source, placement, store, monitor, &group, journal, sampler)
         } else {
             self.steps(&GraphSource::open(self.trial)?, placement, store, monitor, &group, journal, sampler)
-        }
+        };
+        group.drop_after(&result);
+        result
     }
 
     /// Load and step what comes of `source`, until the last step.
@@ -218,12 +222,14 @@ impl Rank<'_> {
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         self.activity.enter(Phase::Meet);
-        let mut trainer = match settings.train.mode {
+        let trainer = match settings.train.mode {
             Mode::Data => None,
             Mode::ZeroLoss | Mode::Forward | Mode::ForwardBackward | Mode::Train => {
                 Some(source.trainer(group, placement.device)?)
             }
         };
+        let gpu = placement.gpu_index().map(Gpu::Cuda);
+        let mut trainer = LeakOnFailure::new(trainer, gpu.is_some());
         let (first, progress) = self.start(store, trainer.as_mut())?;
         if let Some(watch) = trainer.as_ref().and_then(Trainer::allreduce) {
             self.activity.watch_allreduce(watch);
@@ -253,24 +259,32 @@ impl Rank<'_> {
             group,
             sampler,
         };
-        if let Some(trainer) = &mut trainer {
+        if let Some(trainer) = trainer.as_mut() {
             trainer.starts_at(first, progress.first_epoch, batches);
         }
         let (loader, masks) = (loading.start(first, progress.first_epoch * batches)?, loading.step_masks());
         let model = trainer.as_mut().map(|trainer| (trainer, training));
-        let gpu = placement.gpu_index();
         let feed = gpu.filter(|_| settings.loader.pin_memory).map(Feed::new).transpose()?;
         let checkpoints = self.checkpoints.as_ref();
         let upcoming = None;
-        Steps { session, checkpoints, loader, upcoming, feed, gpu, masks, model, profiler, journal }.run(first)?;
+        let result =
+            Steps { session, checkpoints, loader, upcoming, feed, gpu, masks, model, profiler, journal }.run(first);
+        if result.is_err() {
+            trainer.drop_after(&result);
+            return result.map(|()| None);
+        }
         self.write_usage()?;
         self.activity.enter(Phase::Over);
+        // While the monitor still watches: it waits for the others where they are connected by NCCL.
+        group.shutdown()?;
         self.leave_together(store, monitor)?;
         if self.attempt.is_closed() {
             return Err(Stop::Closed);
         }
         monitor.end();
-        Ok(trainer.map(|t| t.parameters_digest()).transpose()?)
+        let digest = trainer.as_ref().map(Trainer::parameters_digest).transpose()?;
+        drop(trainer.into_inner());
+        Ok(digest)
     }
 
     /// Write down what the steps took beside time.

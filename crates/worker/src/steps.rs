@@ -6,7 +6,7 @@ use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_row
 
 use crate::activity::Phase;
 use crate::checkpoints::Checkpoints;
-use crate::device::{DeviceLaps, Feed, Pinning, Staged};
+use crate::device::{DeviceError, DeviceLaps, Feed, Gpu, LeakOnFailure, Pinning, Staged};
 use crate::models::ModelBatch;
 use crate::profile::StepProfiler;
 use crate::session::Session;
@@ -26,8 +26,8 @@ pub(crate) struct Steps<'a, B: Build<Batch: ModelBatch>> {
     pub(crate) upcoming: Option<Loaded<Staged<B::Batch>>>,
     /// None where batches are not sent ahead: the device is the host, or they are not page-locked.
     pub(crate) feed: Option<Feed>,
-    /// Number of the GPU; none where the device is the host.
-    pub(crate) gpu: Option<u32>,
+    /// None where the device is the host.
+    pub(crate) gpu: Option<Gpu>,
     /// None where the loader makes all masks.
     pub(crate) masks: Option<StepMasks<B::Batch>>,
     /// None in data mode.
@@ -44,6 +44,8 @@ struct Cost {
     exposed: PerStage<u64>,
     /// None where the device is the host.
     device: Option<PerStage<u64>>,
+    /// Time for which the device copied the batch; none where it did not, or the host waited for the copy.
+    copy_ns: Option<u64>,
 }
 
 impl Cost {
@@ -52,6 +54,19 @@ impl Cost {
         let ns = from.elapsed().as_nanos() as u64;
         self.busy[stage] += ns;
         self.exposed[stage] += ns;
+    }
+
+    /// What was done since `from`, and given to the device since the last of its `laps`, is of `stage`. What the device takes for it
+    /// is exposed, and told when the step is over.
+    fn lap(&mut self, stage: Stage, from: Instant, laps: Option<&mut DeviceLaps>) -> Result<(), DeviceError> {
+        match laps {
+            None => self.both(stage, from),
+            Some(laps) => {
+                laps.lap(stage)?;
+                self.busy[stage] += from.elapsed().as_nanos() as u64;
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, busy: &PerStage<u64>, exposed: &PerStage<u64>) {
@@ -64,7 +79,15 @@ impl Cost {
 
 impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     /// All steps from `first`, and the end of the loader.
-    pub(crate) fn run(mut self, first: u64) -> Result<(), Stop> {
+    pub(crate) fn run(self, first: u64) -> Result<(), Stop> {
+        let on_gpu = self.gpu.is_some();
+        let mut steps = LeakOnFailure::new(self, on_gpu);
+        let result = steps.run_to_the_end(first);
+        steps.drop_after(&result);
+        result
+    }
+
+    fn run_to_the_end(&mut self, first: u64) -> Result<(), Stop> {
         let end = self.all(first)?;
         if let Some(profiler) = &mut self.profiler {
             profiler.finish(end, &self.loader)?;
@@ -74,7 +97,6 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             // No loss comes after the last step to show what it made of the parameters.
             all_finite(&trainer.state())?;
         }
-        drop(self.loader);
         Ok(())
     }
 
@@ -103,7 +125,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             self.session.activity.step(step);
             let start_ns = previous_end;
             let waiting = Range::open(trace_rows::LOAD);
-            let mut loaded = self.next(step)?;
+            let mut loaded = LeakOnFailure::new(self.next(step)?, self.gpu.is_some());
             drop(waiting);
             if let Some(feed) = &self.feed {
                 loaded.batch.send(feed)?;
@@ -117,8 +139,9 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied());
             let from = Instant::now();
             let other = Range::open(Stage::Other.name());
+            cost.copy_ns = loaded.batch.landed()?;
             // Frees the batch where the loader has no room for a spare one.
-            self.loader.recycle(loaded.batch);
+            self.loader.recycle(loaded.into_inner().batch);
             drop(other);
             cost.both(Stage::Other, from);
             let end = now();
@@ -141,6 +164,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 busy: cost.busy,
                 exposed: cost.exposed,
                 device: cost.device,
+                copy_ns: cost.copy_ns,
             })?;
             self.session.last_words.step_done();
             if let Some(value) = loss.filter(|l| !l.is_finite()) {
@@ -198,9 +222,10 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     ) -> Result<(), Stop> {
         let Some(feed) = feed.filter(|_| loader.is_ready()) else { return Ok(()) };
         if let Some(next) = loader.next_batch() {
-            let mut next = Loaded { exposed: PerStage::default(), ..next? };
+            let next = Loaded { exposed: PerStage::default(), ..next? };
+            let mut next = LeakOnFailure::new(next, true);
             next.batch.send(feed)?;
-            *upcoming = Some(next);
+            *upcoming = Some(next.into_inner());
         }
         Ok(())
     }
@@ -224,17 +249,14 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             laps = self.gpu.map(DeviceLaps::start).transpose()?;
             made = masks(&loaded.batch.batch)?;
             drop(range);
-            match &mut laps {
-                None => cost.both(Stage::Mask, from),
-                Some(laps) => {
-                    laps.lap(Stage::Mask)?;
-                    cost.busy[Stage::Mask] += from.elapsed().as_nanos() as u64;
-                }
-            }
+            cost.lap(Stage::Mask, from, laps.as_mut())?;
         }
         let mut loss = None;
         if let Some((trainer, _)) = &mut self.model {
             let epoch = loaded.epoch;
+            if laps.is_none() {
+                laps = trainer.laps()?;
+            }
             if step == first {
                 let from = Instant::now();
                 let range = Range::open(Stage::Other.name());
@@ -244,15 +266,11 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                     trainer.settle(&loaded.batch, &made, epoch, group, activity)?;
                 }
                 drop(range);
-                cost.both(Stage::Other, from);
+                cost.lap(Stage::Other, from, laps.as_mut())?;
             }
-            let laps = match laps.take() {
-                Some(laps) => Some(laps),
-                None => trainer.laps()?,
-            };
-            let handed = trainer.hand_over(&loaded.batch, &made, epoch, group, activity, laps)?;
+            let handed = trainer.hand_over(&loaded.batch, &made, epoch, group, activity, laps.take())?;
             Self::send_next(&mut self.loader, &mut self.upcoming, self.feed.as_ref())?;
-            let result = trainer.finish(handed)?;
+            let result = trainer.finish(handed, activity)?;
             cost.add(&result.busy, &result.exposed);
             (cost.device, loss) = (result.device, result.loss);
         }
@@ -273,5 +291,26 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             cost.both(Stage::Mask, from);
         }
         Ok(loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_does_is_exposed_by_its_own_clock_alone() {
+        let from = Instant::now();
+        let mut laps = DeviceLaps::start(Gpu::Host).unwrap();
+        let mut cost = Cost::default();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        cost.lap(Stage::Other, from, Some(&mut laps)).unwrap();
+        let busy = cost.busy[Stage::Other];
+        assert!(busy >= 1_000_000 && cost.exposed[Stage::Other] == 0);
+        cost.add(&PerStage::default(), &laps.times().unwrap());
+        assert!((1..=busy).contains(&cost.exposed[Stage::Other]) && cost.busy[Stage::Other] == busy);
+        let mut cost = Cost::default();
+        cost.lap(Stage::Other, from, None).unwrap();
+        assert!(cost.busy[Stage::Other] > 0 && cost.exposed[Stage::Other] == cost.busy[Stage::Other]);
     }
 }

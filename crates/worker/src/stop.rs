@@ -2,6 +2,7 @@ use expctl_dist::DistError;
 use expctl_pipeline::PipelineError;
 use expctl_record::RecordError;
 
+use crate::device::DeviceError;
 use crate::device_masks::DeviceMaskError;
 use crate::monitor::Loss;
 use crate::trainer::TrainError;
@@ -13,6 +14,8 @@ pub(crate) enum Stop {
     Pipeline(#[from] PipelineError),
     #[error("{0}")]
     Dist(#[from] DistError),
+    #[error("{0}")]
+    Device(#[from] DeviceError),
     #[error("{0}")]
     Record(#[from] RecordError),
     #[error("{0}")]
@@ -40,6 +43,7 @@ impl From<TrainError> for Stop {
         match error {
             // A collective that failed is mostly a lost peer.
             TrainError::Dist(error) => Self::Dist(error),
+            TrainError::Device(error) => Self::Device(error),
             other => Self::Train(other),
         }
     }
@@ -54,5 +58,19 @@ impl Stop {
     /// The ledger cannot be written to.
     pub(crate) fn is_storage(&self) -> bool {
         matches!(self, Self::Record(error) if error.is_storage())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_device_is_no_sign_of_a_lost_peer() {
+        let error = || DistError::from_tch("copy a batch to the device", &tch::TchError::Shape("too large".to_owned()));
+        let alone = Stop::from(TrainError::Device(DeviceError::from(error())));
+        assert!(matches!(alone, Stop::Device(_)) && alone.is_own_failure());
+        assert!(alone.to_string().starts_with("copy a batch to the device: "), "{alone}");
+        assert!(matches!(Stop::from(TrainError::Dist(error())), Stop::Dist(_)));
     }
 }

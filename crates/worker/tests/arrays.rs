@@ -13,12 +13,15 @@ use expctl_pipeline::array::{ArrayBatch, Values};
 use expctl_record::{Loss, ModelKind, Settings};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;
+use expctl_worker::models::array::RowBatch;
 use expctl_worker::trainer::{TrainError, Trainer};
 use serde_json::json;
 use support::{parameters, settings};
 
 const GENES: usize = 40;
 const CLASSES: u64 = 4;
+/// The most that a transformer reads of a row.
+const TOKENS: usize = 12;
 /// Rows of a whole step.
 const BATCH: u64 = 16;
 /// Steps of one rank and of two.
@@ -28,7 +31,7 @@ fn of_kind(kind: ModelKind) -> Settings {
     let mut settings = settings(json!({"optimizer": "adamw", "learning_rate": 0.01}));
     settings.train.loss = Loss::CrossEntropy;
     let model = &mut settings.model;
-    (model.kind, model.hidden, model.heads, model.layers, model.tokens) = (kind, 32, 4, 2, 12);
+    (model.kind, model.hidden, model.heads, model.layers, model.tokens) = (kind, 32, 4, 2, TOKENS as u32);
     settings
 }
 
@@ -48,12 +51,19 @@ fn rows(ids: impl IntoIterator<Item = u64>) -> ArrayBatch {
     ArrayBatch { rows, columns: GENES, values: Values::Sparse { crow, col, values }, labels: vec![labels] }
 }
 
-fn step(trainer: &mut Trainer, batch: &ArrayBatch, group: &ProcessGroup) -> Result<f64, TrainError> {
-    Ok(trainer.step(batch, &[], 0, group, &Activity::default())?.loss.unwrap())
+fn step(trainer: &mut Trainer, batch: ArrayBatch, kind: ModelKind, group: &ProcessGroup) -> Result<f64, TrainError> {
+    let batch = RowBatch::of(batch, (kind == ModelKind::Transformer).then_some(TOKENS));
+    Ok(trainer.step(&batch, &[], 0, group, &Activity::default())?.loss.unwrap())
 }
 
 /// The share of rank `role.0` of `role.1` of `count` steps, with all classes known if `role.2` says so; returns the mean losses of the first and the last four.
-fn train(trainer: &mut Trainer, role: (u32, u32, bool), count: u64, group: &ProcessGroup) -> (f64, f64) {
+fn train(
+    trainer: &mut Trainer,
+    kind: ModelKind,
+    role: (u32, u32, bool),
+    count: u64,
+    group: &ProcessGroup,
+) -> (f64, f64) {
     let (rank, world) = (u64::from(role.0), u64::from(role.1));
     trainer.starts_at(0, 0, count);
     let mut losses = Vec::new();
@@ -64,7 +74,7 @@ fn train(trainer: &mut Trainer, role: (u32, u32, bool), count: u64, group: &Proc
             // The loss of a rank is a mean over its rows of known class: with as many on each, it is that of all of them.
             batch.labels[0] = batch.rows.iter().map(|id| (id % CLASSES) as i64).collect();
         }
-        losses.push(step(trainer, &batch, group).unwrap());
+        losses.push(step(trainer, batch, kind, group).unwrap());
     }
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     (mean(&losses[..4]), mean(&losses[losses.len() - 4..]))
@@ -84,7 +94,7 @@ fn both_models_learn_the_classes() {
         let mut settings = of_kind(kind);
         settings.train.learning_rate = if kind == ModelKind::Mlp { 0.01 } else { 0.002 };
         let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
-        let (first, last) = train(&mut trainer, (0, 1, false), 120, &group);
+        let (first, last) = train(&mut trainer, kind, (0, 1, false), 120, &group);
         assert!(first > 0.5 && last < first / 10.0, "{kind:?}: {first} {last}");
     }
 }
@@ -95,7 +105,7 @@ fn rows_without_labels_are_refused() {
     let mut trainer =
         Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
     let batch = ArrayBatch { labels: Vec::new(), ..rows(0..4) };
-    let message = step(&mut trainer, &batch, &group).unwrap_err().to_string();
+    let message = step(&mut trainer, batch, ModelKind::Mlp, &group).unwrap_err().to_string();
     assert!(message.contains("array.labels"), "{message}");
     let graphs = support::batch(0..4);
     let message = trainer.step(&graphs, &[], 0, &group, &Activity::default()).unwrap_err().to_string();
@@ -119,7 +129,7 @@ fn rank_entry() {
     settings.train.learning_rate = 0.05;
     let mut trainer = Trainer::of_array(&settings, GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
     support::nudge(&mut trainer, role.neighbour);
-    let (first, last) = train(&mut trainer, (role.rank, role.world, true), STEPS, &group);
+    let (first, last) = train(&mut trainer, kind, (role.rank, role.world, true), STEPS, &group);
     assert!(last < first, "{first} {last}");
     leave(&role, &store, &group, &parameters(&trainer), &trainer.parameters_digest().unwrap());
 }

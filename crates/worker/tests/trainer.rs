@@ -344,6 +344,25 @@ fn a_torchscript_module_trains_in_bfloat16_as_in_float32() {
 }
 
 #[test]
+fn a_backward_pass_that_fails_alone_is_no_failed_collective() {
+    let group = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("module.pt");
+    let weight = ("weight".to_owned(), Tensor::from_slice(&[1f32]));
+    // Nothing that a gradient would go to.
+    let source = "def forward(self, genes, gene_sample, batch_size: int):\n    return torch.zeros([batch_size])\n";
+    ScriptModule::define(&[weight], source).unwrap().save(&path).unwrap();
+    let mut settings = settings(json!({}));
+    settings.model.kind = ModelKind::Torchscript;
+    settings.model.path = path.to_str().unwrap().to_owned();
+    settings.model.inputs = ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec();
+    let mut trainer = Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap();
+    let error = step(&mut trainer, &batch(0..8), 0, &group).unwrap_err();
+    assert!(matches!(error, TrainError::Device(_)), "{error:?}");
+    assert!(error.to_string().starts_with("backward pass: "), "{error}");
+}
+
+#[test]
 fn a_state_of_another_model_is_refused_by_name() {
     let group = alone();
     let mut trainer = made(json!({"loss": "mse_sinkhorn"}), &group);

@@ -1,9 +1,19 @@
 """What a program can say of itself without being asked."""
 
+import json
 import os
 import platform
 import resource
 import sys
+
+
+def trial():
+    """`trial.json`; empty outside expctl."""
+    path = os.environ.get("EXPCTL_TRIAL")
+    if not path:
+        return {}
+    with open(path) as file:
+        return json.load(file)
 
 
 def ranks(rank, world_size):

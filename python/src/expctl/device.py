@@ -1,12 +1,34 @@
-"""Stages on a CUDA stream, between two events. They are read when the step ends, behind one synchronisation."""
+"""The device of a rank, and stages on its CUDA stream. Such a stage lies between two events, which are read when the step ends, behind
+one synchronisation."""
 
+import os
 import sys
+
+from . import about
+
+
+def torch_device():
+    """The `torch.device` that `launch.device` of the trial asks for; of several GPUs the one of this rank, which is made the current one.
+
+    `auto`, and outside expctl, is a GPU where torch can use one. Raises RuntimeError for `cuda` where torch cannot.
+    """
+    import torch
+
+    choice = about.trial().get("settings", {}).get("launch", {}).get("device", "auto")
+    usable = choice != "cpu" and torch.cuda.is_available()
+    if choice == "cuda" and not usable:
+        raise RuntimeError('launch.device is "cuda", but torch has no GPU that it can use')
+    if not usable:
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 def device_stage(step, name):
-    """A stage on the current stream; None where the program has no torch with CUDA."""
+    """A stage on the current stream; None where the program has not used CUDA: it computes on the host, whatever the machine has."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if torch is None or not torch.cuda.is_initialized():
         return None
     if step.device is None:
         step.device = []

@@ -32,8 +32,7 @@ class Run:
         self.program = program
         self.rank, self.world_size = about.ranks(rank, world_size)
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
-        trial = os.environ.get("EXPCTL_TRIAL")
-        self.trial = json.load(open(trial)) if trial else {}
+        self.trial = about.trial()
         #: The settings of the trial by section: `run.settings["loader"]["batch_size"]`.
         self.settings = self.trial.get("settings", {})
         #: Folder of the data set, and the files in it to read; None and [] where there is none.

@@ -88,7 +88,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "launch.backend",
         words(&["auto", "gloo", "nccl"]),
         Value("\"auto\""),
-        "What the ranks exchange gradients with; `auto` is `nccl` where each rank has a GPU of its own, else `gloo`",
+        "What the ranks exchange gradients with; `auto` is `nccl` where each of several ranks has a GPU of its own, else `gloo`",
         &["process_group_backend", "dist_backend"],
     ),
     key("launch.rendezvous_timeout_s", COUNT, Value("120"), "Seconds for all ranks to appear"),

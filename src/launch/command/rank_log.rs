@@ -101,6 +101,7 @@ impl RankLog {
             busy: line.busy.0,
             exposed: line.exposed.0,
             device: None,
+            copy_ns: None,
         })?;
         self.end_ns = line.start_ns + line.wall_ns;
         self.steps += 1;

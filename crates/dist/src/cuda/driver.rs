@@ -29,9 +29,11 @@ pub struct GpuFacts {
 }
 
 /// The driver, initialised. Source of names and signatures: `cuda.h` of CUDA 13.
+///
+/// It is never unloaded: what it has started runs on.
 #[derive(Debug)]
 pub(super) struct Driver {
-    library: Library,
+    library: &'static Library,
     /// `1000 · major + 10 · minor`.
     version: c_int,
 }
@@ -44,7 +46,7 @@ impl Driver {
     pub fn open() -> Result<Self, CudaError> {
         // SAFETY: the driver's library may be loaded into any process.
         let library = unsafe { Library::new(LIBRARY) }.map_err(|e| CudaError::NoDriver(e.to_string()))?;
-        let mut driver = Self { library, version: 0 };
+        let mut driver = Self { library: Box::leak(Box::new(library)), version: 0 };
         // SAFETY: the signature is that of cuda.h.
         let init: libloading::Symbol<'_, unsafe extern "C" fn(c_uint) -> c_int> =
             unsafe { driver.symbol(b"cuInit\0") }?;

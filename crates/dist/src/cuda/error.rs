@@ -33,6 +33,20 @@ pub enum CudaError {
         /// What would fit.
         wanted: String,
     },
+    /// The libtorch with CUDA is built for another CUDA than the libtorch that was loaded.
+    #[error(
+        "{} is of a PyTorch for CUDA {found}, and the libtorch that was loaded is for CUDA {loaded}: take both from one PyTorch, by \
+         EXPCTL_LIBTORCH and LD_LIBRARY_PATH",
+        file.display()
+    )]
+    OtherCuda {
+        /// The library.
+        file: PathBuf,
+        /// CUDA version that it is built for.
+        found: String,
+        /// Major CUDA version of the libtorch that was loaded.
+        loaded: u32,
+    },
     /// A library cannot be loaded.
     #[error("cannot load {}: {message}", file.display())]
     Load {
@@ -54,6 +68,11 @@ pub enum CudaError {
     /// libtorch does not see the GPU that the driver shows.
     #[error("{} was loaded and sees no GPU, though the driver shows one", .0.display())]
     Unseen(PathBuf),
+    /// The process group over NCCL was compiled against another one than libtorch with CUDA.
+    #[error(
+        "the process group over NCCL does not fit libtorch: {0} (set launch.backend = \"gloo\", or build expctl-worker against that PyTorch)"
+    )]
+    NcclMisfit(String),
     /// This program was built without the process group over NCCL.
     #[error("this expctl-worker was built without NCCL: set launch.backend = \"gloo\", or build it where nccl.h is")]
     WithoutNccl,

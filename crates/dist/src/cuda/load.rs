@@ -40,8 +40,8 @@ impl Cuda {
         if gpus.is_empty() {
             return Err(CudaError::no_device());
         }
-        let file = Self::load_libraries()?;
-        let runtime = runtime_version(&file)?;
+        let (file, library) = libraries()?;
+        let runtime = runtime_version(&file, library)?;
         let versions = CudaVersions {
             driver: version_text(driver.version()),
             runtime: version_text(runtime),
@@ -62,11 +62,9 @@ impl Cuda {
     /// them. Returns their file.
     ///
     /// # Errors
-    /// They are not there, of another version, or lack a library.
+    /// They are not there, of another version or for another CUDA, or lack a library.
     pub fn load_libraries() -> Result<PathBuf, CudaError> {
-        let file = locate(Path::new(&libtorch_file()), release(&bridge::compiled_version()))?;
-        load_library(&file)?;
-        Ok(file)
+        libraries().map(|(file, _)| file)
     }
 
     /// Make GPU `index` the one that this thread's work goes to where nothing else is said.
@@ -88,29 +86,32 @@ impl Cuda {
     }
 }
 
-/// Load `file` and what it needs for all of the process and for good, as `import torch` does.
-fn load_library(file: &Path) -> Result<(), CudaError> {
+/// libtorch's CUDA kernels, found and loaded, and their file.
+fn libraries() -> Result<(PathBuf, &'static Library), CudaError> {
+    let file = locate(Path::new(&libtorch_file()), release(&bridge::compiled_version()))?;
+    let library = load_library(&file)?;
+    Ok((file, library))
+}
+
+/// Load `file` and what it needs for all of the process and for good, as `import torch` does: kernels stay registered.
+fn load_library(file: &Path) -> Result<&'static Library, CudaError> {
     // SAFETY: its initialisers register kernels, and nothing else.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) };
     match library {
-        Ok(library) => {
-            // Kernels stay registered: it must never be unloaded.
-            std::mem::forget(library);
-            Ok(())
-        }
+        Ok(library) => Ok(Box::leak(Box::new(library))),
         Err(e) => Err(CudaError::Load { file: file.to_owned(), message: e.to_string() }),
     }
 }
 
-/// Version of the CUDA runtime that was loaded with `file`.
-fn runtime_version(file: &Path) -> Result<c_int, CudaError> {
+/// Version of the CUDA runtime that `library`, loaded from `file`, works with. It is asked for among what this library needs: libtorch's
+/// CPU part may have brought another runtime.
+fn runtime_version(file: &Path, library: &Library) -> Result<c_int, CudaError> {
     let failed = |message: String| CudaError::Load { file: file.to_owned(), message };
     let mut version = 0;
     // SAFETY: the signature is that of cuda_runtime_api.h, and the number lives for the call.
     let code = unsafe {
-        let all = Library::this();
         let ask: libloading::os::unix::Symbol<unsafe extern "C" fn(*mut c_int) -> c_int> =
-            all.get(b"cudaRuntimeGetVersion\0").map_err(|e| failed(e.to_string()))?;
+            library.get(b"cudaRuntimeGetVersion\0").map_err(|e| failed(e.to_string()))?;
         ask(&raw mut version)
     };
     if code == 0 { Ok(version) } else { Err(failed(format!("cudaRuntimeGetVersion: error {code}"))) }

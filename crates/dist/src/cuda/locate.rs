@@ -13,17 +13,20 @@ const LIBRARY: &str = "libtorch_cuda.so";
 /// that of `python3`.
 ///
 /// # Errors
-/// There is none, or the first one found is of another version.
+/// There is none, or the first one found is of another version or built for another CUDA.
 pub(super) fn locate(loaded: &Path, wanted: &str) -> Result<PathBuf, CudaError> {
     let folders = candidates(loaded, wanted, &|name| std::env::var_os(name).filter(|value| !value.is_empty()));
     let python = || python_torch().map(|torch| torch.join("lib"));
-    find(folders, python, wanted)
+    // libtorch_cpu.so brings the CUDA runtime that its profiler was built with.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    find(folders, python, wanted, cuda_of_process(&maps))
 }
 
 fn find(
     mut folders: Vec<PathBuf>,
     python: impl FnOnce() -> Option<PathBuf>,
     wanted: &str,
+    loaded_cuda: Option<u32>,
 ) -> Result<PathBuf, CudaError> {
     let has = |folder: &&PathBuf| folder.join(LIBRARY).exists();
     // Asking Python takes a process.
@@ -34,9 +37,14 @@ fn find(
         return Err(CudaError::NoLibrary { searched: folders, version: wanted.to_owned() });
     };
     let file = folder.join(LIBRARY);
-    match version_of(folder) {
-        Some(found) if release(&found) != release(wanted) => {
-            Err(CudaError::Version { file, found, wanted: wanted.to_owned() })
+    let Some(build) = Build::of(folder) else { return Ok(file) };
+    if release(&build.version) != release(wanted) {
+        return Err(CudaError::Version { file, found: build.version, wanted: wanted.to_owned() });
+    }
+    match (build.cuda, loaded_cuda) {
+        // Two runtimes in one process: which of them answers would be chance.
+        (Some(found), Some(loaded)) if major(&found) != Some(loaded) => {
+            Err(CudaError::OtherCuda { file, found, loaded })
         }
         _ => Ok(file),
     }
@@ -81,27 +89,66 @@ fn python_torch() -> Option<PathBuf> {
     output.status.success().then(|| PathBuf::from(text.trim()))
 }
 
-/// Version of the PyTorch with this folder `lib`, as its own file says; none if there is no such file.
-fn version_of(folder: &Path) -> Option<String> {
-    let root = folder.parent()?;
-    if let Ok(text) = std::fs::read_to_string(root.join("version.py")) {
-        let line = text.lines().find(|line| line.starts_with("__version__"))?;
-        return line.split(['\'', '"']).nth(1).map(str::to_owned);
+/// A PyTorch, as its own files describe it.
+#[derive(Debug, PartialEq, Eq)]
+struct Build {
+    /// `2.11.0+cu130`.
+    version: String,
+    /// CUDA version that it is built for, `13.0`; none where nothing says it.
+    cuda: Option<String>,
+}
+
+impl Build {
+    /// That of the PyTorch or libtorch with this folder `lib`; none if no file says its version.
+    fn of(folder: &Path) -> Option<Self> {
+        let root = folder.parent()?;
+        let (version, cuda) = match std::fs::read_to_string(root.join("version.py")) {
+            Ok(text) => (assigned(&text, "__version__")?, assigned(&text, "cuda")),
+            Err(_) => (std::fs::read_to_string(root.join("build-version")).ok()?.trim().to_owned(), None),
+        };
+        let cuda = cuda.or_else(|| of_suffix(&version));
+        Some(Self { version, cuda })
     }
-    let text = std::fs::read_to_string(root.join("build-version")).ok()?;
-    Some(text.trim().to_owned())
+}
+
+/// The text that version.py assigns to `name`: `__version__ = '2.11.0+cu130'`, `cuda: Optional[str] = '13.0'`.
+fn assigned(text: &str, name: &str) -> Option<String> {
+    let rest =
+        text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with([' ', ':', '='])))?;
+    rest.split_once('=')?.1.split(['\'', '"']).nth(1).map(str::to_owned)
+}
+
+/// `13.0` of `2.11.0+cu130`.
+fn of_suffix(version: &str) -> Option<String> {
+    let digits = version.split_once("+cu")?.1;
+    let (major, minor) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
+    major.parse::<u32>().ok().map(|major| format!("{major}.{minor}"))
+}
+
+fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// Major version of the CUDA runtime that a process with these `maps` has loaded (`libcudart.so.13`, `libcudart-d0da41ae.so.11.0`); none
+/// without one.
+fn cuda_of_process(maps: &str) -> Option<u32> {
+    let files = maps.lines().filter_map(|line| line.rsplit('/').next());
+    let mut versions = files.filter(|file| file.starts_with("libcudart")).filter_map(|file| file.split_once(".so."));
+    versions.find_map(|(_, version)| major(version))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn torch(root: &Path, version: &str) -> PathBuf {
+    fn torch(root: &Path, version: &str, cuda: &str) -> PathBuf {
         let lib = root.join("torch/lib");
         std::fs::create_dir_all(&lib).unwrap();
         std::fs::write(lib.join(LIBRARY), "").unwrap();
-        std::fs::write(root.join("torch/version.py"), format!("from typing import x\n__version__ = '{version}'\n"))
-            .unwrap();
+        let text = format!(
+            "from typing import Optional\n\n__all__ = ['__version__', 'cuda']\n__version__ = '{version}'\n{cuda}\nhip: Optional[str] = None\n"
+        );
+        std::fs::write(root.join("torch/version.py"), text).unwrap();
         lib
     }
 
@@ -110,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let venv = dir.path().join("venv");
         let site = venv.join("lib/python3.12/site-packages");
-        let own = torch(&site, "2.11.0+cu130");
+        let own = torch(&site, "2.11.0+cu130", "cuda: Optional[str] = '13.0'");
         let link = dir.path().join("lib");
         std::fs::create_dir(&link).unwrap();
         std::fs::write(own.join("libtorch_cpu.so"), "").unwrap();
@@ -125,14 +172,14 @@ mod tests {
         let own = own.canonicalize().unwrap();
         let cache = PathBuf::from("/cache/libtorch-cuda-2.11.0/torch/lib");
         assert_eq!(folders, [PathBuf::from("/site/torch"), own.clone(), cache]);
-        assert_eq!(find(folders, || panic!("not asked"), "2.11.0"), Ok(own.join(LIBRARY)));
+        assert_eq!(find(folders, || panic!("not asked"), "2.11.0", Some(13)), Ok(own.join(LIBRARY)));
     }
 
     #[test]
     fn another_version_is_refused_and_none_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        let lib = torch(dir.path(), "2.9.1+cu128");
-        let error = find(vec!["/nowhere".into()], || Some(lib.clone()), "2.11.0").unwrap_err();
+        let lib = torch(dir.path(), "2.9.1+cu128", "cuda: Optional[str] = '12.8'");
+        let error = find(vec!["/nowhere".into()], || Some(lib.clone()), "2.11.0", Some(13)).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
@@ -141,7 +188,39 @@ mod tests {
                 lib.display()
             )
         );
-        let none = find(vec!["/nowhere".into()], || None, "2.11.0").unwrap_err();
+        let none = find(vec!["/nowhere".into()], || None, "2.11.0", None).unwrap_err();
         assert!(matches!(none, CudaError::NoLibrary { searched, .. } if searched == [PathBuf::from("/nowhere")]));
+    }
+
+    /// Both are PyTorch 2.11.0, and each would bring a CUDA runtime of its own.
+    #[test]
+    fn a_build_for_another_cuda_is_refused() {
+        let found = |version: &str, cuda: &str, loaded: Option<u32>| {
+            let dir = tempfile::tempdir().unwrap();
+            find(vec![torch(dir.path(), version, cuda)], || panic!("not asked"), "2.11.0", loaded).map(|_| ())
+        };
+        let cuda12 = "cuda: Optional[str] = '12.8'";
+        let error = found("2.11.0+cu128", cuda12, Some(13)).unwrap_err().to_string();
+        assert!(
+            error.contains("is of a PyTorch for CUDA 12.8, and the libtorch that was loaded is for CUDA 13"),
+            "{error}"
+        );
+        // Some sites leave the build out of the version, older files write no type.
+        assert!(found("2.11.0", "cuda = '12.6'", Some(13)).is_err());
+        assert!(found("2.11.0+cu126", "", Some(13)).is_err());
+        assert_eq!(found("2.11.0+cu130", "cuda: Optional[str] = '13.0'", Some(13)), Ok(()));
+        // A libtorch without CUDA's profiler brings no runtime, and a build may not say what it is for.
+        assert_eq!(found("2.11.0+cu128", cuda12, None), Ok(()));
+        assert_eq!(found("2.11.0", "cuda: Optional[str] = None", Some(13)), Ok(()));
+    }
+
+    #[test]
+    fn the_cuda_of_a_process_is_that_of_its_runtime() {
+        let line =
+            |file: &str| format!("7f0000000000-7f0000001000 r-xp 00000000 08:01 123   /site/nvidia/cu13/lib/{file}\n");
+        let maps = [line("libc10.so"), line("libcudart.so.13"), line("libcudart.so.12")].concat();
+        assert_eq!(cuda_of_process(&maps), Some(13));
+        assert_eq!(cuda_of_process(&line("libcudart-d0da41ae.so.11.0")), Some(11));
+        assert_eq!(cuda_of_process(&line("libcuda.so.1")), None);
     }
 }

@@ -15,5 +15,5 @@ mod stream;
 pub use driver::GpuFacts;
 pub use error::CudaError;
 pub use load::{Cuda, CudaVersions};
-pub use nccl::Nccl;
+pub use nccl::{Nccl, leave_nccl_failures_to_caller};
 pub use stream::{DeviceEvent, DeviceStream, Pinned, StreamScope};

@@ -1,4 +1,4 @@
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
@@ -12,13 +12,45 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/expctl_nccl.so
 
 /// Makes c10d's backend over NCCL. Defined in `nccl/backend.cpp`.
 pub(crate) type Open =
-    unsafe extern "C" fn(*const c_void, c_int, c_int, i64, c_int, *mut *mut c_void, *mut c_char, usize) -> c_int;
+    unsafe extern "C" fn(*const c_void, c_int, c_int, i64, *mut *mut c_void, *mut c_char, usize) -> c_int;
+
+/// What c10d does where a collective over NCCL fails or the device does, if nobody says otherwise: it ends the process, from a thread of its
+/// own. Each variable with its older names, which count as well, and with the value that leaves the failure to whoever waits for the device.
+///
+/// Source: ProcessGroupNCCL.hpp of PyTorch 2.11.
+const LEAVE_TO_CALLER: [(&[&str], &str); 3] = [
+    // 0 is `NoHandling`; 3, `SkipCleanUp`, tears the process down.
+    (&["TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"], "0"),
+    // The thread that watches collectives rethrows what the device says, with nobody to catch it.
+    (&["TORCH_NCCL_RETHROW_CUDA_ERRORS"], "0"),
+    // Another thread watches the first, and ends the process where that is stuck for some minutes.
+    (&["TORCH_NCCL_ENABLE_MONITORING"], "0"),
+];
+
+/// Make c10d leave failures of NCCL and of the device to the caller, who sees them where it waits, or watches from another thread. What the
+/// environment says already stays.
+///
+/// # Safety
+/// No other thread may run yet: one that reads the environment meanwhile may read freed memory.
+pub unsafe fn leave_nccl_failures_to_caller() {
+    for (name, value) in unset(|name| std::env::var_os(name).filter(|value| !value.is_empty())) {
+        // SAFETY: as the caller says.
+        unsafe { std::env::set_var(name, value) };
+    }
+}
+
+/// The variables of [`LEAVE_TO_CALLER`] that have no value under any of their names.
+fn unset(env: impl Fn(&str) -> Option<OsString>) -> Vec<(&'static str, &'static str)> {
+    let missing = LEAVE_TO_CALLER.iter().filter(|(names, _)| names.iter().all(|name| env(name).is_none()));
+    missing.filter_map(|(names, value)| Some((*names.first()?, *value))).collect()
+}
 
 /// libtorch's process group over NCCL, loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Nccl {
     pub(crate) open: Open,
     version: c_int,
+    group_bytes: usize,
 }
 
 impl Nccl {
@@ -41,13 +73,23 @@ impl Nccl {
         };
         memory.write_all(LIBRARY).map_err(|e| failed(e.to_string()))?;
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // SAFETY: it has no initialisers of its own; the signatures are those of its source.
+        // SAFETY: its initialisers only make the lists of names that c10d's header defines; the signatures are those of its source,
+        // and the message has as many bytes as it is told.
         unsafe {
             let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL).map_err(|e| failed(e.to_string()))?;
+            let fits: Symbol<unsafe extern "C" fn(*mut c_char, usize) -> c_int> =
+                library.get(b"expctl_nccl_fits\0").map_err(|e| failed(e.to_string()))?;
+            let mut message = [0 as c_char; 1024];
+            if fits(message.as_mut_ptr(), message.len()) != 0 {
+                let words = CStr::from_ptr(message.as_ptr()).to_string_lossy().into_owned();
+                return Err(CudaError::NcclMisfit(words.lines().next().unwrap_or_default().to_owned()));
+            }
             let open: Symbol<Open> = library.get(b"expctl_nccl_open\0").map_err(|e| failed(e.to_string()))?;
-            let ask: Symbol<unsafe extern "C" fn() -> c_int> =
+            let number: Symbol<unsafe extern "C" fn() -> c_int> =
                 library.get(b"expctl_nccl_version\0").map_err(|e| failed(e.to_string()))?;
-            let nccl = Self { open: *open, version: ask() };
+            let bytes: Symbol<unsafe extern "C" fn() -> usize> =
+                library.get(b"expctl_nccl_group_bytes\0").map_err(|e| failed(e.to_string()))?;
+            let nccl = Self { open: *open, version: number(), group_bytes: bytes() };
             // Its objects live as long as the process group.
             std::mem::forget(library);
             Ok(nccl)
@@ -60,5 +102,33 @@ impl Nccl {
             0 => String::new(),
             v => format!("{}.{}.{}", v / 10_000, v % 10_000 / 100, v % 100),
         }
+    }
+
+    /// Size of c10d's process group as it is allocated here. libtorch_cuda, which frees it, has to take it for as large.
+    pub fn group_bytes(&self) -> usize {
+        self.group_bytes
+    }
+
+    /// For tests: what a function makes that stands in for `expctl_nccl_open` of `nccl/backend.cpp`.
+    ///
+    /// # Safety
+    /// The function keeps to what is said there.
+    #[doc(hidden)]
+    pub unsafe fn stand_in(open: Open) -> Self {
+        Self { open, version: 0, group_bytes: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_left_to_the_caller_unless_the_environment_says_otherwise() {
+        let all = ["TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_RETHROW_CUDA_ERRORS", "TORCH_NCCL_ENABLE_MONITORING"];
+        assert_eq!(unset(|_| None), all.map(|name| (name, "0")));
+        let older = |name: &str| (name == "NCCL_ASYNC_ERROR_HANDLING").then(|| OsString::from("1"));
+        assert_eq!(unset(older), [(all[1], "0"), (all[2], "0")]);
+        assert!(unset(|_| Some(OsString::from("3"))).is_empty());
     }
 }

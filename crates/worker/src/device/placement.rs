@@ -2,6 +2,7 @@ use expctl_dist::{Cuda, CudaError, GpuFacts};
 use expctl_record::{DeviceChoice, DeviceMasks, Implementation, Mode, ModelKind, RankDevice, RankEnv, Settings};
 use tch::Device;
 
+use super::DeviceError;
 use crate::stop::Stop;
 
 /// The device of a rank.
@@ -43,7 +44,7 @@ impl Placement {
             return Err(Stop::Invalid(format!("GPU {index} is not there")));
         };
         let gpu = described(facts);
-        cuda.choose(gpu.index)?;
+        cuda.choose(gpu.index).map_err(DeviceError::from)?;
         tracing::info!("rank {}: computes on GPU {} ({}, {})", env.rank, gpu.index, gpu.name, gpu.bus);
         Ok(Self { device: Device::Cuda(index), gpu: Some((gpu, cuda)) })
     }

@@ -1,21 +1,34 @@
 use std::cell::Cell;
+use std::ops::Range;
 use std::time::Instant;
 
-use expctl_dist::{DistError, Pinned};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::loader::{Build, Interval, Loaded, LoaderOptions};
 use expctl_record::Stage;
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::Feed;
 use super::feed::Arrival;
+use super::gpu::Memory;
+use super::{DeviceError, Feed, Gpu};
 use crate::models::{Direct, ModelBatch, ModelError, ModelInputs, Place};
 
 /// Parts of a batch start at multiples of this, as libtorch's own tensors do.
 const ALIGNMENT: usize = 512;
 
-fn aligned(place: usize) -> usize {
-    place.next_multiple_of(ALIGNMENT)
+/// What loader threads copy into page-locked memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PinOptions {
+    /// The GPU that copies from it.
+    pub gpu: Gpu,
+    /// Whether the model reads the graph of each sample.
+    pub with_graphs: bool,
+}
+
+/// What the page-locked copy of a batch has.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    bytes: usize,
+    with_graphs: bool,
 }
 
 /// A batch, with a page-locked copy of what its model reads where that is wanted.
@@ -23,9 +36,9 @@ pub(crate) struct Staged<T> {
     /// The batch.
     pub batch: T,
     /// Grows to the largest batch, and goes round with the batch's own buffers.
-    memory: Option<Pinned>,
-    /// Bytes of `memory` that this batch has; 0 where it is not used.
-    bytes: usize,
+    memory: Option<Memory>,
+    /// What of this batch is in `memory`; none where that is not used.
+    extent: Option<Extent>,
     arrival: Option<Arrival>,
     /// Bytes copied to the device.
     copied: Cell<u64>,
@@ -33,16 +46,16 @@ pub(crate) struct Staged<T> {
 
 impl<T> Staged<T> {
     pub(super) fn of(batch: T) -> Self {
-        Self { batch, memory: None, bytes: 0, arrival: None, copied: Cell::new(0) }
+        Self { batch, memory: None, extent: None, arrival: None, copied: Cell::new(0) }
     }
 
     /// Begin to copy it to the device, where it is page-locked and was not sent yet.
-    pub fn send(&mut self, feed: &Feed) -> Result<(), DistError> {
-        if let (Some(memory), None) = (&self.memory, &self.arrival)
-            && self.bytes > 0
+    pub fn send(&mut self, feed: &Feed) -> Result<(), DeviceError> {
+        if let (Some(memory), Some(Extent { bytes, .. }), None) = (&self.memory, self.extent, &self.arrival)
+            && bytes > 0
         {
-            self.arrival = Some(feed.send(memory, self.bytes)?);
-            self.copied.set(self.bytes as u64);
+            self.arrival = Some(feed.send(memory, bytes)?);
+            self.copied.set(bytes as u64);
         }
         Ok(())
     }
@@ -51,24 +64,63 @@ impl<T> Staged<T> {
     pub fn copied(&self) -> u64 {
         self.copied.get()
     }
+
+    /// Free the copy on the device, which the step that used it has waited for; returns the nanoseconds for which the device copied, none
+    /// of a batch that was not page-locked. To call on the step's thread: a loader thread would free it one batch later, and where it never
+    /// chose a device, CUDA would give it a context on GPU 0.
+    pub fn landed(&mut self) -> Result<Option<u64>, DeviceError> {
+        let ns = self.arrival.as_ref().map(Arrival::ns).transpose()?;
+        self.arrival = None;
+        Ok(ns)
+    }
+
+    /// Bytes of page-locked memory that go round with it.
+    fn locked_bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Memory::taken)
+    }
 }
 
 impl<T: ModelBatch> Staged<T> {
     /// Copy what the model reads into page-locked memory.
-    pub(super) fn pin(&mut self, with_graphs: bool) -> Result<(), ModelError> {
-        let mut measure = Measure(0);
+    pub(super) fn pin(&mut self, options: PinOptions) -> Result<(), ModelError> {
+        let PinOptions { gpu, with_graphs } = options;
+        let mut measure = Measure(Cursor::default());
         self.batch.placed(&[], with_graphs, &mut measure)?;
-        let bytes = measure.0;
-        if self.memory.as_ref().is_none_or(|memory| memory.len() < bytes) {
+        let bytes = measure.0.end;
+        if self.memory.as_ref().is_none_or(|memory| memory.room() < bytes) {
             // The old one first: both together may not fit.
             self.memory = None;
-            self.memory = Some(Pinned::new(bytes)?);
+            self.memory = Some(Memory::new(gpu, bytes)?);
         }
         if let Some(memory) = &mut self.memory {
-            self.batch.placed(&[], with_graphs, &mut Fill { memory: memory.bytes_mut(), end: 0 })?;
+            let mut fill = Fill { memory: memory.bytes_mut(), cursor: Cursor::default() };
+            self.batch.placed(&[], with_graphs, &mut fill)?;
         }
-        self.bytes = bytes;
+        self.extent = Some(Extent { bytes, with_graphs });
         Ok(())
+    }
+
+    /// Its parts in the copy on the device. The parts have no names: that they are the ones that were copied shows in their sizes.
+    fn arrived(
+        &self,
+        masks: &[Tensor],
+        with_graphs: bool,
+        arrival: &Arrival,
+        extent: Extent,
+    ) -> Result<ModelInputs<'_>, ModelError> {
+        if with_graphs != extent.with_graphs {
+            let [made, read] = [extent.with_graphs, with_graphs].map(|with| if with { "with" } else { "without" });
+            return Err(ModelError::Locked(format!(
+                "it was made {made} the graphs of its samples, and is read {read}"
+            )));
+        }
+        let mut arrived = Arrived { memory: arrival.arrive()?, cursor: Cursor::default() };
+        let inputs = self.batch.placed(masks, with_graphs, &mut arrived)?;
+        let (made, read) = (extent.bytes, arrived.cursor.end);
+        if made != read {
+            return Err(ModelError::Locked(format!("it was made of {made} bytes, and {read} are read")));
+        }
+        Ok(inputs)
     }
 }
 
@@ -83,9 +135,8 @@ impl<T: ModelBatch> ModelBatch for Staged<T> {
     }
 
     fn inputs(&self, masks: &[Tensor], with_graphs: bool, device: Device) -> Result<ModelInputs<'_>, ModelError> {
-        if let Some(arrival) = &self.arrival {
-            let memory = arrival.arrive()?;
-            return self.placed(masks, with_graphs, &mut Arrived { memory, end: 0 });
+        if let (Some(arrival), Some(extent)) = (&self.arrival, self.extent) {
+            return self.arrived(masks, with_graphs, arrival, extent);
         }
         let mut direct = Direct::to(device);
         let inputs = self.batch.placed(masks, with_graphs, &mut direct)?;
@@ -98,12 +149,31 @@ impl<T: ModelBatch> ModelBatch for Staged<T> {
     }
 }
 
+/// Where the parts of a batch lie in its copy: one after another, those of no bytes nowhere.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// Behind the last part.
+    end: usize,
+}
+
+impl Cursor {
+    /// The next part, of `bytes` bytes.
+    fn next(&mut self, bytes: usize) -> Range<usize> {
+        if bytes == 0 {
+            return self.end..self.end;
+        }
+        let start = self.end.next_multiple_of(ALIGNMENT);
+        self.end = start + bytes;
+        start..self.end
+    }
+}
+
 /// Finds out how much room a batch takes.
-struct Measure(usize);
+struct Measure(Cursor);
 
 impl Place for Measure {
     fn place(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
-        self.0 = aligned(self.0) + bytes.len();
+        self.0.next(bytes.len());
         Ok(Tensor::new())
     }
 }
@@ -111,14 +181,13 @@ impl Place for Measure {
 /// Copies a batch into memory that has room for it.
 struct Fill<'a> {
     memory: &'a mut [u8],
-    end: usize,
+    cursor: Cursor,
 }
 
 impl Place for Fill<'_> {
     fn place(&mut self, bytes: &[u8], _: &[i64], _: Kind) -> Result<Tensor, TchError> {
-        let start = aligned(self.end);
-        self.end = start + bytes.len();
-        if let Some(room) = self.memory.get_mut(start..self.end) {
+        let part = self.cursor.next(bytes.len());
+        if let Some(room) = self.memory.get_mut(part) {
             room.copy_from_slice(bytes);
         }
         Ok(Tensor::new())
@@ -128,17 +197,16 @@ impl Place for Fill<'_> {
 /// Finds the parts of a batch in the copy of what [`Fill`] wrote.
 struct Arrived<'a> {
     memory: &'a Tensor,
-    end: usize,
+    cursor: Cursor,
 }
 
 impl Place for Arrived<'_> {
     fn place(&mut self, bytes: &[u8], shape: &[i64], kind: Kind) -> Result<Tensor, TchError> {
-        if bytes.is_empty() {
+        let part = self.cursor.next(bytes.len());
+        if part.is_empty() {
             return Tensor::f_zeros(shape, (kind, self.memory.device()));
         }
-        let start = aligned(self.end);
-        self.end = start + bytes.len();
-        self.memory.f_narrow(0, start as i64, bytes.len() as i64)?.f_view_dtype(kind)?.f_view(shape)
+        self.memory.f_narrow(0, part.start as i64, part.len() as i64)?.f_view_dtype(kind)?.f_view(shape)
     }
 }
 
@@ -146,13 +214,13 @@ impl Place for Arrived<'_> {
 #[derive(Clone)]
 pub(crate) struct Pinning<B> {
     builder: B,
-    /// Whether models read the graph of each sample; none where nothing is pinned.
-    with_graphs: Option<bool>,
+    /// None where nothing is page-locked.
+    options: Option<PinOptions>,
 }
 
 impl<B> Pinning<B> {
-    pub fn new(builder: B, with_graphs: Option<bool>) -> Self {
-        Self { builder, with_graphs }
+    pub fn new(builder: B, options: Option<PinOptions>) -> Self {
+        Self { builder, options }
     }
 }
 
@@ -177,8 +245,9 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
         self.builder.clock()
     }
 
+    /// With the page-locked memory, which each batch has for itself.
     fn bytes(batch: &Self::Batch) -> u64 {
-        B::bytes(&batch.batch)
+        B::bytes(&batch.batch) + batch.locked_bytes()
     }
 
     fn starting(&mut self, options: &LoaderOptions) {
@@ -197,14 +266,13 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
     ) -> Result<Loaded<Self::Batch>, PipelineError> {
         let memory = batch.memory;
         let loaded = self.builder.build(reader, step, batch.batch)?;
-        let Loaded { batch, step, epoch, thread, bytes_read, mut work_bytes, mut intervals, exposed } = loaded;
+        let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, exposed } = loaded;
         let mut batch = Staged { memory, ..Staged::of(batch) };
-        if let Some(with_graphs) = self.with_graphs {
+        if let Some(options) = self.options {
             let start = self.now();
             let room = |e: ModelError| PipelineError::Invalid(format!("cannot lock the memory of a batch: {e}"));
-            batch.pin(with_graphs).map_err(room)?;
+            batch.pin(options).map_err(room)?;
             intervals.push(Interval { stage: Stage::Pin, start, end: self.now(), busy: true });
-            work_bytes += batch.bytes as u64;
         }
         Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, exposed })
     }
@@ -217,22 +285,20 @@ mod tests {
 
     use super::*;
 
-    /// Memory of the host in the place of both the page-locked one and the device's.
-    fn copied(batch: &impl ModelBatch, with_graphs: bool) -> (Vec<u8>, usize) {
-        let mut measure = Measure(0);
-        batch.placed(&[], with_graphs, &mut measure).unwrap();
-        let mut memory = vec![0xEEu8; measure.0];
-        let mut fill = Fill { memory: &mut memory, end: 0 };
-        batch.placed(&[], with_graphs, &mut fill).unwrap();
-        (memory, measure.0)
+    /// Page-locked and sent, for a model that reads the graphs or not.
+    fn sent<T: ModelBatch>(batch: T, with_graphs: bool) -> Staged<T> {
+        let mut staged = Staged::of(batch);
+        staged.pin(PinOptions { gpu: Gpu::Host, with_graphs }).unwrap();
+        staged.send(&Feed::new(Gpu::Host).unwrap()).unwrap();
+        staged
     }
 
     fn same(a: &Tensor, b: &Tensor) {
         assert!(a.kind() == b.kind() && a.size() == b.size() && a.equal(b), "{a:?} {b:?}");
     }
 
-    #[test]
-    fn the_parts_of_a_batch_of_graphs_are_found_again() {
+    /// Two samples with three edge types.
+    fn with_graphs() -> Batch {
         let common = Common {
             genes: vec![4, 2, 7],
             gene_sample: vec![0, 0, 1],
@@ -247,16 +313,19 @@ mod tests {
         // Without masks, and without edges: parts of no bytes.
         graphs.edges.push(Edges { edge_index: vec![7, 8], ..Edges::default() });
         graphs.edges.push(Edges::default());
-        let batch = Batch { common, layout: Layout::Graphs(Box::new(graphs)) };
-        let (memory, bytes) = copied(&batch, true);
-        assert_eq!(bytes, 8 * ALIGNMENT + 8, "nine parts that are not empty, the last of 8 bytes");
-        let there = Tensor::from_slice(&memory);
+        Batch { common, layout: Layout::Graphs(Box::new(graphs)) }
+    }
+
+    #[test]
+    fn the_parts_of_a_batch_of_graphs_are_found_again() {
+        let batch = with_graphs();
+        let there = sent(batch.clone(), true);
+        assert_eq!(there.copied(), (8 * ALIGNMENT + 8) as u64, "nine parts that are not empty, the last of 8 bytes");
         let ModelInputs::Samples(expected) = batch.inputs(&[], true, Device::Cpu).unwrap() else { unreachable!() };
         // The second time with masks that the step made for two of the three types.
         let made = [Tensor::from_slice(&[false, true, true]), Tensor::from_slice(&[true])];
         for made in [&made[..0], &made[..]] {
-            let mut arrived = Arrived { memory: &there, end: 0 };
-            let ModelInputs::Samples(found) = batch.placed(made, true, &mut arrived).unwrap() else { unreachable!() };
+            let ModelInputs::Samples(found) = there.inputs(made, true, Device::Cpu).unwrap() else { unreachable!() };
             same(&found.genes, &expected.genes);
             same(&found.gene_sample, &expected.gene_sample);
             same(&found.gene_ptr, &expected.gene_ptr);
@@ -276,19 +345,43 @@ mod tests {
     fn the_parts_of_rows_are_found_again() {
         let values = Values::Sparse { crow: vec![0, 1, 3], col: vec![2, 0, 1], values: vec![7.0, 1.0, 2.0] };
         let rows = ArrayBatch { rows: vec![4, 9], columns: 3, values, labels: vec![vec![1, -1]] };
-        let (memory, _) = copied(&rows, false);
-        let there = Tensor::from_slice(&memory);
-        let mut arrived = Arrived { memory: &there, end: 0 };
-        let ModelInputs::Rows(found) = rows.placed(&[], false, &mut arrived).unwrap() else { unreachable!() };
+        let there = sent(rows.clone(), false);
+        let ModelInputs::Rows(found) = there.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         let ModelInputs::Rows(expected) = rows.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         same(&found.classes.unwrap(), &expected.classes.unwrap());
         let parts = |values| match values {
             crate::models::array::ValueInputs::Sparse { crow, col, values } => [crow, col, values],
-            crate::models::array::ValueInputs::Dense(_) => unreachable!(),
+            _ => unreachable!(),
         };
         for (a, b) in parts(found.values).iter().zip(&parts(expected.values)) {
             same(a, b);
         }
+    }
+
+    #[test]
+    fn a_batch_that_was_pinned_for_another_model_is_refused() {
+        let refusal =
+            |staged: &Staged<Batch>, with_graphs| staged.inputs(&[], with_graphs, Device::Cpu).unwrap_err().to_string();
+        for pinned in [true, false] {
+            let staged = sent(with_graphs(), pinned);
+            assert!(staged.inputs(&[], pinned, Device::Cpu).is_ok());
+            let message = refusal(&staged, !pinned);
+            assert!(message.contains("graphs of its samples, and is read with"), "{message}");
+        }
+        // Changed behind the copy: its labels are fewer.
+        let mut staged = sent(with_graphs(), true);
+        staged.batch.common.labels.pop();
+        let message = refusal(&staged, true);
+        assert!(message.ends_with("it was made of 4104 bytes, and 4100 are read"), "{message}");
+    }
+
+    #[test]
+    fn the_copy_on_the_device_is_timed_and_freed_behind_the_step() {
+        let mut staged = sent(with_graphs(), true);
+        // 4,104 bytes are locked as 8,192.
+        assert_eq!((staged.copied(), staged.locked_bytes()), (4104, 8192));
+        assert!(staged.landed().unwrap().is_some_and(|ns| ns > 0) && staged.arrival.is_none());
+        assert_eq!((staged.landed().unwrap(), staged.copied()), (None, 4104));
     }
 
     #[test]

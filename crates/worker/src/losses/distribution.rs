@@ -38,6 +38,8 @@ impl Distribution {
     ) -> Result<Option<Tensor>, LossError> {
         let (predictions, labels) = self.gathered(prediction, labels, group, activity)?;
         let known = Vec::<f32>::try_from(predictions.f_detach()?)?;
+        // On a device the gathering is only waited for here.
+        activity.phase(Phase::Forward);
         self.buffer.push(known.into_iter().zip(Vec::<f32>::try_from(&labels)?));
         if !self.buffer.is_full() {
             return Ok(None);
@@ -74,7 +76,6 @@ impl Distribution {
         let own = Tensor::f_stack(&[&prediction.f_detach()?, labels], 0)?;
         activity.phase(Phase::Gather);
         let all = group.all_gather(&own)?;
-        activity.phase(Phase::Forward);
         let own = group.rank() as usize;
         let mut predictions: Vec<Tensor> = all.iter().map(|part| part.f_get(0)).collect::<Result<_, _>>()?;
         let labels: Vec<Tensor> = all.iter().map(|part| part.f_get(1)).collect::<Result<_, _>>()?;

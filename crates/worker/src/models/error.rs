@@ -1,5 +1,7 @@
 use expctl_dist::DistError;
 
+use crate::device::DeviceError;
+
 /// Why a model cannot be built or run.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -31,4 +33,10 @@ pub enum ModelError {
     /// The sparse product failed.
     #[error("model: {0}")]
     Sparse(#[from] DistError),
+    /// The page-locked copy of a batch does not have what the model reads.
+    #[error("the page-locked copy of a batch does not have what the model reads: {0}")]
+    Locked(String),
+    /// The batch cannot be brought to the device.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
 }

@@ -66,7 +66,7 @@ impl ModelBatch for Batch {
 
 impl ModelBatch for ArrayBatch {
     fn placed(&self, _: &[Tensor], _: bool, place: &mut dyn Place) -> Result<ModelInputs<'_>, ModelError> {
-        Ok(ModelInputs::Rows(ArrayInputs::placed(self, place)?))
+        Ok(ModelInputs::Rows(ArrayInputs::placed(self, None, place)?))
     }
 
     fn samples(&self) -> u64 {

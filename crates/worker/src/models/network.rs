@@ -108,6 +108,11 @@ impl Network {
         }
     }
 
+    /// The most tokens of a row that the model reads; none of a model that reads something else.
+    pub fn token_limit(settings: &Settings) -> Option<usize> {
+        (settings.model.kind == ModelKind::Transformer).then_some(settings.model.tokens as usize)
+    }
+
     /// Whether the next forward passes are of training, or of validation. Only modules from files tell one from the other.
     ///
     /// # Errors

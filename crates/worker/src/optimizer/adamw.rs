@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
-use expctl_dist::{AdamwOptions, AdamwPart, DistError, fused_adamw};
+use expctl_dist::{AdamwOptions, AdamwPart, fused_adamw};
 use tch::{Kind, TchError, Tensor};
+
+use crate::device::DeviceError;
 
 /// libtorch's fused AdamW, in one pass over parameters, gradients and moments, with a state that can be kept: tch hides that of
 /// libtorch's own class.
@@ -45,8 +47,8 @@ impl AdamW {
     ///
     /// # Errors
     /// libtorch refuses.
-    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DistError> {
-        let failed = |e: TchError| DistError::from_tch("step the parameters", &e);
+    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DeviceError> {
+        let failed = |e: TchError| DeviceError::from_tch("step the parameters", &e);
         let mut gradients = Vec::with_capacity(self.parameters.len());
         for parameter in &mut self.parameters {
             gradients.push(parameter.gradient().map_err(failed)?);
@@ -56,7 +58,7 @@ impl AdamW {
             Some(AdamwPart { parameter: &parameter.tensor, gradient: gradient.as_ref()?, mean, square, steps })
         });
         let parts: Vec<AdamwPart<'_>> = parts.collect();
-        if parts.is_empty() { Ok(()) } else { fused_adamw(&parts, self.options, overflow) }
+        if parts.is_empty() { Ok(()) } else { Ok(fused_adamw(&parts, self.options, overflow)?) }
     }
 
     /// The state by name.

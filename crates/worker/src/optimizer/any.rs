@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
-use expctl_dist::DistError;
 use expctl_record::Train;
 use tch::nn::{self, OptimizerConfig};
 use tch::{TchError, Tensor};
 
 use super::{AdamW, Clipped, clip_grad_norm, clip_there};
+use crate::device::DeviceError;
 use crate::models::named_parameters;
 
 /// The optimizer of a trial.
@@ -34,7 +34,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// libtorch refuses.
-    pub fn clip_grad_norm(&self, max: f64) -> Result<f64, TchError> {
+    pub fn clip_grad_norm(&self, max: f64) -> Result<f64, DeviceError> {
         clip_grad_norm(&self.parameters, max)
     }
 
@@ -43,7 +43,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// libtorch refuses.
-    pub fn clip_there(&self, max: f64) -> Result<Option<Clipped>, TchError> {
+    pub fn clip_there(&self, max: f64) -> Result<Option<Clipped>, DeviceError> {
         if self.adamw.is_some() { clip_there(&self.parameters, max) } else { Ok(None) }
     }
 
@@ -59,7 +59,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// libtorch refuses.
-    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DistError> {
+    pub fn step(&mut self, overflow: Option<&Tensor>) -> Result<(), DeviceError> {
         match &mut self.adamw {
             Some(adamw) => adamw.step(overflow),
             None => {

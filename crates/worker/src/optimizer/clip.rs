@@ -1,4 +1,7 @@
+use expctl_dist::norms;
 use tch::{TchError, Tensor};
+
+use crate::device::DeviceError;
 
 /// Added to the norm, as PyTorch does.
 pub(super) const EPSILON: f64 = 1e-6;
@@ -10,15 +13,15 @@ pub(super) const EPSILON: f64 = 1e-6;
 ///
 /// # Errors
 /// libtorch refuses.
-pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, TchError> {
+pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, DeviceError> {
     tch::no_grad(|| {
         let Some((norm, mut gradients)) = norm_of(parameters)? else { return Ok(0.0) };
         // The only time that the device is waited for.
-        let norm = norm.f_double_value(&[])?;
+        let norm = norm.f_double_value(&[]).map_err(failed)?;
         let factor = max / (norm + EPSILON);
         if norm.is_finite() && factor < 1.0 {
             for gradient in &mut gradients {
-                let _ = gradient.f_mul_scalar_(factor)?;
+                let _ = gradient.f_mul_scalar_(factor).map_err(failed)?;
             }
         }
         Ok(norm)
@@ -26,20 +29,23 @@ pub fn clip_grad_norm(parameters: &[(String, Tensor)], max: f64) -> Result<f64, 
 }
 
 /// The norm of all gradients together, float32 scalar, and the gradients; none without any.
-pub(super) fn norm_of(parameters: &[(String, Tensor)]) -> Result<Option<(Tensor, Vec<Tensor>)>, TchError> {
+pub(super) fn norm_of(parameters: &[(String, Tensor)]) -> Result<Option<(Tensor, Vec<Tensor>)>, DeviceError> {
     let mut gradients = Vec::with_capacity(parameters.len());
-    let mut norms = Vec::with_capacity(parameters.len());
     for (_, parameter) in parameters {
-        let gradient = parameter.f_grad()?;
+        let gradient = parameter.f_grad().map_err(failed)?;
         if gradient.defined() {
-            norms.push(gradient.f_norm()?);
             gradients.push(gradient);
         }
     }
-    if norms.is_empty() {
+    if gradients.is_empty() {
         return Ok(None);
     }
-    Ok(Some((Tensor::f_stack(&norms, 0)?.f_norm()?, gradients)))
+    let norm = norms(&gradients)?.f_norm().map_err(failed)?;
+    Ok(Some((norm, gradients)))
+}
+
+pub(super) fn failed(error: TchError) -> DeviceError {
+    DeviceError::from_tch("clip the gradient", &error)
 }
 
 #[cfg(test)]

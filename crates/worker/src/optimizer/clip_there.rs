@@ -1,6 +1,8 @@
+use expctl_dist::scale;
 use tch::{Kind, TchError, Tensor};
 
-use super::clip::norm_of;
+use super::clip::{EPSILON, failed, norm_of};
+use crate::device::DeviceError;
 
 /// What [`clip_there`] found; both are scalars on the device of the gradients.
 #[derive(Debug)]
@@ -16,16 +18,23 @@ pub struct Clipped {
 ///
 /// # Errors
 /// libtorch refuses.
-pub fn clip_there(parameters: &[(String, Tensor)], max: f64) -> Result<Option<Clipped>, TchError> {
+pub fn clip_there(parameters: &[(String, Tensor)], max: f64) -> Result<Option<Clipped>, DeviceError> {
     tch::no_grad(|| {
         let Some((norm, mut gradients)) = norm_of(parameters)? else { return Ok(None) };
-        let factor = (norm.f_add_scalar(super::clip::EPSILON)?).f_reciprocal()?.f_mul_scalar(max)?.f_clamp_max(1.0)?;
-        for gradient in &mut gradients {
-            let _ = gradient.f_mul_(&factor)?;
-        }
-        let overflow = norm.f_isfinite()?.f_logical_not()?.f_to_kind(Kind::Float)?;
+        scale(&mut gradients, &factor(&norm, max).map_err(failed)?)?;
+        let overflow = overflow(&norm).map_err(failed)?;
         Ok(Some(Clipped { norm, overflow }))
     })
+}
+
+/// What gradients of this norm are multiplied by.
+fn factor(norm: &Tensor, max: f64) -> Result<Tensor, TchError> {
+    norm.f_add_scalar(EPSILON)?.f_reciprocal()?.f_mul_scalar(max)?.f_clamp_max(1.0)
+}
+
+/// 1 where the norm is not finite, else 0.
+fn overflow(norm: &Tensor) -> Result<Tensor, TchError> {
+    norm.f_isfinite()?.f_logical_not()?.f_to_kind(Kind::Float)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::clock::{ClockPair, monotonic, monotonic_of};
 use super::offset::{Offset, agree};
 use super::trace_file::TraceFile;
 use crate::activity::{Activity, Phase};
+use crate::device::DeviceError;
 use crate::stop::Stop;
 
 /// Records the steps that the settings name, a trace for each window of them.
@@ -104,14 +105,14 @@ impl<'a> StepProfiler<'a> {
         // At its step; an attempt that goes on behind that, at its first one.
         if step >= window.prepare && !self.prepared {
             self.activity.enter(Phase::Profile);
-            Profile::prepare(self.options)?;
+            Profile::prepare(self.options).map_err(DeviceError::from)?;
             self.prepared = true;
             busy = true;
         }
         if step == window.first {
             self.activity.enter(Phase::Profile);
             self.windows.pop_front();
-            let profile = Profile::start(self.options)?;
+            let profile = Profile::start(self.options).map_err(DeviceError::from)?;
             self.prepared = false;
             let (batches, buckets) = (Vec::new(), Vec::new());
             self.recording = Some(Recording { window, profile, batches, shift: 0, buckets, step_start: 0 });
@@ -164,7 +165,7 @@ impl<'a> StepProfiler<'a> {
         };
         self.activity.enter(Phase::Profile);
         window.end = window.end.min(end);
-        let recorded = profile.stop()?;
+        let recorded = profile.stop().map_err(DeviceError::from)?;
         let drift_ns = ClockPair::now().drift_since(&self.clock);
         // Made within the window for steps behind it.
         batches.extend(loader.ahead());

@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value as Json, json};
 
 use super::rows::Frame;
+use crate::device::DeviceError;
 use crate::stop::Stop;
 
 /// What libtorch's profiler wrote, to be added to.
@@ -29,7 +30,7 @@ impl TraceFile {
         // libtorch writes beside the name that it is given, and renames: a folder of its own goes with all of it.
         let folder = tempfile::tempdir().map_err(|e| failed(e.to_string()))?;
         let path = folder.path().join("trace.json");
-        recorded.save(&path)?;
+        recorded.save(&path).map_err(DeviceError::from)?;
         let text = std::fs::read(&path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
         let mut root: Json = serde_json::from_slice(&text).map_err(|e| failed(format!("it is no JSON: {e}")))?;
         let base = root["baseTimeNanoseconds"].as_i64();
@@ -38,9 +39,7 @@ impl TraceFile {
         };
         events.retain(|event| event["pid"].as_i64().is_some_and(|pid| pid >= 0));
         let pid = i64::from(std::process::id());
-        let is_step =
-            |event: &&Json| event["ph"] == "X" && event["name"].as_str().is_some_and(|n| n.starts_with("step "));
-        let step_thread = events.iter().find(is_step).and_then(|event| event["tid"].as_i64());
+        let step_thread = thread_of_steps(events, pid);
         match (base, step_thread) {
             (Some(base), Some(step_thread)) => Ok(Self { root, frame: Frame { base, pid }, step_thread }),
             (None, _) => Err(failed("it does not say when its time begins".to_owned())),
@@ -78,5 +77,33 @@ impl TraceFile {
             .and_then(|()| packed.finish())
             .map_err(|e| Stop::Invalid(format!("the profiler's trace cannot be packed: {e}")))?;
         Ok(write_atomic(path, &packed)?)
+    }
+}
+
+/// The thread of process `pid` that ran the steps. A GPU has events of the same names, under a category of its own, on its streams.
+fn thread_of_steps(events: &[Json], pid: i64) -> Option<i64> {
+    let is_step = |event: &&Json| {
+        event["ph"] == "X"
+            && event["cat"] == "user_annotation"
+            && event["pid"] == pid
+            && event["name"].as_str().is_some_and(|name| name.starts_with("step "))
+    };
+    events.iter().find(is_step).and_then(|event| event["tid"].as_i64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_are_those_of_the_host_wherever_the_events_of_a_gpu_stand() {
+        let event =
+            |cat: &str, pid: i64, tid: i64| json!({"ph": "X", "cat": cat, "name": "step 3", "pid": pid, "tid": tid});
+        let gpu = event("gpu_user_annotation", 0, 7);
+        let same_number = event("gpu_user_annotation", 41, 7);
+        let host = event("user_annotation", 41, 1234);
+        assert_eq!(thread_of_steps(&[gpu.clone(), same_number, host], 41), Some(1234));
+        let load = json!({"ph": "X", "cat": "user_annotation", "name": "load", "pid": 41});
+        assert_eq!(thread_of_steps(&[gpu, load], 41), None);
     }
 }

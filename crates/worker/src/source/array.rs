@@ -6,7 +6,7 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::ArrayDataset;
 use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_pipeline::array::{ArrayBatch, ArrayStore, Labels, open};
+use expctl_pipeline::array::{ArrayStore, Labels, open};
 use expctl_pipeline::loader::Loader;
 use expctl_record::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
@@ -14,8 +14,11 @@ use expctl_record::{
 use tch::Device;
 
 use super::options::{buffer_bytes, options_of_steps, pinned};
+use super::row_builder::RowBuilder;
 use super::{Batches, Source, StepMasks};
-use crate::device::Pinning;
+use crate::device::{PinOptions, Pinning};
+use crate::models::Network;
+use crate::models::array::RowBatch;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
@@ -154,6 +157,7 @@ impl<'a> Source for ArraySource<'a> {
             &settings.array,
             Arc::clone(&self.labels),
         )?;
+        let builder = RowBuilder::new(builder, Network::token_limit(settings));
         let buffer_bytes = buffer_bytes(settings, env);
         if env.rank == 0 {
             write_json(&attempt.data_path(), &self.read(buffer_bytes)?)?;
@@ -167,25 +171,25 @@ impl<'a> Source for ArraySource<'a> {
 pub(crate) struct ArrayBatches<'a> {
     settings: &'a Settings,
     sampler: Arc<RowSampler>,
-    builder: ArrayBuilder,
+    builder: RowBuilder,
     buffer_bytes: u64,
     /// As [`Pinning`] takes it.
-    pinned: Option<bool>,
+    pinned: Option<PinOptions>,
 }
 
 impl Batches for ArrayBatches<'_> {
-    type Builder = ArrayBuilder;
+    type Builder = RowBuilder;
 
     fn per_epoch(&self) -> u64 {
         self.sampler.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<ArrayBuilder>>, Stop> {
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<RowBuilder>>, Stop> {
         let options = options_of_steps(self.settings, self.buffer_bytes, first, offset);
         Ok(Loader::start(Pinning::new(self.builder.clone(), self.pinned), options)?)
     }
 
-    fn step_masks(&self) -> Option<StepMasks<ArrayBatch>> {
+    fn step_masks(&self) -> Option<StepMasks<RowBatch>> {
         None
     }
 

@@ -12,7 +12,7 @@ use tch::Device;
 use super::options::{buffer_bytes, options, options_of_steps, pinned};
 use super::{Batches, Source, StepMasks};
 use crate::data_read::data_read;
-use crate::device::Pinning;
+use crate::device::{PinOptions, Pinning};
 use crate::device_masks::DeviceMaskMaker;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
@@ -66,7 +66,7 @@ pub(crate) struct GraphBatches<'a> {
     masks: Option<Arc<DeviceMaskMaker>>,
     buffer_bytes: u64,
     /// As [`Pinning`] takes it.
-    pinned: Option<bool>,
+    pinned: Option<PinOptions>,
 }
 
 impl<'a> GraphBatches<'a> {

@@ -4,6 +4,7 @@
 mod array;
 mod graph;
 mod options;
+mod row_builder;
 mod source_trait;
 
 pub(crate) use array::ArraySource;

@@ -2,6 +2,7 @@ use expctl_pipeline::loader::LoaderOptions;
 use expctl_record::{Mode, Settings};
 use tch::Device;
 
+use crate::device::{Gpu, PinOptions};
 use crate::models::Network;
 use expctl_record::RankEnv;
 use expctl_record::free_memory;
@@ -33,8 +34,8 @@ pub(super) fn options_of_steps(settings: &Settings, buffer_bytes: u64, first: u6
     options(settings, buffer_bytes, offset + first, offset + steps + ahead)
 }
 
-/// What loader threads copy into page-locked memory: whether the model reads the graph of each sample; none where nothing is pinned.
-pub(super) fn pinned(settings: &Settings, device: Device) -> Option<bool> {
-    let wanted = device.is_cuda() && settings.loader.pin_memory && settings.train.mode != Mode::Data;
-    wanted.then(|| Network::reads_graphs(settings))
+/// What loader threads copy into page-locked memory; none where nothing is.
+pub(super) fn pinned(settings: &Settings, device: Device) -> Option<PinOptions> {
+    let gpu = Gpu::of(device).filter(|_| settings.loader.pin_memory && settings.train.mode != Mode::Data)?;
+    Some(PinOptions { gpu, with_graphs: Network::reads_graphs(settings) })
 }

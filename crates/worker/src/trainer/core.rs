@@ -4,6 +4,7 @@ use expctl_record::{GradientCompression, Mode, Precision, Settings};
 use tch::{Device, Tensor, nn, no_grad};
 
 use super::{Accumulation, TrainError};
+use crate::device::Gpu;
 use crate::losses::{LabelScale, Objective};
 use crate::models::{ModelError, Network, named_parameters, parameters_digest};
 use crate::optimizer::Optimizer;
@@ -14,8 +15,8 @@ pub struct Trainer {
     pub(super) mode: Mode,
     pub(super) vs: nn::VarStore,
     pub(super) device: Device,
-    /// Number of the GPU; none where the device is the host.
-    pub(super) gpu: Option<u32>,
+    /// None where the device is the host.
+    pub(super) gpu: Option<Gpu>,
     pub(super) network: Network,
     pub(super) reads_graphs: bool,
     pub(super) objective: Objective,
@@ -52,6 +53,12 @@ impl Trainer {
         device: Device,
     ) -> Result<Self, TrainError> {
         Self::with(settings, labels, group, device, |vs| Network::new(settings, graph, vs))
+    }
+
+    /// Do what is done for `gpu`, wherever the tensors are.
+    #[cfg(test)]
+    pub(crate) fn work_as_on(&mut self, gpu: Gpu) {
+        self.gpu = Some(gpu);
     }
 
     /// The same for rows of `genes` values, of which a model tells the class, of `classes`.
@@ -106,10 +113,7 @@ impl Trainer {
             mode: train.mode,
             vs,
             device,
-            gpu: match device {
-                Device::Cuda(index) => Some(index as u32),
-                _ => None,
-            },
+            gpu: Gpu::of(device),
             network,
             reads_graphs: Network::reads_graphs(settings),
             objective,

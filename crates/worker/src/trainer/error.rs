@@ -1,5 +1,6 @@
 use expctl_dist::DistError;
 
+use crate::device::DeviceError;
 use crate::losses::LossError;
 use crate::models::ModelError;
 use crate::schedule::ScheduleError;
@@ -19,9 +20,12 @@ pub enum TrainError {
     /// The model refused.
     #[error("{0}")]
     Model(ModelError),
-    /// A collective, or an operation around it, failed.
+    /// A collective, or an operation around it, failed: mostly another rank is gone.
     #[error("{0}")]
     Dist(#[from] DistError),
+    /// An operation that no other rank takes part in failed.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
     /// An operation of libtorch failed.
     #[error("{0}")]
     Torch(#[from] tch::TchError),

@@ -1,11 +1,11 @@
-use expctl_dist::{AllreduceTimes, Autocast, DistError, ProcessGroup, Reducer};
+use expctl_dist::{AllreduceTimes, Autocast, ProcessGroup, Reducer};
 use expctl_record::{Mode, PerStage, Precision, Stage};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::clock::Clock;
 use super::{TrainError, Trainer};
 use crate::activity::{Activity, Phase};
-use crate::device::DeviceLaps;
+use crate::device::{DeviceError, DeviceLaps};
 use crate::models::{ModelBatch, ModelInputs, Output, named_parameters, named_variables};
 use crate::optimizer::Clipped;
 
@@ -70,7 +70,7 @@ impl Trainer {
     ) -> Result<StepResult, TrainError> {
         let laps = self.laps()?;
         let handed = self.hand_over(batch, masks, epoch, group, activity, laps)?;
-        self.finish(handed)
+        self.finish(handed, activity)
     }
 
     /// A clock of the device for the next step; none where it is the host.
@@ -78,8 +78,9 @@ impl Trainer {
         Ok(self.gpu.map(DeviceLaps::start).transpose()?)
     }
 
-    /// The first part of [`Trainer::step`]: hand all of its work over to the device, which `laps` follow. Nothing here waits for the
-    /// device where the optimizer is AdamW; SGD does where it clips.
+    /// The first part of [`Trainer::step`]: hand all of its work over to the device, which `laps` follow. The host waits for the device
+    /// here where SGD clips, where the loss is `mse_sinkhorn`, which computes with numbers of the predictions on the host, and for each
+    /// tensor of a batch that is not page-locked.
     pub(crate) fn hand_over(
         &mut self,
         batch: &impl ModelBatch,
@@ -102,7 +103,10 @@ impl Trainer {
         clock.enter(Stage::Forward);
         let backward = self.mode != Mode::Forward;
         if let Some(reducer) = self.reducer.as_mut().filter(|_| backward && part.closes) {
+            // Once the ranks come together here, to put the buckets into order.
+            activity.phase(Phase::Gather);
             reducer.prepare_forward()?;
+            activity.phase(Phase::Forward);
         }
         let loss = self.loss(&inputs, epoch, group, activity)?;
         if self.gpu.is_none() {
@@ -121,7 +125,7 @@ impl Trainer {
                 self.split_backward(&mut result, whole)?;
             }
             if part.closes {
-                clipped = self.apply(&mut result, &mut clock)?;
+                clipped = self.apply(&loss, &mut result, &mut clock, activity)?;
             }
         }
         self.step += 1;
@@ -129,10 +133,11 @@ impl Trainer {
         Ok(Handed { result, there })
     }
 
-    /// The last part of [`Trainer::step`]: wait for the device, and learn what it found. The only time that a step waits for it.
-    pub(crate) fn finish(&mut self, handed: Handed) -> Result<StepResult, TrainError> {
+    /// The last part of [`Trainer::step`]: wait for the device, and learn what it found.
+    pub(crate) fn finish(&mut self, handed: Handed, activity: &Activity) -> Result<StepResult, TrainError> {
         let Handed { mut result, there } = handed;
         let Some(There { loss, clipped, laps }) = there else { return Ok(result) };
+        activity.phase(Phase::Device);
         let mut found = vec![loss.f_to_kind(Kind::Double)?];
         if let Some(Clipped { norm, .. }) = &clipped {
             found.push(norm.f_to_kind(Kind::Double)?);
@@ -161,7 +166,8 @@ impl Trainer {
 
     /// Take the exposed part of the all-reduce, its end, when only communication is left, out of a backward pass of `whole` ns.
     fn split_backward(&mut self, result: &mut StepResult, whole: u64) -> Result<AllreduceTimes, TrainError> {
-        let allreduce = self.reducer.as_mut().map(Reducer::take_allreduce_times).transpose()?.unwrap_or_default();
+        let taken = self.reducer.as_mut().map(Reducer::take_allreduce_times).transpose();
+        let allreduce = taken.map_err(DeviceError::from)?.unwrap_or_default();
         let waited = allreduce.exposed_ns.min(whole);
         result.exposed[Stage::Backward] -= waited;
         result.exposed[Stage::Allreduce] += waited;
@@ -173,19 +179,25 @@ impl Trainer {
     }
 
     /// The backward pass; with `reduce`, gradients are the mean over the ranks when it is over.
-    fn backward(&mut self, loss: &Tensor, reduce: bool) -> Result<(), DistError> {
+    fn backward(&mut self, loss: &Tensor, reduce: bool) -> Result<(), TrainError> {
         match self.reducer.as_mut().filter(|_| reduce) {
             Some(reducer) => {
                 reducer.prepare_backward(&[loss])?;
-                reducer.backward(loss)
+                Ok(reducer.backward(loss)?)
             }
             // A reducer expects no gradients where it was not prepared, and leaves those that come where they add up.
-            None => loss.f_backward().map_err(|e| DistError::from_tch("backward pass", &e)),
+            None => Ok(loss.f_backward().map_err(|e| DeviceError::from_tch("backward pass", &e))?),
         }
     }
 
     /// Clip the gradient and step the parameters by it, where the mode does. What was clipped on a device is returned for later.
-    fn apply(&mut self, result: &mut StepResult, clock: &mut Clock) -> Result<Option<Clipped>, TrainError> {
+    fn apply(
+        &mut self,
+        loss: &Tensor,
+        result: &mut StepResult,
+        clock: &mut Clock,
+        activity: &Activity,
+    ) -> Result<Option<Clipped>, TrainError> {
         let steps = self.mode.steps_parameters();
         let (mut sound, mut clipped) = (true, None);
         if steps && self.clip_norm > 0.0 {
@@ -194,9 +206,14 @@ impl Trainer {
                 clipped = self.optimizer.clip_there(self.clip_norm)?;
             }
             if clipped.is_none() {
+                if self.gpu.is_some() {
+                    // The host waits, for gradients that the other ranks have a part in.
+                    activity.phase(Phase::Device);
+                }
                 let norm = self.optimizer.clip_grad_norm(self.clip_norm)?;
                 result.gradient_norm = Some(norm);
                 sound = norm.is_finite();
+                activity.phase(Phase::Optimizer);
             }
             clock.lap(result)?;
         }
@@ -206,13 +223,15 @@ impl Trainer {
         }
         self.optimizer.zero_grad();
         clock.lap(result)?;
-        match result.gradient_norm {
+        if let Some(norm) = result.gradient_norm.filter(|_| !sound) {
+            // On a device nobody has asked for the loss yet; the host has just waited for the norm, and waits no longer for this.
+            let loss = result.loss.map_or_else(|| number(loss), Ok)?;
             // A loss that is not finite is the better thing to tell; whoever records the step does.
-            Some(norm) if !sound && result.loss.is_none_or(f64::is_finite) => {
-                Err(TrainError::Gradient { step: self.step, norm })
+            if loss.is_finite() {
+                return Err(TrainError::Gradient { step: self.step, norm });
             }
-            _ => Ok(clipped),
         }
+        Ok(clipped)
     }
 
     /// What the network makes of a batch; the prediction is float32 whatever it was computed in.
@@ -262,7 +281,9 @@ impl Trainer {
         activity: &Activity,
     ) -> Result<(), TrainError> {
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
+        activity.phase(Phase::Gather);
         reducer.prepare_forward()?;
+        activity.phase(Phase::Forward);
         // The batch comes again, as a step: neither the loss nor a buffer of the model must remember it twice.
         let memory = self.objective.memory().cloned();
         let buffers: Vec<(Tensor, Tensor)> = named_variables(&self.vs)

@@ -4,8 +4,8 @@ use expctl_pipeline::array::{ArrayBatch, Values};
 use expctl_rounding::{assert_rounding, at_neighbours, distance, floor, norm, values};
 use tch::{Device, Kind, Tensor, nn};
 
-use super::{ArrayInputs, Mlp, MlpConfig, Transformer, TransformerConfig, ValueInputs};
-use crate::models::named_parameters;
+use super::{ArrayInputs, Mlp, MlpConfig, RowBatch, Transformer, TransformerConfig, ValueInputs};
+use crate::models::{ModelBatch, ModelInputs, named_parameters};
 
 fn count(vs: &nn::VarStore) -> i64 {
     vs.variables().values().map(|tensor| tensor.numel() as i64).sum()
@@ -31,6 +31,16 @@ fn sparse(batch: &ArrayBatch) -> ArrayBatch {
     ArrayBatch { values: Values::Sparse { crow, col, values }, ..batch.clone() }
 }
 
+/// As a model reads them that takes `tokens` of a row, or all values.
+fn read(batch: &ArrayBatch, tokens: Option<usize>) -> RowBatch {
+    RowBatch::of(batch.clone(), tokens)
+}
+
+fn inputs(batch: &RowBatch) -> ArrayInputs<'_> {
+    let ModelInputs::Rows(inputs) = batch.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
+    inputs
+}
+
 const ROWS: [[f32; 7]; 3] = [[0.0, 1.0, 0.0, 2.5, 0.0, 0.0, -1.0], [0.0; 7], [3.0, 0.5, 0.25, 0.0, 4.0, 1.0, 2.0]];
 
 /// The outputs, and of each parameter the gradient of the sum of their squares; the parameters have `kind`.
@@ -38,9 +48,9 @@ fn run(
     vs: &nn::VarStore,
     kind: Kind,
     forward: &dyn Fn(&ArrayInputs<'_>) -> Tensor,
-    batch: &ArrayBatch,
+    batch: &RowBatch,
 ) -> Vec<(String, Vec<f64>)> {
-    let mut inputs = ArrayInputs::of(batch, Device::Cpu).unwrap();
+    let mut inputs = inputs(batch);
     if let ValueInputs::Dense(rows) = &mut inputs.values {
         *rows = rows.to_kind(kind);
     }
@@ -85,9 +95,11 @@ fn dense_and_sparse_rows_give_the_same() {
         for ((_, mut double), (_, single)) in named_parameters(&double).into_iter().zip(named_parameters(&vs)) {
             tch::no_grad(|| double.copy_(&single));
         }
-        run(&double, Kind::Double, &|inputs| in_double.forward(inputs).unwrap().prediction, &batch)
+        run(&double, Kind::Double, &|inputs| in_double.forward(inputs).unwrap().prediction, &read(&batch, None))
     };
-    let of = |batch: &ArrayBatch| run(&vs, Kind::Float, &|inputs| mlp.forward(inputs).unwrap().prediction, batch);
+    let of = |batch: &ArrayBatch| {
+        run(&vs, Kind::Float, &|inputs| mlp.forward(inputs).unwrap().prediction, &read(batch, None))
+    };
     let (got, truth) = (of(&sparse(&batch)), exact());
     let near = at_neighbours(&vs, || (of(&batch), exact()));
     for (i, (name, exact)) in truth.iter().enumerate() {
@@ -100,8 +112,9 @@ fn dense_and_sparse_rows_give_the_same() {
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 4, classes: 4 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of =
-        |batch: &ArrayBatch| run(&vs, Kind::Float, &|inputs| transformer.forward(inputs).unwrap().prediction, batch);
+    let of = |batch: &ArrayBatch| {
+        run(&vs, Kind::Float, &|inputs| transformer.forward(inputs).unwrap().prediction, &read(batch, Some(4)))
+    };
     // Both are the same tokens.
     assert_eq!(of(&batch), of(&sparse(&batch)));
 }
@@ -111,10 +124,7 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 6, classes: 3 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of = |batch: &ArrayBatch| {
-        let inputs = ArrayInputs::of(batch, Device::Cpu).unwrap();
-        transformer.forward(&inputs).unwrap().prediction.detach()
-    };
+    let of = |batch: &ArrayBatch| transformer.forward(&inputs(&read(batch, Some(6)))).unwrap().prediction.detach();
     let whole = of(&dense(&ROWS));
     // Alone it has no padding, the one without any value no token but that of the cell.
     let alone: Vec<Vec<f64>> = ROWS.iter().map(|row| values(&of(&dense(&[*row])))).collect();
@@ -130,9 +140,16 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
 fn misfits_are_errors() {
     let vs = nn::VarStore::new(Device::Cpu);
     let mlp = Mlp::new(&vs.root(), &MlpConfig { genes: 8, hidden: 4, layers: 1, classes: 2 }).unwrap();
-    let batch = dense(&ROWS);
-    let message = mlp.forward(&ArrayInputs::of(&batch, Device::Cpu).unwrap()).unwrap_err().to_string();
+    let (whole, tokens) = (read(&dense(&ROWS), None), read(&dense(&ROWS), Some(4)));
+    let message = mlp.forward(&inputs(&whole)).unwrap_err().to_string();
     assert!(message.contains("rows of 8 genes, not of 7"), "{message}");
+    let other = nn::VarStore::new(Device::Cpu);
+    let mlp = Mlp::new(&other.root(), &MlpConfig { genes: 7, hidden: 4, layers: 1, classes: 2 }).unwrap();
+    assert!(mlp.forward(&inputs(&tokens)).unwrap_err().to_string().contains("all values of a row"));
+    let other = nn::VarStore::new(Device::Cpu);
+    let sizes = TransformerConfig { genes: 7, hidden: 4, heads: 2, layers: 1, tokens: 4, classes: 2 };
+    let transformer = Transformer::new(&other.root(), &sizes).unwrap();
+    assert!(transformer.forward(&inputs(&whole)).unwrap_err().to_string().contains("the tokens of each row"));
     assert!(Mlp::new(&vs.root(), &MlpConfig { genes: 8, hidden: 4, layers: 1, classes: 0 }).is_err());
     let sizes = TransformerConfig { genes: 7, hidden: 6, heads: 4, layers: 1, tokens: 4, classes: 2 };
     assert!(Transformer::new(&vs.root(), &sizes).unwrap_err().to_string().contains("multiple of heads"));

@@ -1,6 +1,7 @@
 use expctl_pipeline::array::{ArrayBatch, Values};
 use tch::{Device, Kind, Tensor};
 
+use super::Tokens;
 use crate::models::ModelError;
 use crate::models::place::{Direct, Place, placed};
 
@@ -33,6 +34,15 @@ pub enum ValueInputs {
         /// float32 `[nnz]`.
         values: Tensor,
     },
+    /// The genes that are tokens, T of each row at most.
+    Tokens {
+        /// int64 `[B, T]`: the gene; 0 where there is none.
+        genes: Tensor,
+        /// float32 `[B, T]`: its value; 0 where there is none.
+        values: Tensor,
+        /// bool `[B, T]`: whether there is one.
+        there: Tensor,
+    },
 }
 
 impl<'batch> ArrayInputs<'batch> {
@@ -41,18 +51,32 @@ impl<'batch> ArrayInputs<'batch> {
     /// # Errors
     /// There is no room on the device.
     pub fn of(batch: &'batch ArrayBatch, device: Device) -> Result<Self, ModelError> {
-        Self::placed(batch, &mut Direct::to(device))
+        Self::placed(batch, None, &mut Direct::to(device))
     }
 
-    /// The same, with the tensors where `place` puts them.
+    /// The same, with the tensors where `place` puts them; those of `tokens`, if there are any, in the place of the values.
     ///
     /// # Errors
     /// There is no room.
-    pub fn placed(batch: &'batch ArrayBatch, place: &mut dyn Place) -> Result<Self, ModelError> {
+    pub fn placed(
+        batch: &'batch ArrayBatch,
+        tokens: Option<&'batch Tokens>,
+        place: &mut dyn Place,
+    ) -> Result<Self, ModelError> {
         let rows = batch.len() as i64;
-        let values = match &batch.values {
-            Values::Dense(data) => ValueInputs::Dense(placed(place, data, &[rows, batch.columns as i64], Kind::Float)?),
-            Values::Sparse { crow, col, values } => ValueInputs::Sparse {
+        let values = match (tokens, &batch.values) {
+            (Some(Tokens { width, genes, values, there }), _) => {
+                let shape = [rows, *width as i64];
+                ValueInputs::Tokens {
+                    genes: placed(place, genes, &shape, Kind::Int64)?,
+                    values: placed(place, values, &shape, Kind::Float)?,
+                    there: placed(place, there, &shape, Kind::Bool)?,
+                }
+            }
+            (None, Values::Dense(data)) => {
+                ValueInputs::Dense(placed(place, data, &[rows, batch.columns as i64], Kind::Float)?)
+            }
+            (None, Values::Sparse { crow, col, values }) => ValueInputs::Sparse {
                 crow: placed(place, crow, &[rows + 1], Kind::Int)?,
                 col: placed(place, col, &[col.len() as i64], Kind::Int)?,
                 values: placed(place, values, &[values.len() as i64], Kind::Float)?,

@@ -1,6 +1,6 @@
 use expctl_record::Model;
+use tch::Tensor;
 use tch::nn::{self, Init};
-use tch::{TchError, Tensor};
 
 use super::{ArrayInputs, ValueInputs};
 use crate::models::linear::{Activation, apply};
@@ -88,14 +88,15 @@ impl Mlp {
     }
 
     /// float32 `[B, hidden]`.
-    fn first(&self, values: &ValueInputs) -> Result<Tensor, TchError> {
+    fn first(&self, values: &ValueInputs) -> Result<Tensor, ModelError> {
         match values {
-            ValueInputs::Dense(rows) => self.bias.f_addmm(rows, &self.weight),
+            ValueInputs::Dense(rows) => Ok(self.bias.f_addmm(rows, &self.weight)?),
             ValueInputs::Sparse { crow, col, values } => {
                 let (sums, ..) =
                     Tensor::f_embedding_bag(&self.weight, col, crow, false, SUM, false, Some(values), true)?;
-                sums.f_add(&self.bias)
+                Ok(sums.f_add(&self.bias)?)
             }
+            ValueInputs::Tokens { .. } => Err(ModelError::Inputs("all values of a row, not its tokens".to_owned())),
         }
     }
 }

@@ -5,10 +5,12 @@
 mod cases;
 mod inputs;
 mod mlp;
+mod row_batch;
 mod tokens;
 mod transformer;
 
 pub use inputs::{ArrayInputs, ValueInputs};
 pub use mlp::{Mlp, MlpConfig};
+pub use row_batch::RowBatch;
 pub use tokens::Tokens;
 pub use transformer::{Transformer, TransformerConfig};

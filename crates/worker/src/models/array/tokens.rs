@@ -15,8 +15,15 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Of all rows of `batch`.
+    /// Of all rows of `batch`, at most `limit` of each.
     pub fn of(batch: &ArrayBatch, limit: usize) -> Self {
+        let mut tokens = Self::default();
+        tokens.set(batch, limit);
+        tokens
+    }
+
+    /// Become those of `batch`, in the memory that they have.
+    pub fn set(&mut self, batch: &ArrayBatch, limit: usize) {
         let mut rows: Vec<Vec<(i64, f32)>> = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
             let mut tokens: Vec<(i64, f32)> = match &batch.values {
@@ -38,17 +45,26 @@ impl Tokens {
             rows.push(tokens);
         }
         let width = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let mut all = Self { width, ..Self::default() };
+        let Self { width: places, genes, values, there } = self;
+        *places = width;
+        genes.clear();
+        values.clear();
+        there.clear();
         for row in &rows {
-            all.genes.extend(row.iter().map(|(gene, _)| gene));
-            all.values.extend(row.iter().map(|(_, value)| value));
-            all.there.resize(all.genes.len(), true);
-            let end = all.there.len() + width - row.len();
-            all.genes.resize(end, 0);
-            all.values.resize(end, 0.0);
-            all.there.resize(end, false);
+            genes.extend(row.iter().map(|(gene, _)| gene));
+            values.extend(row.iter().map(|(_, value)| value));
+            there.resize(genes.len(), true);
+            let end = there.len() + width - row.len();
+            genes.resize(end, 0);
+            values.resize(end, 0.0);
+            there.resize(end, false);
         }
-        all
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        let Self { genes, values, there, .. } = self;
+        (size_of_val(genes.as_slice()) + size_of_val(values.as_slice()) + size_of_val(there.as_slice())) as u64
     }
 }
 
@@ -60,7 +76,7 @@ mod tests {
     fn the_largest_are_taken_in_the_order_of_the_genes() {
         let data = vec![0.0, 5.0, 1.0, 3.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0];
         let dense = ArrayBatch { rows: vec![0, 1], columns: 5, values: Values::Dense(data), labels: Vec::new() };
-        let tokens = Tokens::of(&dense, 3);
+        let mut tokens = Tokens::of(&dense, 3);
         assert_eq!((tokens.width, &tokens.genes[..]), (3, &[1i64, 2, 3, 2, 0, 0][..]));
         assert_eq!(tokens.values, [5.0, 1.0, 3.0, 2.0, 0.0, 0.0]);
         assert_eq!(tokens.there, [true, true, true, true, false, false]);
@@ -69,6 +85,8 @@ mod tests {
         assert_eq!(Tokens::of(&ArrayBatch { values, ..dense.clone() }, 3), tokens, "a stored 0 is no token");
         assert_eq!(Tokens::of(&dense, 4).width, 4);
         let empty = ArrayBatch { values: Values::Dense(vec![0.0; 10]), ..dense };
-        assert_eq!(Tokens::of(&empty, 3), Tokens::default());
+        assert_eq!((Tokens::of(&empty, 3), tokens.bytes()), (Tokens::default(), 6 * (8 + 4 + 1)));
+        tokens.set(&empty, 3);
+        assert_eq!(tokens, Tokens::default(), "the memory has been used before");
     }
 }

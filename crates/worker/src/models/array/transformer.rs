@@ -2,9 +2,9 @@ use expctl_record::Model;
 use tch::nn::{self, Init};
 use tch::{Kind, TchError, Tensor};
 
-use super::{ArrayInputs, Tokens};
+use super::{ArrayInputs, ValueInputs};
 use crate::models::linear::{Activation, apply};
-use crate::models::{ModelError, Output, sent};
+use crate::models::{ModelError, Output};
 
 /// Added to variances.
 const EPS: f64 = 1e-5;
@@ -56,7 +56,6 @@ pub struct Transformer {
     layers: Vec<Layer>,
     norm: Norm,
     head: nn::Linear,
-    limit: usize,
 }
 
 impl Transformer {
@@ -83,32 +82,30 @@ impl Transformer {
             layers: (0..layers).map(|i| Layer::new(&(vs / i), hidden, heads)).collect(),
             norm: Norm::new(&(vs / "norm"), hidden),
             head: linear("head", hidden, classes),
-            limit: tokens as usize,
         })
     }
 
     /// A value for each class, float32 `[B, classes]`.
     ///
     /// # Errors
-    /// The rows have another number of genes, or libtorch refuses.
+    /// The rows have another number of genes or are not given by their tokens, or libtorch refuses.
     pub fn forward(&self, inputs: &ArrayInputs<'_>) -> Result<Output, ModelError> {
         let (genes, found) = (self.genes.size()[0], inputs.batch.columns as i64);
         if genes != found {
             return Err(ModelError::Inputs(format!("rows of {genes} genes, not of {found}")));
         }
-        let tokens = Tokens::of(inputs.batch, self.limit);
-        let (shape, device) = ([inputs.batch_size, tokens.width as i64], self.genes.device());
-        // Copies: the backward pass reads them after this function.
-        let genes = sent(&tokens.genes, device)?.f_view(shape)?;
-        let values = sent(&tokens.values, device)?.f_view([shape[0], shape[1], 1])?;
-        let there = sent(&tokens.there, device)?.f_view(shape)?;
+        let ValueInputs::Tokens { genes, values, there } = &inputs.values else {
+            return Err(ModelError::Inputs("the tokens of each row".to_owned()));
+        };
+        let (rows, device) = (inputs.batch_size, self.genes.device());
+        let values = values.f_unsqueeze(2)?;
         let value = apply(&self.value_out, &Activation::Relu.apply(&apply(&self.value_in, &values)?)?)?;
-        let embedded = Tensor::f_embedding(&self.genes, &genes, -1, false, false)?.f_add(&value)?;
-        let cell = self.cell.f_expand([shape[0], 1, -1], false)?;
+        let embedded = Tensor::f_embedding(&self.genes, genes, -1, false, false)?.f_add(&value)?;
+        let cell = self.cell.f_expand([rows, 1, -1], false)?;
         let mut x = Tensor::f_cat(&[cell, embedded], 1)?;
-        let whole = Tensor::f_ones([shape[0], 1], (Kind::Bool, device))?;
+        let whole = Tensor::f_ones([rows, 1], (Kind::Bool, device))?;
         // [B, 1, 1, T + 1]: every token sees those that are there.
-        let seen = Tensor::f_cat(&[whole, there], 1)?.f_unsqueeze(1)?.f_unsqueeze(1)?;
+        let seen = Tensor::f_cat(&[&whole, there], 1)?.f_unsqueeze(1)?.f_unsqueeze(1)?;
         for layer in &self.layers {
             x = layer.forward(&x, &seen)?;
         }

@@ -1,0 +1,250 @@
+//! For tests: a GPU without hardware. It stands in the place of libtorch's CUDA part, as far as that is streams and events, so that what
+//! works on these runs on every machine. Its streams take the time that a test says, its calls are written down, and it fails when a
+//! test wants it to. There are no tensors on it.
+//!
+//! libtorch keeps one implementation of a device for a process: tests with this GPU are in a process where nothing asks for a real one.
+//!
+//! ```no_run
+//! use expctl_dist::{DeviceEvent, DeviceStream};
+//! use expctl_fake_gpu::{DEFAULT_STREAM, FakeGpu};
+//!
+//! let gpu = FakeGpu::install();
+//! let stream = DeviceStream::current(0)?;
+//! let start = DeviceEvent::record(&stream)?;
+//! gpu.works(DEFAULT_STREAM, 250);
+//! let end = DeviceEvent::record(&stream)?;
+//! end.wait()?;
+//! assert_eq!(start.ns_until(&end)?, 250_000);
+//! # Ok::<(), expctl_dist::DistError>(())
+//! ```
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use expctl_dist::Nccl;
+
+/// The stream that a thread's work goes to unless it enters another one. Those that are opened have the numbers 1, 2, …
+pub const DEFAULT_STREAM: i64 = 0;
+
+unsafe extern "C" {
+    fn expctl_fake_gpu_install();
+    fn expctl_fake_gpu_works(stream: i64, microseconds: i64);
+    fn expctl_fake_gpu_fail(text: *const c_char, length: usize);
+    fn expctl_fake_gpu_calls(to: *mut c_char, room: usize) -> usize;
+    fn expctl_fake_gpu_timeline() -> *mut c_void;
+    fn expctl_fake_gpu_drop_timeline(timeline: *mut c_void);
+    fn expctl_fake_gpu_begin(timeline: *mut c_void);
+    fn expctl_fake_gpu_allreduce(
+        timeline: *mut c_void,
+        nccl: bool,
+        bucket: *mut *mut c_void,
+        message: *mut c_char,
+        room: usize,
+    ) -> usize;
+    fn expctl_fake_gpu_done(bucket: *mut c_void, copies: i64, message: *mut c_char, room: usize) -> usize;
+    fn expctl_fake_gpu_drop_bucket(bucket: *mut c_void);
+    fn expctl_fake_gpu_under_way(timeline: *mut c_void) -> bool;
+    fn expctl_fake_gpu_totals(
+        timeline: *mut c_void,
+        busy: *mut i64,
+        exposed: *mut i64,
+        buckets: *mut usize,
+        message: *mut c_char,
+        room: usize,
+    ) -> usize;
+    fn expctl_fake_gpu_nccl_open(
+        store: *const c_void,
+        rank: c_int,
+        world: c_int,
+        timeout_ms: i64,
+        backend: *mut *mut c_void,
+        message: *mut c_char,
+        room: usize,
+    ) -> c_int;
+}
+
+/// The GPU, number 0. Who has it has it alone: a second test waits.
+#[derive(Debug)]
+pub struct FakeGpu {
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl FakeGpu {
+    /// A GPU that has done nothing yet.
+    pub fn install() -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that failed leaves nothing that the next one sees.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: takes nothing; registers the device once for the process.
+        unsafe { expctl_fake_gpu_install() };
+        Self { _alone: alone }
+    }
+
+    /// Stream `stream` is given work for so many microseconds.
+    pub fn works(&self, stream: i64, microseconds: i64) {
+        // SAFETY: takes numbers alone.
+        unsafe { expctl_fake_gpu_works(stream, microseconds) };
+    }
+
+    /// From here on every call for a stream or an event fails with `message`, as those of CUDA do once a kernel has failed.
+    pub fn fail(&self, message: &str) {
+        // SAFETY: the text lives for the call, with its length.
+        unsafe { expctl_fake_gpu_fail(message.as_ptr().cast(), message.len()) };
+    }
+
+    /// The calls so far: `open`, `record on STREAM`, `block STREAM until EVENT`, `query EVENT`, `wait for EVENT`, `time from EVENT to EVENT`;
+    /// of NCCL's stand-in `abort` and `shutdown`. Events are numbered in the order in which they were first recorded.
+    pub fn calls(&self) -> Vec<String> {
+        // SAFETY: the buffer has as many bytes as is said.
+        let text = told(|to, room| unsafe { expctl_fake_gpu_calls(to, room) });
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A timeline as a reducer has one, of buckets on this GPU.
+    pub fn timeline(&self) -> Timeline<'_> {
+        // SAFETY: takes nothing; the result is freed by `Timeline`.
+        Timeline { address: unsafe { expctl_fake_gpu_timeline() }, _gpu: self }
+    }
+
+    /// NCCL, whose process group only writes down how it ends.
+    pub fn nccl(&self) -> Nccl {
+        // SAFETY: it keeps to what `expctl_nccl_open` promises.
+        unsafe { Nccl::stand_in(expctl_fake_gpu_nccl_open) }
+    }
+}
+
+/// `Timeline` of dist's timed_allreduce.h, with process groups whose reductions end when a test says so.
+#[derive(Debug)]
+pub struct Timeline<'a> {
+    address: *mut c_void,
+    _gpu: &'a FakeGpu,
+}
+
+/// Times of a timeline, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Length of the union of the buckets' intervals.
+    pub busy: i64,
+    /// From the last hand-over to the last completion.
+    pub exposed: i64,
+    /// Number of buckets.
+    pub buckets: usize,
+}
+
+impl Timeline<'_> {
+    /// A backward pass begins.
+    pub fn begin(&self) {
+        // SAFETY: the timeline lives.
+        unsafe { expctl_fake_gpu_begin(self.address) };
+    }
+
+    /// A bucket is full on this thread's current stream, and Gloo is to reduce it.
+    ///
+    /// # Errors
+    /// The device's, or the stream is not the default one.
+    pub fn hand_to_gloo(&self) -> Result<Bucket<'_>, String> {
+        self.hand_over(false)
+    }
+
+    /// A bucket is full on this thread's current stream, and NCCL is to reduce it.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn hand_to_nccl(&self) -> Result<Bucket<'_>, String> {
+        self.hand_over(true)
+    }
+
+    fn hand_over(&self, nccl: bool) -> Result<Bucket<'_>, String> {
+        let mut address = std::ptr::null_mut();
+        // SAFETY: the timeline lives; address and buffer live for the call.
+        guarded(|message, room| unsafe {
+            expctl_fake_gpu_allreduce(self.address, nccl, &raw mut address, message, room)
+        })?;
+        Ok(Bucket { address, _timeline: self })
+    }
+
+    /// Whether a bucket is under way.
+    pub fn under_way(&self) -> bool {
+        // SAFETY: the timeline lives.
+        unsafe { expctl_fake_gpu_under_way(self.address) }
+    }
+
+    /// The times of all buckets.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn totals(&self) -> Result<Totals, String> {
+        let mut totals = Totals::default();
+        // SAFETY: the timeline lives; numbers and buffer live for the call.
+        guarded(|message, room| unsafe {
+            expctl_fake_gpu_totals(
+                self.address,
+                &raw mut totals.busy,
+                &raw mut totals.exposed,
+                &raw mut totals.buckets,
+                message,
+                room,
+            )
+        })?;
+        Ok(totals)
+    }
+}
+
+/// A bucket of gradients on its way.
+#[derive(Debug)]
+pub struct Bucket<'a> {
+    address: *mut c_void,
+    _timeline: &'a Timeline<'a>,
+}
+
+impl Bucket<'_> {
+    /// The device has it reduced where this thread's current stream is: NCCL completes a bucket where one of its streams is current.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn reduced(self) -> Result<(), String> {
+        self.done(-1)
+    }
+
+    /// The host has reduced it, and its copy back ends where stream `copies` is now. Of Gloo's thread, as of this one, the default stream is the current
+    /// one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn copied_back(self, copies: i64) -> Result<(), String> {
+        self.done(copies)
+    }
+
+    fn done(self, copies: i64) -> Result<(), String> {
+        // SAFETY: the bucket lives; the buffer lives for the call.
+        guarded(|message, room| unsafe { expctl_fake_gpu_done(self.address, copies, message, room) })
+    }
+}
+
+impl Drop for Bucket<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `Timeline::hand_over`, and freed once.
+        unsafe { expctl_fake_gpu_drop_bucket(self.address) };
+    }
+}
+
+impl Drop for Timeline<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `FakeGpu::timeline`, and freed once.
+        unsafe { expctl_fake_gpu_drop_timeline(self.address) };
+    }
+}
+
+/// The text that `ask` writes into a buffer; it returns the length of all of it.
+fn told(ask: impl FnOnce(*mut c_char, usize) -> usize) -> String {
+    let mut buffer = vec![0u8; 1 << 16];
+    let length = ask(buffer.as_mut_ptr().cast(), buffer.len());
+    buffer.truncate(length);
+    String::from_utf8_lossy(&buffer).into_owned()
+}
+
+/// The message that `run` leaves in a buffer, as an error; it returns the message's length, or 0.
+fn guarded(run: impl FnOnce(*mut c_char, usize) -> usize) -> Result<(), String> {
+    let message = told(run);
+    if message.is_empty() { Ok(()) } else { Err(message) }
+}
