@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{Loss, SampleSet, Settings, Split, Trial};
+use expctl_record::{DeviceChoice, Loss, Mode, SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -651,6 +651,78 @@ fn published_configs_are_what_was_run_and_what_was_documented() {
         // As the note has it, and DANGO's config.
         let unpinned = matches!(row, ("074_compressed", "as_documented", ..)) || (dango && subset > 0);
         assert_eq!(loader.pin_memory, !unpinned, "{row:?}");
+    }
+}
+
+/// Trials of a variant of a shipped config, in the order of repeats.
+fn of_shipped(config: &str, variant: &str, set: &[&str]) -> Vec<Trial> {
+    let mut trials = trials_of(&root().join(format!("conf/{config}.toml")), set).unwrap();
+    trials.retain(|trial| trial.variant == variant);
+    trials
+}
+
+/// The published comparison: each variant is what its own config runs, in training on four ranks, and what the note's table says of it.
+#[test]
+fn the_training_config_compares_the_published_jobs() {
+    let all = trials_of(&root().join("conf/006_training.toml"), &[]).unwrap();
+    for (variant, config, of, batch, workers, prefetch, pinned, store) in [
+        ("job_392", "065_incidence", "as_run", 28, 4, 4, true, "json"),
+        ("job_428_430", "073_profiler", "profiled", 28, 4, 4, true, "json"),
+        ("job_447", "074_compressed", "as_run", 28, 6, 3, false, "compressed"),
+        ("job_456", "075_full_masks", "as_run", 28, 12, 3, true, "full_masks"),
+        ("run_077", "077_full_masks", "as_run", 24, 4, 4, true, "full_masks"),
+        ("job_480", "080_sum", "as_run", 32, 4, 4, true, "json"),
+        ("run_081", "081_device_masks_looped", "as_run", 24, 4, 4, true, "json"),
+        ("run_082", "082_device_masks_vectorised", "as_run", 18, 4, 4, true, "json"),
+    ] {
+        let trial = all.iter().find(|trial| trial.variant == variant).unwrap();
+        let Settings { loader, pipeline, .. } = &trial.settings;
+        let found =
+            (loader.batch_size, loader.workers, loader.prefetch_factor, loader.pin_memory, pipeline.store.name());
+        assert_eq!(found, (batch, workers, prefetch, pinned, store), "{variant}");
+        assert_eq!(trial.settings.profiles(), variant == "job_428_430", "{variant}");
+        // Nothing else is not as there but the scale, the mode and the ranks.
+        let mut expected = of_shipped(config, of, &[])[0].settings.clone();
+        expected.experiment = trial.settings.experiment.clone();
+        (expected.data.samples, expected.data.scale) = (10_000, 0.05);
+        expected.model.hidden = 8;
+        expected.train.mode = Mode::Train;
+        expected.measure = trial.settings.measure.clone();
+        (expected.launch.ranks, expected.launch.heartbeat_timeout_s) = (4, 60);
+        (expected.loader.workers, expected.loader.pin_memory) = (workers, pinned);
+        expected.slurm.memory_mib = trial.settings.slurm.memory_mib;
+        expected.profile = trial.settings.profile.clone();
+        assert_eq!(trial.settings, expected, "{variant}");
+    }
+    assert!(all.iter().all(|trial| trial.settings.launch.device == DeviceChoice::Auto));
+    // At full scale, the published models.
+    let full = ["data.scale=1.0", "data.samples=332313", "model.hidden=64"];
+    for (variant, parameters) in [("job_392", 1_780_803), ("job_447", 1_781_187)] {
+        let model = &of_shipped("006_training", variant, &full)[0].settings.model;
+        assert_eq!(model.parameter_count(6607), Some(parameters), "{variant}");
+    }
+}
+
+/// As Lazy of 086, but for what masks are read from.
+#[test]
+fn the_planned_087_differs_from_086_in_the_store_alone() {
+    let lazy = &of_shipped("086_dataloader", "lazy", &[])[0].settings;
+    for (variant, store) in [("lazy", "json"), ("full_masks", "full_masks"), ("compressed", "compressed")] {
+        let mut settings = of_shipped("087_preprocessed", variant, &[])[0].settings.clone();
+        assert_eq!(settings.pipeline.store.name(), store);
+        settings.pipeline.store = lazy.pipeline.store;
+        settings.experiment = lazy.experiment.clone();
+        assert_eq!(settings, *lazy, "{variant}");
+    }
+    assert_eq!((lazy.launch.ranks, lazy.train.mode), (1, Mode::Data));
+}
+
+#[test]
+fn the_batch_sizes_of_086_are_those_of_the_sweep() {
+    for variant in ["lazy", "dango", "shared", "ids"] {
+        let once = of_shipped("086_batch", variant, &["measure.repeats=1"]);
+        let sizes: Vec<u64> = once.iter().map(|trial| trial.settings.loader.batch_size).collect();
+        assert_eq!(sizes, [28, 56, 112], "{variant}");
     }
 }
 
