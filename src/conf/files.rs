@@ -2,7 +2,6 @@ use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Variant};
 use super::keys::{self, KeySpec};
-use super::layer::Layer;
 use super::node::{Node, Table, Value, table_from_toml};
 use super::problem::Problem;
 use super::source::{Origin, Sources};

@@ -104,9 +104,7 @@ impl Isolation {
         };
         Ok(Self { name, text: text(root, record, &chosen, &ran, repeats, modes), ran })
     }
-}
 
-impl Isolation {
     /// Names of the variants, in order.
     pub fn variants(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
