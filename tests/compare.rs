@@ -5,7 +5,9 @@ mod common;
 
 use common::TestProject;
 use common::ledger::{completed, running, steps, sweep, two_variants};
-use expctl_record::{Collation, JobRecord, Mode, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
+use expctl_record::{
+    Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
+};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
@@ -325,6 +327,39 @@ fn steps_of_different_kinds_do_not_compare() {
     let crosses = "another class, so no effect of the method alone: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
     assert!(stdout.contains(crosses), "{stdout}");
     assert!(stdout.contains("known of one of the two only: scale, networks, edge_types,"), "{stdout}");
+}
+
+#[test]
+fn a_model_that_no_step_computes_is_no_difference() {
+    let project = TestProject::new();
+    let compared = |id: u64, mode: Mode| {
+        let lazy = project.trial("lazy", "Lazy", 1, |s| {
+            (s.train.mode, s.model.kind, s.train.learning_rate) = (mode, ModelKind::Lazy, 0.01);
+        });
+        let ids = project.trial("ids", "Ids only", 1, |s| {
+            (s.train.mode, s.pipeline.processor) = (mode, Processor::Ids);
+        });
+        let dir = project.submitted(id, "086_ddp", vec![lazy.clone(), ids.clone()]);
+        for (trial, wall) in [(&lazy, 400), (&ids, 100)] {
+            completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
+        }
+        project.expect(&["compare", &id.to_string()], 0).0
+    };
+    let (data, train) = (compared(12, Mode::Data), compared(13, Mode::Train));
+    for setting in ["model.kind", "train.learning_rate"] {
+        assert!(!data.contains(setting), "{data}");
+        assert!(train.contains(setting), "{train}");
+    }
+    let note = |job: &str| {
+        let (path, _) = project.expect(&["report", job], 0);
+        std::fs::read_to_string(path.trim().replace("ROOT", project.path().to_str().unwrap())).unwrap()
+    };
+    let (data, train) = (note("12"), note("13"));
+    assert!(
+        !data.contains("model.kind") && !data.contains("- model: ") && data.contains("- train: mode = data\n"),
+        "{data}"
+    );
+    assert!(train.contains("| model.kind | lazy | dango |"), "{train}");
 }
 
 #[test]

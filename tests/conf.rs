@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{Loss, SampleSet, Settings, Split, Trial};
+use expctl_record::{DeviceChoice, Loss, Mode, SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -205,6 +205,135 @@ fn keys_that_stand_in_the_sweep_itself_are_swept_as_in_its_grid() {
         // An axis that cannot be read leaves the sweep without one.
         assert!(wrong(&format!("[sweep]\n{text}\n")).contains(&said.to_owned()), "{text}");
     }
+}
+
+#[test]
+fn a_sweep_overrules_variants_where_it_says_so() {
+    let text = |sweep: &str| {
+        format!(
+            "loader.batch_size = 8\npipeline.processor = \"ids\"\nmeasure.repeats = 1\n[sweep]\n{sweep}\n\
+             loader.batch_size = [28, 56]\n[variant.a]\nloader.seed = 1\n[variant.b]\nloader.seed = 2\nloader.batch_size = 64\n"
+        )
+    };
+    let sizes = |sweep: &str, set: &[&str]| {
+        let trials = trials(&text(sweep), set);
+        trials
+            .map(|trials| trials.iter().map(|t| (t.variant.clone(), t.settings.loader.batch_size)).collect::<Vec<_>>())
+    };
+    let of = |all: [(&str, u64); 4]| Ok(all.map(|(variant, size)| (variant.to_owned(), size)).to_vec());
+    let refused = vec!["variant `b` sets `loader.batch_size`, which the sweep varies".to_owned()];
+    let swept = of([("a", 28), ("a", 56), ("b", 28), ("b", 56)]);
+    assert_eq!(sizes("", &[]), Err(refused.clone()));
+    assert_eq!(sizes("overrules_variants = false", &[]), Err(refused.clone()));
+    assert_eq!(sizes("overrules_variants = true", &[]), swept);
+    assert_eq!(sizes("", &["sweep.overrules_variants=true"]), swept);
+    assert_eq!(sizes("overrules_variants = true", &["sweep.overrules_variants=false"]), Err(refused));
+    // A point that leaves the key open has the variant's own value.
+    let open = trials(
+        &text(
+            "overrules_variants = true\nexclude = [{ loader.batch_size = 28 }, { loader.batch_size = 56 }]\ninclude = [{ loader.workers = 1 }]",
+        ),
+        &[],
+    );
+    let open: Vec<u64> = open.unwrap().iter().map(|t| t.settings.loader.batch_size).collect();
+    assert_eq!(open, [8, 64]);
+    // What is typed for one variant would still be lost.
+    let typed = sizes("overrules_variants = true", &["variant.b.loader.batch_size=7"]);
+    assert_eq!(typed, Err(vec!["`--set` gives `loader.batch_size` one value, but the sweep varies it".to_owned()]));
+    let wrong = sizes("overrules_variants = 1", &[]).unwrap_err();
+    assert!(
+        wrong.contains(&"`sweep.overrules_variants` takes true or false, not the number 1".to_owned()),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn points_are_excluded_for_one_variant() {
+    let text = |exclude: &str| {
+        format!(
+            "{SMALL}[sweep]\ngrid.loader.workers = [0, 1]\ngrid.loader.seed = [1, 2]\nexclude = [{exclude}]\n\
+             [variant.a]\nmodel.seed = 1\n[variant.b]\nmodel.seed = 2\n"
+        )
+    };
+    let points = |exclude: &str| {
+        let of = |t: &Trial| (t.variant.clone(), t.settings.loader.workers, t.settings.loader.seed);
+        trials(&text(exclude), &[]).map(|trials| trials.iter().map(of).collect::<Vec<_>>())
+    };
+    let all = points("").unwrap();
+    assert_eq!(all.len(), 8);
+    let but = |dropped: &[(&str, u32, u64)]| {
+        let dropped = |of: &(String, u32, u64)| dropped.iter().any(|d| (d.0, d.1, d.2) == (of.0.as_str(), of.1, of.2));
+        Ok(all.iter().filter(|of| !dropped(of)).cloned().collect::<Vec<_>>())
+    };
+    assert_eq!(
+        points("{ variant = \"b\", loader.workers = 1 }, { loader.workers = 0, loader.seed = 2 }"),
+        but(&[("b", 1, 1), ("b", 1, 2), ("a", 0, 2), ("b", 0, 2)])
+    );
+    for (exclude, said) in [
+        ("{ variant = \"c\", loader.workers = 1 }", "`exclude` names `c`, which is not a variant"),
+        ("{ variant = \"b\" }", "`exclude` names variant `b`, but no swept key"),
+        ("{ variant = \"b\", model.seed = 2 }", "`exclude` names `model.seed`, which is not swept"),
+        (
+            "{ variant = \"b\", loader.workers = 0 }, { variant = \"b\", loader.workers = 1 }",
+            "`exclude` leaves no point of variant `b`",
+        ),
+    ] {
+        assert_eq!(points(exclude), Err(vec![said.to_owned()]), "{exclude}");
+    }
+}
+
+/// Above the other config, and below all that its own config says.
+#[test]
+fn a_variant_builds_on_one_of_another_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("base.toml", "loader.batch_size = 28\nloader.seed = 1\nmodel.seed = 1\nexperiment.title = \"Other\"\n");
+    write(
+        "other.toml",
+        "extends = \"base.toml\"\nloader.workers = 4\nmodel.hidden = 16\n[variant.lazy]\nmethod = \"Lazy\"\n\
+         pipeline.processor = \"lazy\"\n[variant.ids]\npipeline.processor = \"ids\"\nloader.workers = 2\n\
+         [sweep.grid]\nmodel.layers = [1, 2]\n[compare]\nbaseline = \"ids\"\n",
+    );
+    write("one.toml", "extends = \"base.toml\"\n[variant.single]\npipeline.processor = \"shared\"\n");
+    let config = |variants: &str| {
+        write(
+            "test.toml",
+            &format!("measure.repeats = 1\nloader.seed = 3\nmodel.hidden = 8\nmodel.heads = 2\n{variants}"),
+        );
+        trials_of(&folder.path().join("test.toml"), &["model.layers=1"])
+    };
+    let found = config(
+        "[variant.a]\nextends = \"other.toml#ids\"\nmodel.hidden = 32\n[variant.b]\nextends = \"other.toml#lazy\"\n\
+         [variant.c]\nextends = \"one.toml\"\nmethod = \"Own\"\n",
+    )
+    .unwrap();
+    let of = |t: &Trial| {
+        let Settings { loader, model, pipeline, experiment, .. } = &t.settings;
+        let seeds = (loader.seed, model.seed);
+        let text = (t.variant.clone(), t.method.clone(), experiment.title.clone(), pipeline.processor.name());
+        (text, loader.batch_size, loader.workers, model.hidden, seeds)
+    };
+    let named =
+        |variant: &str, method: &str, processor| (variant.to_owned(), method.to_owned(), String::new(), processor);
+    let expected = [
+        (named("a", "a", "ids"), 28, 2, 32, (3, 1)),
+        (named("b", "Lazy", "lazy"), 28, 4, 8, (3, 1)),
+        (named("c", "Own", "shared"), 28, 0, 8, (3, 1)),
+    ];
+    assert_eq!(found.iter().map(of).collect::<Vec<_>>(), expected);
+    for (extends, said) in [
+        ("other.toml", "other.toml has several variants"),
+        ("other.toml#idz", "other.toml has no variant `idz`"),
+        ("base.toml#lazy", "base.toml has no variant `lazy`"),
+    ] {
+        let refused = config(&format!("[variant.a]\nextends = \"{extends}\"\npipeline.processor = \"ids\"\n"));
+        assert!(refused.unwrap_err().contains(&said.to_owned()), "{extends}");
+    }
+    assert!(config("[variant.a]\nextends = \"test.toml\"\n").unwrap_err()[0].starts_with("`extends` goes in a circle"));
+    assert!(config("[variant.a]\nextends = \"none.toml\"\n").unwrap_err()[0].starts_with("cannot read the config"));
+    write("own.toml", "extends = \"one.toml\"\n");
+    let typed = trials_of(&folder.path().join("own.toml"), &["variant.single.extends=\"other.toml\""]);
+    assert_eq!(typed.unwrap_err(), ["`extends` cannot be set on the command line"]);
 }
 
 #[test]
@@ -522,6 +651,78 @@ fn published_configs_are_what_was_run_and_what_was_documented() {
         // As the note has it, and DANGO's config.
         let unpinned = matches!(row, ("074_compressed", "as_documented", ..)) || (dango && subset > 0);
         assert_eq!(loader.pin_memory, !unpinned, "{row:?}");
+    }
+}
+
+/// Trials of a variant of a shipped config, in the order of repeats.
+fn of_shipped(config: &str, variant: &str, set: &[&str]) -> Vec<Trial> {
+    let mut trials = trials_of(&root().join(format!("conf/{config}.toml")), set).unwrap();
+    trials.retain(|trial| trial.variant == variant);
+    trials
+}
+
+/// The published comparison: each variant is what its own config runs, in training on four ranks, and what the note's table says of it.
+#[test]
+fn the_training_config_compares_the_published_jobs() {
+    let all = trials_of(&root().join("conf/006_training.toml"), &[]).unwrap();
+    for (variant, config, of, batch, workers, prefetch, pinned, store) in [
+        ("job_392", "065_incidence", "as_run", 28, 4, 4, true, "json"),
+        ("job_428_430", "073_profiler", "profiled", 28, 4, 4, true, "json"),
+        ("job_447", "074_compressed", "as_run", 28, 6, 3, false, "compressed"),
+        ("job_456", "075_full_masks", "as_run", 28, 12, 3, true, "full_masks"),
+        ("run_077", "077_full_masks", "as_run", 24, 4, 4, true, "full_masks"),
+        ("job_480", "080_sum", "as_run", 32, 4, 4, true, "json"),
+        ("run_081", "081_device_masks_looped", "as_run", 24, 4, 4, true, "json"),
+        ("run_082", "082_device_masks_vectorised", "as_run", 18, 4, 4, true, "json"),
+    ] {
+        let trial = all.iter().find(|trial| trial.variant == variant).unwrap();
+        let Settings { loader, pipeline, .. } = &trial.settings;
+        let found =
+            (loader.batch_size, loader.workers, loader.prefetch_factor, loader.pin_memory, pipeline.store.name());
+        assert_eq!(found, (batch, workers, prefetch, pinned, store), "{variant}");
+        assert_eq!(trial.settings.profiles(), variant == "job_428_430", "{variant}");
+        // Nothing else is not as there but the scale, the mode and the ranks.
+        let mut expected = of_shipped(config, of, &[])[0].settings.clone();
+        expected.experiment = trial.settings.experiment.clone();
+        (expected.data.samples, expected.data.scale) = (10_000, 0.05);
+        expected.model.hidden = 8;
+        expected.train.mode = Mode::Train;
+        expected.measure = trial.settings.measure.clone();
+        (expected.launch.ranks, expected.launch.heartbeat_timeout_s) = (4, 60);
+        (expected.loader.workers, expected.loader.pin_memory) = (workers, pinned);
+        expected.slurm.memory_mib = trial.settings.slurm.memory_mib;
+        expected.profile = trial.settings.profile.clone();
+        assert_eq!(trial.settings, expected, "{variant}");
+    }
+    assert!(all.iter().all(|trial| trial.settings.launch.device == DeviceChoice::Auto));
+    // At full scale, the published models.
+    let full = ["data.scale=1.0", "data.samples=332313", "model.hidden=64"];
+    for (variant, parameters) in [("job_392", 1_780_803), ("job_447", 1_781_187)] {
+        let model = &of_shipped("006_training", variant, &full)[0].settings.model;
+        assert_eq!(model.parameter_count(6607), Some(parameters), "{variant}");
+    }
+}
+
+/// As Lazy of 086, but for what masks are read from.
+#[test]
+fn the_planned_087_differs_from_086_in_the_store_alone() {
+    let lazy = &of_shipped("086_dataloader", "lazy", &[])[0].settings;
+    for (variant, store) in [("lazy", "json"), ("full_masks", "full_masks"), ("compressed", "compressed")] {
+        let mut settings = of_shipped("087_preprocessed", variant, &[])[0].settings.clone();
+        assert_eq!(settings.pipeline.store.name(), store);
+        settings.pipeline.store = lazy.pipeline.store;
+        settings.experiment = lazy.experiment.clone();
+        assert_eq!(settings, *lazy, "{variant}");
+    }
+    assert_eq!((lazy.launch.ranks, lazy.train.mode), (1, Mode::Data));
+}
+
+#[test]
+fn the_batch_sizes_of_086_are_those_of_the_sweep() {
+    for variant in ["lazy", "dango", "shared", "ids"] {
+        let once = of_shipped("086_batch", variant, &["measure.repeats=1"]);
+        let sizes: Vec<u64> = once.iter().map(|trial| trial.settings.loader.batch_size).collect();
+        assert_eq!(sizes, [28, 56, 112], "{variant}");
     }
 }
 

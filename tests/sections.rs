@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use common::TestProject;
 use common::ledger::{completed, steps};
 use expctl_record::{
-    LearningRecord, Mode, PerStage, Stage, StepRecord, Trial, Validation, append_learning, stopped_early,
+    LearningRecord, Mode, ModelKind, PerStage, RankUsage, Stage, StepRecord, Trial, Validation, append_learning,
+    stopped_early, write_json,
 };
 
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -51,9 +52,13 @@ fn in_modes(project: &TestProject, variant: &str, repeat: u32) -> Vec<Trial> {
         let mut trial = project.trial(variant, variant, repeat, |settings| {
             settings.train.mode = *mode;
             settings.launch.ranks = 1;
+            if variant == "lazy" {
+                settings.model.kind = ModelKind::Lazy;
+            }
         });
         trial.id = format!("{variant}-{}-r{repeat}-0a1b2c", mode.name());
         trial.point = BTreeMap::from([("train.mode".to_owned(), mode.name().into())]);
+        trial.default_model = variant == "dango";
         trial
     };
     MODES.iter().map(of).collect()
@@ -79,6 +84,11 @@ fn a_job_in_four_modes_is_taken_apart() {
             _ => (64, 12, [30, 15, 2]),
         };
         completed(&dir, trial, &[in_mode(mode, samples, collate, model, extra)]);
+        if (trial.variant.as_str(), mode) == ("lazy", Mode::Train) {
+            let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+            let usage = RankUsage { parameters: Some(1_781_187), ..RankUsage::default() };
+            write_json(&attempt.usage_path(0), &usage).unwrap();
+        }
     }
     let shown = section(&project, "Isolation");
     insta::assert_snapshot!(shown);

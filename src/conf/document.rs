@@ -21,8 +21,19 @@ pub struct Variant {
     pub method: Option<String>,
     /// What it sets.
     pub settings: Layer,
+    /// The variant of another config that it builds on, as `extends` names it: `FILE#VARIANT`.
+    pub extends: Option<(String, Origin)>,
+    /// All that this other config sets for that variant; below the settings of this config's files. None without `extends`.
+    pub base: Option<Layer>,
     /// Where the name stands first; none for the variant of a config without any.
     pub at: Option<Origin>,
+}
+
+impl Variant {
+    /// A variant that sets nothing yet.
+    pub fn named(name: &str, at: Option<Origin>) -> Self {
+        Self { name: name.to_owned(), method: None, settings: Layer::new(), extends: None, base: None, at }
+    }
 }
 
 /// What one text says: a file, or a `--set` argument.
@@ -83,12 +94,13 @@ impl Document {
         let Some(table) = table_of("`variant`", node, problems) else { return };
         for (key, node) in table {
             check_name(key, problems);
-            let mut variant =
-                Variant { name: key.name.clone(), method: None, settings: Layer::new(), at: Some(key.at) };
+            let mut variant = Variant::named(&key.name, Some(key.at));
             let Some(table) = table_of(&format!("variant `{}`", key.name), node, problems) else { continue };
             for (inner, node) in table {
                 if inner.name == "method" {
                     variant.method = text_of("`method`", node, problems);
+                } else if inner.name == "extends" {
+                    variant.extends = text_of("`extends` of a variant", node, problems).map(|named| (named, node.at));
                 } else if let Some(section) = SECTIONS.into_iter().find(|s| *s == inner.name) {
                     if let Some(table) = table_of(&format!("`{section}`"), node, problems) {
                         variant.settings.extend(read_settings(section, table, Scope::Trial, problems));
@@ -132,6 +144,7 @@ impl Document {
                 Some(below) => {
                     below.settings.extend(variant.settings);
                     below.method = variant.method.or(below.method.take());
+                    below.base = variant.base.or(below.base.take());
                     below.at = variant.at;
                 }
                 None => self.variants.push(variant),

@@ -1,9 +1,11 @@
 use std::path::{Component, Path, PathBuf};
 
-use super::document::Document;
+use super::document::{Document, Variant};
+use super::keys::{self, KeySpec};
 use super::node::{Node, Table, Value, table_from_toml};
 use super::problem::Problem;
 use super::source::{Origin, Sources};
+use super::suggest::closest;
 
 /// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
 /// at all, so that nothing is said about what it may hold.
@@ -54,16 +56,45 @@ impl Reader {
         let source = self.sources.add(name.clone(), text);
         let Some(tree) = self.parse(source) else { return Document::default() };
         self.open.push((identity, name));
-        let own = Document::read(&tree, &mut self.problems);
+        let mut own = Document::read(&tree, &mut self.problems);
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut whole = Document::default();
         for (parent, at) in &own.extends {
             let below = self.file(&tidy(&folder.join(parent)), Some(*at));
             whole.extend(below);
         }
+        for variant in &mut own.variants {
+            self.extend_variant(variant, folder);
+        }
         self.open.pop();
         whole.extend(own);
         whole
+    }
+
+    /// Read the variant of another config that `variant` builds on, if it names one: `FILE#VARIANT`, or `FILE` where that has one
+    /// variant at most. What holds for a whole job is not taken over, nor are the other config's sweep and baseline.
+    fn extend_variant(&mut self, variant: &mut Variant, folder: &Path) {
+        let Some((named, at)) = variant.extends.take() else { return };
+        let (file, chosen) = named.split_once('#').map_or((named.as_str(), None), |(file, name)| (file, Some(name)));
+        let Document { settings, variants, .. } = self.file(&tidy(&folder.join(file)), Some(at));
+        // A file that could not be read has no variants that could be named.
+        if !self.complete {
+            return;
+        }
+        let found = match (chosen, variants.as_slice()) {
+            (Some(name), all) => all.iter().find(|v| v.name == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        if found.is_none() && (chosen.is_some() || !variants.is_empty()) {
+            self.problems.push(no_such_variant(file, chosen, &variants, at));
+        }
+        let mut base = found.and_then(|v| v.base.clone()).unwrap_or_default();
+        base.extend(settings);
+        base.extend(found.map(|v| v.settings.clone()).unwrap_or_default());
+        base.retain(|key, _| !keys::find(key).is_some_and(KeySpec::per_job));
+        variant.base = Some(base);
+        variant.method = variant.method.take().or_else(|| found.and_then(|v| v.method.clone()));
     }
 
     /// Take in a text that was read already, under the name that messages use.
@@ -124,10 +155,26 @@ impl Reader {
             },
         };
         let document = Document::read(&tree, &mut self.problems);
-        if let Some((_, at)) = document.extends.first() {
+        let of_variants = document.variants.iter().filter_map(|variant| variant.extends.as_ref());
+        if let Some((_, at)) = document.extends.iter().chain(of_variants).next() {
             self.problems.push(Problem::new(*at, "`extends` cannot be set on the command line", "only in a file"));
         }
         document
+    }
+}
+
+/// A variant extends one that the file does not have, or does not say which of several.
+fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: Origin) -> Problem {
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+    let Some(name) = chosen else {
+        let problem = Problem::new(at, format!("{file} has several variants"), "which of them?");
+        return problem.help(format!("name one: \"{file}#{}\"; there are {}", names[0], names.join(", ")));
+    };
+    let problem = Problem::new(at, format!("{file} has no variant `{name}`"), "no such variant");
+    match closest(name, names.iter().copied()) {
+        Some(near) => problem.help(format!("did you mean \"{file}#{near}\"?")),
+        None if names.is_empty() => problem.help(format!("it has no variants: write \"{file}\"")),
+        None => problem.help(format!("there are {}", names.join(", "))),
     }
 }
 

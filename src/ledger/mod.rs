@@ -17,5 +17,5 @@ pub use open::{Found, Job, Ledger};
 pub use progress::{BarKind, ImportedLog, LogReading, LogRow, import_log};
 pub use published::PublishedFile;
 pub use published_row::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedRow, Reading, Source};
-pub use settings::{differences_within, flatten, flatten_all, run_settings, setting_text, step_words};
+pub use settings::{differences_within, flatten_all, flatten_in_job, run_settings, setting_text, step_words};
 pub use verdict::verdict;

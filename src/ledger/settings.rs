@@ -22,6 +22,9 @@ const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"
 /// Sections and keys of expctl's own worker.
 const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint.", "launch.device", "launch.backend"];
 
+/// Sections of a model and its training. Where no step computes a model they have no effect, but for `train.mode`, which says so.
+const OF_MODEL: [&str; 2] = ["model.", "train."];
+
 /// Sections that say when a profiler runs.
 const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
 
@@ -60,11 +63,24 @@ fn command_words(command: &[String]) -> String {
 }
 
 /// The same without `experiment.*`, which only says what the note is about.
-pub fn flatten(settings: &Settings) -> BTreeMap<String, String> {
+fn flatten(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = flatten_all(settings);
     // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
     flat.retain(|key, _| !key.starts_with("experiment.") && key != "slurm.throttle" && key != "slurm.time_min");
     flat
+}
+
+/// Settings as the note of a job shows them: those of model and training only where some run of the job computes a model.
+pub fn flatten_in_job(job: &MeasuredJob, settings: &Settings) -> BTreeMap<String, String> {
+    let mut flat = flatten(settings);
+    if !job.runs.iter().any(|run| run.trial.settings.computes_model()) {
+        drop_model(&mut flat);
+    }
+    flat
+}
+
+fn drop_model(flat: &mut BTreeMap<String, String>) {
+    flat.retain(|key, _| key == "train.mode" || !OF_MODEL.iter().any(|start| key.starts_with(start)));
 }
 
 fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
@@ -92,10 +108,13 @@ pub fn setting_text(value: &Value) -> String {
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
-/// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values are
+/// The processor is left out: it is the method. So are model and training where steps load data alone. Where the runs themselves differ (two nodes, for example), all values are
 /// named; where the attempts of one run differ, with the steps of each ([`differences_within`]).
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
+    if !runs.first().is_some_and(|run| run.trial.settings.computes_model()) {
+        drop_model(&mut flat);
+    }
     flat.remove("pipeline.processor");
     flat.remove("measure.repeats");
     let record = &job.record;

@@ -83,6 +83,7 @@ impl TestProject {
             repeat,
             settings,
             data_dir: self.data_dir(),
+            default_model: false,
         }
     }
 }

@@ -23,6 +23,7 @@ mod layout;
 mod learning;
 mod model_settings;
 mod outcome;
+mod parameter_count;
 mod pipeline_settings;
 mod profile_settings;
 mod program;

@@ -1,5 +1,7 @@
 //! `[model]`: which model, and its size.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// Which model.
@@ -162,6 +164,21 @@ const fn two() -> u32 {
 
 const fn four() -> u32 {
     4
+}
+
+impl Model {
+    /// What a table calls it: `dango`, `lazy, replicated`, `torchscript, sum.pt`.
+    pub fn words(&self) -> String {
+        let name = self.kind.name();
+        match self.kind {
+            ModelKind::Lazy => format!("{name}, {}", self.implementation.name()),
+            ModelKind::Torchscript => {
+                let file = Path::new(&self.path).file_name().unwrap_or_default();
+                format!("{name}, {}", file.to_string_lossy())
+            }
+            ModelKind::Dango | ModelKind::Mlp | ModelKind::Transformer => name.to_owned(),
+        }
+    }
 }
 
 fn module_inputs() -> Vec<String> {

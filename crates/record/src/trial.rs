@@ -29,6 +29,10 @@ pub struct Trial {
     pub settings: Settings,
     /// Folder of the built data set, absolute.
     pub data_dir: PathBuf,
+    /// Whether nothing said which model: `model.kind` is the one that the data's family has by default. False in records that are
+    /// older than the field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_model: bool,
 }
 
 impl Trial {

@@ -7,6 +7,10 @@ pub struct RankUsage {
     /// and of mapped files. Missing where /proc does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
+    /// Parameters of its model that are trained, counted when it was built. Missing where the steps compute no model, and of
+    /// records that are older than the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<u64>,
     /// Missing where all files were local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteCounts>,

@@ -273,7 +273,7 @@ impl Rank<'_> {
             trainer.drop_after(&result);
             return result.map(|()| None);
         }
-        self.write_usage()?;
+        self.write_usage(trainer.as_ref().map(Trainer::parameter_count))?;
         self.activity.enter(Phase::Over);
         // While the monitor still watches: it waits for the others where they are connected by NCCL.
         group.shutdown()?;
@@ -287,11 +287,11 @@ impl Rank<'_> {
         Ok(digest)
     }
 
-    /// Write down what the steps took beside time.
-    fn write_usage(&self) -> Result<(), Stop> {
+    /// Write down what the steps took beside time, of a model with so many parameters.
+    fn write_usage(&self, parameters: Option<u64>) -> Result<(), Stop> {
         let counts = remote_counts();
         let remote = (counts.requests > 0 || counts.hits > 0).then_some(counts);
-        let usage = RankUsage { peak_resident_bytes: peak_resident(), remote };
+        let usage = RankUsage { peak_resident_bytes: peak_resident(), parameters, remote };
         Ok(write_json(&self.attempt.usage_path(self.env.rank), &usage)?)
     }
 

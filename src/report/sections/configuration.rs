@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::ledger::{MeasuredJob, flatten};
+use crate::ledger::{MeasuredJob, flatten_in_job};
 use crate::report::Table;
 use crate::report::format::MISSING;
 
@@ -10,7 +10,7 @@ const OF_ANY_DEVICE: [(&str, &str); 3] =
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
-    job.by_label().into_iter().map(|(label, runs)| (label, flatten(&runs[0].trial.settings))).collect()
+    job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
 }
 
 /// Settings that all variants share, a line per section of the config; without those of the device that ask for nothing.
