@@ -7,6 +7,7 @@ mod expand;
 mod id;
 mod isolation;
 mod plan_type;
+mod remarks;
 mod table;
 
 pub use cost::{Cost, cost};
@@ -14,4 +15,5 @@ pub use expand::expand;
 pub use id::trial_id;
 pub use isolation::{ISOLATED, Isolation, Point, is_isolation, isolation_path};
 pub use plan_type::{Plan, UnknownName};
+pub use remarks::remarks;
 pub use table::table;
