@@ -337,6 +337,67 @@ fn a_variant_builds_on_one_of_another_config() {
 }
 
 #[test]
+fn the_lazy_model_takes_the_batches_of_its_implementation_on_any_device() {
+    const PROCESSORS: [&str; 8] =
+        ["lazy", "subgraph", "incidence_subgraph", "neighborhood", "shared", "ids", "perturbation", "packed"];
+    for (implementation, reads, said) in [
+        ("replicated", &PROCESSORS[..4], "the replicated lazy model needs the graph of each sample in the batch"),
+        (
+            "shared",
+            &PROCESSORS[4..6],
+            "the lazy model with the implementation \"shared\" reads the removed edges of each",
+        ),
+        (
+            "operations",
+            &PROCESSORS[4..6],
+            "the lazy model with the implementation \"operations\" reads the removed edges",
+        ),
+    ] {
+        for processor in PROCESSORS {
+            for device in ["launch.device=cpu", "launch.device=cuda"] {
+                let text = format!(
+                    "pipeline.processor = \"{processor}\"\ntrain.mode = \"train\"\nmodel.kind = \"lazy\"\n\
+                     model.implementation = \"{implementation}\"\n{ROWS}"
+                );
+                match trials(&text, &[device]) {
+                    Ok(planned) => assert!(reads.contains(&processor) && planned.len() == 1, "{processor}"),
+                    Err(messages) => {
+                        assert!(!reads.contains(&processor), "{processor}: {messages:?}");
+                        assert!(messages.iter().any(|message| message.starts_with(said)), "{messages:?}");
+                    }
+                }
+            }
+        }
+    }
+    // Masks alone, without the edges of each sample.
+    let text = format!("pipeline.processor = \"lazy\"\ntrain.mode = \"train\"\nmodel.kind = \"lazy\"\n{ROWS}");
+    assert!(trials(&text, &["pipeline.collation=shared_index"]).is_err());
+}
+
+#[test]
+fn a_plan_says_where_the_lazy_model_is_another_function() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.toml");
+    let said = |text: &str| {
+        std::fs::write(&path, format!("train.mode = \"train\"\nmodel.kind = \"lazy\"\n{ROWS}{text}")).unwrap();
+        let output = expctl(&["plan", path.to_str().unwrap()]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    let two = said(
+        "[variant.a]\npipeline.processor = \"subgraph\"\n[variant.b]\npipeline.processor = \"incidence_subgraph\"\n\
+         [variant.c]\npipeline.processor = \"lazy\"\n",
+    );
+    assert!(two.contains("note: a, b: norms over all nodes of the batch are taken without the removed genes"), "{two}");
+    let near = said("[variant.a]\npipeline = { processor = \"neighborhood\", hops = 1 }\n");
+    assert!(near.contains("note: a: the encoder sees the genes within 1 hop of the perturbed ones"), "{near}");
+    let norms = "model.norm = \"node\"\nmodel.preprocessor_norm = \"node\"\n";
+    let equal = said(&format!("{norms}[variant.a]\npipeline.processor = \"subgraph\"\n"));
+    assert!(!equal.contains("note:"), "{equal}");
+}
+
+#[test]
 fn samples_are_taken_at_an_interval_that_they_can_say_something_about() {
     let every = |set: &str| trials(SMALL, &[set]).map(|t| (t[0].settings.measure.sample_every_s, t[0].id.clone()));
     let usual = trials(SMALL, &[]).unwrap()[0].clone();

@@ -51,6 +51,9 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         if let Some(cost) = plan::cost(&plan) {
             out(format_args!("\nOn Slurm, {cost}"));
         }
+        for said in plan::remarks(&plan) {
+            say(format_args!("note: {said}"));
+        }
     }
     Ok(())
 }

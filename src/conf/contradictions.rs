@@ -8,7 +8,7 @@ use super::suggest::closest;
 use super::values::Values;
 
 /// Processors whose samples have edges of their own, which the published collater copies.
-const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
+pub(super) const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
 
 /// Fields that a batch can name the sample of.
 const FOLLOWED: [&str; 3] = ["x", "x_pert", "perturbation_indices"];

@@ -7,6 +7,7 @@ use super::format;
 use super::oversubscription::Oversubscription;
 use super::shape::shape;
 use super::warning::{Bearing, Cause, Caution};
+use crate::conf::model_remarks;
 use crate::ledger::Run;
 use crate::stats::MIN_SECONDS_FOR_VERDICT;
 
@@ -25,6 +26,9 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
     all.extend(oversubscribed(&completed, on_slurm));
+    let settings = completed.first().map(|run| &run.trial.settings);
+    let of_model = settings.into_iter().flat_map(model_remarks);
+    all.extend(of_model.map(|said| Caution::new(Cause::OtherFunction, 0.0, said)));
     all
 }
 

@@ -54,6 +54,8 @@ pub enum Cause {
     MoreRanksThanProcessors,
     /// More threads than processors.
     MoreThreadsThanProcessors,
+    /// The model computes another function of a sample than on the whole graph with masks, or does not read what the step makes for it.
+    OtherFunction,
 }
 
 impl Cause {
@@ -67,14 +69,18 @@ impl Cause {
             | Self::Unattributed
             | Self::Overlap
             | Self::FewBlocks
-            | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
+            | Self::MoreThreadsThanProcessors
+            | Self::OtherFunction => Bearing::ChangesNoVerdict,
             _ => Bearing::Unknown,
         }
     }
 
     /// Whether cases that differ in their sentence are different things to know, of which none stands for the others.
     const fn by_sentence(self) -> bool {
-        matches!(self, Self::BaselineNotRun | Self::NotCounted | Self::Attempts | Self::FewerSamples)
+        matches!(
+            self,
+            Self::BaselineNotRun | Self::NotCounted | Self::Attempts | Self::FewerSamples | Self::OtherFunction
+        )
     }
 }
 

@@ -41,9 +41,9 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key(
         "model.implementation",
-        words(&["replicated", "shared"]),
+        words(&["replicated", "shared", "operations"]),
         Value("\"replicated\""),
-        "With `lazy`: on a copy of the graph for each sample, as published, or on one graph for all; same parameters, same outputs",
+        "With `lazy`: on the graph that the batch has for each sample, as published (`replicated`); on one graph for all, with expctl's kernels on the host and libtorch's operations on a GPU (`shared`) or with those anywhere (`operations`). Same parameters, same outputs (docs/lazy-model.md)",
     ),
     key_also(
         "model.aggregation",
