@@ -18,7 +18,7 @@ pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
 /// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
 const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
 /// Behind the name of the past job's config.
-const SUFFIX: &str = "_isolation";
+const SUFFIX: &str = expctl_record::ISOLATION_SUFFIX;
 
 /// A config as text, for [`crate::conf::load_text`].
 #[derive(Clone, Debug)]
