@@ -136,7 +136,8 @@ impl PublishedFile {
             let line = breakdown.span();
             let breakdown = breakdown.check(&place, &rows, &raw.study, &raw.source, &mut mistakes);
             if breakdowns.iter().any(|other| other.is_same_table(&breakdown)) {
-                let reason = "a breakdown of this job, config and variant from the same table stands in the file already";
+                let reason =
+                    "a breakdown of this job, config and variant from the same table stands in the file already";
                 mistakes.push(format!("{}: {reason}", place.at(line)));
             }
             breakdowns.push(breakdown);

@@ -164,6 +164,16 @@ impl Breakdown {
         })
     }
 
+    /// What the step waited for these stages, ns; none if none of them happened.
+    pub fn exposed_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.exposed, stages)
+    }
+
+    /// What was worked on these stages, summed over the threads of the rank, ns; none if none of them happened.
+    pub fn busy_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.busy, stages)
+    }
+
     /// What the step waited for batches and for their way to the device, ns.
     pub fn waits_for_data(&self) -> f64 {
         let data = |stage: &Stage| Stage::LOADER.contains(stage) || *stage == Stage::Transfer;
@@ -189,6 +199,12 @@ impl Breakdown {
             _ => Closure::Closed,
         }
     }
+}
+
+/// The sum of the times of these stages; none if none of them has one.
+fn sum_in(times: &[(Stage, Option<f64>)], stages: &[Stage]) -> Option<f64> {
+    let of_stages = times.iter().filter(|(stage, _)| stages.contains(stage));
+    of_stages.filter_map(|(_, ns)| *ns).reduce(|sum, ns| sum + ns)
 }
 
 /// Share of a step that may be in no stage before it is said.
