@@ -10,6 +10,7 @@ mod progress;
 mod published;
 mod published_breakdown;
 mod published_row;
+mod raw_breakdown;
 mod settings;
 mod verdict;
 

@@ -9,7 +9,7 @@ use expctl_record::{Estimator, Mode};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::published_breakdown::RawBreakdown;
+use super::raw_breakdown::RawBreakdown;
 use super::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedBreakdown, PublishedRow, Reading, Source};
 use crate::exit::{Exit, Failure};
 

@@ -131,6 +131,10 @@ fn text(root: &Path, record: &JobRecord, chosen: &[&Trial], ran: &[(String, Poin
     if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
     }
+    if !record.estimators.is_empty() {
+        let named: Vec<&str> = record.estimators.iter().map(|estimator| estimator.name()).collect();
+        let _ = writeln!(out, "\ncompare.estimators = {}", toml_of(&Json::from(named)));
+    }
     let modes: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
     let _ = writeln!(out, "\nsweep.grid.\"train.mode\" = {}", toml_of(&Json::from(modes)));
     if points.iter().any(|point| !point.is_empty()) {
