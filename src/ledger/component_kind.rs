@@ -85,7 +85,7 @@ impl ComponentKind {
         }
     }
 
-    /// The component that this one belongs to; none at the top of a breakdown.
+    /// The component that this one belongs to. `None` at the top of a breakdown.
     pub const fn parent(self) -> Option<Self> {
         match self {
             Self::Fetch | Self::Deserialization | Self::GraphProcessor | Self::Collation | Self::Transfer => {

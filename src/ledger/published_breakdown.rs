@@ -84,9 +84,9 @@ impl Amount {
 pub struct PublishedComponent {
     /// What the source calls it.
     pub name: String,
-    /// What it is, where stages time it here; none of a detail of another component.
+    /// What it is. `None` for a detail of another component, which no stage times.
     pub kind: Option<ComponentKind>,
-    /// The component that a detail without a kind belongs to.
+    /// The component that a detail without a kind belongs to; else `None`.
     pub within: Option<ComponentKind>,
     /// How the source came by its figures.
     pub class: FigureClass,
@@ -97,7 +97,7 @@ pub struct PublishedComponent {
 }
 
 impl PublishedComponent {
-    /// The next larger component of the same breakdown that contains it; none at the top.
+    /// The next larger component of the same breakdown that contains it. `None` at the top.
     pub fn parent(&self, all: &[Self]) -> Option<ComponentKind> {
         if self.within.is_some() {
             return self.within;
@@ -135,11 +135,11 @@ pub struct PublishedBreakdown {
     pub mode: String,
     /// True if a profiler ran along.
     pub profiler: bool,
-    /// Samples per rank and iteration; none where that is not published.
+    /// Samples per rank and iteration. `None` if the source does not give it.
     pub batch_size: Option<u64>,
     /// Section or table of the source.
     pub from: String,
-    /// What its times are of; none where it has shares alone.
+    /// What its times are of. `None` if the source gives shares alone.
     pub unit: Option<TimeUnit>,
     /// Its components, in the order of the source.
     pub components: Vec<PublishedComponent>,
@@ -167,7 +167,7 @@ impl PublishedBreakdown {
         self.unit.unwrap_or(TimeUnit::SecondsPerIteration)
     }
 
-    /// The time of the whole, where the source gives it.
+    /// The time of the whole. `None` if the source does not give it.
     pub fn total(&self) -> Option<Amount> {
         self.components.iter().find(|one| one.kind == Some(ComponentKind::Total))?.time
     }

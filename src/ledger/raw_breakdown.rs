@@ -172,7 +172,7 @@ fn checked(
     (unit, all)
 }
 
-/// A number or a range, 0 or more and at most `highest`; none of one that is wrong.
+/// A number or a range, from 0 to `highest`. Another one is a mistake and gives `None`.
 fn amount(
     given: Spanned<OneOrMore<f64>>,
     key: &str,

@@ -17,12 +17,12 @@ pub struct EstimatedRate {
     pub it_per_s: f64,
     /// Samples per second over all ranks, median over the runs.
     pub samples_per_s: f64,
-    /// Runs of which it can be told.
+    /// Runs whose steps allow it.
     pub n: usize,
 }
 
 impl EstimatedRate {
-    /// Of these runs; none if it can be told of none.
+    /// The rate over these runs. `None` if the steps of no run allow it.
     pub fn of(estimator: Estimator, runs: &[&Run]) -> Option<Self> {
         let rates = estimated_rates(estimator, runs);
         let middle = |of: fn(&Rates) -> f64| median(&rates.iter().map(of).collect::<Vec<_>>());

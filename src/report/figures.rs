@@ -90,7 +90,7 @@ pub struct StepTimes {
     pub p5: f64,
     /// 95th percentile.
     pub p95: f64,
-    /// Median of the step time over the samples of the rank's batch; none of steps without samples.
+    /// Median of the step time over the samples of the rank's batch. `None` for steps without samples.
     pub per_sample: Option<f64>,
 }
 
@@ -173,12 +173,12 @@ impl Breakdown {
         })
     }
 
-    /// What the step waited for these stages, ns; none if none of them happened.
+    /// What the step waited for these stages, ns. `None` if no stage happened.
     pub fn exposed_in(&self, stages: &[Stage]) -> Option<f64> {
         sum_in(&self.exposed, stages)
     }
 
-    /// What was worked on these stages, summed over the threads of the rank, ns; none if none of them happened.
+    /// What was worked on these stages, summed over the threads of the rank, ns. `None` if no stage happened.
     pub fn busy_in(&self, stages: &[Stage]) -> Option<f64> {
         sum_in(&self.busy, stages)
     }
@@ -210,7 +210,7 @@ impl Breakdown {
     }
 }
 
-/// The sum of the times of these stages; none if none of them has one.
+/// The sum of the times of these stages. `None` if no stage has a time.
 fn sum_in(times: &[(Stage, Option<f64>)], stages: &[Stage]) -> Option<f64> {
     let of_stages = times.iter().filter(|(stage, _)| stages.contains(stage));
     of_stages.filter_map(|(_, ns)| *ns).reduce(|sum, ns| sum + ns)

@@ -19,7 +19,7 @@ pub struct BreakdownBeside {
     /// The breakdown.
     #[serde(flatten)]
     pub published: PublishedBreakdown,
-    /// The measured row; none where no row repeats it.
+    /// The measured row. `None` if no row repeats it.
     pub measured: Option<MeasuredComponents>,
 }
 
@@ -45,7 +45,7 @@ pub struct MeasuredComponents {
 /// What a component took, in the unit of its breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MeasuredComponent {
-    /// What the step waited for its stages; none where they did not happen, and of what no stage times.
+    /// What the step waited for its stages. `None` if they did not happen, or if no stage times the component.
     pub exposed: Option<f64>,
     /// The same as a share of the step, in [0, 1].
     pub share: Option<f64>,
@@ -53,7 +53,7 @@ pub struct MeasuredComponent {
     pub busy: Option<f64>,
 }
 
-/// Each breakdown beside the measured rows that repeat it, one of each job; once and alone where there are none.
+/// Each breakdown beside the measured rows that repeat it, one of each job; once and alone if no row does.
 ///
 /// Of a job with several modes it is the row in whose steps all components of the breakdown happen, and as little else as can be.
 pub(super) fn beside(breakdowns: &[PublishedBreakdown], rows: &[&Row]) -> Vec<BreakdownBeside> {
@@ -103,7 +103,7 @@ fn longest_mode(published: &PublishedBreakdown) -> usize {
 }
 
 impl MeasuredComponents {
-    /// The components of a published breakdown in the mean step of a row; none without completed runs.
+    /// The components of a published breakdown in the mean step of a row. `None` without completed runs.
     fn of(row: &Row, published: &PublishedBreakdown) -> Option<Self> {
         let breakdown = row.breakdown.as_ref().filter(|_| row.n > 0)?;
         let factor = match published.time_unit() {

@@ -55,7 +55,7 @@ impl Published {
         all
     }
 
-    /// Tables, sentences and sources for a note; none where no measured row repeats anything.
+    /// Tables, sentences and sources for a note. `None` if no measured row repeats anything.
     pub fn markdown(&self) -> Option<String> {
         let tables = self.tables();
         if self.rates.is_empty() && !self.has_measured_breakdown() {

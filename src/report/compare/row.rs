@@ -123,7 +123,7 @@ pub struct Row {
     /// Of an imported row: variants here that repeat it, as `config.variant`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated_by: Vec<String>,
-    /// Where the mean step goes; none of imported rows and without completed runs.
+    /// Where the mean step goes. `None` for imported rows and without completed runs.
     #[serde(skip)]
     pub breakdown: Option<Breakdown>,
     /// Where an imported row was published.

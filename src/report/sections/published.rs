@@ -2,7 +2,7 @@ use crate::ledger::{Job, Ledger, MeasuredJob, PublishedBreakdown, PublishedRow};
 use crate::project::Project;
 use crate::report::compare::{Published, Row, measured_rows, rows_of};
 
-/// Published rows and breakdowns that name a variant of the job as the one that repeats them, beside that; none without such.
+/// Published rows and breakdowns that name a variant of the job as the one that repeats them, beside it. `None` if nothing names one.
 pub fn published(project: &Project, job: &MeasuredJob) -> Option<String> {
     // Why published files cannot be read stands in the comparison with earlier jobs.
     let ledger = Ledger::open(project).ok()?;
