@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 mod common;
+#[path = "compare/published.rs"]
+mod published;
 
 use common::TestProject;
 use common::ledger::{completed, running, steps, sweep, two_variants};
@@ -322,8 +324,11 @@ fn steps_of_different_kinds_do_not_compare() {
     let (stdout, stderr) = project.expect(&["compare", "392", "14"], 7);
     assert!(stdout.is_empty());
     insta::assert_snapshot!(stderr);
-    // With a published data-only job it does, across everything that differs.
-    let (stdout, _) = project.expect(&["compare", "525", "14"], 0);
+    // Steps on a loss of zero compare with those that were published as data only, across everything that differs.
+    let trial = project.trial("lazy", "Lazy", 1, |s| s.train.mode = Mode::ZeroLoss);
+    let dir = project.submitted(15, "086_as_run", vec![trial.clone()]);
+    completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
+    let (stdout, _) = project.expect(&["compare", "525", "15"], 0);
     let crosses = "another class, so no effect of the method alone: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
     assert!(stdout.contains(crosses), "{stdout}");
     assert!(stdout.contains("known of one of the two only: scale, networks, edge_types,"), "{stdout}");

@@ -16,7 +16,7 @@ pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
 /// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
 const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
 /// Behind the name of the past job's config.
-const SUFFIX: &str = "_isolation";
+const SUFFIX: &str = expctl_record::ISOLATION_SUFFIX;
 
 /// A config as text, for [`crate::conf::load_text`].
 #[derive(Clone, Debug)]
@@ -189,6 +189,10 @@ fn text(
     }
     if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
+    }
+    if !record.estimators.is_empty() {
+        let named: Vec<&str> = record.estimators.iter().map(|estimator| estimator.name()).collect();
+        let _ = writeln!(out, "\ncompare.estimators = {}", toml_of(&Json::from(named)));
     }
     let (run, names): (Vec<Mode>, Vec<&str>) = modes
         .modes

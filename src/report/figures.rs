@@ -81,7 +81,7 @@ pub fn all_rates(runs: &[&Run]) -> Vec<Rates> {
     runs.iter().filter_map(|run| run_rates(run)).collect()
 }
 
-/// Median and 5th and 95th percentile of a set of step times, ns.
+/// Median and 5th and 95th percentile of a set of step times, and what a sample takes of them, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTimes {
     /// Median.
@@ -90,12 +90,21 @@ pub struct StepTimes {
     pub p5: f64,
     /// 95th percentile.
     pub p95: f64,
+    /// Median of the step time over the samples of the rank's batch. `None` for steps without samples.
+    pub per_sample: Option<f64>,
 }
 
 /// Step times over all given steps; none of no steps.
 pub fn step_times<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<StepTimes> {
-    let walls: Vec<f64> = steps.map(|s| s.wall_ns as f64).collect();
-    Some(StepTimes { median: median(&walls)?, p5: quantile(&walls, 0.05)?, p95: quantile(&walls, 0.95)? })
+    let (mut walls, mut of_samples) = (Vec::new(), Vec::new());
+    for step in steps {
+        walls.push(step.wall_ns as f64);
+        if step.samples > 0 {
+            of_samples.push(step.wall_ns as f64 / step.samples as f64);
+        }
+    }
+    let (p5, p95) = (quantile(&walls, 0.05)?, quantile(&walls, 0.95)?);
+    Some(StepTimes { median: median(&walls)?, p5, p95, per_sample: median(&of_samples) })
 }
 
 /// All measured steps of the completed runs among `runs`, of all ranks.
@@ -164,6 +173,16 @@ impl Breakdown {
         })
     }
 
+    /// What the step waited for these stages, ns. `None` if no stage happened.
+    pub fn exposed_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.exposed, stages)
+    }
+
+    /// What was worked on these stages, summed over the threads of the rank, ns. `None` if no stage happened.
+    pub fn busy_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.busy, stages)
+    }
+
     /// What the step waited for batches and for their way to the device, ns.
     pub fn waits_for_data(&self) -> f64 {
         let data = |stage: &Stage| Stage::LOADER.contains(stage) || *stage == Stage::Transfer;
@@ -189,6 +208,12 @@ impl Breakdown {
             _ => Closure::Closed,
         }
     }
+}
+
+/// The sum of the times of these stages. `None` if no stage has a time.
+fn sum_in(times: &[(Stage, Option<f64>)], stages: &[Stage]) -> Option<f64> {
+    let of_stages = times.iter().filter(|(stage, _)| stages.contains(stage));
+    of_stages.filter_map(|(_, ns)| *ns).reduce(|sum, ns| sum + ns)
 }
 
 /// Share of a step that may be in no stage before it is said.

@@ -64,6 +64,17 @@ pub fn range(low: f64, high: f64) -> String {
     if low == high { rate(low) } else { format!("{}–{}", rate(low), rate(high)) }
 }
 
+/// A figure with the digits of its source, or both ends of a range of it: `0.65`, `3.0–3.2`, and `> 60` without an upper end.
+pub fn as_published(low: f64, high: f64) -> String {
+    let decimals_of = |end: f64| end.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    let decimals = decimals_of(low).max(decimals_of(high));
+    match (round(low, decimals), round(high, decimals)) {
+        (low, _) if high.is_infinite() => format!("> {low}"),
+        (one, other) if one == other => one,
+        (low, high) => format!("{low}–{high}"),
+    }
+}
+
 /// A size in powers of 1000, three significant digits. `8.8 GB`.
 pub fn bytes(value: f64) -> String {
     const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
@@ -206,6 +217,13 @@ mod tests {
     fn rates_keep_what_was_published() {
         let shown: Vec<_> = [0.42, 1.592, 19.904, 73.816, 0.42 * 112.0, 4724.224, 0.0012345, 0.0].map(rate).into();
         assert_eq!(shown, ["0.42", "1.592", "19.904", "73.816", "47.04", "4724.2", "0.00123", "0"]);
+    }
+
+    #[test]
+    fn published_figures_keep_their_digits() {
+        let shown = [(0.65, 0.65), (3.0, 3.2), (34.0, 36.0), (0.014, 0.014), (57.0, 57.0), (60.0, f64::INFINITY)];
+        let shown = shown.map(|(low, high)| as_published(low, high));
+        assert_eq!(shown, ["0.65", "3.0–3.2", "34–36", "0.014", "57", "> 60"]);
     }
 
     #[test]

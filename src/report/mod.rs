@@ -27,6 +27,7 @@ mod warnings;
 mod worlds;
 
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
+pub use estimators::EstimatedRate;
 pub use frontmatter::Frontmatter;
 pub use html::write_page;
 pub(crate) use note::check_name;

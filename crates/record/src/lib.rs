@@ -88,7 +88,7 @@ pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microsec
 pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
-pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
+pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 pub use usage::{RankUsage, RemoteCounts};
 pub use weights::WeightsDir;
 pub use worker_settings::Worker;

@@ -5,8 +5,9 @@ use super::class::classes;
 use super::decomposition::{Decomposed, decompositions};
 use super::differences::unknown;
 use super::line::{Line, judge_together};
-use super::{Difference, Row, baselines, differences};
+use super::{Difference, Published, Row, baselines, differences};
 use crate::exit::{Exit, Failure};
+use crate::ledger::PublishedBreakdown;
 
 /// Rows of one table: their steps do the same work on the same data, without a profiler, and they are of one class.
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +56,8 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// What steps of one mode take more than those of another, where a variant was run in several.
     pub decompositions: Vec<Decomposed>,
+    /// Published figures beside the measured ones that repeat them.
+    pub published: Published,
 }
 
 impl Comparison {
@@ -63,6 +66,20 @@ impl Comparison {
     /// # Errors
     /// Exit 7 if several jobs were given and no two of them can be compared.
     pub fn new(jobs: &[Vec<Row>], baseline: usize) -> Result<Self, Failure> {
+        Self::with_breakdowns(jobs, &[], baseline)
+    }
+
+    /// The same with the breakdowns that the sources of published jobs give.
+    ///
+    /// # Errors
+    /// As [`Self::new`], unless a measured row stands beside a breakdown.
+    pub fn with_breakdowns(
+        jobs: &[Vec<Row>],
+        breakdowns: &[PublishedBreakdown],
+        baseline: usize,
+    ) -> Result<Self, Failure> {
+        let rows: Vec<&Row> = jobs.iter().flatten().collect();
+        let published = Published::of(&rows, breakdowns);
         let mut kinds: Vec<Kind<'_>> = Vec::new();
         let order = std::iter::once(baseline).chain(0..jobs.len());
         for row in order.filter_map(|j| jobs.get(j)).flatten() {
@@ -76,12 +93,14 @@ impl Comparison {
             }
         }
         kinds.sort_by_key(|k| k.profiler);
-        refuse_if_nothing_compares(jobs, &kinds)?;
+        if !published.has_measured_breakdown() {
+            refuse_if_nothing_compares(jobs, &kinds)?;
+        }
         let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
         let mut groups: Vec<Group> = kinds.iter().flat_map(|kind| kind.groups(baseline, several)).collect();
         on_profilers(&kinds, &mut groups);
         let decompositions = decompositions(&groups);
-        Ok(Self { groups, decompositions })
+        Ok(Self { groups, decompositions, published })
     }
 
     /// All lines.
@@ -101,7 +120,7 @@ impl Comparison {
 }
 
 /// The data set of a row; a sample of another one is another thing.
-fn set_of(row: &Row) -> &str {
+pub(super) fn set_of(row: &Row) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 

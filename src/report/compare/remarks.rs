@@ -24,6 +24,7 @@ impl Comparison {
             on_differences(group, &of, &mut all);
         }
         all.extend(decomposition::remarks(&self.decompositions));
+        all.extend(self.published.remarks());
         all.extend(self.rows().filter_map(pooled));
         if self.lines().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some())) {
             let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";

@@ -57,6 +57,7 @@ impl Comparison {
                     "schema": 1,
                     "groups": self.groups,
                     "decompositions": self.decompositions,
+                    "published": self.published,
                     "remarks": self.remarks(),
                     "warnings": self.warnings(),
                 });
@@ -104,6 +105,10 @@ impl Comparison {
         if !self.decompositions.is_empty() {
             parts.push("Difference of variants:".to_owned());
             parts.push(render(&decomposition::table(&self.decompositions)));
+        }
+        for (title, table) in self.published.tables() {
+            parts.push(title);
+            parts.push(render(&table));
         }
         parts.push(self.remarks().iter().map(|r| format!("- {r}")).collect::<Vec<_>>().join("\n"));
         parts.join("\n\n")

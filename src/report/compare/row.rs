@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use expctl_record::Processor;
+use expctl_record::{Estimator, ISOLATION_SUFFIX, Processor};
 use serde::Serialize;
 
 use super::learning::Learning;
@@ -15,7 +15,7 @@ use crate::report::figures::{
 use crate::report::oversubscription::Oversubscription;
 use crate::report::resumed::on_attempts;
 use crate::report::warning::{Caution, sentences};
-use crate::report::{Bottleneck, MasksBy};
+use crate::report::{Bottleneck, EstimatedRate, MasksBy};
 use crate::stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 
 /// Where the figures of a row come from.
@@ -114,6 +114,18 @@ pub struct Row {
     pub cautions: Vec<Caution>,
     /// How the rate was made.
     pub estimator: String,
+    /// Of an imported row: the estimator that makes a rate of measured steps in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matches_estimator: Option<Estimator>,
+    /// Rates as the published estimators of the config would have given them; empty of imported rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimated: Vec<EstimatedRate>,
+    /// Of an imported row: variants here that repeat it, as `config.variant`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeated_by: Vec<String>,
+    /// Where the mean step goes. `None` for imported rows and without completed runs.
+    #[serde(skip)]
+    pub breakdown: Option<Breakdown>,
     /// Where an imported row was published.
     pub source: Option<Source>,
     /// Trials that did not complete.
@@ -132,6 +144,20 @@ impl Row {
     /// True if both rows were measured with one processor: then the settings in which they differ are what is compared.
     pub fn same_processor(&self, other: &Self) -> bool {
         self.processor.is_some() && self.processor == other.processor
+    }
+
+    /// True for a measured row of a variant that is named as `config.variant`. A job that isolates another stands for that one.
+    pub fn is_named(&self, names: &[String]) -> bool {
+        let config = self.config.strip_suffix(ISOLATION_SUFFIX).unwrap_or(&self.config);
+        let mut named = names.iter().filter_map(|name| name.rsplit_once('.'));
+        self.class == Class::Measured
+            && named.any(|(of, variant)| variant == self.variant && (of == config || of == self.config))
+    }
+
+    /// True for a measured row that repeats a published one: it is named by that, or has the name of its variant.
+    pub fn repeats(&self, names: &[String], variant: &str) -> bool {
+        let alike = self.class == Class::Measured && !variant.is_empty() && self.variant == variant;
+        alike || self.is_named(names)
     }
 
     /// Median it/s over the runs.
@@ -241,6 +267,10 @@ fn published(row: &PublishedRow) -> Row {
         measured_s: Vec::new(),
         cautions: Vec::new(),
         estimator: row.estimator.clone(),
+        matches_estimator: row.matches_estimator,
+        estimated: Vec::new(),
+        repeated_by: row.repeated_by.clone(),
+        breakdown: None,
         source: Some(row.source.clone()),
         incomplete: 0,
         parts: Vec::new(),
@@ -294,7 +324,9 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
-        bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
+        bottleneck: breakdown
+            .as_ref()
+            .map(|b| Bottleneck::of(b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
@@ -306,6 +338,10 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),
         cautions: cautions(runs, on_slurm),
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
+        matches_estimator: None,
+        estimated: job.record.estimators.iter().filter_map(|named| EstimatedRate::of(*named, runs)).collect(),
+        repeated_by: Vec::new(),
+        breakdown,
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),
         parts: Vec::new(),

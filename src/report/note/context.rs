@@ -80,6 +80,7 @@ pub(super) fn values(
         ("isolation", json!(isolation.map_err(Failure::internal)?)),
         ("scaling", json!(sections::scaling(job))),
         ("estimated", json!(titled(sections::estimated(job)))),
+        ("published", json!(sections::published(project, job))),
         ("mixed_modes", json!(sections::mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),
         ("breakdowns", json!(titled(sections::breakdowns(job)))),

@@ -24,8 +24,7 @@ pub(in crate::report::sections) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
 
 /// What the step waited for these stages, ns; none if none of them happened.
 pub(in crate::report::sections) fn exposed(breakdown: &Breakdown, stages: &[Stage]) -> Option<f64> {
-    let of = breakdown.exposed.iter().filter(|(stage, _)| stages.contains(stage));
-    of.filter_map(|(_, ns)| *ns).fold(None, |sum, ns| Some(sum.unwrap_or(0.0) + ns))
+    breakdown.exposed_in(stages)
 }
 
 /// What of the step is in none of the [`parts`], ns: the stage *other*, and what no stage claims.
