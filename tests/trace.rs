@@ -13,11 +13,12 @@ mod trace_format;
 mod traces;
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Guard, TestProject, text, wait_until, worker_pids};
+use common::{Guard, TestProject, text, wait_until, worker, worker_pids};
 use expctl::trace::{RankTrace, nest, step_times};
 use expctl_record::{AttemptDir, Settings, Stage};
 use nix::sys::signal::{Signal, kill};
@@ -456,6 +457,22 @@ fn a_summary_names_the_longest_single_call_and_the_seconds_of_each_stage() {
 }
 
 #[test]
+fn a_note_has_the_longest_operations_of_each_profiled_variant() {
+    let project = TestProject::new();
+    two_profiled_jobs(&project);
+    project.expect(&["report", "20"], 0);
+    let note = std::fs::read_to_string(project.file("results/074_20.md")).unwrap();
+    let row = "| lazy | lazy-r1-0a1b2c | 8 | `aten::mm` | 150 | 40.5 % | `aten::mm` | 150 | rank 0, steps, step 3, in forward |";
+    assert!(note.contains("### Profile") && note.contains(row), "{note}");
+    // A trace that is gone is said, and the note is written all the same.
+    let attempt = project.attempt("21", "lazy").unwrap();
+    (0..2).for_each(|rank| std::fs::remove_file(attempt.trace_path(rank, 0)).unwrap());
+    project.expect(&["report", "21"], 0);
+    let note = std::fs::read_to_string(project.file("results/075_21.md")).unwrap();
+    assert!(note.contains("- lazy: trial lazy-r1-0a1b2c left no trace: its last attempt is completed"), "{note}");
+}
+
+#[test]
 fn tensorboard_gets_files_and_steps_under_the_names_of_its_plugin() {
     let project = TestProject::new();
     two_profiled_jobs(&project);
@@ -481,5 +498,53 @@ fn tensorboard_gets_files_and_steps_under_the_names_of_its_plugin() {
         assert_eq!((names("ProfilerStep#"), names("step "), names("enumerate(DataLoader)#")), (4, 0, 4));
         // Other ranges and the rows of loader threads stay.
         assert_eq!((names("forward"), names("collate"), names("load")), (4, 4, 0));
+    }
+}
+
+/// The scripts of docs/profiling.md that put a rank under a profiler of the system. A stand-in for the profiler writes down how it was
+/// called, and runs what follows its options, of which `-o` with its value is the last.
+#[test]
+fn the_documented_scripts_put_rank_0_under_a_profiler() {
+    let docs = include_str!("../docs/profiling.md");
+    let blocks: Vec<&str> =
+        docs.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("\n```")?.0)).collect();
+    let [script, nsys] = blocks[..] else { panic!("two scripts are expected: {blocks:?}") };
+    let (head, perf) = script.rsplit_once('\n').unwrap();
+    let project = TestProject::new();
+    for (tool, last, file) in [("perf", perf, "perf.data"), ("nsys", nsys, "rank-0")] {
+        let folder = project.file(tool);
+        std::fs::create_dir(&folder).unwrap();
+        let program = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let called = folder.join("called");
+        program(
+            tool,
+            &format!(
+                "#!/bin/sh\nprintf '%s\\n' \"$@\" >> '{}'\nwhile [ \"$1\" != -o ]; do shift; done\nshift 2\n\
+                 [ \"$1\" != -- ] || shift\nexec \"$@\"\n",
+                called.display()
+            ),
+        );
+        let own = head.replace("/path/to/bin/expctl-worker", worker().to_str().unwrap());
+        let wrapper = program("wrapper", &format!("{own}\n{last}\n"));
+        let conf = project.conf("small", SMALL);
+        let args = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--set", "measure.steps=3"];
+        let path = std::env::join_paths(
+            std::iter::once(folder.clone()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        let mut command = project.expctl(&args);
+        let output = command.env("EXPCTL_WORKER", wrapper).env("PATH", path.unwrap()).output().unwrap();
+        assert!(output.status.success(), "{tool}: {}", text(&output.stderr));
+        let attempt = project.attempt(text(&output.stdout).trim(), "dango").unwrap();
+        assert_eq!([0, 1].map(|rank| attempt.steps(rank).unwrap().len()), [5, 5]);
+        let said = std::fs::read_to_string(&called).unwrap();
+        let options: Vec<&str> = said.lines().collect();
+        let at = options.iter().position(|word| *word == "-o").unwrap();
+        assert!(Path::new(options[at + 1]).ends_with(Path::new("attempt-1").join(file)), "{said}");
+        assert_eq!(options.iter().filter(|word| **word == "--attempt").count(), 1, "rank 0 alone: {said}");
     }
 }

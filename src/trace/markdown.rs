@@ -5,7 +5,8 @@ use expctl_record::TraceMeta;
 use super::comparison_text::longest;
 use super::ledger_steps::WORTH_COMPARING;
 use super::{Summary, longest_of_all};
-use crate::report::{Table, format};
+use crate::report::Table;
+use crate::report::format::{self, code};
 
 /// Rows of a table at most.
 pub(super) const ROWS: usize = 20;
@@ -233,11 +234,6 @@ fn difference(share: Option<f64>) -> String {
         || format::MISSING.to_owned(),
         |share| format!("{}{}", if share >= 0.0 { "+" } else { "" }, format::percent(share)),
     )
-}
-
-/// A name of code, which may hold signs of markdown.
-pub(super) fn code(name: &str) -> String {
-    format!("`{}`", name.replace('`', "'"))
 }
 
 fn clocks(parts: &[TraceMeta]) -> String {

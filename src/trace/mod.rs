@@ -30,6 +30,7 @@ pub use find::{Found, find};
 pub use longest::{CallKind, LongestCall, longest_of_all};
 pub use merge::{Merged, merge};
 pub use nesting::{Forest, nest};
+pub use operations::{NO_OPERATION, Operation};
 pub use rank_trace::RankTrace;
 pub use side::Side;
 pub use slice::Slice;
