@@ -18,9 +18,9 @@ impl TraceComparison<'_> {
             "## Stages\n\nExposed: what a step waits for the stage; busy: what is worked on it, over all threads of a rank.\n\n{}",
             render(&self.stage_table())
         ));
-        parts.push(self.operations("## Operations of the host by their own time", &self.operations, render));
+        parts.push(self.operation_section("## Operations of the host by their own time", &self.operations, render));
         if !self.device_operations.is_empty() {
-            parts.push(self.operations("## Operations of devices", &self.device_operations, render));
+            parts.push(self.operation_section("## Operations of devices", &self.device_operations, render));
         }
         parts.join("\n\n") + "\n"
     }
@@ -110,7 +110,7 @@ impl TraceComparison<'_> {
         table
     }
 
-    fn operations(&self, heading: &str, times: &[ComparedTime], render: &dyn Fn(&Table) -> String) -> String {
+    fn operation_section(&self, heading: &str, times: &[ComparedTime], render: &dyn Fn(&Table) -> String) -> String {
         let [base, side] = self.columns();
         let mut table = Table::new([
             "Operation".to_owned(),
