@@ -21,7 +21,7 @@ pub struct ComparedSteps {
 /// Compare the steps of `side` with those of `base`, one value per step and in their order; none if a side has no step or a value is
 /// not finite.
 ///
-/// The error of each mean is that of [blocks of steps](Blocks::of), because a step is slow where the one before it was; for the few
+/// The error of each mean is that of the circular block bootstrap, because a step is slow where the one before it was; for the few
 /// steps of a window it is enlarged by √(n/(n − 1)), and its degrees of freedom are n − 1 at most. The error of the difference is that of
 /// Welch with Satterthwaite's degrees of freedom. With blocks of one step, as all series of up to five have them, this is Welch's t. The
 /// ratio is that of the means, not of geometric means: an operation may take no time in a step. Its interval is that of the difference of
