@@ -61,7 +61,27 @@ fn the_published_table_as_json() {
 fn rows_with_a_profiler_are_set_apart() {
     let project = TestProject::new();
     insta::assert_snapshot!(project.expect(&["compare", "392", "428/430", "447"], 0).0);
-    let (_, stderr) = project.expect(&["compare", "392", "428"], 7);
+}
+
+#[test]
+fn a_profiled_and_an_unprofiled_row_show_what_the_profiler_cost() {
+    let project = TestProject::new();
+    for job in ["428", "430"] {
+        let (stdout, _) = project.expect(&["compare", "392", job], 0);
+        let tables: Vec<&str> = stdout.lines().filter(|line| line.starts_with("Steps: ")).collect();
+        assert_eq!(tables, ["Steps: train", "Steps: train, profiler on"], "{stdout}");
+        for said in [
+            "- set apart (train, profiler on): a profiler ran along, so these rows are not ranked against the others",
+            "- profiler on in 428/430 073 Incidence Map + Profiling: 0.62× (−38 %) to 0.90× (−9.5 %) of 392 065",
+        ] {
+            assert!(stdout.contains(said), "{said}\n{stdout}");
+        }
+        assert!(!stdout.contains("expctl trace"), "published rows have no traces here: {stdout}");
+    }
+    // Alone it is not known, and steps of another mode do not tell.
+    let (stdout, _) = project.expect(&["compare", "430"], 0);
+    assert!(stdout.contains("what it costs is not known, no row of the same variant ran without one"), "{stdout}");
+    let (_, stderr) = project.expect(&["compare", "525", "430"], 7);
     assert!(stderr.contains("steps of kind train with a profiler: 428/430"), "{stderr}");
 }
 
@@ -102,13 +122,41 @@ fn profiled_trials_are_in_no_ratio() {
     let ids = note.lines().find(|line| line.starts_with("| ids | Ids only |")).unwrap();
     assert!(!row.contains('×') && ids.contains('×'), "{row}\n{ids}");
 
-    // A job that has nothing else is compared with nothing.
+    // What the profiler cost is of the variant without it: 400 of 900 ms.
+    let all = json(&project, &["12"]);
+    let line = &all["groups"][1]["lines"][0];
+    close(&line["with_profiler"][0], 400.0 / 900.0);
+    close(&line["profiler_ratio"]["value"], (400.0_f64 * 410.0 * 390.0 / (900.0 * 910.0 * 890.0)).cbrt());
+    assert_eq!(line["profiler_runs"], serde_json::json!([3, 3]));
+    assert!(
+        table.contains("profiler on in 12 086_ddp Lazy, traced: 0.44× [")
+            && table.contains("n = 3 and 3) of 12 086_ddp Lazy without one"),
+        "{table}"
+    );
+
+    // A job with nothing else stands beside the others, in a table of its own and without a ratio.
     let only = project.trial("traced", "Lazy, traced", 1, profiled);
     let dir = project.submitted(13, "086_ddp", vec![only.clone()]);
     completed(&dir, &only, &[steps(900, 10), steps(900, 10)]);
-    let (_, stderr) = project.expect(&["compare", "13", "12"], 7);
-    assert!(stderr.contains("steps of kind train with a profiler: 13, 12"), "{stderr}");
+    let dir = project.submitted(14, "086_ddp", vec![only.clone()]);
+    completed(&dir, &only, &[steps(800, 10), steps(800, 10)]);
+    let (table, _) = project.expect(&["compare", "13", "14"], 0);
+    for said in [
+        "- set apart: a profiler ran along, its cost is in these times, so these rows have no ratios",
+        "- profiler on in 14 086_ddp Lazy, traced: what it costs is not known, no row of the same variant ran without one",
+        "- `expctl trace 13 14` compares what the profiler recorded: stages and operations",
+    ] {
+        assert!(table.contains(said), "{said}\n{table}");
+    }
+    assert!(!table.contains('×'), "{table}");
+    assert_eq!(lines(&json(&project, &["13", "14"])), [("traced".to_owned(), false), ("traced".to_owned(), false)]);
     assert_eq!(lines(&json(&project, &["13"])), [("traced".to_owned(), false)]);
+    // Beside a job with unprofiled rows the cost is known, and no rate of profiled steps is in a ratio.
+    let all = json(&project, &["12", "13"]);
+    let apart = all["groups"].as_array().unwrap().iter().find(|group| group["profiler"] == true).unwrap();
+    let costs: Vec<bool> =
+        apart["lines"].as_array().unwrap().iter().map(|line| line["with_profiler"].is_array()).collect();
+    assert_eq!(costs, [true, true]);
 }
 
 #[test]

@@ -53,7 +53,7 @@ enum Verb {
     Compare(compare::Args),
     /// Say where the time of single batches goes: distribution, slow batches and their period
     Timings(timings::Args),
-    /// Merge what a profiler recorded on the ranks of a job, and sum it up
+    /// Merge what a profiler recorded on the ranks of a job, and sum it up; compare that of several jobs
     Trace(trace::Args),
     /// Take published results into the project
     Import(import::Args),

@@ -162,6 +162,11 @@ pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// A name of code for markdown, whatever signs it holds.
+pub fn code(name: &str) -> String {
+    format!("`{}`", name.replace('`', "'"))
+}
+
 /// A figure that only some of the runs have says so: `0.5 (1 of 3)`.
 pub fn of_runs(shown: String, with: usize, runs: usize) -> String {
     if with == runs { shown } else { format!("{shown} ({with} of {runs})") }
@@ -260,5 +265,6 @@ mod tests {
         assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));
         assert_eq!(round(2.5, 0), "3");
+        assert_eq!(code("a`b"), "`a'b`");
     }
 }

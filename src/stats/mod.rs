@@ -6,6 +6,7 @@
 //! What is computed, with formulas, sources and simulations, stands in `docs/statistics.md`.
 
 mod blocks;
+mod compared_steps;
 mod correlogram;
 mod detectable;
 mod difference;
@@ -27,6 +28,7 @@ mod verdict;
 mod warm_up;
 
 pub use blocks::MIN_PERIODS_FOR_INTERVAL;
+pub use compared_steps::{ComparedSteps, compare_steps};
 pub use detectable::{POWER, minimum_detectable, minimum_detectable_paired};
 pub use difference::{Difference, difference, paired_difference};
 pub use drift::{Drift, drift};

@@ -98,7 +98,7 @@ fn a_published_summary_stands_beside_an_isolated_job() {
         (Stage::Forward, 300),
         (Stage::Backward, 200),
     ];
-    let tenth: Vec<(Stage, u64)> = stages.iter().map(|(stage, ms)| (*stage, ms.div_ceil(10))).collect();
+    let tenth: Vec<(Stage, u64)> = stages.iter().map(|&(stage, ms): &(Stage, u64)| (stage, ms.div_ceil(10))).collect();
     let modes = [Mode::Data, Mode::ForwardBackward, Mode::Train];
     let of = |variant: &'static str| modes.map(|mode| (variant, mode, published_alike(&project, variant, mode)));
     let trials = [of("lazy"), of("dango")].concat();

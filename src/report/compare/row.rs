@@ -15,7 +15,7 @@ use crate::report::figures::{
 use crate::report::oversubscription::Oversubscription;
 use crate::report::resumed::on_attempts;
 use crate::report::warning::{Caution, sentences};
-use crate::report::{Bottleneck, EstimatedRate, MasksBy};
+use crate::report::{Bottleneck, EstimatedRate, MasksBy, RunTotals};
 use crate::stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 
 /// Where the figures of a row come from.
@@ -95,6 +95,9 @@ pub struct Row {
     pub waits_for_data_ns: Option<f64>,
     /// What bounds a step; none of imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
+    /// Seconds that a rank spent in its steps, by stage; none of imported rows and without completed runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<RunTotals>,
     /// Samples per rank and iteration.
     pub batch_size: u64,
     /// Processes.
@@ -258,6 +261,7 @@ fn published(row: &PublishedRow) -> Row {
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
         waits_for_data_ns: None,
         bottleneck: None,
+        totals: None,
         batch_size: row.batch_size,
         ranks: row.ranks,
         workers: row.workers,
@@ -327,6 +331,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         bottleneck: breakdown
             .as_ref()
             .map(|b| Bottleneck::of(b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
+        totals: RunTotals::of(runs),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),

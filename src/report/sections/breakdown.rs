@@ -3,9 +3,9 @@ use expctl_record::Stage;
 use super::Titled;
 use super::tree::tree;
 use crate::ledger::MeasuredJob;
-use crate::report::Table;
 use crate::report::figures::{Breakdown, Closure, completed_steps};
 use crate::report::format::{self, MISSING};
+use crate::report::{RunTotals, Table};
 
 /// What the columns mean where a GPU works beside the host.
 const ON_DEVICE: &str = "Device (measured): time between two events of the GPU around a stage's work, by the GPU's clock and in the order \
@@ -20,7 +20,9 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
             let n = runs.iter().filter(|run| run.completed()).count();
             let tree = tree(&format!("{label}, n = {n}"), &breakdown);
             let table = format!("```\n{tree}\n```\n\n{}", table(&breakdown).markdown());
-            Some(Titled { label, table, sentence: sentences(&breakdown).join(" ") })
+            let mut said = sentences(&breakdown);
+            said.extend(RunTotals::of(&runs).map(|totals| totals.sentence()));
+            Some(Titled { label, table, sentence: said.join(" ") })
         })
         .collect()
 }
