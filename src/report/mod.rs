@@ -7,6 +7,7 @@ mod arrival;
 mod bottleneck;
 mod cautions;
 pub mod compare;
+pub mod epoch_time;
 mod estimators;
 pub mod figures;
 pub mod format;
