@@ -29,7 +29,7 @@ mod worlds;
 
 pub use bottleneck::{Bottleneck, MasksBy, StageShare};
 pub use frontmatter::Frontmatter;
-pub use html::write_page;
+pub use html::{PageChart, write_markdown_page, write_page};
 pub(crate) use note::check_name;
 pub use note::{BUILT_IN, NoteOptions, Picture, generated, write_note};
 pub use sections::{Learned, attempts, learned};
