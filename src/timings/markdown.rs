@@ -148,7 +148,7 @@ fn epochs(analysis: &Analysis) -> String {
     format!(
         "### Epochs\n\nTime per epoch: the times of all its batches together, mean over the whole epochs with its 95 % interval over these \
          (Student's t of the logarithms), which says nothing of other runs. From the rate: no epoch was timed from its first batch to its \
-         last, so it is the mean batch times the batches of an epoch. Batch: mean [5th to 95th percentile]; ratio of the means.\n\n{}",
+         last, so it is the batches of an epoch at the mean time of one. Batch: mean [5th to 95th percentile]; ratio of the means.\n\n{}",
         table.markdown()
     )
 }
