@@ -108,7 +108,9 @@ impl<'a> Layout<'a> {
             let start = placed.len() - row.len();
             top = placed[start..].iter().map(|p| p.label_at + 10.0).fold(to, f64::max) + GAP / 2.0;
         }
-        Self { width, height: (top - GAP / 2.0 + EDGE / 2.0).ceil(), inner, legend_at, panels: placed }
+        // Rounding errors of stretched panels are no point of height.
+        let height = (top - GAP / 2.0 + EDGE / 2.0 - 1e-6).ceil();
+        Self { width, height, inner, legend_at, panels: placed }
     }
 }
 
