@@ -6,7 +6,7 @@ mod common;
 mod published;
 
 use common::TestProject;
-use common::ledger::{completed, running, steps, sweep, two_variants};
+use common::ledger::{completed, in_epochs, running, steps, sweep, two_variants};
 use expctl_record::{
     Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
 };
@@ -447,4 +447,30 @@ fn results_are_imported_once_checked() {
     std::fs::write(&file, format!("{head}{}", row.replace("it_per_s", "itpers"))).unwrap();
     let (_, stderr) = project.expect(&["import", path, "--force"], 3);
     assert!(stderr.contains("mine.toml:9:1: unknown field `itpers`"), "{stderr}");
+}
+
+#[test]
+fn time_per_epoch_is_a_column_where_epochs_were_timed() {
+    let project = TestProject::new();
+    in_epochs(&project, 12);
+    let (stdout, _) = project.expect(&["compare", "12", "--format", "markdown"], 0);
+    let header = stdout.lines().find(|line| line.starts_with("| Job ID |")).unwrap();
+    assert!(header.contains("| samples/s | s/epoch | Storage |"), "{stdout}");
+    assert!(stdout.contains("(8 epochs of 2 runs)") && stdout.contains(" (derived) |"), "{stdout}");
+    let all = json(&project, &["12"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let basis: Vec<_> = lines.iter().map(|line| line["epoch_time"]["basis"].as_str().unwrap()).collect();
+    assert_eq!(basis, ["whole_epochs", "rate"]);
+    // 100 batches at the rate of the 80 that were measured.
+    close(&lines[1]["epoch_time"]["time_s"]["value"], 100.0 / lines[1]["it_per_s"][0].as_f64().unwrap());
+    let (csv, _) = project.expect(&["compare", "12", "--format", "csv"], 0);
+    let mut rows = csv.lines();
+    assert!(
+        rows.next().unwrap().ends_with(",s_per_epoch,s_per_epoch_ci_low,s_per_epoch_ci_high,s_per_epoch_class,epochs")
+    );
+    let ends: Vec<&str> = rows.map(|row| row.rsplit(',').nth(1).unwrap()).collect();
+    assert_eq!(ends, ["measured", "derived"]);
+    // Without epochs that were timed there is no such column.
+    two_variants(&project, 13);
+    assert!(!project.expect(&["compare", "13", "--format", "markdown"], 0).0.contains("s/epoch"));
 }

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::TestProject;
-use common::ledger::{completed, steps};
+use common::ledger::{completed, in_epochs, steps};
 use expctl_record::{
     LearningRecord, Mode, ModelKind, PerStage, RankUsage, Stage, StepRecord, Trial, Validation, append_learning,
     stopped_early, write_json,
@@ -302,4 +302,36 @@ fn compare_has_columns_of_learning_where_there_is_any() {
     common::ledger::two_variants(&project, 13);
     let table = project.expect(&["compare", "13"], 0).0;
     assert!(!table.contains("Pearson"), "{table}");
+}
+
+#[test]
+fn an_epoch_has_its_time_and_the_first_one_its_own_rate() {
+    let project = TestProject::new();
+    in_epochs(&project, 12);
+    let shown = section(&project, "Epochs");
+    let row = |name: &str| -> Vec<String> {
+        let line = shown.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let (whole, single) = (row("epochs"), row("single"));
+    // Two runs of which one is a tenth slower: 1.95 s, and 1.05 of that between them.
+    let time: f64 = whole[1].parse().unwrap();
+    assert!((time / 1.95 - 1.1f64.sqrt()).abs() < 0.01, "{shown}");
+    assert_eq!((whole[3].as_str(), whole[4].as_str()), ("8 epochs of 2 runs", "measured"));
+    assert_eq!((single[3].as_str(), single[4].as_str()), ("–", "derived"));
+    // The first epoch collates for longer, and a single epoch has no later ones.
+    let [first, later] = [&whole[5], &whole[6]].map(|cell| cell.parse::<f64>().unwrap());
+    assert!(first < 0.75 * later && whole[7].starts_with("0.6"), "{shown}");
+    assert_eq!(single[5..], ["–", "–", "–"]);
+    assert!(shown.contains("Derived, where no epoch was measured whole"), "{shown}");
+    let images = project.file("results/assets/images");
+    for name in ["boxplot", "epoch_time", "rates"] {
+        assert!(images.join(format!("fig1_12_{name}.png")).is_file(), "{name}");
+    }
+    let svg = std::fs::read_to_string(images.join("fig1_12_epoch_time.svg")).unwrap();
+    for part in ["mean over epochs", "derived from the rate", "later epochs", "8 epochs of 2 runs each"] {
+        assert!(svg.contains(part), "{part}: {svg}");
+    }
+    // No first epoch was measured whole.
+    assert!(!svg.contains("first epoch"), "{svg}");
 }

@@ -49,10 +49,14 @@ fn interval(low: f64, high: f64, shown: impl Fn(f64, f64) -> String) -> String {
     if low > 0.0 && high <= WIDEST * low { shown(low, high) } else { "too wide to say".to_owned() }
 }
 
+/// The ends of the interval of a rate: `134–146`; none without one.
+pub fn interval_ends(value: &RateOverRuns) -> Option<String> {
+    value.interval.map(|Interval { low, high }| interval(low, high, range))
+}
+
 /// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
 pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
-    let Interval { low, high } = value.interval?;
-    let ends = interval(low, high, range);
+    let ends = interval_ends(value)?;
     Some(match value.scope {
         Scope::OverRuns => ends,
         Scope::WithinRun => format!("{ends} ({})", value.scope.words()),

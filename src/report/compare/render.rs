@@ -25,13 +25,17 @@ const BATCH: &str = "MiB/batch";
 /// The column of what another run would come to.
 const INTERVAL: &str = "95 % (samples/s)";
 
-/// Columns of the published table, the size of a batch, and three that say how far to trust the row.
-const HEADER: [&str; 16] = [
+/// The column of what an epoch takes, which stands where whole epochs were timed.
+const EPOCH: &str = "s/epoch";
+
+/// Columns of the published table, what an epoch takes, the size of a batch, and three that say how far to trust the row.
+const HEADER: [&str; 17] = [
     "Job ID",
     "Config",
     "Method",
     "Speed (it/s)",
     "samples/s",
+    EPOCH,
     "Storage",
     "Batch Size",
     BATCH,
@@ -73,11 +77,13 @@ impl Comparison {
             let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
             // Most jobs train nothing.
             let learned = group.lines.iter().any(|line| line.row.learning.is_some());
+            let epochs = group.lines.iter().any(|line| line.row.has_epochs());
             let intervals =
                 group.lines.iter().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some()));
             let shown = |column: &usize| match HEADER[*column] {
                 BATCH => batches,
                 INTERVAL => intervals,
+                EPOCH => epochs,
                 name if learning::COLUMNS.contains(&name) => learned,
                 _ => true,
             };
@@ -146,6 +152,7 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
             &[across, mixed],
         ),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval), &[across]),
+        row.epoch_time.map_or_else(missing, |time| time.cell()),
         row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),
         row.batch_bytes.map_or_else(missing, format::mebibytes),

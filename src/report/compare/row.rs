@@ -9,6 +9,7 @@ use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
+use crate::report::epoch_time::EpochTime;
 use crate::report::figures::{
     Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates,
 };
@@ -87,6 +88,9 @@ pub struct Row {
     /// What training came to at the best epoch; none without epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<Learning>,
+    /// What an epoch takes; none of imported rows, and where the length of an epoch is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_time: Option<EpochTime>,
     /// What the store that was read takes on disk, bytes; of an imported row, what was published as the size of its data set.
     pub storage_bytes: Option<f64>,
     /// Size of a rank's collated batch, bytes; the mean over the measured steps.
@@ -142,6 +146,11 @@ impl Row {
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.batch_size * self.ranks
+    }
+
+    /// True if whole epochs of it were timed.
+    pub fn has_epochs(&self) -> bool {
+        self.epoch_time.is_some_and(|time| time.measured())
     }
 
     /// True if both rows were measured with one processor: then the settings in which they differ are what is compared.
@@ -256,6 +265,7 @@ fn published(row: &PublishedRow) -> Row {
         samples_per_s_rate: None,
         range,
         learning: None,
+        epoch_time: None,
         samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
@@ -288,6 +298,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     let rates = all_rates(runs);
     let estimates: Vec<(Estimate, Estimate)> = runs.iter().filter_map(|run| run_estimates(run)).collect();
     let (its, samples): (Vec<Estimate>, Vec<Estimate>) = estimates.into_iter().unzip();
+    let it_per_s_rate = rate_over_runs(&its);
     let breakdown = Breakdown::of(completed_steps(runs));
     let method = match label.strip_prefix(&trial.variant).map(str::trim) {
         Some(point) if !point.is_empty() => format!("{} {point}", trial.method),
@@ -320,10 +331,11 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
         interleaved: settings.measure.interleave,
-        it_per_s_rate: rate_over_runs(&its),
+        it_per_s_rate,
         samples_per_s_rate: rate_over_runs(&samples),
         range: None,
         learning: Learning::of(runs),
+        epoch_time: EpochTime::of(runs, || it_per_s_rate),
         samples_range: None,
         storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),

@@ -72,6 +72,7 @@ pub(super) fn values(
         ("findings", json!(prose::findings(&verdicts))),
         ("causes", json!(prose::causes(job))),
         ("step_times", json!(results.step_times().markdown())),
+        ("epochs", json!(sections::epochs(job))),
         ("comparison", json!(earlier::comparison(project, job))),
         ("earlier", json!(earlier::links(project, folder, job, options))),
         ("methods", json!(prose::methods(job))),
