@@ -108,9 +108,9 @@ pub enum Output {
     Sparse,
 }
 
-/// Whether a file is named by a URL: an object of S3, or of a server.
+/// Whether a file is named by a URL: an object of S3, of Google Cloud Storage, or of a server.
 pub fn is_url(name: &str) -> bool {
-    ["s3://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
+    ["s3://", "gs://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
 /// `[array]`

@@ -31,7 +31,7 @@ pub(super) const KEYS: &[KeySpec] = &[
         "array.files",
         Kind::TextList,
         Value("[]"),
-        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `http://` and `https://` name objects of servers, each by itself",
+        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `gs://`, `http://` and `https://` name objects of servers, each by itself",
         &["path_list", "paths", "adata_paths", "h5ads"],
     ),
     key_also(
