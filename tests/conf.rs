@@ -420,6 +420,30 @@ fn rows_of_an_array_have_their_own_defaults() {
 }
 
 #[test]
+fn genes_and_files_of_an_array_are_asked_for_by_number() {
+    let text = format!("{ROWS}array.format = \"parquet\"\ndata.samples = 1_000\ndata.files = 4\n");
+    let of = |set: &[&str]| trials(&text, set).map(|trials| trials[0].clone());
+    let usual = of(&[]).unwrap();
+    assert_eq!((usual.settings.data.genes, usual.settings.array.file_count), (0, 0));
+    assert!(usual.data_dir.ends_with("scale-1_samples-1000_seed-42_files-4"), "{}", usual.data_dir.display());
+    // Ids are older than these keys.
+    assert_eq!(of(&["data.genes=0", "array.file_count=0"]).unwrap().id, usual.id);
+    let asked = of(&["data.genes=60000", "array.file_count=7"]).unwrap();
+    assert_eq!((asked.settings.data.genes, asked.settings.array.file_count), (60_000, 7));
+    assert!(asked.data_dir.ends_with("genes-60000_samples-1000_seed-42_files-4"), "{}", asked.data_dir.display());
+    assert_ne!(asked.id, usual.id);
+    for (set, message) in [
+        (["data.genes=60000", "data.scale=0.5"], "60000 genes and a share of 0.5 of them are asked for"),
+        (["array.file_count=7", "array.format=h5ad"], "`array.file_count` is of parquet files, but `h5ad` is read"),
+        (["array.file_count=1001", "data.files=1"], "1000 rows cannot be in 1001 files"),
+    ] {
+        assert_eq!(of(&set).map(|_| ()), Err(vec![message.to_owned()]), "{set:?}");
+    }
+    let graph = trials(&format!("{SMALL}data.genes = 60_000\n"), &[]).map(|_| ());
+    assert_eq!(graph, Err(vec!["`data.genes` is of arrays, but samples of a graph are read".to_owned()]));
+}
+
+#[test]
 fn own_files_are_found_and_counted() {
     let file = root().join("experiments/arrayloader/real/pbmc68k_reduced.h5ad");
     let named = "experiments/arrayloader/real/*.h5ad";

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 80] = [
+const LATER: [(&str, &str); 82] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -94,9 +94,11 @@ const LATER: [(&str, &str); 80] = [
     ("measure.epochs", "0"),
     ("measure.sample_every_s", "1.0"),
     ("data.files", "1"),
+    ("data.genes", "0"),
     ("model.tokens", "2200"),
     ("array.format", "\"none\""),
     ("array.files", "[]"),
+    ("array.file_count", "0"),
     ("array.memory", "false"),
     ("array.layer", "\"\""),
     ("array.join", "\"inner\""),

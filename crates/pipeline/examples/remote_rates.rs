@@ -93,6 +93,7 @@ fn files(options: &Options) -> Vec<PathBuf> {
             seed: 1,
             labels: LabelSource::Random,
             files: 2,
+            genes: 0,
         };
         let mut go_on = |_: BuildProgress| ControlFlow::Continue(());
         dataset::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut go_on).unwrap();

@@ -121,6 +121,8 @@ pub struct Array {
     pub format: ArrayFormat,
     /// Own files instead of those of the data set, absolute or URLs, in order; empty takes the data set's.
     pub files: Vec<String>,
+    /// Number of parquet files that the rows of the data set are put into; 0 is as many as it has base files, or as lie there.
+    pub file_count: u32,
     /// Read all rows into memory (CSR, counts in 3 or 4 bytes a value) before the first step.
     pub memory: bool,
     /// Where the matrix is in an AnnData file: `X`, `raw`, or `layers/NAME`; empty is `X`.
@@ -150,6 +152,7 @@ impl Default for Array {
         Self {
             format: ArrayFormat::None,
             files: Vec::new(),
+            file_count: 0,
             memory: false,
             layer: String::new(),
             join: Join::Inner,

@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, KeySpec, NATURAL, NOT_NEGATIVE, key, key_also, words};
+use super::spec::{COUNT, KeySpec, NATURAL, NATURAL32, NOT_NEGATIVE, key, key_also, words};
 
 /// `[array]` and `[sampler]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -33,6 +33,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("[]"),
         "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `gs://`, `http://` and `https://` name objects of servers, each by itself",
         &["path_list", "paths", "adata_paths", "h5ads"],
+    ),
+    key_also(
+        "array.file_count",
+        NATURAL32,
+        Value("0"),
+        "With `parquet` and `parquet_sparse` of a data set: number of files that its rows are put into, in order; 0 is as many as `data.files`, or as there are already",
+        &["num_files", "n_files"],
     ),
     key_also(
         "array.memory",

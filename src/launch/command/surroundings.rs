@@ -88,7 +88,8 @@ fn data_files(trial: &Trial) -> Result<Vec<String>, Failure> {
         return Ok(settings.array.files.clone());
     }
     let dataset = ArrayDataset::open(&trial.data_dir).map_err(Failure::internal)?;
-    let files = dataset.store_files(settings.array.format).map_err(Failure::internal)?;
+    let array = &settings.array;
+    let files = dataset.store_files_of(array.format, array.file_count).map_err(Failure::internal)?;
     Ok(files.iter().map(|file| file.to_string_lossy().into_owned()).collect())
 }
 

@@ -49,7 +49,7 @@ impl<'a> ArraySource<'a> {
             [] => {
                 let dataset =
                     ArrayDataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
-                dataset.store_files(array.format)?
+                dataset.store_files_of(array.format, array.file_count)?
             }
             own => own.iter().map(PathBuf::from).collect(),
         };
