@@ -222,6 +222,28 @@ fn samples_are_taken_at_an_interval_that_they_can_say_something_about() {
 }
 
 #[test]
+fn a_cold_page_cache_is_asked_for_where_files_are_read() {
+    let usual = trials(SMALL, &[]).unwrap()[0].clone();
+    assert!(!usual.settings.measure.cold_cache);
+    assert_eq!(trials(SMALL, &["measure.cold_cache=false"]).unwrap()[0].id, usual.id);
+    let cold = trials(SMALL, &["measure.cold_cache=true"]).unwrap()[0].clone();
+    assert!(cold.settings.measure.cold_cache && cold.id != usual.id);
+    let rows = format!("{ROWS}array.format = \"h5ad\"\nmeasure.cold_cache = true\n");
+    assert_eq!(trials(&rows, &[]).unwrap().len(), 1);
+    let refused = |text: &str, set: &[&str]| trials(text, set).unwrap_err();
+    assert_eq!(
+        refused(&rows, &["array.memory=true"]),
+        ["`measure.cold_cache` is set, but all rows are read into memory before the first step"]
+    );
+    let remote = ["array.files=[\"s3://bucket/a.h5ad\"]", "data.samples=1000"];
+    let in_none = "`measure.cold_cache` is set, but objects of servers are in no page cache";
+    assert_eq!(refused(&rows, &remote), [in_none]);
+    let program = "loader.batch_size = 28\nexperiment.study = \"arrayloader\"\nworker.command = [\"true\"]\n";
+    let unknown = "`measure.cold_cache` is set, but which files the program reads is not known";
+    assert_eq!(refused(program, &["measure.cold_cache=true"]), [unknown]);
+}
+
+#[test]
 fn the_upper_layer_wins() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("child.toml");

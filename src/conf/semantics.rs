@@ -60,6 +60,7 @@ impl<'a> Judge<'a> {
         self.batches(values, problems);
         self.warm_up(values, problems);
         self.sampling(values, problems);
+        self.cold_cache(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
         self.profiler(values, problems);

@@ -23,6 +23,7 @@ mod layout;
 mod learning;
 mod model_settings;
 mod outcome;
+mod page_cache;
 mod pipeline_settings;
 mod profile_settings;
 mod program;
@@ -67,6 +68,7 @@ pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKin
 pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
+pub use page_cache::{DroppedPages, drop_from_page_cache};
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;

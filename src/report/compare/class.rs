@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::Row;
 
 /// Settings that tables are split by, with how many of what a heading says; the data set itself is what rows are compared in at all.
-const SPLIT: [(&str, &str); 14] = [
+const SPLIT: [(&str, &str); 15] = [
     ("launch.ranks", "ranks"),
     ("data.samples", "samples"),
     ("data.scale", "scale"),
@@ -15,6 +15,7 @@ const SPLIT: [(&str, &str); 14] = [
     ("select.samples", "samples taken"),
     ("select.subset", "subset"),
     ("select.split", "split"),
+    ("measure.cold_cache", "cold page cache"),
     ("device", "device"),
     ("gpu", "GPU"),
     ("cpu", "processor"),

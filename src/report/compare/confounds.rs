@@ -28,7 +28,7 @@ const IRRELEVANT: [&str; 17] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 16] = [
+const CLASS: [(&str, &str); 17] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
@@ -42,6 +42,7 @@ const CLASS: [(&str, &str); 16] = [
     ("select.split", "split"),
     ("pipeline.edge_types", "set of edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
+    ("measure.cold_cache", "cold page cache"),
     ("device", "device"),
     ("gpu", "GPU"),
     // Where no device is named, the processor is it.

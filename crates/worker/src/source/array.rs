@@ -136,6 +136,11 @@ impl<'a> Source for ArraySource<'a> {
     where
         'a: 'b;
 
+    fn files(&self) -> Vec<PathBuf> {
+        let local = |file: &&PathBuf| !file.to_str().is_some_and(is_url);
+        self.files.iter().filter(local).cloned().collect()
+    }
+
     fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let classes = self.labels.first().map_or(0, |labels| labels.categories.len() as u64);
         Trainer::of_array(self.settings, self.columns(), classes, group, device)
