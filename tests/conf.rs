@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{Loss, SampleSet, Settings, Split, Trial};
+use expctl_record::{Fetch, Loss, SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -463,6 +463,18 @@ fn genes_and_files_of_an_array_are_asked_for_by_number() {
     }
     let graph = trials(&format!("{SMALL}data.genes = 60_000\n"), &[]).map(|_| ());
     assert_eq!(graph, Err(vec!["`data.genes` is of arrays, but samples of a graph are read".to_owned()]));
+}
+
+#[test]
+fn rows_are_fetched_singly_where_they_are_drawn_singly() {
+    let text = format!("{ROWS}array.format = \"h5ad\"\n");
+    let of = |set: &[&str]| trials(&text, set).map(|trials| trials[0].settings.array.fetch);
+    assert_eq!((of(&[]), of(&["array.fetch=row"])), (Ok(Fetch::Batch), Ok(Fetch::Row)));
+    let chunks = "`array.fetch` = \"row\", but chunks are read whole".to_owned();
+    assert_eq!(of(&["array.fetch=row", "sampler.draw=chunked"]), Err(vec![chunks.clone()]));
+    assert_eq!(of(&["array.fetch=row", "sampler.draw=sequential"]), Err(vec![chunks]));
+    let memory = "`array.fetch` = \"row\", but rows are in memory".to_owned();
+    assert_eq!(of(&["array.fetch=row", "array.memory=true"]), Err(vec![memory]));
 }
 
 #[test]

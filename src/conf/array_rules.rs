@@ -284,6 +284,22 @@ impl Judge<'_> {
             let help = "set sampler.chunk_rows, or array.format to \"parquet\"";
             problems.push(Problem::new(at, message, "of how many rows?").help(help));
         }
+        if values.text("array.fetch") == Some("row") {
+            let (reason, with) = match values.get("array.memory") {
+                Some(Json::Bool(true)) => ("rows are in memory", "array.memory"),
+                _ if !matches!(draw, "uniform" | "weighted" | "balanced") => ("chunks are read whole", "sampler.draw"),
+                _ => ("", ""),
+            };
+            if !reason.is_empty() {
+                let message = format!("`array.fetch` = \"row\", but {reason}");
+                let problem = Problem::new(self.at(values, "array.fetch"), message, "would have no effect");
+                let problem = match values.at(with) {
+                    Some(at) => problem.also(at, format!("`{with}`")),
+                    None => problem,
+                };
+                problems.push(problem.help("leave it out, or draw single rows of files"));
+            }
+        }
         if replaces && by.is_empty() {
             let message = format!("`sampler.draw` = \"{draw}\", but no column of obs is named");
             let help = match draw {

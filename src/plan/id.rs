@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 83] = [
+const LATER: [(&str, &str); 84] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -105,6 +105,7 @@ const LATER: [(&str, &str); 83] = [
     ("array.join", "\"inner\""),
     ("array.genes", "[]"),
     ("array.output", "\"dense\""),
+    ("array.fetch", "\"batch\""),
     ("array.normalize", "0.0"),
     ("array.log1p", "false"),
     ("array.labels", "[]"),

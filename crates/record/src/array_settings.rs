@@ -108,6 +108,17 @@ pub enum Output {
     Sparse,
 }
 
+/// How the rows of a batch are read, where they are drawn singly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fetch {
+    /// All rows of a batch together.
+    #[default]
+    Batch,
+    /// Row after row, each read and decoded by itself, as a map-style data set behind a `DataLoader` of torch does.
+    Row,
+}
+
 /// Whether a file is named by a URL: an object of S3, of Google Cloud Storage, or of a server.
 pub fn is_url(name: &str) -> bool {
     ["s3://", "gs://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
@@ -133,6 +144,8 @@ pub struct Array {
     pub genes: Vec<String>,
     /// What a batch holds.
     pub output: Output,
+    /// How the rows of a batch are read, where they are drawn singly.
+    pub fetch: Fetch,
     /// Scale each row to this sum; 0 leaves it.
     pub normalize: f64,
     /// Then take ln(1 + x) of every value.
@@ -158,6 +171,7 @@ impl Default for Array {
             join: Join::Inner,
             genes: Vec::new(),
             output: Output::Dense,
+            fetch: Fetch::Batch,
             normalize: 0.0,
             log1p: false,
             labels: Vec::new(),

@@ -47,7 +47,7 @@ mod usage;
 mod weights;
 mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset, is_url};
+pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use cause::Cause;

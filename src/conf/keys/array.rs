@@ -75,6 +75,12 @@ pub(super) const KEYS: &[KeySpec] = &[
         "What a batch is: a value for every gene, or CSR",
         &["return_sparse", "to_dense", "sparse"],
     ),
+    key(
+        "array.fetch",
+        words(&["batch", "row"]),
+        Value("\"batch\""),
+        "With `uniform`, `weighted` and `balanced`: read the rows of a batch together, or one after another, as a map-style data set behind a `DataLoader` does",
+    ),
     key_also(
         "array.normalize",
         NOT_NEGATIVE,
