@@ -121,11 +121,11 @@ impl ArrayBuilder {
             Fetch::Batch => self.wanted.len().max(1),
             Fetch::Row => 1,
         };
-        let mut parts = self.wanted.chunks(together).peekable();
-        while let Some(rows) = parts.next() {
+        let mut groups = self.wanted.chunks(together).peekable();
+        while let Some(rows) = groups.next() {
             work.bytes += reader.fetch(&Wanted::Rows(rows), &mut self.rows)?;
             // Once for each batch, and before its last rows are decoded: of a file that was rewritten that is what is said.
-            if parts.peek().is_none() {
+            if groups.peek().is_none() {
                 reader.unchanged()?;
             }
             work.laps.lap(Stage::Read);
