@@ -70,7 +70,7 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
             Wanted::Array(format) => {
                 let files = ArrayDataset::store_folder_in(folder, format);
                 if format != ArrayFormat::H5ad && !all.contains_key(&files) {
-                    all.insert(files, array_files_state(folder, format));
+                    all.insert(files, array_files_state(folder, format, trial.settings.array.file_count));
                 }
                 continue;
             }
@@ -113,10 +113,10 @@ fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), PipelineErro
     Err(PipelineError::Damaged { path: folder.to_owned(), reason })
 }
 
-/// Files of another format, made from the base files.
-fn array_files_state(folder: &Path, format: ArrayFormat) -> DataState {
+/// Files of another format, made from the base files; `count` of them, where that is not 0.
+fn array_files_state(folder: &Path, format: ArrayFormat, count: u32) -> DataState {
     let path = ArrayDataset::store_folder_in(folder, format);
-    match ArrayDataset::open(folder).map(|dataset| dataset.converted(format)) {
+    match ArrayDataset::open(folder).map(|dataset| dataset.converted_of(format, count)) {
         Ok(Ok(Some(_))) => DataState::There(()),
         Ok(Ok(None)) if path.exists() => {
             let reason = "exists, but holds no converted files (it has no manifest); remove it".to_owned();

@@ -270,6 +270,26 @@ fn ratios_across_other_samples_are_flagged_and_across_stores_are_not() {
 }
 
 #[test]
+fn ratios_across_page_caches_are_flagged() {
+    let project = TestProject::new();
+    let trials = [
+        project.trial("warm", "Warm", 1, |_| {}),
+        project.trial("cold", "Cold", 1, |settings| settings.measure.cold_cache = true),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    assert!(stdout.contains("no effect of the method alone: cold page cache false → true"), "{stdout}");
+    // Two jobs that differ in it have a table each.
+    for (id, trial) in (13..).zip(&trials) {
+        let dir = project.submitted(id, "086_ddp", vec![trial.clone()]);
+        completed(&dir, trial, &[steps(400, 0), steps(400, 0)]);
+    }
+    let (stdout, _) = project.expect(&["compare", "13", "14"], 0);
+    assert!(stdout.contains("cold page cache true") && stdout.contains("cold page cache false"), "{stdout}");
+}
+
+#[test]
 fn a_sweep_is_compared_point_by_point() {
     let project = TestProject::new();
     sweep(&project, 12);

@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{DeviceChoice, Loss, Mode, SampleSet, Settings, Split, Trial};
+use expctl_record::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -412,6 +412,28 @@ fn samples_are_taken_at_an_interval_that_they_can_say_something_about() {
 }
 
 #[test]
+fn a_cold_page_cache_is_asked_for_where_files_are_read() {
+    let usual = trials(SMALL, &[]).unwrap()[0].clone();
+    assert!(!usual.settings.measure.cold_cache);
+    assert_eq!(trials(SMALL, &["measure.cold_cache=false"]).unwrap()[0].id, usual.id);
+    let cold = trials(SMALL, &["measure.cold_cache=true"]).unwrap()[0].clone();
+    assert!(cold.settings.measure.cold_cache && cold.id != usual.id);
+    let rows = format!("{ROWS}array.format = \"h5ad\"\nmeasure.cold_cache = true\n");
+    assert_eq!(trials(&rows, &[]).unwrap().len(), 1);
+    let refused = |text: &str, set: &[&str]| trials(text, set).unwrap_err();
+    assert_eq!(
+        refused(&rows, &["array.memory=true"]),
+        ["`measure.cold_cache` is set, but all rows are read into memory before the first step"]
+    );
+    let remote = ["array.files=[\"s3://bucket/a.h5ad\"]", "data.samples=1000"];
+    let in_none = "`measure.cold_cache` is set, but objects of servers are in no page cache";
+    assert_eq!(refused(&rows, &remote), [in_none]);
+    let program = "loader.batch_size = 28\nexperiment.study = \"arrayloader\"\nworker.command = [\"true\"]\n";
+    let unknown = "`measure.cold_cache` is set, but which files the program reads is not known";
+    assert_eq!(refused(program, &["measure.cold_cache=true"]), [unknown]);
+}
+
+#[test]
 fn the_upper_layer_wins() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("child.toml");
@@ -607,6 +629,42 @@ fn rows_of_an_array_have_their_own_defaults() {
     let weighted = format!("{epochs}sampler.draw = \"weighted\"\nsampler.by = \"weight\"\nsampler.rows = 560\n");
     assert_eq!(of(&weighted).measure.steps, 3 * 10 - 10);
     assert_eq!(trials(&format!("{ROWS}{epochs}"), &["measure.steps=7"]).unwrap()[0].settings.measure.steps, 7);
+}
+
+#[test]
+fn genes_and_files_of_an_array_are_asked_for_by_number() {
+    let text = format!("{ROWS}array.format = \"parquet\"\ndata.samples = 1_000\ndata.files = 4\n");
+    let of = |set: &[&str]| trials(&text, set).map(|trials| trials[0].clone());
+    let usual = of(&[]).unwrap();
+    assert_eq!((usual.settings.data.genes, usual.settings.array.file_count), (0, 0));
+    assert!(usual.data_dir.ends_with("scale-1_samples-1000_seed-42_files-4"), "{}", usual.data_dir.display());
+    // Ids are older than these keys.
+    assert_eq!(of(&["data.genes=0", "array.file_count=0"]).unwrap().id, usual.id);
+    let asked = of(&["data.genes=60000", "array.file_count=7"]).unwrap();
+    assert_eq!((asked.settings.data.genes, asked.settings.array.file_count), (60_000, 7));
+    assert!(asked.data_dir.ends_with("genes-60000_samples-1000_seed-42_files-4"), "{}", asked.data_dir.display());
+    assert_ne!(asked.id, usual.id);
+    for (set, message) in [
+        (["data.genes=60000", "data.scale=0.5"], "60000 genes and a share of 0.5 of them are asked for"),
+        (["array.file_count=7", "array.format=h5ad"], "`array.file_count` is of parquet files, but `h5ad` is read"),
+        (["array.file_count=1001", "data.files=1"], "1000 rows cannot be in 1001 files"),
+    ] {
+        assert_eq!(of(&set).map(|_| ()), Err(vec![message.to_owned()]), "{set:?}");
+    }
+    let graph = trials(&format!("{SMALL}data.genes = 60_000\n"), &[]).map(|_| ());
+    assert_eq!(graph, Err(vec!["`data.genes` is of arrays, but samples of a graph are read".to_owned()]));
+}
+
+#[test]
+fn rows_are_fetched_singly_where_they_are_drawn_singly() {
+    let text = format!("{ROWS}array.format = \"h5ad\"\n");
+    let of = |set: &[&str]| trials(&text, set).map(|trials| trials[0].settings.array.fetch);
+    assert_eq!((of(&[]), of(&["array.fetch=row"])), (Ok(Fetch::Batch), Ok(Fetch::Row)));
+    let chunks = "`array.fetch` = \"row\", but chunks are read whole".to_owned();
+    assert_eq!(of(&["array.fetch=row", "sampler.draw=chunked"]), Err(vec![chunks.clone()]));
+    assert_eq!(of(&["array.fetch=row", "sampler.draw=sequential"]), Err(vec![chunks]));
+    let memory = "`array.fetch` = \"row\", but rows are in memory".to_owned();
+    assert_eq!(of(&["array.fetch=row", "array.memory=true"]), Err(vec![memory]));
 }
 
 #[test]

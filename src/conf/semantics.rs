@@ -60,6 +60,7 @@ impl<'a> Judge<'a> {
         self.batches(values, problems);
         self.warm_up(values, problems);
         self.sampling(values, problems);
+        self.cold_cache(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
         self.profiler(values, problems);
@@ -88,6 +89,16 @@ impl<'a> Judge<'a> {
                 let message = format!("{rows} rows cannot be in {files} files");
                 let problem = Problem::new(self.at(values, "data.files"), message, "too many");
                 problems.push(problem.help("set data.files to at most data.samples"));
+            }
+            let share = values.get("data.scale").and_then(Json::as_f64).filter(|scale| *scale != 1.0);
+            if let (Some(genes), Some(share)) = (values.number("data.genes").filter(|genes| *genes > 0), share) {
+                let message = format!("{genes} genes and a share of {share} of them are asked for");
+                let problem = Problem::new(self.at(values, "data.genes"), message, "which of the two?");
+                let problem = match values.at("data.scale") {
+                    Some(at) => problem.also(at, "`data.scale`"),
+                    None => problem,
+                };
+                problems.push(problem.help("set data.genes or data.scale"));
             }
         }
     }

@@ -17,7 +17,7 @@ const OF_GRAPHS: [&str; 7] = [
     "model.edge_types",
     "train.validate_every",
 ];
-const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"];
+const OF_ARRAYS: [&str; 5] = ["array.", "sampler.", "data.files", "data.genes", "model.tokens"];
 
 /// Sections and keys of expctl's own worker.
 const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint.", "launch.device", "launch.backend"];

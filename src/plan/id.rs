@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 80] = [
+const LATER: [(&str, &str); 84] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -93,15 +93,19 @@ const LATER: [(&str, &str); 80] = [
     ("train.start_from", "\"\""),
     ("measure.epochs", "0"),
     ("measure.sample_every_s", "1.0"),
+    ("measure.cold_cache", "false"),
     ("data.files", "1"),
+    ("data.genes", "0"),
     ("model.tokens", "2200"),
     ("array.format", "\"none\""),
     ("array.files", "[]"),
+    ("array.file_count", "0"),
     ("array.memory", "false"),
     ("array.layer", "\"\""),
     ("array.join", "\"inner\""),
     ("array.genes", "[]"),
     ("array.output", "\"dense\""),
+    ("array.fetch", "\"batch\""),
     ("array.normalize", "0.0"),
     ("array.log1p", "false"),
     ("array.labels", "[]"),

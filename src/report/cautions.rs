@@ -1,6 +1,6 @@
 //! What makes the rates of a variant doubtful: what its loader did other than its settings say, and signs in its step times.
 
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{Settings, Stage, StepRecord};
 
 use super::figures::{Breakdown, completed_steps, measured, measured_s};
 use super::format;
@@ -14,6 +14,9 @@ use crate::stats::MIN_SECONDS_FOR_VERDICT;
 /// How many times the shortest measurement that is enough is advised.
 const ENOUGH: f64 = 1.2;
 
+/// Share of the bytes in the page cache up to which it counts as cold.
+const COLD: f64 = 0.01;
+
 /// The cautions of the completed runs of one variant; `on_slurm` where its job ran there.
 pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     let completed: Vec<&Run> = runs.iter().copied().filter(|run| run.completed()).collect();
@@ -23,6 +26,8 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(short_measurement(&completed));
     all.extend(least.and_then(|(batches, run)| less_memory(batches, run)));
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
+    all.extend(completed.iter().find_map(|run| stayed_in_cache(run)));
+    all.extend(completed.iter().find_map(|run| read_again(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
     all.extend(oversubscribed(&completed, on_slurm));
@@ -125,6 +130,31 @@ fn fewer_samples(run: &Run) -> Option<Caution> {
     let [selected, asked] = [data.selected, asked].map(format::thousands);
     let said = format!("{selected} samples, where select asks for {asked}: there are no more");
     Some(Caution::new(Cause::FewerSamples, 0.0, said))
+}
+
+/// Files that were to be read from the disk, and were in the page cache all the same.
+fn stayed_in_cache(run: &Run) -> Option<Caution> {
+    let share = run.dropped()?.cached_share().filter(|share| *share > COLD)?;
+    let said = format!(
+        "{} of the bytes stayed in the page cache, which was to be cold: they lie in memory (tmpfs), or another process uses them",
+        format::percent(share)
+    );
+    Some(Caution::new(Cause::NotCold, share, said))
+}
+
+/// Steps that go through the data more than once find it in the page cache from the second time on.
+fn read_again(run: &Run) -> Option<Caution> {
+    let Settings { measure, loader, launch, .. } = &run.trial.settings;
+    let samples = run.data()?.selected;
+    let taken = (measure.warmup + measure.steps).saturating_mul(loader.batch_size * u64::from(launch.ranks));
+    (measure.cold_cache && samples > 0 && taken > samples).then(|| {
+        let times = taken as f64 / samples as f64;
+        let said = format!(
+            "the page cache is cold for the first time through the data alone, and the steps go through it {} times: set measure.steps and measure.warmup to less",
+            format::round(times, 1)
+        );
+        Caution::new(Cause::NotCold, times, said)
+    })
 }
 
 /// Batches that lie ready cost a step nothing: a measurement that ends before they are used up is of them alone.

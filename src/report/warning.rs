@@ -34,6 +34,8 @@ pub enum Cause {
     LessMemory,
     /// There are fewer samples than asked for.
     FewerSamples,
+    /// Not all that steps read came from the disk, though the page cache was to be cold.
+    NotCold,
     /// The measurement ended before the batches that were loaded ahead were used up.
     Burst,
     /// The first measured steps are not like the rest.
@@ -79,7 +81,12 @@ impl Cause {
     const fn by_sentence(self) -> bool {
         matches!(
             self,
-            Self::BaselineNotRun | Self::NotCounted | Self::Attempts | Self::FewerSamples | Self::OtherFunction
+            Self::BaselineNotRun
+                | Self::NotCounted
+                | Self::Attempts
+                | Self::FewerSamples
+                | Self::OtherFunction
+                | Self::NotCold
         )
     }
 }

@@ -23,6 +23,7 @@ mod layout;
 mod learning;
 mod model_settings;
 mod outcome;
+mod page_cache;
 mod parameter_count;
 mod pipeline_settings;
 mod profile_settings;
@@ -47,7 +48,7 @@ mod usage;
 mod weights;
 mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset, is_url};
+pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use cause::Cause;
@@ -68,6 +69,7 @@ pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKin
 pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
+pub use page_cache::{DroppedPages, drop_from_page_cache};
 pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
 pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;

@@ -159,6 +159,9 @@ pub struct Measure {
     /// Seconds from one hardware sample to the next; 0 takes none.
     #[serde(default = "sample_every_default")]
     pub sample_every_s: f64,
+    /// Drop the files that the steps read from the page cache before the first step of each run.
+    #[serde(default)]
+    pub cold_cache: bool,
 }
 
 /// As in the launcher's key table: jobs that are older than the key differ from later ones in nothing that is timed.

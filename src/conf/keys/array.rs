@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, KeySpec, NATURAL, NOT_NEGATIVE, key, key_also, words};
+use super::spec::{COUNT, KeySpec, NATURAL, NATURAL32, NOT_NEGATIVE, key, key_also, words};
 
 /// `[array]` and `[sampler]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -31,8 +31,15 @@ pub(super) const KEYS: &[KeySpec] = &[
         "array.files",
         Kind::TextList,
         Value("[]"),
-        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `http://` and `https://` name objects of servers, each by itself",
+        "Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?` stand for any names, sorted. `s3://`, `gs://`, `http://` and `https://` name objects of servers, each by itself",
         &["path_list", "paths", "adata_paths", "h5ads"],
+    ),
+    key_also(
+        "array.file_count",
+        NATURAL32,
+        Value("0"),
+        "With `parquet` and `parquet_sparse` of a data set: number of files that its rows are put into, in order; 0 is as many as `data.files`, or as there are already",
+        &["num_files", "n_files"],
     ),
     key_also(
         "array.memory",
@@ -67,6 +74,12 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("\"dense\""),
         "What a batch is: a value for every gene, or CSR",
         &["return_sparse", "to_dense", "sparse"],
+    ),
+    key(
+        "array.fetch",
+        words(&["batch", "row"]),
+        Value("\"batch\""),
+        "With `uniform`, `weighted` and `balanced`: read the rows of a batch together, or one after another, as a map-style data set behind a `DataLoader` does",
     ),
     key_also(
         "array.normalize",

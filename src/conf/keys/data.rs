@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, key, key_also, words};
+use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, key, key_also, words};
 
 /// `[experiment]`, `[data]` and `[select]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -52,6 +52,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["label"],
     ),
     key("data.files", COUNT32, Value("1"), "With `array.format`: number of files that the rows are in"),
+    key_also(
+        "data.genes",
+        NATURAL32,
+        Value("0"),
+        "With `array.format`: number of genes, in place of `scale`; beyond those of the recipe genes are rare, and a row has no more values. 0 goes by `scale`",
+        &["n_vars", "n_genes"],
+    ),
     key_also(
         "select.samples",
         words(&["all", "metabolic"]),

@@ -40,6 +40,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["sample_interval", "monitor_interval"],
     ),
     key_also(
+        "measure.cold_cache",
+        Kind::Bool,
+        Value("false"),
+        "Drop the files of the store, or of the array, from the page cache of each node before the first step of each run, so that they are read from the disk ([what that can do](reading-results.md#cold-page-cache))",
+        &["drop_caches", "cold"],
+    ),
+    key_also(
         "checkpoint.every_steps",
         NATURAL,
         Value("0"),

@@ -28,12 +28,13 @@ const IRRELEVANT: [&str; 17] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 15] = [
+const CLASS: [(&str, &str); 17] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
     ("data.networks", "set of network edges"),
     ("data.files", "number of files"),
+    ("data.genes", "number of genes"),
     ("array.files", "own files"),
     ("array.genes", "choice of genes"),
     ("select.samples", "choice of samples"),
@@ -41,6 +42,7 @@ const CLASS: [(&str, &str); 15] = [
     ("select.split", "split"),
     ("pipeline.edge_types", "set of edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
+    ("measure.cold_cache", "cold page cache"),
     ("device", "device"),
     ("gpu", "GPU"),
     // Where no device is named, the processor is it.

@@ -266,6 +266,7 @@ mod tests {
             seed: 7,
             labels: LabelSource::Random,
             files: 1,
+            genes: 0,
         };
         let folder = parent.path().join("set");
         build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
@@ -44,6 +45,10 @@ impl<'a> Source for GraphSource<'a> {
         = GraphBatches<'b>
     where
         'a: 'b;
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.dataset.store_file(self.settings.pipeline.store)]
+    }
 
     fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let samples = &self.dataset.manifest().samples;
