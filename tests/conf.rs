@@ -101,6 +101,81 @@ fn broken_arguments_are_explained() {
     }
 }
 
+/// Names of torchcell, Lightning and the loaders of others, each with what its message says.
+#[test]
+fn names_of_other_systems_are_known() {
+    let cases = [
+        ("num_workers=4", "help: it is `loader.workers` here (Loader threads per rank"),
+        ("loader.num_workers=4", "help: it is `loader.workers` here ("),
+        ("data_module.num_workers=4", "help: it is `loader.workers` here ("),
+        ("data_module.batch_size=28", "help: it is `loader.batch_size` here ("),
+        ("data_module.use_full_masks=true", "help: it is `pipeline.store = \"full_masks\"` here ("),
+        ("use_preprocessed=true", "help: it is `pipeline.store = \"compressed\"` here ("),
+        ("batch_size=28", "help: did you mean `loader.batch_size`? settings belong to a section: [loader]"),
+        ("prefetch_factor=4", "help: did you mean `loader.prefetch_factor`? settings belong to a section: [loader]"),
+        ("pin_memory=true", "help: did you mean `loader.pin_memory`? settings belong to a section: [loader]"),
+        ("persistent_workers=true", "help: loader threads live as long as the run"),
+        ("strategy=ddp", "help: it is `launch.ranks` here ("),
+        ("train.strategy=ddp", "set it to the number of GPUs"),
+        ("trainer.devices=4", "help: it is `launch.ranks` here (Processes of a trial)"),
+        ("devices=4", "help: it is `launch.ranks` here ("),
+        ("wandb.project=cells", "help: no tracker is written to"),
+        ("pipeline.processor=LazySubgraphRepresentation", "help: it is \"lazy\" here"),
+        ("pipeline.processor=SubgraphRepresentation", "help: it is \"subgraph\" here"),
+        ("pipeline.processor=IncidenceSubgraphRepresentation", "help: it is \"incidence_subgraph\" here"),
+        ("pipeline.processor=Perturbation", "help: it is \"perturbation\" here"),
+        ("pipeline.processor=DANGO", "help: that is `model.kind = \"dango\"` here"),
+        (
+            "model.kind=HeteroCellBipartiteDangoGI",
+            "help: it is \"lazy\" here; this is the model; the graph processor is",
+        ),
+        ("model.kind=DANGO", "help: it is \"dango\" here"),
+        ("train.precision=bf16-mixed", "help: it is \"bf16_mixed\" here"),
+        ("train.precision=32", "help: it is \"float32\" here"),
+        ("array.format=hdf5", "help: it is \"h5ad\" here"),
+        ("array.format=tiledbsoma", "help: TileDB is not read"),
+        ("array.format=MappedCollection", "help: it is \"h5ad\" here; with sampler.draw"),
+        ("array.format=merlin", "help: that is `sampler.preset = \"merlin\"` here"),
+        ("sampler.preset=cellxgene_census", "help: it is \"census\" here"),
+        ("sweep.grid.loader.num_workers=[1, 2]", "help: it is `loader.workers` here ("),
+        ("trainer={}", "help: its keys are in [train], [measure], [launch] here"),
+    ];
+    for (argument, said) in cases {
+        let output = expctl(&["check", "conf/demo.toml", "--set", argument]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{argument}: {message}");
+        assert!(message.contains(said), "{argument}: {message}");
+    }
+}
+
+/// A Hydra config gets one message, with the TOML that stands for it; and that TOML is a config.
+#[test]
+fn yaml_is_not_read_but_translated() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = folder.path().join("hetero_086.yaml");
+    let text = "defaults:\n  - base\ndata_module:\n  batch_size: 28 # 32 works\n  num_workers: 4\ntrainer:\n  strategy: ddp\n  \
+                devices: 2\nregression_task:\n  execution_mode: dataloader_profiling\ngraph_processor:\n  type: Perturbation\n";
+    std::fs::write(&yaml, text).unwrap();
+    let shown = yaml.to_str().unwrap();
+    for verb in ["check", "plan", "submit"] {
+        let output = expctl(&[verb, shown]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{verb}: {message}");
+        assert!(output.stdout.is_empty(), "{verb}");
+        assert!(message.contains("YAML is not read") && message.contains("1 problem"), "{verb}: {message}");
+        assert!(message.contains("workers = 4  # data_module.num_workers"), "{verb}: {message}");
+    }
+    let output = expctl(&["import", shown]);
+    let toml = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let trial = &trials(&toml, &[]).unwrap()[0];
+    let Settings { loader, pipeline, launch, train, .. } = &trial.settings;
+    let found = (loader.batch_size, loader.workers, pipeline.processor.name(), launch.ranks, train.mode.name());
+    assert_eq!(found, (28, 4, "perturbation", 2, "data"), "{toml}");
+    let missing = expctl(&["import", "nowhere.yaml"]);
+    assert_eq!(missing.status.code(), Some(3));
+}
+
 #[test]
 fn a_missing_config_is_explained() {
     let output = expctl(&["check", "conf/nowhere.toml"]);

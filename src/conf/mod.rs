@@ -29,10 +29,12 @@ mod source;
 mod suggest;
 mod sweep;
 mod sweep_read;
+mod synonyms;
 mod train_rules;
 mod user;
 mod values;
 mod worker_rules;
+mod yaml;
 
 pub use array_files::matching;
 pub use array_rules::{OF_BUILT_ROWS, of_other_family};
@@ -50,3 +52,4 @@ pub use suggest::closest;
 pub use user::{UserDefaults, path as user_path};
 pub use values::Values;
 pub use worker_rules::NO_DATA_SET;
+pub use yaml::{is_yaml, toml_of_yaml};
