@@ -52,6 +52,7 @@ impl Comparison {
             "detectable_ratio",
             "crosses",
             "confounds",
+            "ms_per_sample",
         ];
         let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
         let mut table = Table::new(header.into_iter().chain(more));
@@ -108,6 +109,8 @@ impl Comparison {
                 number(line.detectable),
                 words(&line.crosses),
                 words(&line.confounds),
+                // Of a range the ends of samples/s say it.
+                number(row.ms_per_sample().filter(|(low, high)| low == high).map(|(ms, _)| ms)),
             ];
             if learned {
                 let columns = row.learning.as_ref().map(Learning::columns);

@@ -25,13 +25,14 @@ const BATCH: &str = "MiB/batch";
 /// The column of what another run would come to.
 const INTERVAL: &str = "95 % (samples/s)";
 
-/// Columns of the published table, the size of a batch, and three that say how far to trust the row.
-const HEADER: [&str; 16] = [
+/// Columns of the published table, the time for a sample, the size of a batch, and three that say how far to trust the row.
+const HEADER: [&str; 17] = [
     "Job ID",
     "Config",
     "Method",
     "Speed (it/s)",
     "samples/s",
+    "ms/sample",
     "Storage",
     "Batch Size",
     BATCH,
@@ -141,6 +142,7 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
             &[across, mixed],
         ),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval), &[across]),
+        row.ms_per_sample().map_or_else(missing, |(low, high)| format::milliseconds_range(low * 1e6, high * 1e6)),
         row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),
         row.batch_bytes.map_or_else(missing, format::mebibytes),

@@ -154,6 +154,14 @@ impl Row {
         self.samples_range.or_else(|| ends(&self.samples_per_s))
     }
 
+    /// Milliseconds that a rank takes for a sample of its batch, ranks over samples/s: at the median, or at the two ends of a published
+    /// range, the smaller first; none without a rate.
+    pub fn ms_per_sample(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.median_samples_per_s().map(|rate| (rate, rate)).or(self.samples_range)?;
+        let ms = |rate: f64| 1e3 * self.ranks as f64 / rate;
+        (low > 0.0).then(|| (ms(high), ms(low)))
+    }
+
     /// Seconds that its shortest run was measured for, if that is too short for a verdict; none of imported rows.
     pub fn too_short(&self) -> Option<f64> {
         self.measured_s.iter().copied().reduce(f64::min).filter(|seconds| *seconds < MIN_SECONDS_FOR_VERDICT)
