@@ -57,7 +57,7 @@ struct LogArgs {
     /// What the name of the training bar begins with [default: Epoch or Train]
     #[arg(long, value_name = "NAME")]
     bar: Option<String>,
-    /// Loader workers per rank
+    /// Loader processes or threads of a rank
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_RANKS))]
     workers: Option<u64>,
     /// Whether batches were copied into page-locked memory

@@ -25,7 +25,7 @@ pub(super) const KEYS: &[KeySpec] = &[
             "rows",
         ]),
         Required,
-        "What a worker makes of a record; not to be set with `array.format`",
+        "What a loader thread makes of a record; not to be set with `array.format`",
     ),
     key(
         "pipeline.hops",

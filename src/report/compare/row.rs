@@ -99,7 +99,7 @@ pub struct Row {
     pub batch_size: u64,
     /// Processes.
     pub ranks: u64,
-    /// Loader workers per rank.
+    /// Loader threads of a rank; of imported rows its loader processes.
     pub workers: Option<u64>,
     /// Folder of the data set.
     pub data_dir: Option<String>,
