@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{Loss, SampleSet, Settings, Split, Trial};
+use expctl_record::{Loss, SampleSet, Settings, Split, Stage, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -516,19 +516,57 @@ fn a_selection_that_fills_a_step_is_fine() {
     );
 }
 
-#[test]
-fn the_reference_is_current() {
-    let path = root().join("docs/config.md");
+/// The document with `part` between its `<!-- NAME: … -->` and `<!-- /NAME -->`; with UPDATE_DOCS it is written, too.
+fn generated_part_is_current(document: &str, name: &str, part: &str) {
+    let path = root().join(document);
     let text = std::fs::read_to_string(&path).unwrap();
-    let start = text.find("<!-- keys:").unwrap();
+    let start = text.find(&format!("<!-- {name}:")).unwrap();
     let start = start + text[start..].find('\n').unwrap() + 1;
-    let end = text.find("<!-- /keys -->").unwrap();
-    let current = format!("{}\n{}\n\n{}", &text[..start], conf::reference(), &text[end..]);
+    let end = text.find(&format!("<!-- /{name} -->")).unwrap();
+    let current = format!("{}\n{part}\n\n{}", &text[..start], &text[end..]);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &current).unwrap();
     } else {
-        assert!(current == text, "docs/config.md is not current: UPDATE_DOCS=1 cargo test --release --test conf");
+        assert!(current == text, "{document} is not current: UPDATE_DOCS=1 cargo test --release --test conf");
     }
+}
+
+#[test]
+fn the_reference_is_current() {
+    generated_part_is_current("docs/config.md", "keys", &conf::reference());
+    generated_part_is_current("docs/their-names.md", "names", &conf::their_names());
+}
+
+/// What stands in the column "Here" of docs/their-names.md is ours: keys with words that they take, stages, commands, configs.
+#[test]
+fn the_page_of_their_names_leads_to_what_there_is() {
+    let page = std::fs::read_to_string(root().join("docs/their-names.md")).unwrap();
+    let help = String::from_utf8(expctl(&["--help"]).stdout).unwrap();
+    let verbs: Vec<&str> = help.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let takes = |key: &str, value: &str| match keys::find(key).map(|spec| spec.kind) {
+        Some(conf::Kind::Choice { words, .. }) => words.contains(&value.trim_matches('"')),
+        found => found.is_some(),
+    };
+    let is_ours = |name: &str| match name.split_once(" = ") {
+        Some((key, value)) => takes(key, value),
+        None => {
+            let verb = name.strip_prefix("expctl ").and_then(|rest| rest.split(' ').next());
+            keys::find(name).is_some()
+                || Stage::ALL.iter().any(|stage| stage.name() == name)
+                || verb.is_some_and(|verb| verbs.contains(&verb))
+                || (name.starts_with("conf/") && root().join(name).is_file())
+                || ["expctl-worker", "[variant.NAME]", "compare.baseline", "compare.estimators"].contains(&name)
+        }
+    };
+    let mut looked_at = 0;
+    for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| There |")) {
+        let here = line.trim_matches('|').split(" | ").nth(1).unwrap_or_else(|| panic!("{line}"));
+        for name in here.split('`').skip(1).step_by(2) {
+            assert!(is_ours(name), "{name} is nothing of ours: {line}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 150, "{looked_at}");
 }
 
 /// What the published configs say of their data path (batch, workers, prefetch factor, store, processor, masks on the device,

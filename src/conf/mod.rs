@@ -46,7 +46,7 @@ pub use notes::{LinkStyle, NotesSettings};
 pub use problem::{ConfErrors, Problem};
 pub use profile::{Container, Profile};
 pub use profile_find::{SHIPPED_PROFILES, profile};
-pub use reference::reference;
+pub use reference::{reference, their_names};
 pub use source::{Origin, Sources};
 pub use suggest::closest;
 pub use user::{UserDefaults, path as user_path};
