@@ -59,7 +59,7 @@ pub fn build(
     let files: Vec<(Range<u64>, Option<ArrayFile>)> =
         files.zip(0..).map(|(rows, index)| (rows, finished.get(index, &base_file(index)))).collect();
     let missing: u64 = files.iter().filter(|(_, done)| done.is_none()).map(|(rows, _)| rows.end - rows.start).sum();
-    room(partial.path(), missing * work.row_bytes())?;
+    room(partial.path(), missing.saturating_mul(row_bytes(recipe, data)))?;
     let sub = partial.path().join(base_file(0));
     let sub = sub.parent().unwrap_or(partial.path());
     std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
@@ -105,6 +105,11 @@ pub fn build(
     Ok(manifest)
 }
 
+/// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
+pub(super) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+    (recipe.genes_at(data.scale) as f64 * recipe.density * 8.1) as u64 + 100
+}
+
 /// Rows of the n-th of the files: as many in each, and one more in the first ones where that does not come out even.
 fn file_range(data: &Data, file: u64) -> Range<u64> {
     let (each, over) = (data.samples / u64::from(data.files), data.samples % u64::from(data.files));
@@ -140,11 +145,6 @@ impl<'a> Work<'a> {
         let width = model.genes().saturating_sub(1).to_string().len();
         let genes = (0..model.genes()).map(|gene| format!("gene_{gene:0width$}")).collect();
         Self { recipe, data, jobs, folder, model, genes }
-    }
-
-    /// Bytes of a row on the disk, about: values and their columns, and what obs has of it.
-    fn row_bytes(&self) -> u64 {
-        (self.model.genes() as f64 * self.recipe.density * 8.1) as u64 + 100
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
