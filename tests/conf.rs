@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use expctl::conf::{self, keys};
 use expctl::plan;
 use expctl::project::Project;
-use expctl_record::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Trial};
+use expctl_record::{DeviceChoice, Fetch, Loss, Mode, SampleSet, Settings, Split, Stage, Trial};
 use serde_json::Value as Json;
 
 fn root() -> &'static Path {
@@ -99,6 +99,81 @@ fn broken_arguments_are_explained() {
         assert_eq!(output.status.code(), Some(3), "{name}");
         snapshot(name, &String::from_utf8(output.stderr).unwrap());
     }
+}
+
+/// Names of torchcell, Lightning and the loaders of others, each with what its message says.
+#[test]
+fn names_of_other_systems_are_known() {
+    let cases = [
+        ("num_workers=4", "help: it is `loader.workers` here (Loader threads per rank"),
+        ("loader.num_workers=4", "help: it is `loader.workers` here ("),
+        ("data_module.num_workers=4", "help: it is `loader.workers` here ("),
+        ("data_module.batch_size=28", "help: it is `loader.batch_size` here ("),
+        ("data_module.use_full_masks=true", "help: it is `pipeline.store = \"full_masks\"` here ("),
+        ("use_preprocessed=true", "help: it is `pipeline.store = \"compressed\"` here ("),
+        ("batch_size=28", "help: did you mean `loader.batch_size`? settings belong to a section: [loader]"),
+        ("prefetch_factor=4", "help: did you mean `loader.prefetch_factor`? settings belong to a section: [loader]"),
+        ("pin_memory=true", "help: did you mean `loader.pin_memory`? settings belong to a section: [loader]"),
+        ("persistent_workers=true", "help: loader threads live as long as the run"),
+        ("strategy=ddp", "help: it is `launch.ranks` here ("),
+        ("train.strategy=ddp", "set it to the number of GPUs"),
+        ("trainer.devices=4", "help: it is `launch.ranks` here (Processes of a trial)"),
+        ("devices=4", "help: it is `launch.ranks` here ("),
+        ("wandb.project=cells", "help: no tracker is written to"),
+        ("pipeline.processor=LazySubgraphRepresentation", "help: it is \"lazy\" here"),
+        ("pipeline.processor=SubgraphRepresentation", "help: it is \"subgraph\" here"),
+        ("pipeline.processor=IncidenceSubgraphRepresentation", "help: it is \"incidence_subgraph\" here"),
+        ("pipeline.processor=Perturbation", "help: it is \"perturbation\" here"),
+        ("pipeline.processor=DANGO", "help: that is `model.kind = \"dango\"` here"),
+        (
+            "model.kind=HeteroCellBipartiteDangoGI",
+            "help: it is \"lazy\" here; this is the model; the graph processor is",
+        ),
+        ("model.kind=DANGO", "help: it is \"dango\" here"),
+        ("train.precision=bf16-mixed", "help: it is \"bf16_mixed\" here"),
+        ("train.precision=32", "help: it is \"float32\" here"),
+        ("array.format=hdf5", "help: it is \"h5ad\" here"),
+        ("array.format=tiledbsoma", "help: TileDB is not read"),
+        ("array.format=MappedCollection", "help: it is \"h5ad\" here; with sampler.draw"),
+        ("array.format=merlin", "help: that is `sampler.preset = \"merlin\"` here"),
+        ("sampler.preset=cellxgene_census", "help: it is \"census\" here"),
+        ("sweep.grid.loader.num_workers=[1, 2]", "help: it is `loader.workers` here ("),
+        ("trainer={}", "help: its keys are in [train], [measure], [launch] here"),
+    ];
+    for (argument, said) in cases {
+        let output = expctl(&["check", "conf/demo.toml", "--set", argument]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{argument}: {message}");
+        assert!(message.contains(said), "{argument}: {message}");
+    }
+}
+
+/// A Hydra config gets one message, with the TOML that stands for it; and that TOML is a config.
+#[test]
+fn yaml_is_not_read_but_translated() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = folder.path().join("hetero_086.yaml");
+    let text = "defaults:\n  - base\ndata_module:\n  batch_size: 28 # 32 works\n  num_workers: 4\ntrainer:\n  strategy: ddp\n  \
+                devices: 2\nregression_task:\n  execution_mode: dataloader_profiling\ngraph_processor:\n  type: Perturbation\n";
+    std::fs::write(&yaml, text).unwrap();
+    let shown = yaml.to_str().unwrap();
+    for verb in ["check", "plan", "submit"] {
+        let output = expctl(&[verb, shown]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{verb}: {message}");
+        assert!(output.stdout.is_empty(), "{verb}");
+        assert!(message.contains("YAML is not read") && message.contains("1 problem"), "{verb}: {message}");
+        assert!(message.contains("workers = 4  # data_module.num_workers"), "{verb}: {message}");
+    }
+    let output = expctl(&["import", shown]);
+    let toml = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let trial = &trials(&toml, &[]).unwrap()[0];
+    let Settings { loader, pipeline, launch, train, .. } = &trial.settings;
+    let found = (loader.batch_size, loader.workers, pipeline.processor.name(), launch.ranks, train.mode.name());
+    assert_eq!(found, (28, 4, "perturbation", 2, "data"), "{toml}");
+    let missing = expctl(&["import", "nowhere.yaml"]);
+    assert_eq!(missing.status.code(), Some(3));
 }
 
 #[test]
@@ -689,19 +764,57 @@ fn a_selection_that_fills_a_step_is_fine() {
     );
 }
 
-#[test]
-fn the_reference_is_current() {
-    let path = root().join("docs/config.md");
+/// The document with `part` between its `<!-- NAME: … -->` and `<!-- /NAME -->`; with UPDATE_DOCS it is written, too.
+fn generated_part_is_current(document: &str, name: &str, part: &str) {
+    let path = root().join(document);
     let text = std::fs::read_to_string(&path).unwrap();
-    let start = text.find("<!-- keys:").unwrap();
+    let start = text.find(&format!("<!-- {name}:")).unwrap();
     let start = start + text[start..].find('\n').unwrap() + 1;
-    let end = text.find("<!-- /keys -->").unwrap();
-    let current = format!("{}\n{}\n\n{}", &text[..start], conf::reference(), &text[end..]);
+    let end = text.find(&format!("<!-- /{name} -->")).unwrap();
+    let current = format!("{}\n{part}\n\n{}", &text[..start], &text[end..]);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, &current).unwrap();
     } else {
-        assert!(current == text, "docs/config.md is not current: UPDATE_DOCS=1 cargo test --release --test conf");
+        assert!(current == text, "{document} is not current: UPDATE_DOCS=1 cargo test --release --test conf");
     }
+}
+
+#[test]
+fn the_reference_is_current() {
+    generated_part_is_current("docs/config.md", "keys", &conf::reference());
+    generated_part_is_current("docs/their-names.md", "names", &conf::their_names());
+}
+
+/// What stands in the column "Here" of docs/their-names.md is ours: keys with words that they take, stages, commands, configs.
+#[test]
+fn the_page_of_their_names_leads_to_what_there_is() {
+    let page = std::fs::read_to_string(root().join("docs/their-names.md")).unwrap();
+    let help = String::from_utf8(expctl(&["--help"]).stdout).unwrap();
+    let verbs: Vec<&str> = help.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let takes = |key: &str, value: &str| match keys::find(key).map(|spec| spec.kind) {
+        Some(conf::Kind::Choice { words, .. }) => words.contains(&value.trim_matches('"')),
+        found => found.is_some(),
+    };
+    let is_ours = |name: &str| match name.split_once(" = ") {
+        Some((key, value)) => takes(key, value),
+        None => {
+            let verb = name.strip_prefix("expctl ").and_then(|rest| rest.split(' ').next());
+            keys::find(name).is_some()
+                || Stage::ALL.iter().any(|stage| stage.name() == name)
+                || verb.is_some_and(|verb| verbs.contains(&verb))
+                || (name.starts_with("conf/") && root().join(name).is_file())
+                || ["expctl-worker", "[variant.NAME]", "compare.baseline", "compare.estimators"].contains(&name)
+        }
+    };
+    let mut looked_at = 0;
+    for line in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| There |")) {
+        let here = line.trim_matches('|').split(" | ").nth(1).unwrap_or_else(|| panic!("{line}"));
+        for name in here.split('`').skip(1).step_by(2) {
+            assert!(is_ours(name), "{name} is nothing of ours: {line}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 150, "{looked_at}");
 }
 
 /// What the published configs say of their data path (batch, workers, prefetch factor, store, processor, masks on the device,

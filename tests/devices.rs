@@ -94,7 +94,10 @@ fn device_times_have_a_column_of_their_own_where_there_are_any() {
         assert!(gpu.contains(row), "{row}: {gpu}");
     }
     let host = part(&text, "breakdown", "host");
-    assert!(host.contains("| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) |\n"), "{host}");
+    assert!(
+        host.contains("| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) | Busy (ms/sample) |\n"),
+        "{host}"
+    );
     assert!(!host.contains("Device"), "{host}");
 }
 

@@ -60,7 +60,7 @@ enum Verb {
     /// Build, show and verify data sets
     #[command(subcommand)]
     Data(data::Args),
-    /// Check what jobs need here: Slurm, folders, worker
+    /// Check what jobs need here: Slurm, folders, expctl-worker
     Doctor(doctor::Args),
     /// Print a shell's completion script
     Completions(completions::Args),

@@ -6,6 +6,7 @@ use super::node::{Node, Table, Value, table_from_toml};
 use super::problem::Problem;
 use super::source::{Origin, Sources};
 use super::suggest::closest;
+use super::yaml::{is_yaml, toml_of_yaml};
 
 /// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
 /// at all, so that nothing is said about what it may hold.
@@ -30,8 +31,7 @@ impl Reader {
             Ok(text) => text,
             Err(e) => {
                 self.complete = false;
-                let at = asked.unwrap_or_else(|| Origin::start_of(self.sources.add("command line", name.clone())));
-                let at = if asked.is_some() { at } else { Origin::new(at.source(), 0..name.len()) };
+                let at = self.asked_at(asked, &name);
                 let reason = match e.kind() {
                     std::io::ErrorKind::NotFound => "no such file".to_owned(),
                     kind => kind.to_string(),
@@ -44,6 +44,16 @@ impl Reader {
                 return Document::default();
             }
         };
+        if is_yaml(path) {
+            self.complete = false;
+            let at = self.asked_at(asked, &name);
+            let problem = Problem::new(at, format!("YAML is not read: {name}"), "configs are TOML");
+            let toml = toml_of_yaml(&name, &text);
+            let help =
+                format!("this TOML stands for it; `expctl import {name}` prints it alone:\n\n{}", toml.trim_end());
+            self.problems.push(problem.help(help));
+            return Document::default();
+        }
         let identity = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if let (Some(at), Some(first)) = (asked, self.open.iter().position(|(p, _)| *p == identity)) {
             let mut way: Vec<&str> = self.open[first..].iter().map(|(_, n)| n.as_str()).collect();
@@ -95,6 +105,11 @@ impl Reader {
         base.retain(|key, _| !keys::find(key).is_some_and(KeySpec::per_job));
         variant.base = Some(base);
         variant.method = variant.method.take().or_else(|| found.and_then(|v| v.method.clone()));
+    }
+
+    /// Where a file was asked for: in another one, or on the command line.
+    fn asked_at(&mut self, asked: Option<Origin>, name: &str) -> Origin {
+        asked.unwrap_or_else(|| Origin::new(self.sources.add("command line", name), 0..name.len()))
     }
 
     /// Take in a text that was read already, under the name that messages use.

@@ -75,7 +75,7 @@ pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>)
 fn read_axes(keys: Vec<(Key, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
     let mut axes = Vec::new();
     for (key, node) in keys {
-        let Some(spec) = known_key(&key.name, key.at, Scope::Trial, problems, &mut Layer::new()) else { continue };
+        let Some(spec) = known_key(&key, &node, Scope::Trial, problems, &mut Layer::new()) else { continue };
         let Value::Array(items) = &node.value else {
             let problem = Problem::new(
                 node.at,

@@ -127,6 +127,8 @@ pub struct Breakdown {
     pub steps: u64,
     /// Wall time.
     pub wall: f64,
+    /// Samples of a rank's step.
+    pub samples: f64,
     /// What the step waited for each stage; none for a stage that did not happen.
     pub exposed: Vec<(Stage, Option<f64>)>,
     /// What was worked on each stage, summed over the threads of the rank.
@@ -141,13 +143,14 @@ pub struct Breakdown {
 impl Breakdown {
     /// Mean over the given steps; none of no steps.
     pub fn of<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
-        let (mut n, mut wall) = (0u64, 0u64);
+        let (mut n, mut wall, mut samples) = (0u64, 0u64, 0u64);
         let (mut exposed, mut busy) = (PerStage::<u64>::default(), PerStage::<u64>::default());
         let (mut on_device, mut device) = (0u64, PerStage::<u64>::default());
         for step in steps {
             on_device += u64::from(step.device.is_some());
             n += 1;
             wall += step.wall_ns;
+            samples += step.samples;
             for stage in Stage::ALL {
                 exposed[stage] += step.exposed[stage];
                 busy[stage] += step.busy[stage];
@@ -166,6 +169,7 @@ impl Breakdown {
         Some(Self {
             steps: n,
             wall,
+            samples: samples as f64 / n as f64,
             exposed: per_step(&exposed),
             busy: per_step(&busy),
             device: (on_device > 0).then(|| device.collect()),

@@ -31,6 +31,18 @@ pub fn ratio_with_interval(value: &Ratio) -> String {
     }
 }
 
+/// A ratio of speeds of a half or less the other way up: `56.35× slower`. Nearer to 1 a percentage says more.
+pub fn slower(value: f64) -> Option<String> {
+    (value > 0.0 && value <= 0.5).then(|| format!("{} slower", ratio(1.0 / value)))
+}
+
+/// How many times as fast as the baseline, the other way up, too, where that is much slower: `1.25× [1.20–1.31]`,
+/// `0.018× [0.017–0.019] (56.35× slower)`.
+pub fn times_as_fast(value: &Ratio) -> String {
+    let shown = ratio_with_interval(value);
+    slower(value.value).map_or_else(|| shown.clone(), |slower| format!("{shown} ({slower})"))
+}
+
 /// A ratio of sizes, to about two digits, because sizes are given to that: `2.3×`, `225×`, `0.0053×`.
 pub fn size_ratio(value: f64) -> String {
     let decimals = match value {
@@ -108,6 +120,11 @@ pub fn bytes_with_ratio(value: f64, ratio: Option<f64>) -> String {
 /// Nanoseconds as milliseconds, four significant digits, at most three decimals.
 pub fn milliseconds(ns: f64) -> String {
     trimmed(ns / 1e6, 4, 3)
+}
+
+/// The lowest and the highest of some times, nanoseconds, as milliseconds; as one value where they are equal.
+pub fn milliseconds_range(low: f64, high: f64) -> String {
+    if low == high { milliseconds(low) } else { format!("{}–{}", milliseconds(low), milliseconds(high)) }
 }
 
 /// Nanoseconds as milliseconds with three decimals: a column of them adds up to the microsecond.
@@ -223,6 +240,18 @@ mod tests {
     }
 
     #[test]
+    fn much_slower_is_said_the_other_way_up() {
+        let of = |value: f64| times_as_fast(&Ratio { value, interval: None, p: None });
+        // Lazy beside DANGO as published, and the other way round.
+        assert_eq!(of(1.310 / 73.816), "0.0177× (56.35× slower)");
+        assert_eq!(of(73.816 / 1.310), "56.35×");
+        assert_eq!((of(0.5), of(0.51)), ("0.50× (2.00× slower)".to_owned(), "0.51×".to_owned()));
+        let interval = Some(Interval { low: 0.2, high: 0.3 });
+        assert_eq!(times_as_fast(&Ratio { value: 0.25, interval, p: None }), "0.25× [0.20–0.30] (4.00× slower)");
+        assert_eq!(slower(0.0), None);
+    }
+
+    #[test]
     fn rates_keep_what_was_published() {
         let shown: Vec<_> = [0.42, 1.592, 19.904, 73.816, 0.42 * 112.0, 4724.224, 0.0012345, 0.0].map(rate).into();
         assert_eq!(shown, ["0.42", "1.592", "19.904", "73.816", "47.04", "4724.2", "0.00123", "0"]);
@@ -265,6 +294,8 @@ mod tests {
         let ratios = [Some(8.8 / 3.8), Some(1.001), None].map(|r| bytes_with_ratio(8.8e9, r));
         assert_eq!(ratios, ["8.8 GB (2.3×)", "8.8 GB", "8.8 GB"]);
         assert_eq!((milliseconds_in_column(1_234_567.0), milliseconds(763_000_000.0)), ("1.235".into(), "763".into()));
+        let ranges = [(93.98e6, 137.4e6), (2e6, 2e6)].map(|(low, high)| milliseconds_range(low, high));
+        assert_eq!(ranges, ["93.98–137.4", "2"]);
         assert_eq!([0.0036, 0.45, 0.9996, 2.74, 1200.0].map(seconds), ["3.6 ms", "450 ms", "1 s", "2.7 s", "1200 s"]);
         assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));

@@ -5,15 +5,15 @@
 mod converted;
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use converted::{MADE, built, convert, pipeline, quiet};
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{Conversion, Dataset, verify};
+use expctl_pipeline::dataset::{Conversion, Dataset, Recipe, expected_bytes, verify};
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{DatasetRecords, Records};
 use expctl_pipeline::store::{MaskForm, Sample};
-use expctl_record::{Pipeline, StoreKind};
+use expctl_record::{Data, Pipeline, StoreKind};
 
 /// All records of a store as a trial reads them, all in one buffer as in a batch.
 fn samples(dataset: &Dataset, pipeline: &Pipeline) -> (Vec<u8>, Vec<Sample>) {
@@ -149,6 +149,27 @@ fn sizes_at_full_scale() {
     assert!((0.95..1.05).contains(&(compressed / 26_480.0)) && compressed_value < compressed, "{compressed}");
     let ids = convert(&dataset, StoreKind::Ids, 1).unwrap();
     assert_eq!(ids.store.value_bytes, 64 * 20);
+
+    // The recipe alone says it, too, before anything is built; which edges a sample removes only on average.
+    let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
+    let data = &dataset.manifest().data;
+    let expected = |data: &Data, kind: StoreKind| expected_bytes(&recipe, data, kind).unwrap();
+    let of_records = [
+        (StoreKind::FullMasks, full, 0.01),
+        (StoreKind::PackedMasks, packed, 0.01),
+        (StoreKind::Compressed, compressed, 0.1),
+    ];
+    for (kind, found, within) in of_records {
+        let a_sample = (expected(data, kind) - 4 * 4096) as f64 / 64.0;
+        assert!((a_sample / found - 1.0).abs() < within, "{}: {a_sample}, {found} found", kind.name());
+    }
+    let base: u64 = dataset.manifest().files.iter().map(|file| file.bytes).sum();
+    let base_expected = expected(data, StoreKind::Json);
+    assert!((base_expected as f64 / base as f64 - 1.0).abs() < 0.02, "{base_expected}, {base} found");
+    // All samples as full masks: the published 855 GB.
+    let whole = Data { samples: recipe.samples.count, ..data.clone() };
+    let bytes = expected(&whole, StoreKind::FullMasks) as f64;
+    assert!((bytes / 855e9 - 1.0).abs() < 0.01, "{bytes}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker makes of a record.
+/// What a loader thread makes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processor {
@@ -154,7 +154,7 @@ pub struct Pipeline {
     /// What records are read from.
     #[serde(default)]
     pub store: StoreKind,
-    /// What a worker makes of a record.
+    /// What a loader thread makes of a record.
     pub processor: Processor,
     /// Hops of the neighborhood.
     #[serde(default = "one_hop")]

@@ -53,6 +53,7 @@ impl Comparison {
             "detectable_ratio",
             "crosses",
             "confounds",
+            "ms_per_sample",
         ];
         let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
         let of_epochs = ["s_per_epoch", "s_per_epoch_ci_low", "s_per_epoch_ci_high", "s_per_epoch_class", "epochs"];
@@ -111,6 +112,8 @@ impl Comparison {
                 number(line.detectable),
                 words(&line.crosses),
                 words(&line.confounds),
+                // Of a range the ends of samples/s say it.
+                number(row.ms_per_sample().filter(|(low, high)| low == high).map(|(ms, _)| ms)),
             ];
             if learned {
                 let columns = row.learning.as_ref().map(Learning::columns);

@@ -6,7 +6,7 @@ use super::line::pairs;
 use super::{Class, Confound, Group, Line, Row};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
-use crate::stats::{Interval, difference, mean, paired_difference};
+use crate::stats::{Interval, Ratio, difference, mean, paired_difference};
 
 /// The modes that isolate a part each, with what a step does more in each than in the one before.
 const MODES: [(&str, &str); 4] =
@@ -32,7 +32,8 @@ pub struct Part {
     pub ms_per_sample: f64,
     /// Runs in the two modes; in the one, of the data pipeline.
     pub n: Vec<usize>,
-    /// The baseline's ms per step over these: how many times as fast. None of the baseline, and where one of them is not above 0.
+    /// The baseline's ms per step over these: how many times as fast, as every ratio of a comparison. None of the baseline, and where one of
+    /// them is not above 0.
     pub ratio_per_step: Option<f64>,
     /// The same of ms per sample.
     pub ratio_per_sample: Option<f64>,
@@ -209,8 +210,17 @@ fn crosses(lines: &[&Line]) -> Vec<Confound> {
 
 /// Variants beside each other, a row for each part.
 pub(super) fn table(all: &[Decomposed]) -> Table {
-    let header =
-        ["Job ID", "Method", "Part", "ms/step", "ms/sample", "Ratio (ms/step)", "Ratio (ms/sample)", "Figures", "n"];
+    let header = [
+        "Job ID",
+        "Method",
+        "Part",
+        "ms/step",
+        "ms/sample",
+        "× faster (ms/step)",
+        "× faster (ms/sample)",
+        "Figures",
+        "n",
+    ];
     let mut table = Table::new(header);
     for one in all {
         let batches = all.iter().any(|other| other.job == one.job && other.batch_size != one.batch_size);
@@ -222,7 +232,9 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
             };
             let across = if part.crosses.is_empty() { "" } else { " †" };
             let ratio = |ratio: Option<f64>| match ratio {
-                Some(ratio) => format!("{}{across}", format::ratio(ratio)),
+                Some(value) => {
+                    format!("{}{across}", format::times_as_fast(&Ratio { value, interval: None, p: None }))
+                }
                 None => MISSING.to_owned(),
             };
             // Of other batches a step does other work.
@@ -252,7 +264,7 @@ pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "difference of variants (derived): the mean step of one mode less that of the one with less in it; ratios: the baseline's time over the row's, so above 1 is faster".to_owned(),
+        "difference of variants (derived): the mean step of one mode less that of the one with less in it; × faster: the baseline's time over the row's, so above 1 is faster".to_owned(),
     ];
     if all.iter().any(|one| one.parts[0].more == ZERO_LOSS) {
         said.push(

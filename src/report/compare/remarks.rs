@@ -22,6 +22,10 @@ impl Comparison {
             on_runs(group, &of, &mut all);
             on_differences(group, &of, &mut all);
         }
+        if self.lines().any(|line| line.ratio_samples_per_s.is_some()) {
+            let text = "in brackets (derived): how many times as fast as the baseline (bold), so above 1 is faster and below 1 slower; of storage, how many times as large";
+            all.push(text.to_owned());
+        }
         all.extend(decomposition::remarks(&self.decompositions));
         all.extend(self.published.remarks());
         all.extend(self.rows().filter_map(pooled));
@@ -30,12 +34,12 @@ impl Comparison {
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.class == Class::Imported) {
-            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks";
+            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks, ms/sample as ranks over samples/s";
             all.push(text.to_owned());
             all.extend(self.sources());
         }
         if self.rows().any(|r| r.class == Class::Measured) {
-            let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs";
+            let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs; ms/sample (derived): ranks over samples/s";
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.learning.is_some()) {

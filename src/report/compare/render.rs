@@ -28,13 +28,15 @@ const INTERVAL: &str = "95 % (samples/s)";
 /// The column of what an epoch takes, which stands where whole epochs were timed.
 const EPOCH: &str = "s/epoch";
 
-/// Columns of the published table, what an epoch takes, the size of a batch, and three that say how far to trust the row.
-const HEADER: [&str; 17] = [
+/// Columns of the published table, the time for a sample, what an epoch takes, the size of a batch, and three that say how far to trust
+/// the row.
+const HEADER: [&str; 18] = [
     "Job ID",
     "Config",
     "Method",
     "Speed (it/s)",
     "samples/s",
+    "ms/sample",
     EPOCH,
     "Storage",
     "Batch Size",
@@ -152,6 +154,7 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
             &[across, mixed],
         ),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval), &[across]),
+        row.ms_per_sample().map_or_else(missing, |(low, high)| format::milliseconds_range(low * 1e6, high * 1e6)),
         row.epoch_time.map_or_else(missing, |time| time.cell()),
         row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),

@@ -106,7 +106,7 @@ pub struct Row {
     pub batch_size: u64,
     /// Processes.
     pub ranks: u64,
-    /// Loader workers per rank.
+    /// Loader threads of a rank; of imported rows its loader processes.
     pub workers: Option<u64>,
     /// Folder of the data set.
     pub data_dir: Option<String>,
@@ -190,6 +190,14 @@ impl Row {
     /// Lowest and highest samples/s.
     pub fn ends_samples_per_s(&self) -> Option<(f64, f64)> {
         self.samples_range.or_else(|| ends(&self.samples_per_s))
+    }
+
+    /// Milliseconds that a rank takes for a sample of its batch, ranks over samples/s: at the median, or at the two ends of a published
+    /// range, the smaller first; none without a rate.
+    pub fn ms_per_sample(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.median_samples_per_s().map(|rate| (rate, rate)).or(self.samples_range)?;
+        let ms = |rate: f64| 1e3 * self.ranks as f64 / rate;
+        (low > 0.0).then(|| (ms(high), ms(low)))
     }
 
     /// Seconds that its shortest run was measured for, if that is too short for a verdict; none of imported rows.

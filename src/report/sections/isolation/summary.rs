@@ -69,7 +69,7 @@ fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&ByMo
         right.extend([header.len(), header.len() + 1]);
         header.extend([format!("{name}: ms/step"), format!("{name}: ms/sample")]);
         if let Some(base) = base.filter(|base| !is_same(base, column)) {
-            header.push(format!("{name} / {} (ms/sample)", base.variant.variant));
+            header.push(format!("{name} vs {}: × faster (ms/sample)", base.variant.variant));
         }
     }
     if let Some(base) = base {
@@ -84,8 +84,9 @@ fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&ByMo
             let shown = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
             row.extend([shown(ns), shown(ns.map(|ns| ns / column.samples))]);
             if let Some(base) = base.filter(|base| !is_same(base, column)) {
-                let found = ratio(&per_sample(column, &line.part), &per_sample(base, &line.part));
-                row.push(found.map_or_else(|| MISSING.to_owned(), |found| format::ratio_with_interval(&found)));
+                // Times: the baseline's over the column's is how many times as fast.
+                let found = ratio(&per_sample(base, &line.part), &per_sample(column, &line.part));
+                row.push(found.map_or_else(|| MISSING.to_owned(), |found| format::times_as_fast(&found)));
             }
         }
         row.extend(shares.as_ref().map(|shares| shares[i].clone()));

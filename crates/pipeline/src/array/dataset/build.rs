@@ -59,7 +59,7 @@ pub fn build(
     let files: Vec<(Range<u64>, Option<ArrayFile>)> =
         files.zip(0..).map(|(rows, index)| (rows, finished.get(index, &base_file(index)))).collect();
     let missing: u64 = files.iter().filter(|(_, done)| done.is_none()).map(|(rows, _)| rows.end - rows.start).sum();
-    room(partial.path(), missing * work.row_bytes())?;
+    room(partial.path(), missing.saturating_mul(row_bytes(recipe, data)))?;
     let sub = partial.path().join(base_file(0));
     let sub = sub.parent().unwrap_or(partial.path());
     std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
@@ -105,6 +105,11 @@ pub fn build(
     Ok(manifest)
 }
 
+/// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
+pub(super) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+    (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
+}
+
 /// Rows of the n-th of `files` that have `rows` together: as many in each, and one more in the first ones where that does not come out
 /// even.
 pub(super) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
@@ -146,11 +151,6 @@ impl<'a> Work<'a> {
     /// Share of the values that are not 0, on average.
     fn density(&self) -> f64 {
         self.recipe.density_of(self.data)
-    }
-
-    /// Bytes of a row on the disk, about: values and their columns, and what obs has of it.
-    fn row_bytes(&self) -> u64 {
-        (self.model.genes() as f64 * self.density() * 8.1) as u64 + 100
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.

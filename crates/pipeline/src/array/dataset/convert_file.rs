@@ -49,11 +49,13 @@ pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
 pub(super) fn most_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
-    let annotations = rows * 100 + columns * 100 + (1 << 20);
-    match format {
-        ArrayFormat::H5adDense => rows * columns * 4 + annotations,
-        _ => values * 8 + rows * 8 + annotations,
-    }
+    // What no number can hold fits on no disk.
+    let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
+    let matrix = match format {
+        ArrayFormat::H5adDense => rows.saturating_mul(columns).saturating_mul(4),
+        _ => values.saturating_mul(8).saturating_add(rows.saturating_mul(8)),
+    };
+    matrix.saturating_add(annotations)
 }
 
 impl FileConversion<'_> {
