@@ -22,6 +22,7 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(short_measurement(&completed));
     all.extend(least.and_then(|(batches, run)| less_memory(batches, run)));
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
+    all.extend(completed.iter().find_map(|run| approximate_masks(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
     all.extend(oversubscribed(&completed, on_slurm));
@@ -121,6 +122,21 @@ fn fewer_samples(run: &Run) -> Option<Caution> {
     let [selected, asked] = [data.selected, asked].map(format::thousands);
     let said = format!("{selected} samples, where select asks for {asked}: there are no more");
     Some(Caution::new(Cause::FewerSamples, 0.0, said))
+}
+
+/// Batches of masks that are not those of their samples: what a model makes of them is another result.
+fn approximate_masks(run: &Run) -> Option<Caution> {
+    let settings = &run.trial.settings;
+    let pipeline = &settings.pipeline;
+    if settings.reads_array() || settings.runs_command() || !pipeline.is_approximate() {
+        return None;
+    }
+    let said = format!(
+        "masks are approximate: an edge that a sample removes was masked with probability {} (pipeline.mask_fraction), so its batches are \
+         not those of the exact masks",
+        pipeline.mask_fraction
+    );
+    Some(Caution::new(Cause::ApproximateMasks, 1.0 - pipeline.mask_fraction, said))
 }
 
 /// Batches that lie ready cost a step nothing: a measurement that ends before they are used up is of them alone.

@@ -50,6 +50,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["graphs"],
     ),
     key_also(
+        "pipeline.merge_edge_types",
+        Kind::TextList,
+        Value("[]"),
+        "Edge types that are one together, the union of their edges: `\"NAME=TYPE+TYPE\"`, or `\"NAME=PREFIX*\"` for all whose names begin so",
+        &["aggregate", "union"],
+    ),
+    key_also(
         "pipeline.metabolism",
         Kind::Bool,
         Value("false"),
@@ -69,6 +76,27 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("[\"x\", \"x_pert\", \"perturbation_indices\"]"),
         "With `pyg`: fields for which the batch names the sample of each entry; for `perturbation_indices` every batch does",
     ),
+    key_also(
+        "pipeline.mask_source",
+        words(&["incidence", "gene_masks"]),
+        Value("\"incidence\""),
+        "What `lazy`, `packed`, `shared` and `incidence_subgraph` make masks of edges from: lists of the edges of each gene, or a mask of a bit per edge for each gene",
+        &["per_gene_masks", "cache_masks"],
+    ),
+    key(
+        "pipeline.gene_masks_mib",
+        NATURAL,
+        Value("0"),
+        "With `gene_masks`: the most MiB that these masks may take in each rank; more is refused. 0 is a rank's share of six tenths of the free memory",
+    ),
+    key_also(
+        "pipeline.mask_fraction",
+        Kind::Number { min: 0.0, from: false, max: 1.0 },
+        Value("1.0"),
+        "With `lazy`: probability with which an edge that a sample removes is masked. Below 1 masks are approximate, and so is whatever is computed with them",
+        &["sample_fraction", "mask_sampling"],
+    ),
+    key("pipeline.mask_seed", NATURAL, Value("42"), "With `mask_fraction` below 1: seed of the edges that are masked"),
     key_also(
         "pipeline.device_masks",
         words(&["none", "looped", "vectorised"]),

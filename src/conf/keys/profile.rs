@@ -44,6 +44,13 @@ pub(super) const KEYS: &[KeySpec] = &[
         &["with_stack"],
     ),
     key_also(
+        "profile.operations",
+        Kind::Bool,
+        Value("false"),
+        "Time the operations inside *mask* and *collate* of samples of a graph, by edge type, in every step; needs no profiler, and takes part in ratios. See [profiling.md](profiling.md#inside-mask-and-collate)",
+        &["marks", "sub_stages"],
+    ),
+    key_also(
         "trace.at_step",
         NATURAL,
         Value("0"),
