@@ -22,8 +22,8 @@ const MASKED: [&str; 4] = ["lazy", "packed", "shared", "incidence_subgraph"];
 /// Stores whose records hold masks.
 const WITH_MASKS: [&str; 3] = ["compressed", "full_masks", "packed_masks"];
 
-/// The edge types of the graph; a type for each network where they cannot be merged as is asked, which is reported by itself. None while
-/// a value is wrong.
+/// The edge types of the graph; a type for each network if the merges are wrong, which [`Judge::merges`] reports. `None` while another
+/// value is wrong.
 pub(super) fn types_of_graph(values: &Values) -> Option<Vec<GraphType>> {
     let (networks, merges) = (values.texts("pipeline.edge_types")?, values.texts(MERGE)?);
     graph_types(&networks, &merges).or_else(|_| graph_types(&networks, &[""; 0])).ok()
@@ -66,7 +66,7 @@ impl Judge<'_> {
         for (key, asked, what) in [
             (SOURCE, gene_masks, "masks are read and not made"),
             (FRACTION, approximate, "masks are read and not made"),
-            (MERGE, merges, "each network has masks of its own"),
+            (MERGE, merges, "each network has its masks"),
         ] {
             if asked && WITH_MASKS.contains(&store) {
                 let message = format!("`{key}` is set, but in the store `{store}` {what}");
@@ -91,7 +91,7 @@ impl Judge<'_> {
         let (Some(networks), Some(merges)) = (values.texts("pipeline.edge_types"), values.texts(MERGE)) else { return };
         let known = |name: &str| recipe.network.iter().any(|network| network.name == name);
         if !networks.iter().all(|name| known(name)) {
-            // An unknown network is reported by itself.
+            // `edge_types` reports an unknown network.
             return;
         }
         let at = |i: usize| values.item_at(MERGE, i).unwrap_or_else(|| self.at(values, MERGE));

@@ -19,18 +19,18 @@ pub enum Operand {
     Genes,
     /// Reactions, metabolites and the edges gpr and rmr.
     Metabolism,
-    /// The edge type with this place in the graph.
+    /// The edge type with this index in the graph.
     EdgeType(usize),
 }
 
 impl Operand {
-    /// Place of its name among those of [`names`].
-    const fn place(self) -> usize {
+    /// Index of its name among those of [`OPERANDS`] and the edge types behind them.
+    const fn index(self) -> usize {
         match self {
             Self::Labels => 0,
             Self::Genes => 1,
             Self::Metabolism => 2,
-            Self::EdgeType(place) => OPERANDS.len() + place,
+            Self::EdgeType(index) => OPERANDS.len() + index,
         }
     }
 }
@@ -68,6 +68,7 @@ pub struct OperationInterval {
 /// The operations of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchOperations {
+    /// Names of operands, by [`Operand::index`].
     names: Arc<[Arc<str>]>,
     intervals: Vec<OperationInterval>,
 }
@@ -75,7 +76,7 @@ pub struct BatchOperations {
 impl BatchOperations {
     /// When the thread worked on what, in order, each with the name of its operand.
     pub fn intervals(&self) -> impl Iterator<Item = (&OperationInterval, &str)> {
-        self.intervals.iter().map(|interval| (interval, &*self.names[interval.operand.place()]))
+        self.intervals.iter().map(|interval| (interval, &*self.names[interval.operand.index()]))
     }
 
     /// Time worked on each operation, each once, in the order in which they came.
@@ -92,7 +93,7 @@ impl BatchOperations {
             }
         }
         let time = |(of, ns): (&OperationInterval, u64)| {
-            let operand = Arc::clone(&self.names[of.operand.place()]);
+            let operand = Arc::clone(&self.names[of.operand.index()]);
             OperationTime { stage: of.stage, operation: of.operation, operand, ns }
         };
         found.into_iter().map(time).collect()

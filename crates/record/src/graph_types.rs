@@ -29,17 +29,17 @@ pub fn graph_types<N: AsRef<str>, M: AsRef<str>>(
     let mut types: Vec<GraphType> = networks.iter().map(alone).collect();
     let mut merged: Vec<String> = Vec::new();
     for (i, merge) in merges.iter().enumerate() {
-        let taken = take(merge.as_ref(), networks, &types, &mut merged).map_err(|reason| (i, reason))?;
-        let is_member = |of: &GraphType| taken.members.contains(&of.name);
-        let place = types.iter().position(is_member).unwrap_or(types.len());
+        let merged_type = read_merge(merge.as_ref(), networks, &types, &mut merged).map_err(|reason| (i, reason))?;
+        let is_member = |of: &GraphType| merged_type.members.contains(&of.name);
+        let first = types.iter().position(is_member).unwrap_or(types.len());
         types.retain(|of| !is_member(of));
-        types.insert(place.min(types.len()), taken);
+        types.insert(first.min(types.len()), merged_type);
     }
     Ok(types)
 }
 
-/// The type that `merge` makes of the networks that are still by themselves among `types`; adds its networks to `merged`.
-fn take<N: AsRef<str>>(
+/// The type that `merge` makes of those of `networks` that no merge has yet; adds them to `merged`.
+fn read_merge<N: AsRef<str>>(
     merge: &str,
     networks: &[N],
     types: &[GraphType],

@@ -24,7 +24,7 @@ pub(crate) struct Columns {
     integers: HashMap<String, Vec<i64>>,
     /// Integers of the device, none where they are null.
     device: HashMap<String, Vec<Option<i64>>>,
-    /// Times of operations, none where they are null, in the order of the file.
+    /// Times of operations, `None` for null, in the order of the file.
     operations: Vec<(OperationColumn, Vec<Option<i64>>)>,
 }
 

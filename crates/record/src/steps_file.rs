@@ -69,16 +69,16 @@ const COPY: &str = "copy_device_ns";
 
 /// Times of operations, a value for each step that has one; columns are in the order in which steps first name them.
 fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u64>>)> {
-    let mut places: HashMap<OperationColumn, usize> = HashMap::new();
+    let mut indices: HashMap<OperationColumn, usize> = HashMap::new();
     let mut columns: Vec<(OperationColumn, Vec<Option<u64>>)> = Vec::new();
     for (row, step) in steps.iter().enumerate() {
         for time in &step.operations {
             let column = OperationColumn::of(time);
-            let place = *places.entry(column.clone()).or_insert_with(|| {
+            let index = *indices.entry(column.clone()).or_insert_with(|| {
                 columns.push((column, vec![None; steps.len()]));
                 columns.len() - 1
             });
-            columns[place].1[row] = Some(time.ns);
+            columns[index].1[row] = Some(time.ns);
         }
     }
     columns

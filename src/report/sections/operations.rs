@@ -32,11 +32,11 @@ struct StageInside {
 }
 
 impl Inside {
-    /// Mean over the given steps; none where none of them has operations.
+    /// Mean over the given steps; `None` if no step has operations.
     fn of<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
         let (mut n, mut samples, mut busy) = (0u64, 0u64, [0u64; 2]);
         let mut sums: [Vec<(Arc<str>, [u64; 5])>; 2] = Default::default();
-        let mut places: [HashMap<Arc<str>, usize>; 2] = Default::default();
+        let mut indices: [HashMap<Arc<str>, usize>; 2] = Default::default();
         for step in steps.filter(|step| !step.operations.is_empty()) {
             n += 1;
             samples += step.samples;
@@ -45,12 +45,12 @@ impl Inside {
             }
             for time in &step.operations {
                 let Some(stage) = STAGES.iter().position(|stage| *stage == time.stage) else { continue };
-                let (sums, places) = (&mut sums[stage], &mut places[stage]);
-                let place = *places.entry(Arc::clone(&time.operand)).or_insert_with(|| {
+                let (sums, indices) = (&mut sums[stage], &mut indices[stage]);
+                let index = *indices.entry(Arc::clone(&time.operand)).or_insert_with(|| {
                     sums.push((Arc::clone(&time.operand), [0; 5]));
                     sums.len() - 1
                 });
-                sums[place].1[time.operation as usize] += time.ns;
+                sums[index].1[time.operation as usize] += time.ns;
             }
         }
         if n == 0 {
@@ -104,11 +104,11 @@ impl Inside {
         table
     }
 
-    /// What takes most of each stage, and whether its operations make it up.
+    /// The longest operation of each stage, and whether its operations add up to it.
     fn sentences(&self, masks_by: MasksBy) -> Vec<String> {
         let samples = format::figure(self.samples);
         let mut said = vec![format!("Mean of {} of {samples} samples.", format::count(self.steps, "step"))];
-        said.extend(self.stages.iter().filter_map(StageInside::most));
+        said.extend(self.stages.iter().filter_map(StageInside::dominant));
         let step_masks = masks_by != MasksBy::Loader;
         if step_masks {
             said.push(
@@ -133,7 +133,7 @@ impl StageInside {
     }
 
     /// `Most of mask is fill (93.1 %), and of that string12_0_experimental (40.2 % of mask).`
-    fn most(&self) -> Option<String> {
+    fn dominant(&self) -> Option<String> {
         let all = Operation::ALL.into_iter().map(|operation| (operation, self.operation(operation)));
         let (operation, whole) = all.max_by(|a, b| a.1.total_cmp(&b.1))?;
         let of_operands = self.operands.iter().map(|(operand, times)| (operand, times[operation as usize]));
@@ -149,7 +149,7 @@ impl StageInside {
         })
     }
 
-    /// Whether the operations make up the stage.
+    /// Whether the operations add up to the stage.
     fn closure(&self) -> Option<String> {
         let share = if self.busy > 0.0 { self.open() / self.busy } else { 0.0 };
         (share.abs() > OPEN_LIMIT).then(|| {
@@ -209,7 +209,7 @@ mod tests {
                     (collate, Operation::Copy, "physical", 3990),
                 ],
             ),
-            // An edge type that no sample of this batch had anything of.
+            // The batch of this step has no time on one edge type.
             step(
                 [1000, 4000],
                 &[(mask, Operation::Fill, "physical", 900), (collate, Operation::Copy, "physical", 3990)],

@@ -52,9 +52,9 @@ pub(super) fn join_edges<M: Marker>(
     marks: &mut M,
 ) {
     let genes = graph.num_genes() as i64;
-    for (place, (edge_type, edges)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
+    for (index, (edge_type, edges)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
         let ends = (edge_type.sources(), edge_type.targets());
-        join(ends, (genes, genes), samples, with_index, edges, Operand::EdgeType(place), marks);
+        join(ends, (genes, genes), samples, with_index, edges, Operand::EdgeType(index), marks);
     }
     if let (Some(joined), Some(metabolism)) = (&mut graphs.metabolism, &graph.metabolism) {
         let (reactions, metabolites) = (metabolism.reactions as i64, metabolism.metabolites as i64);

@@ -44,9 +44,9 @@ pub(super) fn mask<M: Marker>(
         mask_genes(samples, graph.num_genes(), &mut graphs.genes);
         graphs.genes.kept.clear();
         marks.mark(Operation::Fill, Operand::Genes);
-        for (place, (edges, joined)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
+        for (index, (edges, joined)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
             joined.removed.resize(samples.len() * edges.num_edges(), 0);
-            marks.mark(Operation::Allocate, Operand::EdgeType(place));
+            marks.mark(Operation::Allocate, Operand::EdgeType(index));
         }
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
@@ -107,13 +107,13 @@ pub(super) fn join<M: Marker>(
     join_genes(plan, genes(), samples, graphs);
     marks.mark(Operation::Copy, Operand::Genes);
     if neighborhood {
-        for (place, (own, edges)) in work.edges.iter().zip(&mut graphs.edges).enumerate() {
-            join_own(own, genes(), genes(), true, edges, Operand::EdgeType(place), marks);
+        for (index, (own, edges)) in work.edges.iter().zip(&mut graphs.edges).enumerate() {
+            join_own(own, genes(), genes(), true, edges, Operand::EdgeType(index), marks);
         }
     } else {
         let types = graph.edge_types.iter().zip(&work.lost).zip(&mut graphs.edges);
-        for (place, ((edge_type, lost), edges)) in types.enumerate() {
-            join_kept(edge_type, lost, samples, graph.num_genes(), edges, Operand::EdgeType(place), marks);
+        for (index, ((edge_type, lost), edges)) in types.enumerate() {
+            join_kept(edge_type, lost, samples, graph.num_genes(), edges, Operand::EdgeType(index), marks);
         }
     }
     let (Some(metabolism), Some(joined), [.., gpr, rmr]) = (&graph.metabolism, &mut graphs.metabolism, &work.edges[..])

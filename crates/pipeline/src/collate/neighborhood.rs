@@ -65,9 +65,9 @@ impl Neighborhoods {
         nodes.kept.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED == 0)));
         nodes.perturbed.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED != 0)));
         marks.mark(Operation::Fill, Operand::Genes);
-        for (place, (targets, own)) in self.targets.iter().zip(&mut *own).enumerate() {
+        for (index, (targets, own)) in self.targets.iter().zip(&mut *own).enumerate() {
             induce(targets, found, table, own);
-            marks.mark(Operation::Filter, Operand::EdgeType(place));
+            marks.mark(Operation::Filter, Operand::EdgeType(index));
         }
         work.genes.push(found.len());
         let (Some(metabolism), Some(joined), Some(catalysis), [.., gpr, _]) =

@@ -26,7 +26,7 @@ pub(super) fn scan<M: Marker>(
     let Work { edges: own, table, reaction_table, gone, lost, genes: counts, .. } = work;
     let Graphs { genes, edges: joined, metabolism: metabolic_graphs, .. } = graphs;
     let n = graph.num_genes();
-    for (place, ((edges, lost), joined)) in graph.edge_types.iter().zip(lost).zip(joined).enumerate() {
+    for (index, ((edges, lost), joined)) in graph.edge_types.iter().zip(lost).zip(joined).enumerate() {
         let e = edges.num_edges();
         for at in 0..samples.len() {
             let perturbed = &genes.perturbed[at * n..(at + 1) * n];
@@ -37,7 +37,7 @@ pub(super) fn scan<M: Marker>(
             append_set(removed, &mut lost.positions);
             lost.ptr.push(lost.positions.len() as i64);
         }
-        marks.mark(Operation::Filter, Operand::EdgeType(place));
+        marks.mark(Operation::Filter, Operand::EdgeType(index));
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, metabolic_graphs) {
         for (at, sample) in samples.iter().enumerate() {

@@ -37,7 +37,7 @@ impl GeneMasks {
         &self.words[gene * self.row..(gene + 1) * self.row]
     }
 
-    /// The word at place `at` of the disjunction of the masks of `genes`.
+    /// Word `at` of the disjunction of the masks of `genes`.
     pub fn removed_by(&self, genes: &[i64], at: usize) -> u64 {
         genes.iter().fold(0, |word, gene| word | self.words[*gene as usize * self.row + at])
     }

@@ -20,7 +20,7 @@ pub struct BatchBuilder {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     samples: Vec<Sample>,
-    /// None where operations are not timed.
+    /// `None` if operations are not timed.
     marks: Option<Marks>,
 }
 

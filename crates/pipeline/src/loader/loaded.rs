@@ -22,7 +22,7 @@ pub struct Loaded<B = Batch> {
     pub work_bytes: u64,
     /// When its thread worked on which stage, or waited for another thread's work on it.
     pub intervals: Vec<Interval>,
-    /// What its thread did inside *mask* and *collate*; none where that is not timed.
+    /// What its thread did inside *mask* and *collate*; `None` if that is not timed.
     pub operations: Option<BatchOperations>,
     /// Time for which the step waited, by stage.
     pub exposed: PerStage<u64>,

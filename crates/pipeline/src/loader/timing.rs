@@ -27,7 +27,7 @@ pub struct BatchTimes {
     pub thread: Option<u32>,
     /// When the thread worked on which stage, or waited for another thread's work on it.
     pub intervals: Vec<Interval>,
-    /// What the thread did inside *mask* and *collate*; none where that is not timed.
+    /// What the thread did inside *mask* and *collate*; `None` if that is not timed.
     pub operations: Option<BatchOperations>,
 }
 

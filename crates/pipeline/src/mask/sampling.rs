@@ -16,13 +16,13 @@ pub struct EdgeSampling {
 }
 
 impl EdgeSampling {
-    /// Mask an edge with probability `fraction`, in (0, 1); none where all are masked.
+    /// Mask an edge with probability `fraction`, above 0; `None` from 1 on, where every edge is masked.
     pub fn new(fraction: f64, seed: u64) -> Option<Self> {
         // 2⁶⁴ as a float; below it the product fits, and `as` rounds towards zero.
         (fraction < 1.0).then(|| Self { seed, below: (fraction * 18_446_744_073_709_551_616.0) as u64 })
     }
 
-    /// The draws of the sample that perturbs `genes`, in the edge type at place `edge_type`.
+    /// The draws of the sample that perturbs `genes`, in the edge type with index `edge_type` in the graph.
     pub fn draws(self, genes: &[i64], edge_type: usize) -> Draws {
         let words = [edge_type as u64].into_iter().chain(genes.iter().map(|gene| *gene as u64));
         let key = words.fold(mixed(self.seed), |key, word| mixed(key ^ mixed(word.wrapping_add(STEP))));

@@ -112,13 +112,13 @@ impl Source<'_> {
     }
 }
 
-/// Places of the ones of a word, ascending.
+/// Positions of the ones of a word, ascending.
 fn ones(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let place = word.trailing_zeros() as usize;
-        // Without the lowest one; a word without any has no place below 64.
+        let position = word.trailing_zeros() as usize;
+        // Clears the lowest one; 0 has 64 trailing zeros and stays 0.
         word &= word.wrapping_sub(1);
-        (place < 64).then_some(place)
+        (position < 64).then_some(position)
     })
 }
 

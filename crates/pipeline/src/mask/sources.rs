@@ -17,7 +17,7 @@ pub struct MaskSources {
     incidence: Vec<Incidence>,
     /// Of each edge type; empty where masks are made from the incidence.
     gene_masks: Vec<GeneMasks>,
-    /// None where all removed edges are masked.
+    /// `None` if all removed edges are masked.
     sampling: Option<EdgeSampling>,
     catalysis: Option<Catalysis>,
     entries: Vec<usize>,
