@@ -153,7 +153,7 @@ fn each_stage_is_marked_operation_by_operation_and_edge_type_by_edge_type() {
         let each = operations.iter().flat_map(|(of, operands)| operands.iter().map(move |operand| (*of, *operand)));
         each.map(|(operation, operand)| (operation, operand.to_owned())).collect()
     };
-    let (types, all, graph_only): (&[&str], &[&str], &[&str]) =
+    let (types, all, around_genes): (&[&str], &[&str], &[&str]) =
         (&["a", "b"], &["a", "b", "metabolism"], &["genes", "metabolism"]);
     for (processor, mask, collate) in [
         (
@@ -175,7 +175,7 @@ fn each_stage_is_marked_operation_by_operation_and_edge_type_by_edge_type() {
         ),
         (
             Processor::Neighborhood,
-            named(&[(Allocate, &["metabolism"]), (Lookup, graph_only), (Fill, graph_only), (Filter, all)]),
+            named(&[(Allocate, &["metabolism"]), (Lookup, around_genes), (Fill, around_genes), (Filter, all)]),
             named(&[(Allocate, all), (Copy, all), (Copy, &["labels", "genes"])]),
         ),
         (Processor::Perturbation, named(&[(Fill, &["genes"])]), named(&[(Copy, &["labels", "genes"])])),
