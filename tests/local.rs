@@ -425,8 +425,8 @@ fn masks_of_genes_that_do_not_fit_fail_the_trial_with_what_to_do() {
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
     let outcome = project.outcome("1", "lazy");
     assert_eq!(outcome.state, TrialState::Failed);
-    for part in ["a mask for each of", "may take 1.0 MiB", "set pipeline.gene_masks_mib higher"] {
-        assert!(outcome.message.contains(part), "{part}: {}", outcome.message);
+    for phrase in ["a mask for each of", "may take 1.0 MiB", "set pipeline.gene_masks_mib higher"] {
+        assert!(outcome.message.contains(phrase), "{phrase}: {}", outcome.message);
     }
 }
 

@@ -223,10 +223,10 @@ fn approximate_masks_leave_some_of_the_removed_edges_and_are_the_same_each_time(
     for seed in 0..50 {
         let some = masks(0.5, seed);
         assert_eq!(some, masks(0.5, seed));
-        let kept = |masks: &[Vec<u8>]| masks.concat().iter().map(|kept| u64::from(*kept)).sum::<u64>();
+        let ones = |masks: &[Vec<u8>]| masks.concat().iter().map(|entry| u64::from(*entry)).sum::<u64>();
         // No edge is removed that the exact masks keep.
         assert!(some.concat().iter().zip(exact.concat()).all(|(some, exact)| *some >= exact), "{some:?}");
-        differing += usize::from(kept(&some) > kept(&exact));
+        differing += usize::from(ones(&some) > ones(&exact));
     }
     // Of seven edges all are masked with a probability of 1/128: 50 times in a row with 1e-105.
     assert!(differing > 0);

@@ -127,11 +127,11 @@ impl<'a> GraphBatches<'a> {
 /// What makes batches of `graph`, within the memory that the settings leave for it.
 fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, PipelineError> {
     let pipeline = &settings.pipeline;
-    let made = Assembler::within(pipeline, Arc::clone(graph), gene_mask_bytes(settings, env));
+    let assembler = Assembler::within(pipeline, Arc::clone(graph), gene_mask_bytes(settings, env));
     if pipeline.mask_source == MaskSource::Incidence {
-        return made;
+        return assembler;
     }
-    made.map_err(|problem| PipelineError::Advised {
+    assembler.map_err(|problem| PipelineError::Advised {
         problem: Box::new(problem),
         advice: "set pipeline.gene_masks_mib higher where there is memory, or launch.ranks lower, take fewer edge types, or leave \
                  pipeline.mask_source out"
