@@ -561,6 +561,86 @@ fn edge_types_come_from_the_recipe() {
 }
 
 #[test]
+fn merged_edge_types_are_read_by_their_name() {
+    let one = |set: &[&str]| trials(SMALL, set).map(|trials| trials[0].settings.clone());
+    let merge = "pipeline.merge_edge_types=[\"string=string12_0_*\"]";
+    let merged = one(&[merge]).unwrap();
+    let types = merged.pipeline.graph_types().unwrap();
+    let names: Vec<&str> = types.iter().map(|of| of.name.as_str()).collect();
+    assert_eq!((names, types[3].members.len()), (vec!["physical", "regulatory", "tflink", "string"], 6));
+    // DANGO reads STRING, as one or as six; any other model reads all that there is.
+    assert_eq!(merged.model.edge_types, ["string"]);
+    let lazy = ["model.kind=lazy", "model.implementation=shared"];
+    assert_eq!(one(&[&lazy[..], &[merge]].concat()).unwrap().model.edge_types.len(), 4);
+    let named = one(&[merge, "model.edge_types=[\"string\"]"]).unwrap();
+    assert_eq!(named.model.edge_types, ["string"]);
+    let mixed = "pipeline.merge_edge_types=[\"mixed=tflink+string12_0_fusion\"]";
+    let of_five = ["neighborhood", "cooccurence", "coexpression", "experimental", "database"];
+    assert_eq!(one(&[mixed]).unwrap().model.edge_types, of_five.map(|name| format!("string12_0_{name}")));
+    let refused = |set: &[&str]| one(set).unwrap_err();
+    let gone = refused(&[merge, "model.edge_types=[\"string12_0_fusion\"]"]);
+    assert_eq!(gone, ["the model reads edge type `string12_0_fusion`, which is not in `pipeline.edge_types`"]);
+    let alone = refused(&["pipeline.merge_edge_types=[\"string=string12_0_fusion\"]"]);
+    assert_eq!(alone, ["`pipeline.merge_edge_types`: `string=string12_0_fusion` merges one edge type alone"]);
+    let few = "pipeline.edge_types=[\"tflink\", \"string12_0_fusion\"]";
+    let foreign = refused(&[few, "pipeline.merge_edge_types=[\"physical=tflink+string12_0_fusion\"]"]);
+    let taken = "`pipeline.merge_edge_types`: `physical` is the name of a network that is not in it";
+    assert!(foreign.contains(&taken.to_owned()), "{foreign:?}");
+    let stored = refused(&[merge, "pipeline.store=full_masks", "pipeline.processor=lazy"]);
+    let each = "`pipeline.merge_edge_types` is set, but in the store `full_masks` each network has its masks";
+    assert_eq!(stored, [each]);
+}
+
+#[test]
+fn ways_to_make_masks_go_with_what_makes_them() {
+    let of = |set: &[&str]| trials(SMALL, set).map(|trials| trials[0].clone());
+    let usual = of(&["pipeline.processor=lazy"]).unwrap();
+    let pipeline = &usual.settings.pipeline;
+    assert_eq!((pipeline.mask_source.name(), pipeline.mask_fraction, pipeline.mask_seed), ("incidence", 1.0, 42));
+    assert!(!pipeline.is_approximate() && !usual.settings.profile.operations);
+    // Each is another run than the usual one.
+    let (half, genes) = ("pipeline.mask_fraction=0.5", "pipeline.mask_source=gene_masks");
+    for set in [half, genes, "profile.operations=true", "pipeline.merge_edge_types=[\"string=string12_0_*\"]"] {
+        assert_ne!(of(&["pipeline.processor=lazy", set]).unwrap().id, usual.id, "{set}");
+    }
+    for processor in ["packed", "shared", "incidence_subgraph"] {
+        assert!(of(&[&format!("pipeline.processor={processor}"), genes, "pipeline.gene_masks_mib=100"]).is_ok());
+    }
+    let lazy = "pipeline.processor=lazy";
+    for (set, said) in [
+        (
+            &["pipeline.processor=subgraph", genes][..],
+            "`pipeline.mask_source` = \"gene_masks\" cannot be had of processor `subgraph`",
+        ),
+        (&["pipeline.processor=packed", half], "`pipeline.mask_fraction` below 1 cannot be had of processor `packed`"),
+        (&[lazy, half, genes], "`pipeline.mask_fraction` draws among the edges of a gene, and"),
+        (&[lazy, half, "pipeline.device_masks=looped"], "`pipeline.mask_fraction` is of the loader's masks, and"),
+        (
+            &[lazy, half, "pipeline.store=compressed"],
+            "`pipeline.mask_fraction` is set, but in the store `compressed` masks are read",
+        ),
+        (
+            &[lazy, genes, "pipeline.store=packed_masks"],
+            "`pipeline.mask_source` is set, but in the store `packed_masks` masks are",
+        ),
+        (&[lazy, "pipeline.mask_seed=1"], "`pipeline.mask_seed` is set without a mask_fraction below 1"),
+        (
+            &[lazy, "pipeline.gene_masks_mib=100"],
+            "`pipeline.gene_masks_mib` is set without mask_source = \"gene_masks\"",
+        ),
+        (&[lazy, "pipeline.mask_fraction=0"], "`pipeline.mask_fraction` is out of range"),
+    ] {
+        let problems = of(set).unwrap_err();
+        assert!(problems.len() == 1 && problems[0].starts_with(said), "{set:?}: {problems:?}");
+    }
+    let command = ["experiment.study=006-kuzmin-tmi", "worker.command=[\"true\"]", "profile.operations=true"];
+    let command = trials(SMALL, &command).unwrap_err();
+    assert_eq!(command, ["`profile.operations` is of expctl's own worker, but `worker.command` runs in its place"]);
+    let rows = trials(&format!("{ROWS}array.format = \"h5ad\"\n"), &["profile.operations=true"]).unwrap_err();
+    assert_eq!(rows, ["`profile.operations` is of graphs, but rows of an array are read"]);
+}
+
+#[test]
 fn repeats_go_round_all_variants() {
     let text = "loader.batch_size = 8\n[variant.z]\npipeline.processor = \"ids\"\nmeasure.repeats = 1\n\
                 [variant.a]\npipeline.processor = \"ids\"\nmeasure.repeats = 2\n";
@@ -656,7 +736,7 @@ fn every_choice_makes_settings() {
                 let mut set = vec![format!("{}={word}", spec.key)];
                 // What one processor alone takes.
                 match spec.key {
-                    "pipeline.collation" => set.push("pipeline.processor=lazy".to_owned()),
+                    "pipeline.collation" | "pipeline.mask_source" => set.push("pipeline.processor=lazy".to_owned()),
                     "pipeline.walk" => set.push("pipeline.processor=neighborhood".to_owned()),
                     "train.schedule" => {
                         let trains = ["train.epochs=2", "train.mode=train", "select.split=train"];

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use common::TestProject;
 use common::ledger::{completed, in_epochs, steps};
 use expctl_record::{
-    LearningRecord, Mode, ModelKind, PerStage, RankUsage, Stage, StepRecord, Trial, Validation, append_learning,
-    stopped_early, write_json,
+    LearningRecord, Mode, ModelKind, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Trial,
+    Validation, append_learning, stopped_early, write_json,
 };
 
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -172,6 +172,75 @@ fn without_the_data_alone_there_is_nothing_to_take_apart() {
     let dir = project.submitted(12, "006_isolation", trials.clone());
     trials.iter().for_each(|trial| completed(&dir, trial, &[in_mode(trial.settings.train.mode, 28, 5, [3, 2, 1], 0)]));
     assert_eq!(section(&project, "Isolation"), "");
+}
+
+#[test]
+fn operations_inside_mask_and_collate_are_a_table_of_the_variants_that_time_them() {
+    const MS: u64 = 1_000_000;
+    let project = TestProject::new();
+    let of = |variant: &str, repeat: u32, operations: bool| {
+        project.trial(variant, variant, repeat, |settings| {
+            settings.launch.ranks = 1;
+            settings.profile.operations = operations;
+        })
+    };
+    let trials: Vec<Trial> = (1..=3).flat_map(|repeat| [of("lazy", repeat, true), of("ids", repeat, false)]).collect();
+    let dir = project.submitted(12, "006_masks", trials.clone());
+    for trial in &trials {
+        let mut ran = steps(100, 0);
+        for step in ran.iter_mut().filter(|_| trial.settings.profile.operations) {
+            let time = |stage, operation, ns| OperationTime { stage, operation, operand: "physical".into(), ns };
+            step.operations =
+                vec![time(Stage::Mask, Operation::Fill, 10 * MS), time(Stage::Collate, Operation::Copy, 150 * MS)];
+        }
+        completed(&dir, trial, &[ran]);
+    }
+    let shown = section(&project, "Inside mask and collate");
+    // Of 28 samples; 20 ms of mask and 200 ms of collate.
+    for row in [
+        "| Stage | Of | fill (ms/step) | copy (ms/step) | Busy (ms/step) | Busy (ms/sample) | Share of the stage |",
+        "| mask | physical | 10.000 | – | 10.000 | 0.357 | 50.0 % |",
+        "| mask | unattributed | – | – | 10.000 | 0.357 | 50.0 % |",
+        "| **mask** | **all** | **10.000** | **0.000** | **20.000** | **0.714** | **100.0 %** |",
+        "| collate | physical | – | 150.000 | 150.000 | 5.357 | 75.0 % |",
+        "| collate | unattributed | – | – | 50.000 | 1.786 | 25.0 % |",
+    ] {
+        assert!(shown.lines().any(|line| line == row), "{row}\n{shown}");
+    }
+    assert!(
+        shown.contains("Mean of 60 steps of 28 samples.") && shown.contains("*mask* do not close: 50.0 %"),
+        "{shown}"
+    );
+    assert!(shown.contains("#### lazy") && !shown.contains("#### ids"), "{shown}");
+    let plain = TestProject::new();
+    common::ledger::two_variants(&plain, 12);
+    assert_eq!(section(&plain, "Inside mask and collate"), "");
+}
+
+#[test]
+fn approximate_masks_are_warned_of_and_of_another_class() {
+    let project = TestProject::new();
+    let of = |variant: &str, repeat: u32, fraction: f64| {
+        project.trial(variant, variant, repeat, |settings| {
+            settings.launch.ranks = 1;
+            settings.pipeline.mask_fraction = fraction;
+        })
+    };
+    let trials: Vec<Trial> = (1..=3).flat_map(|repeat| [of("lazy", repeat, 1.0), of("half", repeat, 0.5)]).collect();
+    let dir = project.submitted(12, "006_masks", trials.clone());
+    for (trial, wall) in trials.iter().zip([100, 80, 102, 81, 98, 79]) {
+        completed(&dir, trial, &[steps(wall, 0)]);
+    }
+    let said =
+        "masks are approximate: an edge that a sample removes was masked with probability 0.5 (pipeline.mask_fraction)";
+    let warnings = section(&project, "Warnings");
+    assert!(warnings.contains(&format!("- half: {said}")), "{warnings}");
+    let results = section(&project, "Where a step's time goes");
+    let row = results.lines().find(|line| line.starts_with("| half |")).unwrap();
+    assert!(row.contains(" † |"), "{row}");
+    let why = "† half: no effect of the method alone, of another class than lazy: share of removed edges that are masked 1.0 → 0.5";
+    assert!(results.contains(why), "{results}");
+    assert!(project.expect(&["compare", "12"], 0).0.contains(said));
 }
 
 /// Epochs whose Pearson rises to `peak` at the third and falls from there.

@@ -12,6 +12,7 @@ mod trace_format;
 #[path = "common/traces.rs"]
 mod traces;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -239,6 +240,61 @@ fn windows_ranks_and_the_short_form_are_kept_to() {
     std::fs::write(attempt.trace_path(0, 0), b"half").unwrap();
     let (_, stderr) = project.expect(&["trace", &job], 6);
     assert!(stderr.contains("trace-0-0.json.gz: it is damaged or no gzip file"), "{stderr}");
+}
+
+#[test]
+fn operations_lie_inside_their_stage_and_are_those_of_the_ledger() {
+    let project = TestProject::new();
+    let window = ["profile.wait=5", "profile.active=2"];
+    let set = ["pipeline.processor=lazy", "profile.operations=true", "launch.ranks=1"];
+    let job = ran(&project, &[&set[..], &window].concat());
+    let attempt = project.attempt(&job, "dango").unwrap();
+    project.ok(&["trace", &job]);
+    let checked = trace_format::check(&unpacked(&attempt.path().join("trace.json.gz")));
+    let (thread, _) = checked.threads.iter().find(|(_, name)| *name == "loader 0").unwrap();
+    let slices = &checked.slices[thread];
+    // Of each step and operation, the time in the trace.
+    let mut traced: BTreeMap<(u64, String, String, String), u64> = BTreeMap::new();
+    for (start, end, category, name, args) in slices {
+        if category != "loader_operation" {
+            continue;
+        }
+        let stage = slices.iter().find(|(from, to, category, stage, of)| {
+            category == "loader" && *stage == args["stage"] && of["step"] == args["step"] && from <= start && end <= to
+        });
+        assert!(stage.is_some(), "{name} of {args} lies in no stage");
+        let word = |key: &str| args[key].as_str().unwrap().to_owned();
+        assert_eq!(*name, format!("{} {}", word("operation"), word("operand")));
+        let key = (args["step"].as_u64().unwrap(), word("stage"), word("operation"), word("operand"));
+        *traced.entry(key).or_default() += (end - start) as u64;
+    }
+    let of_step_8 = |stage: &str, operation: &str, operand: &str| {
+        traced.contains_key(&(8, stage.to_owned(), operation.to_owned(), operand.to_owned()))
+    };
+    for operand in ["physical", "string12_0_database", "genes"] {
+        assert!(of_step_8("mask", "fill", operand) && of_step_8("collate", "copy", operand), "{operand}: {traced:?}");
+    }
+    assert!(of_step_8("mask", "lookup", "tflink") && !of_step_8("mask", "filter", "tflink"), "{traced:?}");
+    // The ledger has every step; what is in both is the same to the nanosecond.
+    let steps = attempt.steps(0).unwrap();
+    assert_eq!(steps.len(), 14);
+    let mut both = 0;
+    for step in &steps {
+        for stage in [Stage::Mask, Stage::Collate] {
+            let sum: u64 = step.operations.iter().filter(|time| time.stage == stage).map(|time| time.ns).sum();
+            assert!(sum > 0 && sum <= step.busy[stage], "{sum} of {} in {stage}", step.busy[stage]);
+        }
+        for time in &step.operations {
+            let (stage, operation) = (time.stage.name().to_owned(), time.operation.name().to_owned());
+            if let Some(ns) = traced.get(&(step.step, stage, operation, time.operand.to_string())) {
+                assert_eq!(*ns, time.ns, "{time:?}");
+                both += 1;
+            }
+        }
+    }
+    assert!(both > 50, "{both}");
+    let note = std::fs::read_to_string(project.path().join(project.ok(&["report", &job]).trim())).unwrap();
+    assert!(note.contains("### Inside mask and collate") && note.contains("| mask | physical |"), "{note}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ const OF_GRAPHS: [&str; 2] = ["pipeline", "select"];
 const FOR_ARRAYS: [&str; 1] = ["pipeline.processor"];
 
 /// Further keys that matter for graphs alone.
-const KEYS_OF_GRAPHS: [&str; 21] = [
+const KEYS_OF_GRAPHS: [&str; 22] = [
     "data.networks",
     "data.labels",
     "loader.shuffle",
@@ -35,6 +35,7 @@ const KEYS_OF_GRAPHS: [&str; 21] = [
     "train.sinkhorn_gather",
     "train.monitor",
     "train.patience",
+    "profile.operations",
 ];
 
 /// Keys that matter for arrays alone, besides those of [`OF_ARRAYS`].

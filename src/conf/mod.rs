@@ -15,6 +15,7 @@ pub mod keys;
 mod kind;
 mod layer;
 mod load;
+mod mask_rules;
 mod model_remarks;
 mod model_rules;
 mod node;

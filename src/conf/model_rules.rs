@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::array_rules::reads_array;
 use super::contradictions::WITH_EDGES;
+use super::mask_rules::types_of_graph;
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::values::Values;
@@ -97,10 +98,10 @@ impl Judge<'_> {
         const KEY: &str = "model.inputs";
         let graphs = values.text("pipeline.processor") == Some("lazy");
         let one_index = values.text("pipeline.collation") == Some("shared_index");
-        let types = values.texts("pipeline.edge_types").unwrap_or_default();
+        let types = types_of_graph(values).unwrap_or_default();
         for (i, input) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
             let edges = input.strip_prefix("edge_index.").or_else(|| input.strip_prefix("edge_mask."));
-            let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.contains(&name));
+            let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.iter().any(|of| of.name == name));
             let of_graphs = edges.is_some() || input == "gene_mask";
             if known && (!of_graphs || graphs && !(edges.is_some() && one_index)) {
                 continue;

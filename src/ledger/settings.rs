@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use expctl_record::{Environment, Settings};
+use expctl_record::{Environment, MaskSource, Settings};
 use serde_json::Value;
 
 use super::{MeasuredJob, Run, RunPart};
@@ -25,8 +25,9 @@ const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint."
 /// Sections of a model and its training. Where no step computes a model they have no effect, but for `train.mode`, which says so.
 const OF_MODEL: [&str; 2] = ["model.", "train."];
 
-/// Sections that say when a profiler runs.
+/// Sections that say when a profiler runs, and the key among them that needs none.
 const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
+const WITHOUT_PROFILER: &str = "profile.operations";
 
 /// Settings as text by dotted key, without those of the family that is not read: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
@@ -47,7 +48,16 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
         flat.retain(|key, _| key == "data.set" || !["data.", "select."].iter().any(|start| key.starts_with(start)));
     }
     if !settings.profiles() {
-        flat.retain(|key, _| !OF_PROFILER.iter().any(|start| key.starts_with(start)));
+        flat.retain(|key, _| key == WITHOUT_PROFILER || !OF_PROFILER.iter().any(|start| key.starts_with(start)));
+    }
+    if settings.reads_array() || settings.runs_command() {
+        flat.remove(WITHOUT_PROFILER);
+    }
+    if settings.pipeline.mask_source == MaskSource::Incidence {
+        flat.remove("pipeline.gene_masks_mib");
+    }
+    if !settings.pipeline.is_approximate() {
+        flat.remove("pipeline.mask_seed");
     }
     if settings.measure.epochs == 0 {
         flat.remove("measure.epochs");

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 84] = [
+const LATER: [(&str, &str); 90] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -60,6 +60,11 @@ const LATER: [(&str, &str); 84] = [
     ("pipeline.collation", "\"pyg\""),
     ("pipeline.follow_batch", "[\"x\",\"x_pert\",\"perturbation_indices\"]"),
     ("pipeline.device_masks", "\"none\""),
+    ("pipeline.merge_edge_types", "[]"),
+    ("pipeline.mask_source", "\"incidence\""),
+    ("pipeline.gene_masks_mib", "0"),
+    ("pipeline.mask_fraction", "1.0"),
+    ("pipeline.mask_seed", "42"),
     ("loader.buffer_mib", "0"),
     ("data.labels", "\"random\""),
     ("model.implementation", "\"replicated\""),
@@ -128,6 +133,7 @@ const LATER: [(&str, &str); 84] = [
     ("profile.record_shapes", "false"),
     ("profile.memory", "false"),
     ("profile.stack", "false"),
+    ("profile.operations", "false"),
     ("trace.at_step", "0"),
     ("launch.device", "\"auto\""),
     ("launch.backend", "\"auto\""),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{Draw, JobRecord, LearningSchedule, Mode, ModelKind, Settings, Trial, is_url};
+use expctl_record::{Draw, JobRecord, LearningSchedule, MaskSource, Mode, ModelKind, Settings, Trial, is_url};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
@@ -270,6 +270,8 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
         "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
         "sampler.chunks" => settings.sampler.draw == Draw::Chunked,
         "model.heads" => settings.model.kind != ModelKind::Mlp,
+        "pipeline.gene_masks_mib" => settings.pipeline.mask_source == MaskSource::GeneMasks,
+        "pipeline.mask_seed" => settings.pipeline.is_approximate(),
         _ => true,
     }
 }

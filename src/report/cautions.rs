@@ -28,6 +28,7 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
     all.extend(completed.iter().find_map(|run| stayed_in_cache(run)));
     all.extend(completed.iter().find_map(|run| read_again(run)));
+    all.extend(completed.iter().find_map(|run| approximate_masks(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
     all.extend(oversubscribed(&completed, on_slurm));
@@ -155,6 +156,21 @@ fn read_again(run: &Run) -> Option<Caution> {
         );
         Caution::new(Cause::NotCold, times, said)
     })
+}
+
+/// Batches of masks that are not those of their samples: what a model makes of them is another result.
+fn approximate_masks(run: &Run) -> Option<Caution> {
+    let settings = &run.trial.settings;
+    let pipeline = &settings.pipeline;
+    if settings.reads_array() || settings.runs_command() || !pipeline.is_approximate() {
+        return None;
+    }
+    let said = format!(
+        "masks are approximate: an edge that a sample removes was masked with probability {} (pipeline.mask_fraction), so its batches are \
+         not those of the exact masks",
+        pipeline.mask_fraction
+    );
+    Some(Caution::new(Cause::ApproximateMasks, 1.0 - pipeline.mask_fraction, said))
 }
 
 /// Batches that lie ready cost a step nothing: a measurement that ends before they are used up is of them alone.

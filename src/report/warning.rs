@@ -52,6 +52,8 @@ pub enum Cause {
     Overlap,
     /// Fewer blocks of rows were measured than tell what one costs.
     FewBlocks,
+    /// Masks leave out some of the edges that their samples remove.
+    ApproximateMasks,
     /// More ranks than processors, where ranks were swept.
     MoreRanksThanProcessors,
     /// More threads than processors.

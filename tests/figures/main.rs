@@ -340,9 +340,11 @@ fn looped_keys(bench: &str) -> Vec<String> {
         "remote_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("remote_") => of(&["direct"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("lazy_") => ["forward", "backward", "rate", "memory"].map(str::to_owned).into(),
-        "timing_cost" => ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold", "loader"]
-            .map(str::to_owned)
-            .into(),
+        "timing_cost" => {
+            let step = ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold"];
+            let others = ["loader", "operations", "operations_step"];
+            step.iter().chain(&others).map(|key| (*key).to_owned()).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -410,9 +410,7 @@ const FIGURES: [(&str, FigureOf); 14] = [
 /// Figures of a stage, by the name of the function that shows them; none where the variant has no such stage.
 const STAGE_FIGURES: [(&str, StageFigureOf); 1] = [
     // Work of all loader threads on one sample.
-    ("busy_ms_sample", |of, stage| {
-        Some(format::milliseconds(of.busy_ns.get(stage)? / of.batch_size as f64))
-    }),
+    ("busy_ms_sample", |of, stage| Some(format::milliseconds(of.busy_ns.get(stage)? / of.batch_size as f64))),
 ];
 
 /// Shares of a stage, by the name of the function that shows them.

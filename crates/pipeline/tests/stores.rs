@@ -4,13 +4,14 @@
 
 mod converted;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use converted::{MADE, built, convert, pipeline, quiet};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{Conversion, Dataset, Recipe, expected_bytes, verify};
-use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::loader::{DatasetRecords, Records};
 use expctl_pipeline::store::{MaskForm, Sample};
 use expctl_record::{Data, Pipeline, StoreKind};
@@ -114,6 +115,42 @@ fn every_store_holds_what_the_base_store_says() {
     assert_eq!(verify(dataset.folder(), &mut quiet).unwrap(), Vec::<String>::new());
     let unknown = DatasetRecords::open(&dataset, &pipeline(StoreKind::FullMasks, &["fusion"], false)).err().unwrap();
     assert!(unknown.to_string().contains("no masks of edge type `fusion`"), "{unknown}");
+}
+
+#[test]
+fn merged_networks_are_their_union_and_have_no_stored_masks() {
+    let parent = tempfile::tempdir().unwrap();
+    let dataset = built(parent.path(), 10, 0.05);
+    let names: Vec<&str> = dataset.manifest().networks.iter().map(|network| network.name.as_str()).collect();
+    let merged = Pipeline {
+        merge_edge_types: vec!["string=string12_0_*".to_owned()],
+        ..pipeline(StoreKind::Json, &names, true)
+    };
+    let (whole, graph) = (dataset.graph(&merged.edge_types, true).unwrap(), dataset.graph_of(&merged).unwrap());
+    let found: Vec<&str> = graph.edge_types.iter().map(|edges| edges.name.as_str()).collect();
+    assert_eq!(found, ["physical", "regulatory", "tflink", "string"]);
+    assert_eq!((&graph.edge_types[..3], &graph.metabolism), (&whole.edge_types[..3], &whole.metabolism));
+    // Each pair that any of the six has, once, and the self-loops behind.
+    let pairs = |edges: &EdgeType| -> Vec<(i64, i64)> {
+        edges.sources().iter().copied().zip(edges.targets().iter().copied()).collect()
+    };
+    let all: BTreeSet<(i64, i64)> = whole.edge_types[3..].iter().flat_map(pairs).collect();
+    let (loops, edges): (Vec<_>, Vec<_>) = all.into_iter().partition(|(source, target)| source == target);
+    assert!(edges.iter().all(|(source, target)| source < target), "STRING is undirected: each edge is stored once");
+    assert_eq!(loops.len(), graph.num_genes());
+    let members: usize = whole.edge_types[3..].iter().map(EdgeType::num_edges).sum();
+    assert!(graph.edge_types[3].num_edges() < members, "networks share edges, the self-loops among them");
+    assert_eq!(pairs(&graph.edge_types[3]), [edges, loops].concat());
+    // Records of masks have one for each network.
+    assert!(DatasetRecords::open(&dataset, &merged).is_ok());
+    for kind in MADE {
+        convert(&dataset, kind, 1).unwrap();
+        let opened = DatasetRecords::open(&dataset, &Pipeline { store: kind, ..merged.clone() });
+        match opened.err() {
+            None => assert_eq!(kind, StoreKind::Ids),
+            Some(e) => assert!(e.to_string().contains("has a mask for each network"), "{e}"),
+        }
+    }
 }
 
 #[test]

@@ -46,6 +46,12 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Edge types of the graph, in order",
     ),
     key(
+        "pipeline.merge_edge_types",
+        Kind::TextList,
+        Value("[]"),
+        "Edge types that are one together, the union of their edges: `\"NAME=TYPE+TYPE\"`, or `\"NAME=PREFIX*\"` for all whose names begin so",
+    ),
+    key(
         "pipeline.metabolism",
         Kind::Bool,
         Value("false"),
@@ -63,6 +69,25 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("[\"x\", \"x_pert\", \"perturbation_indices\"]"),
         "With `pyg`: fields for which the batch names the sample of each entry; for `perturbation_indices` every batch does",
     ),
+    key(
+        "pipeline.mask_source",
+        words(&["incidence", "gene_masks"]),
+        Value("\"incidence\""),
+        "What `lazy`, `packed`, `shared` and `incidence_subgraph` make masks of edges from: lists of the edges of each gene, or a mask of a bit per edge for each gene",
+    ),
+    key(
+        "pipeline.gene_masks_mib",
+        NATURAL,
+        Value("0"),
+        "With `gene_masks`: the most MiB that these masks may take in each rank; more is refused. 0 is a rank's share of six tenths of the free memory",
+    ),
+    key(
+        "pipeline.mask_fraction",
+        Kind::Number { min: 0.0, from: false, max: 1.0 },
+        Value("1.0"),
+        "With `lazy`: probability with which an edge that a sample removes is masked. Below 1 masks are approximate, and so is whatever is computed with them",
+    ),
+    key("pipeline.mask_seed", NATURAL, Value("42"), "With `mask_fraction` below 1: seed of the edges that are masked"),
     key(
         "pipeline.device_masks",
         words(&["none", "looped", "vectorised"]),

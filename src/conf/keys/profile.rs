@@ -29,6 +29,12 @@ pub(super) const KEYS: &[KeySpec] = &[
     key("profile.memory", Kind::Bool, Value("false"), "Also what each operation allocates and frees"),
     key("profile.stack", Kind::Bool, Value("false"), "Also where in a TorchScript module an operation was called"),
     key(
+        "profile.operations",
+        Kind::Bool,
+        Value("false"),
+        "Time the operations inside *mask* and *collate* of samples of a graph, by edge type, in every step; needs no profiler, and takes part in ratios. See [profiling.md](profiling.md#inside-mask-and-collate)",
+    ),
+    key(
         "trace.at_step",
         NATURAL,
         Value("0"),

@@ -28,7 +28,7 @@ const IRRELEVANT: [&str; 17] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 17] = [
+const CLASS: [(&str, &str); 19] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
@@ -41,8 +41,10 @@ const CLASS: [(&str, &str); 17] = [
     ("select.subset", "size of the subset"),
     ("select.split", "split"),
     ("pipeline.edge_types", "set of edge types"),
+    ("pipeline.merge_edge_types", "merged edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
     ("measure.cold_cache", "cold page cache"),
+    ("pipeline.mask_fraction", "share of removed edges that are masked"),
     ("device", "device"),
     ("gpu", "GPU"),
     // Where no device is named, the processor is it.

@@ -85,6 +85,7 @@ pub(super) fn values(
         ("mixed_modes", json!(sections::mixed_modes(job))),
         ("steps_of", json!("the measured steps of all completed runs")),
         ("breakdowns", json!(titled(sections::breakdowns(job)))),
+        ("operations", json!(titled(sections::operations(job)))),
         ("profile", json!(sections::profile(project, job))),
         ("ranks", json!(titled(sections::ranks(job)))),
         ("common", json!(sections::common(job))),

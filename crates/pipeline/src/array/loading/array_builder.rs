@@ -341,6 +341,7 @@ impl Build for ArrayBuilder {
             bytes_read: work.bytes,
             work_bytes: self.work_bytes(reader),
             intervals: work.laps.intervals(),
+            operations: None,
             exposed: PerStage::default(),
         })
     }
