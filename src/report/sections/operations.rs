@@ -57,11 +57,10 @@ impl Inside {
             return None;
         }
         let mean = |sum: u64| sum as f64 / n as f64;
-        let stage = |((stage, busy), sums): ((Stage, u64), Vec<(Arc<str>, [u64; 5])>)| {
+        let stages = STAGES.into_iter().zip(busy).zip(sums).map(|((stage, busy), sums)| {
             let operands = sums.into_iter().map(|(operand, of)| (operand, of.map(mean))).collect();
             StageInside { stage, busy: mean(busy), operands }
-        };
-        let stages = STAGES.into_iter().zip(busy).zip(sums).map(stage);
+        });
         let stages = stages.filter(|of| !of.operands.is_empty()).collect();
         Some(Self { steps: n, samples: mean(samples), stages })
     }

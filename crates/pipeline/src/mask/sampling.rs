@@ -19,7 +19,7 @@ impl EdgeSampling {
     /// Mask an edge with probability `fraction`, above 0; `None` from 1 on, where every edge is masked.
     pub fn new(fraction: f64, seed: u64) -> Option<Self> {
         // 2⁶⁴ as a float; below it the product fits, and `as` rounds towards zero.
-        (fraction < 1.0).then(|| Self { seed, below: (fraction * 18_446_744_073_709_551_616.0) as u64 })
+        (fraction < 1.0).then_some(Self { seed, below: (fraction * 18_446_744_073_709_551_616.0) as u64 })
     }
 
     /// The draws of the sample that perturbs `genes`, in the edge type with index `edge_type` in the graph.

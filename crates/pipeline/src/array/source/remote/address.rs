@@ -33,10 +33,8 @@ impl Address {
     /// It is another, or holds a secret: a user, a password, or the signature of a request.
     pub(super) fn parse(url: &str) -> Result<Self, Failure> {
         let wrong = |reason: &str| Failure::refused(shown(url), reason);
-        let schemes: [(&str, fn(String) -> Place); 2] = [("s3://", Place::S3), ("gs://", Place::Gs)];
-        if let Some((scheme, place, rest)) =
-            schemes.into_iter().find_map(|(scheme, place)| Some((scheme, place, url.strip_prefix(scheme)?)))
-        {
+        let bucketed = ["s3://", "gs://"].into_iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
+        if let Some((scheme, rest)) = bucketed {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
             if bucket.is_empty() || key.is_empty() {
                 return Err(wrong(&format!("is not {scheme}BUCKET/KEY")));
@@ -45,7 +43,9 @@ impl Address {
                 return Err(wrong("has something else than the name of a bucket before its key"));
             }
             let key = Key::parse(key).map_err(|e| wrong(&format!("has a key that cannot be read: {e}")))?;
-            return Ok(Self { url: url.to_owned(), place: place(bucket.to_owned()), key });
+            let bucket = bucket.to_owned();
+            let place = if scheme == "gs://" { Place::Gs(bucket) } else { Place::S3(bucket) };
+            return Ok(Self { url: url.to_owned(), place, key });
         }
         let parsed = Url::parse(url).map_err(|e| wrong(&format!("is no URL: {e}")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
