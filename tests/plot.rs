@@ -1,4 +1,5 @@
 //! Every kind of picture, drawn. `EXPCTL_PICTURES=FOLDER` keeps the files, to be looked at.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
 
