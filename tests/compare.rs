@@ -475,7 +475,7 @@ fn time_per_epoch_is_a_column_where_epochs_were_timed() {
     in_epochs(&project, 12);
     let (stdout, _) = project.expect(&["compare", "12", "--format", "markdown"], 0);
     let header = stdout.lines().find(|line| line.starts_with("| Job ID |")).unwrap();
-    assert!(header.contains("| samples/s | s/epoch | Storage |"), "{stdout}");
+    assert!(header.contains("| samples/s | ms/sample | s/epoch | Storage |"), "{stdout}");
     assert!(stdout.contains("(8 epochs of 2 runs)") && stdout.contains(" (derived) |"), "{stdout}");
     let all = json(&project, &["12"]);
     let lines = all["groups"][0]["lines"].as_array().unwrap();

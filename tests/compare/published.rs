@@ -60,14 +60,14 @@ fn what_repeats_a_published_job_stands_beside_it_in_one_table() {
     close(&lines[0]["estimated"][0]["it_per_s"], last(400.0));
     let (text, _) = project.expect(&["compare", "19", "525"], 0);
     let published = "| **zero_loss** | **525** | **086a** | **Lazy Hetero** | **last_20** | **1.31** | **36.68** | **763.4** | **27.26** | **–** |";
-    let measured = "| zero_loss | 19 | 086_as_run | lazy (train.mode=zero_loss) | measured steps | 2.5 | 70 | 400 | 14.29 | 1.91× † | measured | 1 |";
+    let measured = "| zero_loss | 19 | 086_as_run | lazy (train.mode=\"zero_loss\") | measured steps | 2.5 | 70 | 400 | 14.29 | 1.91× † | measured | 1 |";
     assert!(
         text.contains("Published beside measured:") && text.contains(published) && text.contains(measured),
         "{text}"
     );
     // The same estimator on both sides.
     let ratio = format!("{:.2}× † | estimated | 1 |", last(400.0) / 1.310);
-    let line = text.lines().find(|line| line.contains("| lazy (train.mode=zero_loss) | last_20 |")).unwrap();
+    let line = text.lines().find(|line| line.contains("| lazy (train.mode=\"zero_loss\") | last_20 |")).unwrap();
     assert!(line.ends_with(&ratio), "{line} {ratio}");
     assert!(text.contains("`last_20` (estimated, from the measured steps): "), "{text}");
     // The note has it, too; that of a job which repeats nothing has no such section.
@@ -131,7 +131,7 @@ fn a_published_summary_stands_beside_an_isolated_job() {
         "| ├─ Graph processor | ~0.65 | ~0.001 | 650.0× ‡ | 57 % | imported (estimated) | 0.05 | 0.005 | 10.00× ‡ | 5.0 % | measured |",
         "| **TOTAL** | **1.138** | **0.059** | **19.29× ‡** | **100 %** | **imported (measured)** | **1** | **0.11** | **9.09× ‡** | **100.0 %** | **measured** |",
         "| 525 | 086b | Lazy Hetero | └─ Backward pass | ~0.125 | 11 % | imported (estimated) | backward | 23 lazy (forward_backward) | 0.2 | 20.0 % | 0.2 | measured |",
-        "525 086b Lazy Hetero (steps: forward) stands beside 23 086_dataloader_isolation lazy (train.mode=forward_backward) (steps: forward_backward, n = 1)",
+        "525 086b Lazy Hetero (steps: forward) stands beside 23 086_dataloader_isolation lazy (train.mode=\"forward_backward\") (steps: forward_backward, n = 1)",
     ] {
         assert!(text.contains(said), "{said}\n{text}");
     }

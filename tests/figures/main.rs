@@ -337,7 +337,7 @@ fn looped_keys(bench: &str) -> Vec<String> {
                 stores.iter().flat_map(|s| ["cache", "disk"].map(|from| format!("{s}, from the {from}"))).collect();
             of(&names.iter().map(String::as_str).collect::<Vec<_>>(), &floors)
         }
-        "remote_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
+        "remote_cache" | "remote_rows_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("remote_") => of(&["direct"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("lazy_") => ["forward", "backward", "rate", "memory"].map(str::to_owned).into(),
         "timing_cost" => {

@@ -38,7 +38,8 @@ impl RowClass {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
         let said = said.filter_map(|(key, name)| {
-            let value = self.shared.get(key).filter(|value| !value.is_empty())?;
+            // What is not so is no name: a cold page cache is said, a warm one is not.
+            let value = self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false"))?;
             Some(format!("{name} {value}"))
         });
         said.collect::<Vec<_>>().join(", ")
