@@ -108,9 +108,9 @@ impl MeasuredComponents {
         let breakdown = row.breakdown.as_ref().filter(|_| row.n > 0)?;
         let factor = match published.time_unit() {
             TimeUnit::SecondsPerIteration => 1e-9,
-            TimeUnit::MillisecondsPerSample => 1e-6 / row.batch_size as f64,
-            // The mean breakdown is over the steps of all runs and ranks; a run takes as long as one rank of it.
-            TimeUnit::SecondsPerRun => 1e-9 * breakdown.steps as f64 / (row.n as f64 * row.ranks as f64),
+            TimeUnit::MillisecondsPerSample => breakdown.per_sample(1e-6)?,
+            // A run takes as long as one rank of it.
+            TimeUnit::SecondsPerRun => 1e-9 * row.totals.as_ref()?.measured.steps,
         };
         let component = |one: &PublishedComponent| {
             let (exposed, busy) = match one.kind {
