@@ -297,7 +297,7 @@ fn summary(first: &BreakdownBeside, second: &BreakdownBeside) -> (String, Table)
         "Component".to_owned(),
         format!("{} ({unit})", one.method),
         format!("{} ({unit})", other.method),
-        "Ratio".to_owned(),
+        format!("{} × faster", other.method),
         format!("% of {}", one.method),
         "Figures".to_owned(),
     ];
@@ -305,7 +305,7 @@ fn summary(first: &BreakdownBeside, second: &BreakdownBeside) -> (String, Table)
         header.extend([
             format!("{} ({unit})", first.column()),
             format!("{} ({unit})", second.column()),
-            "Ratio (measured)".to_owned(),
+            format!("{} {} × faster", second.job, second.variant),
             format!("% of {} {}", first.job, first.variant),
             "Class".to_owned(),
         ]);
@@ -434,8 +434,8 @@ fn on_summaries(pairs: &[(&BreakdownBeside, &BreakdownBeside)]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "summary: time of the first variant over that of the other (derived); published times are rounded, and so are their ratios; those of \
-         measured times have no interval here, the note of the job has them with one"
+        "summary: × faster (derived): time of the first variant over that of the other, so above 1 the other is faster; published times are \
+         rounded, and so are their ratios; those of measured times have no interval here, the note of the job has them with one"
             .to_owned(),
     ];
     for (first, second) in pairs {

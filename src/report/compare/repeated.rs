@@ -64,7 +64,7 @@ pub(super) fn table(all: &[Repeated]) -> Table {
         "samples/s",
         "ms/step",
         "ms/sample",
-        "Ratio (samples/s)",
+        "× faster (samples/s)",
         "Figures",
         "n",
     ]);
@@ -86,7 +86,7 @@ pub(super) fn table(all: &[Repeated]) -> Table {
                 estimator: "measured steps",
                 it_per_s: row.median_it_per_s(),
                 samples_per_s: row.median_samples_per_s(),
-                ratio: line.ratio_samples_per_s.map(|r| format!("{}{across}", format::ratio_with_interval(&r))),
+                ratio: line.ratio_samples_per_s.map(|r| format!("{}{across}", format::times_as_fast(&r))),
                 class: row.class.name(),
                 n: row.n,
             };
@@ -138,7 +138,7 @@ pub(super) fn remarks(all: &[Repeated]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "published beside measured: a published row (bold), and the measured rows of the same variant in steps of the same kind; ratio (derived): \
+        "published beside measured: a published row (bold), and the measured rows of the same variant in steps of the same kind; × faster (derived): \
          measured over published samples/s, above 1 is faster than published; ms/step (derived): from it/s; ms/sample (derived): ranks over \
          samples/s"
             .to_owned(),
