@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
@@ -33,14 +34,36 @@ impl Display for Expected {
     }
 }
 
-/// The folders that would be built, and the disk that they go to.
+/// A file system that folders go to.
+#[derive(Clone, Debug)]
+struct Disk {
+    /// The folder by which it was found: the nearest one above what is to be built that is there.
+    folder: PathBuf,
+    /// Number of the file system; none where it is not known.
+    device: Option<u64>,
+    /// Bytes that are free; none where the file system does not say.
+    free: Option<u64>,
+    /// Folders to be built on it.
+    folders: u64,
+    /// Bytes that are still to be written of these.
+    missing: u64,
+}
+
+impl Disk {
+    fn of(folder: &Path) -> Self {
+        let folder = folder.ancestors().find(|folder| folder.is_dir()).unwrap_or(folder).to_owned();
+        let device = folder.metadata().ok().map(|about| about.dev());
+        let free = graphs::free_bytes(&folder).ok();
+        Self { folder, device, free, folders: 0, missing: 0 }
+    }
+}
+
+/// The folders that would be built, and the disks that they go to.
 #[derive(Clone, Debug)]
 pub struct DataSize {
     expected: BTreeMap<PathBuf, Expected>,
-    /// Folder of all data sets, or the nearest one above it that is there.
-    disk: PathBuf,
-    /// Bytes that are free there; none where the file system does not say.
-    free: Option<u64>,
+    /// That of all data sets first. A data set may be a link to a folder on another one.
+    disks: Vec<Disk>,
 }
 
 impl DataSize {
@@ -61,10 +84,18 @@ impl DataSize {
                 }
             }
         }
-        let above = project.data().ancestors().find(|folder| folder.is_dir());
-        let disk = above.unwrap_or(project.root()).to_owned();
-        let free = graphs::free_bytes(&disk).ok();
-        Self { expected, disk, free }
+        let mut disks = vec![Disk::of(project.data())];
+        for (folder, of) in &expected {
+            let disk = Disk::of(folder);
+            let known = disks.iter().position(|known| known.device == disk.device);
+            let at = known.unwrap_or_else(|| {
+                disks.push(disk);
+                disks.len() - 1
+            });
+            disks[at].folders += 1;
+            disks[at].missing = disks[at].missing.saturating_add(of.bytes - of.there);
+        }
+        Self { expected, disks }
     }
 
     /// What a folder will take; none of one that is there, and of one whose recipe cannot be read.
@@ -74,42 +105,36 @@ impl DataSize {
 
     /// Bytes that are free where data sets go.
     pub fn free(&self) -> Option<u64> {
-        self.free
+        self.disks.first().and_then(|disk| disk.free)
     }
 
-    /// Bytes that are still to be written.
-    pub fn missing(&self) -> u64 {
-        self.expected.values().fold(0, |sum: u64, of| sum.saturating_add(of.bytes - of.there))
-    }
-
-    /// `12 GB are to be written (estimated), 80.1 GB are free in /data`; none where nothing is to be built.
+    /// `12 GB are to be written (estimated), 80.1 GB are free in /data`, for each disk; none where nothing is to be built.
     pub fn summary(&self) -> Option<String> {
-        if self.expected.is_empty() {
-            return None;
-        }
-        let (missing, disk) = (bytes(self.missing() as f64), self.disk.display());
-        let free = match self.free {
-            Some(free) => format!("{} are free in {disk}", bytes(free as f64)),
-            None => format!("how much is free in {disk} is not known"),
+        let of_disk = |disk: &Disk| {
+            let (missing, folder) = (bytes(disk.missing as f64), disk.folder.display());
+            let free = match disk.free {
+                Some(free) => format!("{} are free in {folder}", bytes(free as f64)),
+                None => format!("how much is free in {folder} is not known"),
+            };
+            format!("{missing} are to be written (estimated), {free}")
         };
-        Some(format!("{missing} are to be written (estimated), {free}"))
+        let said: Vec<String> = self.disks.iter().filter(|disk| disk.folders > 0).map(of_disk).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Refuse what does not fit, before hours of building the part of it that does.
     ///
     /// # Errors
-    /// Exit 3 where more is to be written than is free.
+    /// Exit 3 where more is to be written to a disk than is free there.
     pub fn refuse(&self) -> Result<(), Failure> {
-        let (Some(free), missing) = (self.free, self.missing()) else { return Ok(()) };
-        if missing <= free {
-            return Ok(());
-        }
-        let what = count(self.expected.len() as u64, "folder");
+        let too_much = |disk: &Disk| disk.free.filter(|free| disk.missing > *free).map(|free| (disk.clone(), free));
+        let Some((disk, free)) = self.disks.iter().find_map(too_much) else { return Ok(()) };
+        let what = count(disk.folders, "folder");
         let message = format!(
             "the data do not fit: {what} to be built take {} more, estimated from the recipe, and {} are free in {}",
-            bytes(missing as f64),
+            bytes(disk.missing as f64),
             bytes(free as f64),
-            self.disk.display()
+            disk.folder.display()
         );
         Err(Failure::new(Exit::Config, message)
             .hint("fewer data.samples need less, and so does another pipeline.store or array.format; EXPCTL_DATA moves data sets to another disk"))
@@ -144,7 +169,11 @@ mod tests {
 
     fn sized(bytes: u64, there: u64, free: Option<u64>) -> DataSize {
         let expected = BTreeMap::from([(PathBuf::from("/d/a"), Expected { bytes, there, at_most: false })]);
-        DataSize { expected, disk: PathBuf::from("/d"), free }
+        DataSize { expected, disks: vec![disk(1, bytes - there, free)] }
+    }
+
+    fn disk(folders: u64, missing: u64, free: Option<u64>) -> Disk {
+        Disk { folder: PathBuf::from("/d"), device: None, free, folders, missing }
     }
 
     #[test]
@@ -161,8 +190,23 @@ mod tests {
         assert!(sized(10, 0, Some(10)).refuse().is_ok() && sized(11, 0, Some(10)).refuse().is_err());
         // Where nobody knows what is free, the build says it.
         assert!(sized(u64::MAX, 0, None).refuse().is_ok());
-        let none = DataSize { expected: BTreeMap::new(), disk: PathBuf::from("/d"), free: Some(0) };
+        let none = DataSize { expected: BTreeMap::new(), disks: vec![disk(0, 0, Some(0))] };
         assert!(none.refuse().is_ok() && none.summary().is_none());
+    }
+
+    #[test]
+    fn each_disk_has_to_hold_what_goes_to_it() {
+        let two = |free: u64| {
+            let other = Disk { folder: PathBuf::from("/e"), ..disk(1, 700, Some(1000)) };
+            DataSize { expected: BTreeMap::new(), disks: vec![disk(2, 700, Some(free)), other] }
+        };
+        // Together more than is free on either.
+        assert!(two(1000).refuse().is_ok());
+        let failure = two(600).refuse().unwrap_err();
+        assert!(failure.message.contains("2 folders to be built take 700 B more"), "{}", failure.message);
+        let summary = two(1000).summary().unwrap();
+        let said = "700 B are to be written (estimated), 1 kB are free in /d; 700 B are to be written (estimated), 1 kB are free in /e";
+        assert_eq!(summary, said);
     }
 
     #[test]

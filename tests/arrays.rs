@@ -151,6 +151,15 @@ fn genes_files_and_the_way_of_fetching_are_settings_of_a_job() {
     assert_eq!(refused.status.code(), Some(6));
     let said = common::text(&refused.stderr);
     assert!(said.contains("holds 3 files, and 4 are asked for"), "{said}");
+    // Files of one format lie in one folder, so two variants cannot ask for different numbers.
+    let more = "[variant.more]\narray.format = \"parquet\"\narray.file_count = 5\nsampler.draw = \"sequential\"\n\
+                sampler.chunk_rows = 0\n[variant.chunked]";
+    let conf = project.conf("both", &text.replace("[variant.chunked]", more));
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--set", "measure.steps=10"];
+    let refused = project.run(&submit);
+    assert_eq!(refused.status.code(), Some(3));
+    let said = common::text(&refused.stderr);
+    assert!(said.contains("array.file_count asks for 3 and for 5 files in "), "{said}");
 }
 
 #[test]

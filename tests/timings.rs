@@ -288,7 +288,7 @@ fn the_epochs_of_a_job_are_told_apart() {
     close(&time["time_s"]["value"], &((1..5).map(seconds).sum::<f64>() / 4.0).into(), 1e-9);
     let first = &methods[0]["first_epoch"];
     let later = (1..5).map(seconds).sum::<f64>() / 400.0;
-    close(&first["ratio"], &(seconds(0) / 80.0 / later).into(), 1e-9);
+    close(&first["ratio"], &(later / (seconds(0) / 80.0)).into(), 1e-9);
     assert_eq!((&first["epoch"], &first["later"]["batches"]), (&"0".into(), &400.into()));
     // Of a single epoch that is not whole, the time comes from the rate.
     let single = &methods[2]["epoch_time"];

@@ -159,12 +159,15 @@ pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failu
 
 /// [`ensure`] for everything that trials read.
 pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
-    let wanted = trials.iter().filter_map(|t| {
-        let Settings { data, array, .. } = &t.settings;
-        Some(((&t.data_dir, Wanted::of(&t.settings)?, array.file_count), data))
-    });
-    let wanted: BTreeMap<_, _> = wanted.collect();
-    wanted.iter().try_for_each(|((_, wanted, count), data)| ensure(project, data, *wanted, *count, interrupt))
+    let mut all: BTreeMap<(&PathBuf, Wanted), (&Data, u32)> = BTreeMap::new();
+    for trial in trials {
+        let Settings { data, array, .. } = &trial.settings;
+        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
+        let (_, count) = all.entry((&trial.data_dir, wanted)).or_insert((data, 0));
+        // A trial that asks for no number of files reads those of the others.
+        *count = (*count).max(array.file_count);
+    }
+    all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
 }
 
 pub(super) fn failure(e: &PipelineError) -> Failure {

@@ -78,7 +78,7 @@ pub const KEY_SYNONYMS: &[KeySynonym] = &[
     // [data], [select]
     same("data.set", &["dataset", "data.name"]),
     same("data.samples", &["data.size"]),
-    same("data.genes", &["n_vars"]),
+    same("data.genes", &["n_vars", "num_genes"]),
     same("data.labels", &["data.label"]),
     same("select.samples", &["gene_subsets"]),
     same("select.subset", &["perturbation_subset_size"]),
@@ -96,12 +96,25 @@ pub const KEY_SYNONYMS: &[KeySynonym] = &[
     same("pipeline.hops", &["num_hops", "pipeline.k"]),
     same("pipeline.edge_types", &["graphs"]),
     other(
+        "pipeline.merge_edge_types",
+        &["merge_graphs", "combine_graphs", "merge_networks"],
+        BY_HAND,
+        "as [\"string=string12_0_*\"]",
+    ),
+    other(
         "pipeline.metabolism",
         &["incidence_graphs", "metabolism_bipartite"],
         &[("[metabolism_bipartite]", "true"), ("[]", "false")],
         "",
     ),
     same("pipeline.collation", &["collate_fn", "collater"]),
+    other(
+        "pipeline.mask_source",
+        &["per_gene_masks", "gene_masks", "cache_gene_masks"],
+        &[("true", "\"gene_masks\""), ("false", "\"incidence\"")],
+        "",
+    ),
+    same("pipeline.mask_fraction", &["sample_fraction", "mask_sample_fraction", "mask_sampling"]),
     other(
         "pipeline.device_masks",
         &["init_masks_on_gpu", "gpu_masks"],
@@ -131,6 +144,7 @@ pub const KEY_SYNONYMS: &[KeySynonym] = &[
         "",
     ),
     other("array.output", &["to_dense"], &[("true", "\"dense\""), ("false", "\"sparse\"")], ""),
+    same("array.fetch", &["array.read", "array.access", "fetch_mode"]),
     same("array.normalize", &["target_sum", "normalize_total"]),
     same("array.labels", &["obs_keys", "obs_columns", "label_key"]),
     other("array.cache_mib", &["cache_size", "cache_limit"], BY_HAND, "in MiB"),
@@ -220,7 +234,7 @@ pub const KEY_SYNONYMS: &[KeySynonym] = &[
     // [measure], [profile], [trace], [checkpoint]
     other("measure.steps", &["max_steps", "limit_train_batches"], &[], "behind measure.warmup, which no rate counts"),
     same("measure.interleave", &["paired", "measure.pack"]),
-    same("measure.cold_cache", &["drop_caches"]),
+    same("measure.cold_cache", &["drop_caches", "drop_cache", "drop_page_cache", "clear_cache"]),
     same("measure.sample_every_s", &["sample_interval", "monitor_interval"]),
     same("profile.wait", &["skip_first"]),
     other(
@@ -234,6 +248,7 @@ pub const KEY_SYNONYMS: &[KeySynonym] = &[
     same("profile.record_shapes", &["profile.shapes"]),
     same("profile.memory", &["profile_memory"]),
     same("profile.stack", &["with_stack"]),
+    same("profile.operations", &["profile.mask", "profile.masks", "time_operations"]),
     same("trace.at_step", &["trace.step", "trace.at"]),
     same("checkpoint.every_steps", &["save_every", "every_n_train_steps"]),
     // [worker], [launch], [slurm]

@@ -229,7 +229,7 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let settings = flat(trial);
     let swept = residual(trial);
     let written =
-        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings);
+        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings, &swept);
     for spec in KEYS.iter().filter(written) {
         let value = match spec.key {
             "train.mode" => continue,
@@ -256,8 +256,8 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     }
 }
 
-/// Whether a config with these settings may say the key at all.
-fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
+/// Whether a config with these settings, and the keys that are `swept`, may say the key at all.
+fn has_effect(spec: &KeySpec, settings: &Settings, swept: &Point) -> bool {
     let array = settings.reads_array();
     // What a profiler costs is no part of what is isolated.
     if of_other_family(spec, array) || matches!(spec.section(), "profile" | "trace") {
@@ -270,8 +270,11 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
         "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
         "sampler.chunks" => settings.sampler.draw == Draw::Chunked,
         "model.heads" => settings.model.kind != ModelKind::Mlp,
-        "pipeline.gene_masks_mib" => settings.pipeline.mask_source == MaskSource::GeneMasks,
-        "pipeline.mask_seed" => settings.pipeline.is_approximate(),
+        // With a sweep over what they belong to, some point needs them.
+        "pipeline.gene_masks_mib" => {
+            settings.pipeline.mask_source == MaskSource::GeneMasks || swept.contains_key("pipeline.mask_source")
+        }
+        "pipeline.mask_seed" => settings.pipeline.is_approximate() || swept.contains_key("pipeline.mask_fraction"),
         _ => true,
     }
 }

@@ -81,7 +81,7 @@ pub fn all_rates(runs: &[&Run]) -> Vec<Rates> {
     runs.iter().filter_map(|run| run_rates(run)).collect()
 }
 
-/// Median and 5th and 95th percentile of a set of step times, and what a sample takes of them, ns.
+/// Median and 5th and 95th percentile of a set of step times, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTimes {
     /// Median.
@@ -90,21 +90,12 @@ pub struct StepTimes {
     pub p5: f64,
     /// 95th percentile.
     pub p95: f64,
-    /// Median of the step time over the samples of the rank's batch. `None` for steps without samples.
-    pub per_sample: Option<f64>,
 }
 
 /// Step times over all given steps; none of no steps.
 pub fn step_times<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<StepTimes> {
-    let (mut walls, mut of_samples) = (Vec::new(), Vec::new());
-    for step in steps {
-        walls.push(step.wall_ns as f64);
-        if step.samples > 0 {
-            of_samples.push(step.wall_ns as f64 / step.samples as f64);
-        }
-    }
-    let (p5, p95) = (quantile(&walls, 0.05)?, quantile(&walls, 0.95)?);
-    Some(StepTimes { median: median(&walls)?, p5, p95, per_sample: median(&of_samples) })
+    let walls: Vec<f64> = steps.map(|s| s.wall_ns as f64).collect();
+    Some(StepTimes { median: median(&walls)?, p5: quantile(&walls, 0.05)?, p95: quantile(&walls, 0.95)? })
 }
 
 /// All measured steps of the completed runs among `runs`, of all ranks.
@@ -175,6 +166,11 @@ impl Breakdown {
             device: (on_device > 0).then(|| device.collect()),
             unattributed: wall - exposed.total() as f64 / n as f64,
         })
+    }
+
+    /// So many ns of a step over the samples of a rank's step, ns. `None` for steps without samples.
+    pub fn per_sample(&self, ns: f64) -> Option<f64> {
+        (self.samples > 0.0).then(|| ns / self.samples)
     }
 
     /// What the step waited for these stages, ns. `None` if no stage happened.

@@ -11,15 +11,15 @@ pub struct ComparedSteps {
     /// Mean of the one side less that of the other, in the unit of the values; its interval is none below two steps on a side, and where
     /// no step differs from another on either.
     pub difference: Difference,
-    /// Mean of the one side over that of the other; none where one of them is not above 0. Its interval and p value are none below
-    /// two steps on a side, and where no step differs from another on either.
+    /// How many times as fast the one side is: mean of the other over that of the one; none where one of them is not above 0. Its interval
+    /// and p value are none below two steps on a side, and where no step differs from another on either.
     pub ratio: Option<Ratio>,
     /// Steps of the two sides.
     pub steps: (usize, usize),
 }
 
-/// Compare the steps of `side` with those of `base`, one value per step and in their order; none if a side has no step or a value is
-/// not finite.
+/// Compare the times of the steps of `side` with those of `base`, one value per step and in their order; none if a side has no step or a
+/// value is not finite.
 ///
 /// The error of each mean is that of the circular block bootstrap, because a step is slow where the one before it was; for the few
 /// steps of a window it is enlarged by √(n/(n − 1)), and its degrees of freedom are n − 1 at most. The error of the difference is that of
@@ -36,7 +36,7 @@ pub fn compare_steps(side: &[f64], base: &[f64]) -> Option<ComparedSteps> {
     let half = spread.map(|student| student.half_width(ALPHA));
     let interval = half.map(|half| Interval { low: value - half, high: value + half });
     let ratio = (of_side.mean > 0.0 && of_base.mean > 0.0).then(|| {
-        let value = of_side.mean / of_base.mean;
+        let value = of_base.mean / of_side.mean;
         let logs = welch(value.ln(), of_side.as_share(), of_base.as_share()).and_then(Student::with_spread);
         let interval = |student: Student| {
             let half = student.half_width(ALPHA);
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(found.steps, (3, 4));
         let ratio = found.ratio.unwrap();
         let (value, interval) = (ratio.value, ratio.interval.unwrap());
-        assert!((value - (37.1 / 3.0) / (40.3 / 4.0)).abs() < 1e-12, "{value}");
-        assert!(interval.low > 1.0 && interval.low < value && value < interval.high && ratio.p.unwrap() < 0.05);
+        assert!((value - (40.3 / 4.0) / (37.1 / 3.0)).abs() < 1e-12, "{value}");
+        assert!(interval.low < value && value < interval.high && interval.high < 1.0 && ratio.p.unwrap() < 0.05);
         // Symmetric on the log scale, and inverted by swapping the sides.
         assert!((interval.low * interval.high / (value * value) - 1.0).abs() < 1e-9, "{ratio:?}");
         let swapped = compare_steps(&base, &side).unwrap().ratio.unwrap();
@@ -124,7 +124,7 @@ mod tests {
     fn one_step_has_no_interval() {
         let found = compare_steps(&[3.0], &[2.0, 2.5]).unwrap();
         assert_eq!((found.difference.interval, found.difference.value), (None, 0.75));
-        assert_eq!(found.ratio, Some(Ratio { value: 3.0 / 2.25, interval: None, p: None }));
+        assert_eq!(found.ratio, Some(Ratio { value: 2.25 / 3.0, interval: None, p: None }));
         assert_eq!((compare_steps(&[], &[1.0]), compare_steps(&[1.0], &[f64::NAN])), (None, None));
     }
 
@@ -137,7 +137,7 @@ mod tests {
         assert!((interval.low + 2.0 + 4.302_652_729_911_275 / 3.0_f64.sqrt()).abs() < 1e-8, "{interval:?}");
         // Without spread nothing can be said of chance.
         let equal = compare_steps(&[2.0; 4], &[1.0; 4]).unwrap();
-        assert_eq!(equal.ratio, Some(Ratio { value: 2.0, interval: None, p: None }));
+        assert_eq!(equal.ratio, Some(Ratio { value: 0.5, interval: None, p: None }));
         assert_eq!(equal.difference, Difference { value: 1.0, interval: None });
     }
 }

@@ -81,7 +81,7 @@ pub struct FirstEpoch {
     pub epoch: String,
     /// All epochs but that, taken together.
     pub later: Distribution,
-    /// Mean time of its batches over that of the later ones; none where these took no time.
+    /// How many times as fast its batches were: mean time of the later ones over that of its own; none where these took no time.
     pub ratio: Option<f64>,
 }
 
@@ -205,7 +205,7 @@ fn first_epoch(
     let others: Vec<usize> = (0..places.len()).filter(|i| *i != first).map(|i| places[i]).collect();
     let (name, mean_s) = (epochs[first].epoch.clone(), epochs[first].times.mean_s);
     Ok(distribution(store, &others, Curve::Reduced)?.map(|later| {
-        let ratio = (later.mean_s > 0.0).then(|| mean_s / later.mean_s);
+        let ratio = (mean_s > 0.0).then(|| later.mean_s / mean_s);
         FirstEpoch { epoch: name, later, ratio }
     }))
 }

@@ -122,7 +122,7 @@ fn epochs(analysis: &Analysis) -> String {
         "95 % (s)",
         "First epoch: batch (s)",
         "Later epochs: batch (s)",
-        "First / later",
+        "First epoch × faster",
     ];
     let mut table = Table::new(header).right(1..7);
     let missing = || MISSING.to_owned();
@@ -148,7 +148,8 @@ fn epochs(analysis: &Analysis) -> String {
     format!(
         "### Epochs\n\nTime per epoch: the times of all its batches together, mean over the whole epochs with its 95 % interval over these \
          (Student's t of the logarithms), which says nothing of other runs. From the rate: no epoch was timed from its first batch to its \
-         last, so it is the batches of an epoch at the mean time of one. Batch: mean [5th to 95th percentile]; ratio of the means.\n\n{}",
+         last, so it is the batches of an epoch at the mean time of one. Batch: mean [5th to 95th percentile]; × faster: mean of the later \
+         epochs over that of the first, so below 1 the first epoch is slower.\n\n{}",
         table.markdown()
     )
 }

@@ -12,10 +12,10 @@ use crate::stats::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeVerdict {
-    /// It takes more time, and the p value, corrected for the table, is below 0.05.
-    Longer,
     /// It takes less time, and the p value, corrected for the table, is below 0.05.
-    Shorter,
+    Faster,
+    /// It takes more time, and the p value, corrected for the table, is below 0.05.
+    Slower,
     /// The corrected p value is not below 0.05.
     NoDifferenceShown,
     /// Fewer than three steps were recorded on a side.
@@ -30,8 +30,8 @@ impl TimeVerdict {
     /// In words.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Longer => "longer",
-            Self::Shorter => "shorter",
+            Self::Faster => "faster",
+            Self::Slower => "slower",
             Self::NoDifferenceShown => "no difference shown",
             Self::TooFewSteps => "too few steps",
             Self::TooShort => "recorded too briefly",
@@ -39,11 +39,11 @@ impl TimeVerdict {
         }
     }
 
-    /// Of the verdict on a ratio of times, for which above 1 is longer.
+    /// Of the verdict on the ratio.
     const fn of(verdict: Verdict) -> Self {
         match verdict {
-            Verdict::Faster => Self::Longer,
-            Verdict::Slower => Self::Shorter,
+            Verdict::Faster => Self::Faster,
+            Verdict::Slower => Self::Slower,
             Verdict::NoDifferenceShown => Self::NoDifferenceShown,
             Verdict::TooFewRuns => Self::TooFewSteps,
             Verdict::TooShort => Self::TooShort,
@@ -70,7 +70,8 @@ pub struct ComparedTime {
     /// Calls of an operation per step in the baseline and in the other side; none of stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<[f64; 2]>,
-    /// Difference (side less baseline, ns) and ratio (side over baseline) with their intervals; none without recorded steps.
+    /// Difference (side less baseline, ns) and ratio (baseline over side: how many times as fast) with their intervals; none without
+    /// recorded steps.
     pub compared: Option<ComparedSteps>,
     /// What may be said; none without a ratio.
     pub verdict: Option<TimeVerdict>,
@@ -265,8 +266,8 @@ mod tests {
         let (difference, ratio) = (compared.difference, compared.ratio.unwrap());
         let want = (1806.0 / 3.0 - 1601.0 / 4.0) * 1e6;
         assert!((difference.value / want - 1.0).abs() < 1e-12, "{difference:?}");
-        assert!((ratio.value - 602.0 / 400.25).abs() < 1e-12 && ratio.interval.unwrap().low > 1.4);
-        assert_eq!((whole.verdict, compared.steps), (Some(TimeVerdict::Longer), (3, 4)));
+        assert!((ratio.value - 400.25 / 602.0).abs() < 1e-12 && ratio.interval.unwrap().high < 1.0 / 1.4);
+        assert_eq!((whole.verdict, compared.steps), (Some(TimeVerdict::Slower), (3, 4)));
         // All steps of both took the same there: nothing can be tested.
         assert_eq!(time(&found.stages, "forward").verdict, Some(TimeVerdict::NoSpread));
         // Nothing is left, of which there is no ratio.

@@ -29,8 +29,8 @@ impl TraceComparison<'_> {
         let mut lines: Vec<String> = [self.base, self.side].into_iter().map(of_side).collect();
         lines.push(
             "times (measured): ms per step, mean over the recorded steps, each the mean over the ranks that recorded it; difference \
-             and ratio (derived): the second side less, and over, the first, so that a ratio below 1 takes less time; a profiler ran \
-             along on both sides, and its cost is in all of them"
+             (derived): the second side less the first; × faster (derived): the first side's time over the second's, so above 1 is faster; \
+             a profiler ran along on both sides, and its cost is in all of them"
                 .to_owned(),
         );
         lines.extend(self.on_steps());
@@ -95,7 +95,7 @@ impl TraceComparison<'_> {
             format!("exposed, {base}"),
             format!("exposed, {side}"),
             "difference".to_owned(),
-            "ratio".to_owned(),
+            "× faster".to_owned(),
             "verdict".to_owned(),
             format!("busy, {base}"),
             format!("busy, {side}"),
@@ -120,7 +120,7 @@ impl TraceComparison<'_> {
             format!("ms, {base}"),
             format!("ms, {side}"),
             "difference".to_owned(),
-            "ratio".to_owned(),
+            "× faster".to_owned(),
             "verdict".to_owned(),
         ])
         .right([2, 3, 4, 5, 6, 7]);
@@ -166,7 +166,7 @@ impl TraceComparison<'_> {
             time.base_ns.map_or_else(missing, ms),
             time.side_ns.map_or_else(missing, ms),
             difference,
-            ratio.as_ref().map_or_else(missing, format::ratio_with_interval),
+            ratio.as_ref().map_or_else(missing, format::times_as_fast),
             verdict,
         ]
     }
@@ -240,9 +240,9 @@ mod tests {
             "- job 21 lazy (Lazy): 3 steps recorded, 2.4 s, of trial lazy-r1-0a1b2c",
             "- n = 3 and 3 steps; intervals (95 %) and verdicts are of these windows",
             "cannot be seen in fewer than 50",
-            "| Stage | exposed, 20 | exposed, 21 | difference | ratio | verdict | busy, 20 | busy, 21 |",
+            "| Stage | exposed, 20 | exposed, 21 | difference | × faster | verdict | busy, 20 | busy, 21 |",
             "| **whole step** | **400.000** | **800.000** | **+400.000 [",
-            "| longer |",
+            "(2.00× slower)** | **slower** |",
             "| `aten::mm` |  | 3.0 | 3.0 | 400.000 | 800.000 | +400.000 [",
         ] {
             assert!(text.contains(said), "{said}\n{text}");
@@ -257,7 +257,7 @@ mod tests {
         let text = rendered(&one, &three);
         for said in [
             "- 1 step recorded of job 20 lazy: no interval and no verdict (3 steps are needed on both sides); `--set profile.active=10` records",
-            "| forward | 1400.000 | 400.000 | -1000.000 | 0.29× | too few steps | 1400.000 | 400.000 |",
+            "| forward | 1400.000 | 400.000 | -1000.000 | 3.50× | too few steps | 1400.000 | 400.000 |",
             "| `aten::mm` |  | 3.0 | 0.0 | 1400.000 | – | -1400.000 | – | only in lazy |",
             "| only in dango |",
         ] {

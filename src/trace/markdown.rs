@@ -42,7 +42,7 @@ impl Summary {
         let world = self.parts.first().map_or(0, |part| part.world_size);
         let mut lines = vec![
             format!("- {} of {world} recorded: {}", format::count(ranks.len() as u64, "rank"), windows.join(", ")),
-            "- a profiler ran along: times here are longer than without one, and these trials have no ratios"
+            "- a profiler ran along: times here are longer than without one, and rates of these trials are in no ratio"
                 .to_owned(),
         ];
         lines.push(format!("- clocks: {}", clocks(&self.parts)));

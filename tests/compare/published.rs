@@ -127,7 +127,7 @@ fn a_published_summary_stands_beside_an_isolated_job() {
     assert!(sample["measured"]["components"][1]["exposed"].is_null());
     let (text, _) = project.expect(&["compare", "525", "23"], 0);
     for said in [
-        "| Component | Lazy Hetero (s/iteration) | DANGO (s/iteration) | Ratio | % of Lazy Hetero | Figures | 23 lazy, n = 1 (s/iteration) | 23 dango, n = 1 (s/iteration) | Ratio (measured) | % of 23 lazy | Class |",
+        "| Component | Lazy Hetero (s/iteration) | DANGO (s/iteration) | DANGO × faster | % of Lazy Hetero | Figures | 23 lazy, n = 1 (s/iteration) | 23 dango, n = 1 (s/iteration) | 23 dango × faster | % of 23 lazy | Class |",
         "| ├─ Graph processor | ~0.65 | ~0.001 | 650.0× ‡ | 57 % | imported (estimated) | 0.05 | 0.005 | 10.00× ‡ | 5.0 % | measured |",
         "| **TOTAL** | **1.138** | **0.059** | **19.29× ‡** | **100 %** | **imported (measured)** | **1** | **0.11** | **9.09× ‡** | **100.0 %** | **measured** |",
         "| 525 | 086b | Lazy Hetero | └─ Backward pass | ~0.125 | 11 % | imported (estimated) | backward | 23 lazy (forward_backward) | 0.2 | 20.0 % | 0.2 | measured |",

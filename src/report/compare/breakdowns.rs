@@ -108,9 +108,9 @@ impl MeasuredComponents {
         let breakdown = row.breakdown.as_ref().filter(|_| row.n > 0)?;
         let factor = match published.time_unit() {
             TimeUnit::SecondsPerIteration => 1e-9,
-            TimeUnit::MillisecondsPerSample => 1e-6 / row.batch_size as f64,
-            // The mean breakdown is over the steps of all runs and ranks; a run takes as long as one rank of it.
-            TimeUnit::SecondsPerRun => 1e-9 * breakdown.steps as f64 / (row.n as f64 * row.ranks as f64),
+            TimeUnit::MillisecondsPerSample => breakdown.per_sample(1e-6)?,
+            // A run takes as long as one rank of it.
+            TimeUnit::SecondsPerRun => 1e-9 * row.totals.as_ref()?.measured.steps,
         };
         let component = |one: &PublishedComponent| {
             let (exposed, busy) = match one.kind {
@@ -297,7 +297,7 @@ fn summary(first: &BreakdownBeside, second: &BreakdownBeside) -> (String, Table)
         "Component".to_owned(),
         format!("{} ({unit})", one.method),
         format!("{} ({unit})", other.method),
-        "Ratio".to_owned(),
+        format!("{} × faster", other.method),
         format!("% of {}", one.method),
         "Figures".to_owned(),
     ];
@@ -305,7 +305,7 @@ fn summary(first: &BreakdownBeside, second: &BreakdownBeside) -> (String, Table)
         header.extend([
             format!("{} ({unit})", first.column()),
             format!("{} ({unit})", second.column()),
-            "Ratio (measured)".to_owned(),
+            format!("{} {} × faster", second.job, second.variant),
             format!("% of {} {}", first.job, first.variant),
             "Class".to_owned(),
         ]);
@@ -434,8 +434,8 @@ fn on_summaries(pairs: &[(&BreakdownBeside, &BreakdownBeside)]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "summary: time of the first variant over that of the other (derived); published times are rounded, and so are their ratios; those of \
-         measured times have no interval here, the note of the job has them with one"
+        "summary: × faster (derived): time of the first variant over that of the other, so above 1 the other is faster; published times are \
+         rounded, and so are their ratios; those of measured times have no interval here, the note of the job has them with one"
             .to_owned(),
     ];
     for (first, second) in pairs {

@@ -3,11 +3,11 @@ use serde::Serialize;
 use super::Row;
 use super::differences::setting_name;
 
-/// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, where the order of samples and
-/// the first weights come from, what device is asked for.
+/// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, how much memory it may take before it is
+/// refused, where the order of samples and the first weights come from, what device is asked for.
 ///
 /// What such a setting may bring with it (another node, another processor, a GPU) is recorded by itself.
-const IRRELEVANT: [&str; 17] = [
+const IRRELEVANT: [&str; 18] = [
     "checkpoint.on_signal",
     "launch.backend",
     "launch.device",
@@ -18,6 +18,7 @@ const IRRELEVANT: [&str; 17] = [
     "measure.interleave",
     "measure.sample_every_s",
     "model.seed",
+    "pipeline.gene_masks_mib",
     "slurm.account",
     "slurm.constraint",
     "slurm.partition",

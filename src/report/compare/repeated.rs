@@ -64,7 +64,7 @@ pub(super) fn table(all: &[Repeated]) -> Table {
         "samples/s",
         "ms/step",
         "ms/sample",
-        "Ratio (samples/s)",
+        "× faster (samples/s)",
         "Figures",
         "n",
     ]);
@@ -86,7 +86,7 @@ pub(super) fn table(all: &[Repeated]) -> Table {
                 estimator: "measured steps",
                 it_per_s: row.median_it_per_s(),
                 samples_per_s: row.median_samples_per_s(),
-                ratio: line.ratio_samples_per_s.map(|r| format!("{}{across}", format::ratio_with_interval(&r))),
+                ratio: line.ratio_samples_per_s.map(|r| format!("{}{across}", format::times_as_fast(&r))),
                 class: row.class.name(),
                 n: row.n,
             };
@@ -113,7 +113,9 @@ pub(super) fn table(all: &[Repeated]) -> Table {
 fn cells(steps: &str, row: &Row, rates: &Rates<'_>) -> [String; 12] {
     let missing = || MISSING.to_owned();
     let range = |range: Option<(f64, f64)>| range.map(|(low, high)| format::range(low, high));
-    let ns = rates.it_per_s.map(|rate| 1e9 / rate);
+    let per_step = rates.it_per_s.map(|rate| 1e3 / rate);
+    let per_sample = rates.samples_per_s.and_then(|rate| row.ms_per_sample_at(rate));
+    let ms = |ms: Option<f64>| ms.map_or_else(missing, |ms| format::milliseconds(ms * 1e6));
     [
         steps.to_owned(),
         row.job.clone(),
@@ -122,8 +124,8 @@ fn cells(steps: &str, row: &Row, rates: &Rates<'_>) -> [String; 12] {
         rates.estimator.to_owned(),
         rates.it_per_s.map(format::rate).or_else(|| range(row.range)).unwrap_or_else(missing),
         rates.samples_per_s.map(format::rate).or_else(|| range(row.samples_range)).unwrap_or_else(missing),
-        ns.map_or_else(missing, format::milliseconds),
-        ns.map_or_else(missing, |ns| format::milliseconds(ns / row.batch_size as f64)),
+        ms(per_step),
+        ms(per_sample),
         rates.ratio.clone().unwrap_or_else(missing),
         rates.class.to_owned(),
         rates.n.to_string(),
@@ -136,8 +138,9 @@ pub(super) fn remarks(all: &[Repeated]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "published beside measured: a published row (bold), and the measured rows of the same variant in steps of the same kind; ratio (derived): \
-         measured over published samples/s, above 1 is faster than published; ms/step and ms/sample (derived): from it/s, of a rank's batch"
+        "published beside measured: a published row (bold), and the measured rows of the same variant in steps of the same kind; × faster (derived): \
+         measured over published samples/s, above 1 is faster than published; ms/step (derived): from it/s; ms/sample (derived): ranks over \
+         samples/s"
             .to_owned(),
     ];
     for (one, line) in all.iter().flat_map(|one| one.lines.iter().map(move |line| (one, line))) {

@@ -196,8 +196,12 @@ impl Row {
     /// range, the smaller first; none without a rate.
     pub fn ms_per_sample(&self) -> Option<(f64, f64)> {
         let (low, high) = self.median_samples_per_s().map(|rate| (rate, rate)).or(self.samples_range)?;
-        let ms = |rate: f64| 1e3 * self.ranks as f64 / rate;
-        (low > 0.0).then(|| (ms(high), ms(low)))
+        self.ms_per_sample_at(high).zip(self.ms_per_sample_at(low))
+    }
+
+    /// The same at a rate in samples/s; none of a rate of 0.
+    pub fn ms_per_sample_at(&self, samples_per_s: f64) -> Option<f64> {
+        (samples_per_s > 0.0).then(|| 1e3 * self.ranks as f64 / samples_per_s)
     }
 
     /// Seconds that its shortest run was measured for, if that is too short for a verdict; none of imported rows.

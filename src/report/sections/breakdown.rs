@@ -34,7 +34,7 @@ fn table(breakdown: &Breakdown) -> Table {
     let mut table = Table::new(names);
     let share = |ns: f64| format::share(ns, breakdown.wall);
     let time = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
-    let per_sample = |ns: Option<f64>| time(ns.filter(|_| breakdown.samples > 0.0).map(|ns| ns / breakdown.samples));
+    let per_sample = |ns: Option<f64>| time(ns.and_then(|ns| breakdown.per_sample(ns)));
     let mut device = breakdown.device.iter().flatten().map(|(_, ns)| time(*ns));
     for ((stage, exposed), (_, busy)) in breakdown.exposed.iter().zip(&breakdown.busy) {
         let of_step = exposed.map_or_else(|| MISSING.to_owned(), share);

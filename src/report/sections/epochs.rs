@@ -25,7 +25,7 @@ pub fn epochs(job: &MeasuredJob) -> Option<Value> {
     }
     let mut names = vec!["Variant", "Time per epoch (s)", "95 % (s)", "Epochs", "Figures"];
     if several {
-        names.extend(["First epoch (samples/s)", "Later epochs (samples/s)", "First / later"]);
+        names.extend(["First epoch (samples/s)", "Later epochs (samples/s)", "First epoch × faster"]);
     }
     let columns = names.len();
     let mut table = Table::new(names).right([1].into_iter().chain(5..columns));

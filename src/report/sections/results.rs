@@ -90,8 +90,7 @@ impl<'a> Results<'a> {
 
     /// How long the steps took, and what became of the runs.
     pub fn step_times(&self) -> Table {
-        let mut table =
-            Table::new(["Variant", "ms/step (median)", "p5–p95", "ms/sample (median)", "Measured per run", "State"]);
+        let mut table = Table::new(["Variant", "ms/step (median)", "p5–p95", "Measured per run", "State"]);
         for entry in &self.0 {
             let times = step_times(completed_steps(&entry.runs));
             let ends = |t: StepTimes| format!("{}–{}", format::milliseconds(t.p5), format::milliseconds(t.p95));
@@ -99,7 +98,6 @@ impl<'a> Results<'a> {
                 entry.line.row.label.clone(),
                 times.map_or_else(missing, |t| format::milliseconds(t.median)),
                 times.map_or_else(missing, ends),
-                times.and_then(|t| t.per_sample).map_or_else(missing, format::milliseconds),
                 measured_per_run(&entry.line.row.measured_s).unwrap_or_else(missing),
                 state(&entry.runs),
             ];
