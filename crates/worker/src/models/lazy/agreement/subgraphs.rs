@@ -117,7 +117,9 @@ fn norms_over_the_batch_are_others_without_the_removed_genes() {
         let expected = drawn.run(Processor::Lazy);
         for processor in WITHOUT {
             let apart = drawn.run(processor).from(&expected);
-            assert!(apart.encodings > 1000.0 * TOLERANCE, "{}, {}: {apart:?}", drawn.case.name, processor.name());
+            // One norm in front of the encoder moves encodings by less than 1e-6, and what is made of them by more.
+            let farthest = apart.encodings.max(apart.predictions);
+            assert!(farthest > 1000.0 * TOLERANCE, "{}, {}: {apart:?}", drawn.case.name, processor.name());
         }
     }
 }
