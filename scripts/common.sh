@@ -29,5 +29,5 @@ need_packages() {
 forget_note() {
   local kind
   rm -f "$1/$2.md" "$1/$2_learning.svg"
-  for kind in rates stages times timeline ranks scaling learning; do rm -f "$1/assets/images/$2_$kind".{svg,png}; done
+  for kind in rates stages times boxplot epoch_time timeline ranks scaling learning; do rm -f "$1/assets/images/$2_$kind".{svg,png}; done
 }

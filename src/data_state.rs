@@ -55,6 +55,8 @@ impl Wanted {
 /// Every folder that `trials` read records from, with how it stands: data sets, and the stores that were made from them.
 pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, DataState> {
     let mut all = BTreeMap::new();
+    // Files of an array that trials ask for, by folder; 0 where none asks for a number.
+    let mut asked: BTreeMap<PathBuf, u32> = BTreeMap::new();
     for trial in trials {
         let (folder, data) = (&trial.data_dir, &trial.settings.data);
         let Some(wanted) = Wanted::of(&trial.settings) else { continue };
@@ -68,9 +70,15 @@ pub fn data_states(project: &Project, trials: &[Trial]) -> BTreeMap<PathBuf, Dat
         let kind = match wanted {
             Wanted::Graph(kind) => kind,
             Wanted::Array(format) => {
-                let files = ArrayDataset::store_folder_in(folder, format);
-                if format != ArrayFormat::H5ad && !all.contains_key(&files) {
-                    all.insert(files, array_files_state(folder, format));
+                let (files, count) = (ArrayDataset::store_folder_in(folder, format), trial.settings.array.file_count);
+                let before = asked.get(&files).copied().unwrap_or(0);
+                asked.insert(files.clone(), before.max(count));
+                if before > 0 && count > 0 && before != count {
+                    let reason =
+                        format!("array.file_count asks for {before} and for {count} files in {}", files.display());
+                    all.insert(files, DataState::Refused(PipelineError::Invalid(reason)));
+                } else if format != ArrayFormat::H5ad && (count > before || !all.contains_key(&files)) {
+                    all.insert(files, array_files_state(folder, format, count));
                 }
                 continue;
             }
@@ -113,10 +121,10 @@ fn same_recipe(folder: &Path, built: &str, now: &str) -> Result<(), PipelineErro
     Err(PipelineError::Damaged { path: folder.to_owned(), reason })
 }
 
-/// Files of another format, made from the base files.
-fn array_files_state(folder: &Path, format: ArrayFormat) -> DataState {
+/// Files of another format, made from the base files; `count` of them, where that is not 0.
+fn array_files_state(folder: &Path, format: ArrayFormat, count: u32) -> DataState {
     let path = ArrayDataset::store_folder_in(folder, format);
-    match ArrayDataset::open(folder).map(|dataset| dataset.converted(format)) {
+    match ArrayDataset::open(folder).map(|dataset| dataset.converted_of(format, count)) {
         Ok(Ok(Some(_))) => DataState::There(()),
         Ok(Ok(None)) if path.exists() => {
             let reason = "exists, but holds no converted files (it has no manifest); remove it".to_owned();

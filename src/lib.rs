@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod conf;
 pub mod console;
+mod data_size;
 mod data_state;
 pub mod doctor;
 pub mod exit;

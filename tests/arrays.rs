@@ -118,6 +118,50 @@ fn two_ranks_learn_cell_types_and_the_note_says_how_rows_were_shuffled() {
     }
 }
 
+/// A number of genes and of parquet files, rows that are read one by one, and a cold page cache, as a job has them.
+#[test]
+fn genes_files_and_the_way_of_fetching_are_settings_of_a_job() {
+    let project = TestProject::new();
+    let text = SMALL.replace("scale = 0.02", "genes = 400").replace("epochs = 6", "").replace(
+        "[variant.chunked]",
+        "[variant.row]\narray.fetch = \"row\"\nmeasure.cold_cache = true\nsampler.draw = \"weighted\"\nsampler.by = \"weight\"\n\
+         [variant.groups]\narray.format = \"parquet\"\narray.file_count = 3\nsampler.draw = \"sequential\"\n\
+         sampler.chunk_rows = 0\n[variant.chunked]",
+    );
+    let conf = project.conf("asked", &text);
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--set", "measure.steps=10"];
+    project.ok(&submit);
+    let attempt = |variant: &str| project.attempt("1", variant).unwrap();
+    let read = |variant: &str| attempt(variant).data_read().unwrap().unwrap().array.unwrap();
+    assert_eq!((read("weighted").files, read("weighted").genes), (2, 400));
+    assert_eq!((read("groups").files, read("groups").format), (3, ArrayFormat::Parquet));
+    // The same rows in the same order, so the same losses.
+    let losses = |variant: &str| -> Vec<Option<f64>> {
+        attempt(variant).steps(0).unwrap().iter().map(|step| step.loss).collect()
+    };
+    assert_eq!(losses("row"), losses("weighted"));
+    let dropped = attempt("row").usage(0).unwrap().unwrap().dropped.unwrap();
+    let bytes = attempt("row").data_read().unwrap().unwrap().size.apparent_bytes;
+    assert_eq!((dropped.files, dropped.bytes), (2, bytes));
+    let note = std::fs::read_to_string(project.path().join("results/asked_1.md")).unwrap();
+    assert!(note.contains("600 rows of 400 genes, parquet in 3 files"), "{note}");
+    // The files that are there are not as many as another job asks for.
+    let more = ["--only", "groups", "--set", "variant.groups.array.file_count=4"];
+    let refused = project.run(&[&submit[..], &more[..]].concat());
+    assert_eq!(refused.status.code(), Some(6));
+    let said = common::text(&refused.stderr);
+    assert!(said.contains("holds 3 files, and 4 are asked for"), "{said}");
+    // Files of one format lie in one folder, so two variants cannot ask for different numbers.
+    let more = "[variant.more]\narray.format = \"parquet\"\narray.file_count = 5\nsampler.draw = \"sequential\"\n\
+                sampler.chunk_rows = 0\n[variant.chunked]";
+    let conf = project.conf("both", &text.replace("[variant.chunked]", more));
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--set", "measure.steps=10"];
+    let refused = project.run(&submit);
+    assert_eq!(refused.status.code(), Some(3));
+    let said = common::text(&refused.stderr);
+    assert!(said.contains("array.file_count asks for 3 and for 5 files in "), "{said}");
+}
+
 #[test]
 fn a_run_that_was_stopped_reads_the_rest_of_its_epoch() {
     let more = ["--only", "chunked", "--set", "train.epochs=60", "--set", "launch.ranks=1"];

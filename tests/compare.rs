@@ -2,10 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 mod common;
+#[path = "compare/published.rs"]
+mod published;
 
 use common::TestProject;
-use common::ledger::{completed, running, steps, sweep, two_variants};
-use expctl_record::{Collation, JobRecord, Mode, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial};
+use common::ledger::{completed, in_epochs, running, steps, sweep, two_variants};
+use expctl_record::{
+    Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
+};
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
@@ -57,7 +61,27 @@ fn the_published_table_as_json() {
 fn rows_with_a_profiler_are_set_apart() {
     let project = TestProject::new();
     insta::assert_snapshot!(project.expect(&["compare", "392", "428/430", "447"], 0).0);
-    let (_, stderr) = project.expect(&["compare", "392", "428"], 7);
+}
+
+#[test]
+fn a_profiled_and_an_unprofiled_row_show_what_the_profiler_cost() {
+    let project = TestProject::new();
+    for job in ["428", "430"] {
+        let (stdout, _) = project.expect(&["compare", "392", job], 0);
+        let tables: Vec<&str> = stdout.lines().filter(|line| line.starts_with("Steps: ")).collect();
+        assert_eq!(tables, ["Steps: train", "Steps: train, profiler on"], "{stdout}");
+        for said in [
+            "- set apart (train, profiler on): a profiler ran along, so these rows are not ranked against the others",
+            "- profiler on in 428/430 073 Incidence Map + Profiling: 0.62× (−38 %) to 0.90× (−9.5 %) of 392 065",
+        ] {
+            assert!(stdout.contains(said), "{said}\n{stdout}");
+        }
+        assert!(!stdout.contains("expctl trace"), "published rows have no traces here: {stdout}");
+    }
+    // Alone it is not known, and steps of another mode do not tell.
+    let (stdout, _) = project.expect(&["compare", "430"], 0);
+    assert!(stdout.contains("what it costs is not known, no row of the same variant ran without one"), "{stdout}");
+    let (_, stderr) = project.expect(&["compare", "525", "430"], 7);
     assert!(stderr.contains("steps of kind train with a profiler: 428/430"), "{stderr}");
 }
 
@@ -98,13 +122,41 @@ fn profiled_trials_are_in_no_ratio() {
     let ids = note.lines().find(|line| line.starts_with("| ids | Ids only |")).unwrap();
     assert!(!row.contains('×') && ids.contains('×'), "{row}\n{ids}");
 
-    // A job that has nothing else is compared with nothing.
+    // What the profiler cost is of the variant without it: 400 of 900 ms.
+    let all = json(&project, &["12"]);
+    let line = &all["groups"][1]["lines"][0];
+    close(&line["with_profiler"][0], 400.0 / 900.0);
+    close(&line["profiler_ratio"]["value"], (400.0_f64 * 410.0 * 390.0 / (900.0 * 910.0 * 890.0)).cbrt());
+    assert_eq!(line["profiler_runs"], serde_json::json!([3, 3]));
+    assert!(
+        table.contains("profiler on in 12 086_ddp Lazy, traced: 0.44× [")
+            && table.contains("n = 3 and 3) of 12 086_ddp Lazy without one"),
+        "{table}"
+    );
+
+    // A job with nothing else stands beside the others, in a table of its own and without a ratio.
     let only = project.trial("traced", "Lazy, traced", 1, profiled);
     let dir = project.submitted(13, "086_ddp", vec![only.clone()]);
     completed(&dir, &only, &[steps(900, 10), steps(900, 10)]);
-    let (_, stderr) = project.expect(&["compare", "13", "12"], 7);
-    assert!(stderr.contains("steps of kind train with a profiler: 13, 12"), "{stderr}");
+    let dir = project.submitted(14, "086_ddp", vec![only.clone()]);
+    completed(&dir, &only, &[steps(800, 10), steps(800, 10)]);
+    let (table, _) = project.expect(&["compare", "13", "14"], 0);
+    for said in [
+        "- set apart: a profiler ran along, its cost is in these times, so these rows have no ratios",
+        "- profiler on in 14 086_ddp Lazy, traced: what it costs is not known, no row of the same variant ran without one",
+        "- `expctl trace 13 14` compares what the profiler recorded: stages and operations",
+    ] {
+        assert!(table.contains(said), "{said}\n{table}");
+    }
+    assert!(!table.contains('×'), "{table}");
+    assert_eq!(lines(&json(&project, &["13", "14"])), [("traced".to_owned(), false), ("traced".to_owned(), false)]);
     assert_eq!(lines(&json(&project, &["13"])), [("traced".to_owned(), false)]);
+    // Beside a job with unprofiled rows the cost is known, and no rate of profiled steps is in a ratio.
+    let all = json(&project, &["12", "13"]);
+    let apart = all["groups"].as_array().unwrap().iter().find(|group| group["profiler"] == true).unwrap();
+    let costs: Vec<bool> =
+        apart["lines"].as_array().unwrap().iter().map(|line| line["with_profiler"].is_array()).collect();
+    assert_eq!(costs, [true, true]);
 }
 
 #[test]
@@ -218,6 +270,26 @@ fn ratios_across_other_samples_are_flagged_and_across_stores_are_not() {
 }
 
 #[test]
+fn ratios_across_page_caches_are_flagged() {
+    let project = TestProject::new();
+    let trials = [
+        project.trial("warm", "Warm", 1, |_| {}),
+        project.trial("cold", "Cold", 1, |settings| settings.measure.cold_cache = true),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    trials.iter().for_each(|trial| completed(&dir, trial, &[steps(400, 0), steps(400, 0)]));
+    let (stdout, _) = project.expect(&["compare", "12"], 0);
+    assert!(stdout.contains("no effect of the method alone: cold page cache false → true"), "{stdout}");
+    // Two jobs that differ in it have a table each.
+    for (id, trial) in (13..).zip(&trials) {
+        let dir = project.submitted(id, "086_ddp", vec![trial.clone()]);
+        completed(&dir, trial, &[steps(400, 0), steps(400, 0)]);
+    }
+    let (stdout, _) = project.expect(&["compare", "13", "14"], 0);
+    assert!(stdout.contains("cold page cache true") && stdout.contains("cold page cache false"), "{stdout}");
+}
+
+#[test]
 fn a_sweep_is_compared_point_by_point() {
     let project = TestProject::new();
     sweep(&project, 12);
@@ -320,11 +392,47 @@ fn steps_of_different_kinds_do_not_compare() {
     let (stdout, stderr) = project.expect(&["compare", "392", "14"], 7);
     assert!(stdout.is_empty());
     insta::assert_snapshot!(stderr);
-    // With a published data-only job it does, across everything that differs.
-    let (stdout, _) = project.expect(&["compare", "525", "14"], 0);
+    // Steps on a loss of zero compare with those that were published as data only, across everything that differs.
+    let trial = project.trial("lazy", "Lazy", 1, |s| s.train.mode = Mode::ZeroLoss);
+    let dir = project.submitted(15, "086_as_run", vec![trial.clone()]);
+    completed(&dir, &trial, &[steps(400, 0), steps(400, 0)]);
+    let (stdout, _) = project.expect(&["compare", "525", "15"], 0);
     let crosses = "another class, so no effect of the method alone: world size 1 → 2, number of samples 10000 → 1000, device 1 x RTX 6000 Ada → cpu";
     assert!(stdout.contains(crosses), "{stdout}");
     assert!(stdout.contains("known of one of the two only: scale, networks, edge_types,"), "{stdout}");
+}
+
+#[test]
+fn a_model_that_no_step_computes_is_no_difference() {
+    let project = TestProject::new();
+    let compared = |id: u64, mode: Mode| {
+        let lazy = project.trial("lazy", "Lazy", 1, |s| {
+            (s.train.mode, s.model.kind, s.train.learning_rate) = (mode, ModelKind::Lazy, 0.01);
+        });
+        let ids = project.trial("ids", "Ids only", 1, |s| {
+            (s.train.mode, s.pipeline.processor) = (mode, Processor::Ids);
+        });
+        let dir = project.submitted(id, "086_ddp", vec![lazy.clone(), ids.clone()]);
+        for (trial, wall) in [(&lazy, 400), (&ids, 100)] {
+            completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
+        }
+        project.expect(&["compare", &id.to_string()], 0).0
+    };
+    let (data, train) = (compared(12, Mode::Data), compared(13, Mode::Train));
+    for setting in ["model.kind", "train.learning_rate"] {
+        assert!(!data.contains(setting), "{data}");
+        assert!(train.contains(setting), "{train}");
+    }
+    let note = |job: &str| {
+        let (path, _) = project.expect(&["report", job], 0);
+        std::fs::read_to_string(path.trim().replace("ROOT", project.path().to_str().unwrap())).unwrap()
+    };
+    let (data, train) = (note("12"), note("13"));
+    assert!(
+        !data.contains("model.kind") && !data.contains("- model: ") && data.contains("- train: mode = data\n"),
+        "{data}"
+    );
+    assert!(train.contains("| model.kind | lazy | dango |"), "{train}");
 }
 
 #[test]
@@ -359,4 +467,30 @@ fn results_are_imported_once_checked() {
     std::fs::write(&file, format!("{head}{}", row.replace("it_per_s", "itpers"))).unwrap();
     let (_, stderr) = project.expect(&["import", path, "--force"], 3);
     assert!(stderr.contains("mine.toml:9:1: unknown field `itpers`"), "{stderr}");
+}
+
+#[test]
+fn time_per_epoch_is_a_column_where_epochs_were_timed() {
+    let project = TestProject::new();
+    in_epochs(&project, 12);
+    let (stdout, _) = project.expect(&["compare", "12", "--format", "markdown"], 0);
+    let header = stdout.lines().find(|line| line.starts_with("| Job ID |")).unwrap();
+    assert!(header.contains("| samples/s | ms/sample | s/epoch | Storage |"), "{stdout}");
+    assert!(stdout.contains("(8 epochs of 2 runs)") && stdout.contains(" (derived) |"), "{stdout}");
+    let all = json(&project, &["12"]);
+    let lines = all["groups"][0]["lines"].as_array().unwrap();
+    let basis: Vec<_> = lines.iter().map(|line| line["epoch_time"]["basis"].as_str().unwrap()).collect();
+    assert_eq!(basis, ["whole_epochs", "rate"]);
+    // 100 batches at the rate of the 80 that were measured.
+    close(&lines[1]["epoch_time"]["time_s"]["value"], 100.0 / lines[1]["it_per_s"][0].as_f64().unwrap());
+    let (csv, _) = project.expect(&["compare", "12", "--format", "csv"], 0);
+    let mut rows = csv.lines();
+    assert!(
+        rows.next().unwrap().ends_with(",s_per_epoch,s_per_epoch_ci_low,s_per_epoch_ci_high,s_per_epoch_class,epochs")
+    );
+    let ends: Vec<&str> = rows.map(|row| row.rsplit(',').nth(1).unwrap()).collect();
+    assert_eq!(ends, ["measured", "derived"]);
+    // Without epochs that were timed there is no such column.
+    two_variants(&project, 13);
+    assert!(!project.expect(&["compare", "13", "--format", "markdown"], 0).0.contains("s/epoch"));
 }

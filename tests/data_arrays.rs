@@ -113,6 +113,26 @@ fn all_formats_hold_what_was_built() {
 }
 
 #[test]
+fn genes_and_parquet_files_are_as_many_as_are_asked_for() {
+    let data = tempfile::tempdir().unwrap();
+    let named = ["--samples", "60", "--genes", "300", "--files", "2"];
+    let run = |verb: &str, more: &[&str]| expctl(data.path(), &[&[verb, SET][..], &named, more].concat()).assert();
+    let folder = PathBuf::from(stdout(&run("build", &[]).success()).trim_end());
+    assert!(folder.ends_with("arrayloader/genes-300_samples-60_seed-42_files-2"), "{}", folder.display());
+    run("convert", &["--to", "parquet", "--file-count", "3"]).success();
+    let files = std::fs::read_dir(folder.join("stores/parquet")).unwrap();
+    let files = files.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|e| e == "parquet"));
+    assert_eq!(files.count(), 3);
+    let info: Value = serde_json::from_str(&stdout(&run("info", &["--json"]).success())).unwrap();
+    assert_eq!((&info["genes"], &info["stores"][0]["file_count"]), (&Value::from(300), &Value::from(3)));
+    let zarr = run("convert", &["--to", "zarr", "--file-count", "3"]).code(2);
+    assert!(stderr(&zarr).contains("--file-count has no effect without --to parquet"), "{}", stderr(&zarr));
+    expctl(data.path(), &["build", SET, "--genes", "300", "--scale", "0.5"]).assert().code(2);
+    let graph = expctl(data.path(), &["build", "006-kuzmin-tmi", "--genes", "300"]).assert().code(3);
+    assert!(stderr(&graph).contains("--genes is of data sets of arrays"), "{}", stderr(&graph));
+}
+
+#[test]
 fn damage_is_found_and_said() {
     let data = tempfile::tempdir().unwrap();
     let folder = build(data.path());

@@ -155,7 +155,7 @@ fn what_submit_would_refuse_is_not_called_missing() {
     assert!(submit(&dry, 6).1.contains("packed_masks: exists, but is no store"));
     std::fs::remove_dir_all(&store).unwrap();
     let (_, said) = submit(&dry, 0);
-    assert!(said.contains("packed_masks would be built\n") && said.matches(" is there\n").count() == 1, "{said}");
+    assert!(said.contains("packed_masks would be built, about ") && said.matches(" is there\n").count() == 1, "{said}");
 
     // The same of the data set itself.
     std::fs::create_dir_all(&store).unwrap();
@@ -165,7 +165,35 @@ fn what_submit_would_refuse_is_not_called_missing() {
     std::fs::remove_file(folder.join("manifest.json")).unwrap();
     assert!(submit(&dry, 6).1.contains("_seed-42: exists, but is no data set"));
     std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(submit(&dry, 0).1.matches(" would be built\n").count(), 2);
+    assert_eq!(submit(&dry, 0).1.matches(" would be built, about ").count(), 2);
+}
+
+/// More rows than any disk has room for are refused before a folder is made; the recipe says how much they would take.
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_built() {
+    let project = TestProject::new();
+    let rows =
+        "array.format = \"h5ad\"\ndata.samples = 100_000_000_000_000\nloader.batch_size = 28\nmeasure.repeats = 1\n";
+    let conf = project.conf("rows", rows);
+    let run = |line: &[&str], code: i32| {
+        let output = project.run(line);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let conf = conf.to_str().unwrap();
+    let (_, said) = run(&["plan", conf], 0);
+    assert!(said.contains("would be built, about ") && said.contains(" PB (estimated)"), "{said}");
+    for more in [&["--dry-run", "--json"][..], &[]] {
+        let (stdout, said) = run(&[&["submit", conf, "--backend", "local"], more].concat(), 3);
+        assert!(said.contains("the data do not fit: 1 folder to be built take "), "{said}");
+        if let Ok(answer) = serde_json::from_str::<Value>(&stdout) {
+            let (needed, free) = (&answer["data"][0]["estimated_bytes"], &answer["free_bytes"]);
+            assert!(needed.as_u64().unwrap() > free.as_u64().unwrap(), "{answer}");
+        } else {
+            assert!(stdout.is_empty() && more.is_empty(), "{stdout}");
+        }
+    }
+    assert!(!project.path().join("results/runs").exists() && !project.path().join("data").exists());
 }
 
 #[test]

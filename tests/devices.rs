@@ -6,7 +6,8 @@ mod common;
 use common::TestProject;
 use common::ledger::{finish, running, steps};
 use expctl_record::{
-    BackendChoice, CudaFacts, DeviceChoice, JobDir, RankDevice, Stage, StepRecord, Trial, TrialState, write_json,
+    BackendChoice, CudaFacts, DeviceChoice, DeviceMasks, Implementation, JobDir, ModelKind, Norm, Processor,
+    RankDevice, Settings, Stage, StepRecord, Trial, TrialState, write_json,
 };
 
 const MS: u64 = 1_000_000;
@@ -93,7 +94,10 @@ fn device_times_have_a_column_of_their_own_where_there_are_any() {
         assert!(gpu.contains(row), "{row}: {gpu}");
     }
     let host = part(&text, "breakdown", "host");
-    assert!(host.contains("| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) |\n"), "{host}");
+    assert!(
+        host.contains("| Stage | Exposed (ms/step) | Exposed (%) | Busy (ms/step) | Busy (ms/sample) |\n"),
+        "{host}"
+    );
     assert!(!host.contains("Device"), "{host}");
 }
 
@@ -151,6 +155,77 @@ fn a_note_of_ranks_on_the_host_says_nothing_of_gpus() {
     ran(&dir, &trial, None, &[steps(100, 10), steps(100, 10)]);
     let text = note(&project);
     assert!(text.contains("- device: cpu\n") && !text.contains("GPU") && !text.contains("CUDA"), "{text}");
+}
+
+#[test]
+fn a_note_says_what_computed_the_lazy_model() {
+    let shared = |settings: &mut Settings| {
+        (settings.model.kind, settings.model.implementation) = (ModelKind::Lazy, Implementation::Shared);
+        settings.pipeline.processor = Processor::Ids;
+    };
+    let both = [steps(100, 10), steps(100, 10)];
+    let project = TestProject::new();
+    let trials = [project.trial("gpu", "On GPUs", 1, shared), project.trial("host", "On the host", 1, shared)];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    ran(&dir, &trials[0], Some("NVIDIA H100"), &[on_gpu(), on_gpu()]);
+    ran(&dir, &trials[1], None, &both);
+    let line = "- lazy model: one graph for all samples, expctl's kernels (host); one graph for all samples, libtorch's \
+                operations (gpu)\n";
+    let text = note(&project);
+    assert!(text.contains(line), "{text}");
+
+    // One for all needs no names, and where no layer is computed there is nothing to say.
+    for (mode, line) in [("train", Some("- lazy model: one graph for all samples, expctl's kernels\n")), ("data", None)]
+    {
+        let project = TestProject::new();
+        let trial = project.trial("host", "On the host", 1, |settings| {
+            shared(settings);
+            settings.train.mode = serde_json::from_value(mode.into()).unwrap();
+        });
+        ran(&project.submitted(12, "086_ddp", vec![trial.clone()]), &trial, None, &both);
+        let text = note(&project);
+        assert_eq!(line.is_some_and(|line| text.contains(line)), text.contains("lazy model"), "{text}");
+    }
+}
+
+#[test]
+fn a_note_warns_where_the_lazy_model_is_another_function() {
+    let lazy = |change: fn(&mut Settings)| {
+        move |settings: &mut Settings| {
+            settings.model.kind = ModelKind::Lazy;
+            change(settings);
+        }
+    };
+    let subgraph = lazy(|settings| settings.pipeline.processor = Processor::IncidenceSubgraph);
+    let of_nodes = lazy(|settings| {
+        settings.pipeline.processor = Processor::IncidenceSubgraph;
+        (settings.model.norm, settings.model.preprocessor_norm) = (Norm::Node, Norm::Node);
+    });
+    let near = lazy(|settings| (settings.pipeline.processor, settings.pipeline.hops) = (Processor::Neighborhood, 2));
+    let unread = lazy(|settings| {
+        (settings.pipeline.processor, settings.pipeline.device_masks) = (Processor::Ids, DeviceMasks::Vectorised);
+        settings.model.implementation = Implementation::Shared;
+    });
+    let project = TestProject::new();
+    let trials = [
+        project.trial("subgraph", "Subgraph", 1, subgraph),
+        project.trial("of_nodes", "Norms of nodes", 1, of_nodes),
+        project.trial("near", "Neighborhood", 1, near),
+        project.trial("unread", "Masks that nobody reads", 1, unread),
+    ];
+    let dir = project.submitted(12, "086_ddp", trials.to_vec());
+    for trial in &trials {
+        ran(&dir, trial, None, &[steps(100, 10), steps(100, 10)]);
+    }
+    let text = note(&project);
+    for said in [
+        "subgraph: norms over all nodes of the batch are taken without the removed genes",
+        "near: the encoder sees the genes within 2 hops of the perturbed ones",
+        "unread: on the host the masks that the step makes are not read",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("of_nodes: norms"), "{text}");
 }
 
 #[test]

@@ -122,6 +122,51 @@ fn a_trial_on_a_gpu_times_its_device() {
     }
 }
 
+/// Masks made by the step and by the model, lists of removed edges, and subgraphs: what comes to the device, and what the note says.
+#[test]
+fn a_lazy_model_trains_on_a_gpu_on_one_graph_for_all_samples_and_on_subgraphs() {
+    if !has_gpu("a_lazy_model_trains_on_a_gpu_on_one_graph_for_all_samples_and_on_subgraphs") {
+        return;
+    }
+    const ONE_GRAPH: &str = "- lazy model: one graph for all samples, libtorch's operations\n";
+    const OF_SAMPLES: &str = "- lazy model: the graph of each sample, libtorch's operations\n";
+    let mut bytes = Vec::new();
+    for (processor, implementation, masks, line) in [
+        ("ids", "shared", "none", ONE_GRAPH),
+        ("ids", "operations", "vectorised", ONE_GRAPH),
+        ("shared", "shared", "none", ONE_GRAPH),
+        ("incidence_subgraph", "replicated", "none", OF_SAMPLES),
+        ("neighborhood", "replicated", "none", OF_SAMPLES),
+    ] {
+        let project = TestProject::new();
+        let settings = [
+            "launch.device=cuda".to_owned(),
+            "loader.pin_memory=true".to_owned(),
+            format!("variant.a.pipeline.processor={processor}"),
+            format!("model.implementation={implementation}"),
+            format!("pipeline.device_masks={masks}"),
+        ];
+        let output = submit(&project, &settings.each_ref().map(String::as_str));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let attempt = attempt(&project);
+        assert_eq!(attempt.environment().unwrap().unwrap().device, "cuda");
+        let steps = attempt.steps(0).unwrap();
+        for step in &steps {
+            let device = step.device.unwrap();
+            assert!(device[Stage::Forward] > 0 && device[Stage::Backward] > 0, "{processor}: {step:?}");
+            assert!(step.loss.is_some_and(f64::is_finite), "{processor}: {step:?}");
+            assert_eq!(device[Stage::Mask] > 0, masks == "vectorised", "{processor}: {step:?}");
+        }
+        bytes.push(steps.last().unwrap().bytes_to_device);
+        project.ok(&["report", "1"]);
+        let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
+        assert!(note.contains(line), "{note}");
+    }
+    // Gene ids alone, with the lists of removed edges, and with edges of each sample.
+    assert!(bytes[0] == bytes[1] && bytes[0] < bytes[2] && bytes[2] < bytes[3], "{bytes:?}");
+    assert!(bytes[4] < bytes[3], "{bytes:?}");
+}
+
 #[test]
 fn two_ranks_share_a_gpu_over_gloo() {
     if !has_gpu("two_ranks_share_a_gpu_over_gloo") {

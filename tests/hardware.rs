@@ -12,6 +12,7 @@ use std::process::Stdio;
 use common::{Guard, PATIENCE, SMALL, TestProject, text, wait_until, worker_pids};
 use expctl_record::{AttemptDir, HardwareSample, StepRecord, TrialState, read_samples};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::Pid;
 
 /// Cells of the row that begins with `| name |`.
@@ -95,6 +96,42 @@ fn a_rank_that_works_is_sampled_and_its_note_says_what_it_took() {
     assert!(!note.contains("sample_every_s 0"), "how samples are taken explains no difference of rates");
     let drawn = std::fs::read_to_string(project.path().join("results/assets/images/small_1_timeline.svg")).unwrap();
     assert!(["step time (ms)", "processors (%)", "memory (GB)"].iter().all(|axis| drawn.contains(axis)));
+}
+
+/// Of our ranks and of a program; a file system in memory keeps its files, and everything else is the same there.
+#[test]
+fn the_page_cache_is_cold_before_the_first_step_and_the_note_says_so() {
+    let project = TestProject::new();
+    programs::install(&project);
+    let cold = "[variant.cold]\npipeline.processor = \"ids\"\nmeasure.cold_cache = true\n[variant.program]\n\
+                measure.cold_cache = true\nworker.command = [\"./python\", \"-c\", \
+                \"from train import *\\ntrain(expctl.Run(program='x'))\"]\n[compare]";
+    let conf = project.conf("small", &SMALL.replace("[compare]", cold));
+    let submit = ["submit", conf.to_str().unwrap(), "--backend", "local", "--wait"];
+    let three = ["--only", "ids", "--only", "cold", "--only", "program", "--set", "compare.baseline=ids"];
+    project.ok(&[&submit[..], &three[..]].concat());
+    let usage = |variant: &str, rank: u32| project.attempt("1", variant).unwrap().usage(rank).unwrap();
+    let read = project.attempt("1", "cold").unwrap().data_read().unwrap().unwrap();
+    let in_memory = statfs(project.path()).unwrap().filesystem_type() == TMPFS_MAGIC;
+    for variant in ["cold", "program"] {
+        // One rank of the node does it.
+        let dropped = usage(variant, 0).unwrap().dropped.unwrap();
+        assert_eq!((dropped.files, dropped.bytes), (1, read.size.apparent_bytes), "{variant}");
+        let share = dropped.cached_share().unwrap();
+        assert!(if in_memory { share == 1.0 } else { share < 0.5 }, "{variant}: {dropped:?}");
+        assert!(usage(variant, 1).is_none_or(|usage| usage.dropped.is_none()), "{variant}");
+    }
+    assert!(usage("ids", 0).unwrap().dropped.is_none());
+    let note = std::fs::read_to_string(project.path().join("results/small_1.md")).unwrap();
+    assert!(note.contains("page cache cold: dropped before the first step, at most "), "{note}");
+    let compared = project.ok(&["compare", "1"]);
+    assert!(compared.contains("cold page cache false → true"), "{compared}");
+    // 8 steps of 8 samples on 2 ranks are fewer than the 200 that there are; of 26 the note says that they go round.
+    assert!(!note.contains("the steps go through it"), "{note}");
+    let more = ["--only", "cold", "--set", "measure.steps=24", "--set", "train.mode=data"];
+    project.ok(&[&submit[..], &more[..]].concat());
+    let note = std::fs::read_to_string(project.path().join("results/small_2.md")).unwrap();
+    assert!(note.contains("the steps go through it 2.1 times"), "{note}");
 }
 
 #[test]

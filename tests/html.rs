@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use browser::{chromium, python};
 use common::TestProject;
-use common::ledger::{completed, steps};
+use common::ledger::{completed, in_epochs, steps};
 use expctl_record::{LearningRecord, Mode, Stage, Validation, append_learning};
 
 /// What would run, or be fetched, if a name were taken for markup.
@@ -156,6 +156,17 @@ fn browse(page: &Path, how: &str) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     Some(said)
+}
+
+#[test]
+fn a_page_of_batch_timings_tells_batch_epoch_and_time() {
+    let project = TestProject::new();
+    in_epochs(&project, 12);
+    let folder = project.file("notes");
+    project.expect(&["timings", "12", "--out", folder.to_str().unwrap(), "--html"], 0);
+    let page = folder.join("fig1_12_timings.html");
+    browse(&page, "batches");
+    browse(&page, "glance");
 }
 
 #[test]

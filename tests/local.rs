@@ -413,6 +413,23 @@ fn a_damaged_record_fails_the_trial_and_is_named() {
     assert!(outcome.message.contains("record ") && outcome.message.contains("lmdb"), "{}", outcome.message);
 }
 
+#[test]
+fn masks_of_genes_that_do_not_fit_fail_the_trial_with_what_to_do() {
+    let project = TestProject::new();
+    let conf = project.conf("small", SMALL);
+    // At this scale they take more than 1 MiB: hundreds of genes, each with a bit for tens of thousands of edges.
+    let mut arguments = vec!["submit", conf.to_str().unwrap(), "--backend", "local", "--wait", "--only", "lazy"];
+    arguments.extend(["--set", "data.scale=0.1", "--set", "variant.lazy.pipeline.mask_source=gene_masks"]);
+    arguments.extend(["--set", "variant.lazy.pipeline.gene_masks_mib=1"]);
+    let output = project.run(&arguments);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    let outcome = project.outcome("1", "lazy");
+    assert_eq!(outcome.state, TrialState::Failed);
+    for phrase in ["a mask for each of", "may take 1.0 MiB", "set pipeline.gene_masks_mib higher"] {
+        assert!(outcome.message.contains(phrase), "{phrase}: {}", outcome.message);
+    }
+}
+
 fn find(folder: &std::path::Path, name: &str, found: &mut Vec<std::path::PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         if entry.path().is_dir() {

@@ -227,7 +227,8 @@ fn a_dry_run_says_what_would_be_and_changes_nothing() {
     for part in [
         "2 trials × 2 ranks: at most 2.00 CPU h (time limit 30 min)\n",
         "dry run: 2 trials on Slurm\n  lazy-r1-",
-        "would be built\n",
+        "would be built, about ",
+        " are to be written (estimated), ",
         "results/runs/<job>/batch.sh, from slurm/batch.sh.j2, compiled in, asks for\n  --job-name=\"own\"\n",
         "\n  --time=30\n",
         "nothing was written, built or submitted\n",

@@ -1,8 +1,9 @@
 //! Every kind of picture, drawn. `EXPCTL_PICTURES=FOLDER` keeps the files, to be looked at.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::PathBuf;
 
-use expctl::plot::{Axis, Bar, Cell, Chart, Layer, Panel, png, save, svg};
+use expctl::plot::{Axis, Bar, BoxMark, Cell, Chart, Layer, Panel, Size, png, save, save_sized, svg, svg_sized};
 
 /// Even draws from 0 to 1 that are the same every time.
 fn noise(n: usize) -> Vec<f64> {
@@ -121,8 +122,30 @@ fn heat() -> Chart {
     chart("heat", "Own work of each rank", vec![panel("", Axis::new("step"), y, layers)], 1)
 }
 
+/// Two boxes a method, the second slower; the last one is of times that are all the same.
+fn boxes() -> Chart {
+    let mark = |x: f64, factor: f64| BoxMark {
+        x,
+        width: 0.3,
+        whiskers: [0.002 * factor, 0.9 * factor],
+        quartiles: [0.008 * factor, 0.04 * factor],
+        median: 0.02 * factor,
+    };
+    let layer = |(colour, name): (usize, &str)| {
+        let x = |i: usize| i as f64 - 0.17 + 0.34 * colour as f64;
+        let mut boxes: Vec<BoxMark> = (0..3).map(|i| mark(x(i), 1.0 + colour as f64 + i as f64)).collect();
+        boxes.push(BoxMark { x: x(3), width: 0.3, whiskers: [0.1; 2], quartiles: [0.1; 2], median: 0.1 });
+        Layer::Boxes { name: name.into(), colour, whiskers: "1 % to 99 %".into(), boxes }
+    };
+    let means = Layer::Dots { name: "mean".into(), colour: 2, points: (0..4).map(|i| [f64::from(i), 0.1]).collect() };
+    let mut layers: Vec<Layer> = [(0, "first epoch"), (1, "later epochs")].into_iter().map(layer).collect();
+    layers.push(means);
+    let x = Axis::new("").named(["merlin", "census", "mapped", "even"].map(String::from));
+    chart("boxes", "Batch loading times", vec![panel("", x, Axis::new("batch time (s)").log(), layers)], 1)
+}
+
 fn all() -> Vec<Chart> {
-    vec![bars(), stacked(), lines(), residues(), heat()]
+    vec![bars(), stacked(), lines(), residues(), heat(), boxes()]
 }
 
 #[test]
@@ -152,6 +175,43 @@ fn names_from_outside_are_words_and_never_markup() {
     let text = svg(&bars()).unwrap();
     assert!(text.contains("&lt;b&gt;bold&lt;") && !text.contains("<b>"), "{text}");
     assert!(!text.contains("\"quoted\""));
+}
+
+/// Width and height of an SVG, in points.
+fn size_of(svg: &str) -> [f64; 2] {
+    let head = &svg[..svg.find('>').unwrap()];
+    ["width", "height"].map(|name| {
+        let (_, rest) = head.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    })
+}
+
+#[test]
+fn a_picture_has_the_size_that_was_asked_for() {
+    let asked = |text: &str| Some(text.parse::<Size>().unwrap());
+    for chart in all() {
+        assert_eq!(size_of(&svg_sized(&chart, None).unwrap())[0], 860.0, "{}", chart.name);
+        for (text, size) in [("1400x900", [1400.0, 900.0]), ("600x700", [600.0, 700.0])] {
+            assert_eq!(size_of(&svg_sized(&chart, asked(text)).unwrap()), size, "{}", chart.name);
+        }
+        // Words are no smaller than usual: what needs more height than was asked for has it.
+        assert!(size_of(&svg_sized(&chart, asked("900x200")).unwrap())[1] >= 200.0);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let saved = save_sized(&boxes(), asked("500x400"), folder.path(), "sized").unwrap();
+    let pixels = std::fs::read(&saved.png).unwrap();
+    // The header of a PNG: width and height stand behind its signature and the name of the first chunk.
+    assert_eq!([&pixels[16..20], &pixels[20..24]], [1000u32.to_be_bytes(), 800u32.to_be_bytes()]);
+}
+
+#[test]
+fn a_box_has_its_median_and_whiskers_also_where_it_has_no_height() {
+    let text = svg(&boxes()).unwrap();
+    // Three boxes of each kind with an area, and two whose quartiles are one value.
+    assert_eq!(text.matches("class=\"bar edge").count(), 6, "{text}");
+    assert_eq!(text.matches("class=\"whisker").count(), 8, "{text}");
+    let words = "even, first epoch: median 0.1, 25 % to 75 %: 0.1 to 0.1, 1 % to 99 %: 0.1 to 0.1";
+    assert!(text.contains(words), "{text}");
 }
 
 /// A stage of some nanoseconds below one of a second: nothing is left of it, and nothing that readers of SVG complain about.

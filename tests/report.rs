@@ -120,6 +120,31 @@ fn a_baseline_that_was_not_run_is_not_replaced() {
     }
 }
 
+/// Ratios have one direction, above 1 is faster; a variant of less than half the rate is also said to be so many times slower.
+#[test]
+fn a_much_slower_variant_is_said_the_other_way_up() {
+    let project = TestProject::new();
+    let of = |repeat: u32| ["ids", "lazy"].map(|variant| project.trial(variant, variant, repeat, |_| {}));
+    let trials: Vec<_> = (1..=3).flat_map(of).collect();
+    let dir = project.submitted_as(12, "086_ddp", trials.clone(), |r| r.baseline = Some("ids".to_owned()));
+    for trial in &trials {
+        let wall = match trial.variant.as_str() {
+            "ids" => 96 + 2 * u64::from(trial.repeat),
+            _ => 450 + 10 * u64::from(trial.repeat),
+        };
+        completed(&dir, trial, &[steps(wall, 0), steps(wall, 0)]);
+    }
+    let text = note(&project, 0);
+    let row = text.lines().find(|line| line.starts_with("| lazy | lazy | 2.128 |")).unwrap();
+    // 470 ms for 28 samples, whatever the number of ranks.
+    assert!(row.contains("| 16.79 | 0.21× [") && row.contains("(4.70× slower) |"), "{row}");
+    let finding =
+        text.lines().find(|line| line.starts_with("**Finding** (derived): lazy: slower than ids, 0.21× [")).unwrap();
+    assert!(finding.contains("(−79 %, 4.70× slower) in samples/s (n = 3 and 3)"), "{finding}");
+    let (table, _) = project.expect(&["compare", "12"], 0);
+    assert!(table.contains("(−79 %, 4.70× slower) in samples/s") && table.contains("| 16.79 |"), "{table}");
+}
+
 /// Cut the table of a rank off.
 fn damage(dir: &JobDir, trial: &str) {
     let path = dir.attempts(trial).unwrap().pop().unwrap().steps_path(1);
@@ -168,7 +193,7 @@ fn failed_and_lost_trials_are_told_and_not_counted() {
     assert!(failed.1.contains("1 of 3 trials did not end"), "{}", failed.1);
     running(&dir, &trials[2], &fast);
     let text = note(&project, 6);
-    assert!(text.contains("| **lazy** | **Lazy** | **2.5** | **140** | **baseline** | **1** |"), "{text}");
+    assert!(text.contains("| **lazy** | **Lazy** | **2.5** | **140** | **14.29** | **baseline** | **1** |"), "{text}");
     assert!(text.contains("1 completed, 1 failed, 1 running or lost"), "{text}");
     assert!(
         text.contains("- trial lazy-r2-0a1b2c is not counted, failed: rank 1 was killed by signal 9 SIGKILL"),
@@ -247,10 +272,9 @@ fn storage_is_what_was_recorded_when_it_was_read() {
     read.iter().for_each(|line| assert!(text.contains(line), "{line}: {text}"));
     // A damaged record costs the storage, not the steps.
     std::fs::write(dir.attempts(&trials[0].id).unwrap()[0].data_path(), "{").unwrap();
-    assert!(
-        note(&project, 0)
-            .contains("| **lazy** | **Lazy** | **2.5** | **140** | **baseline** | **1** | **1101.9** | **–** |")
-    );
+    assert!(note(&project, 0).contains(
+        "| **lazy** | **Lazy** | **2.5** | **140** | **14.29** | **baseline** | **1** | **1101.9** | **–** |"
+    ));
 }
 
 #[test]

@@ -6,9 +6,10 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::TestProject;
-use common::ledger::{completed, steps};
+use common::ledger::{completed, in_epochs, steps};
 use expctl_record::{
-    LearningRecord, Mode, PerStage, Stage, StepRecord, Trial, Validation, append_learning, stopped_early,
+    LearningRecord, Mode, ModelKind, Operation, OperationTime, PerStage, RankUsage, Stage, StepRecord, Trial,
+    Validation, append_learning, stopped_early, write_json,
 };
 
 const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
@@ -51,9 +52,13 @@ fn in_modes(project: &TestProject, variant: &str, repeat: u32) -> Vec<Trial> {
         let mut trial = project.trial(variant, variant, repeat, |settings| {
             settings.train.mode = *mode;
             settings.launch.ranks = 1;
+            if variant == "lazy" {
+                settings.model.kind = ModelKind::Lazy;
+            }
         });
         trial.id = format!("{variant}-{}-r{repeat}-0a1b2c", mode.name());
         trial.point = BTreeMap::from([("train.mode".to_owned(), mode.name().into())]);
+        trial.default_model = variant == "dango";
         trial
     };
     MODES.iter().map(of).collect()
@@ -79,11 +84,16 @@ fn a_job_in_four_modes_is_taken_apart() {
             _ => (64, 12, [30, 15, 2]),
         };
         completed(&dir, trial, &[in_mode(mode, samples, collate, model, extra)]);
+        if (trial.variant.as_str(), mode) == ("lazy", Mode::Train) {
+            let attempt = dir.attempts(&trial.id).unwrap().pop().unwrap();
+            let usage = RankUsage { parameters: Some(1_781_187), ..RankUsage::default() };
+            write_json(&attempt.usage_path(0), &usage).unwrap();
+        }
     }
     let shown = section(&project, "Isolation");
     insta::assert_snapshot!(shown);
 
-    // The variants beside each other, from the steps of mode train alone: times, ratio for a sample, share of lazy's step.
+    // The variants beside each other, from the steps of mode train alone: times, how many times as fast for a sample, share of lazy's step.
     let (_, rest) = shown.split_once("#### All variants: mode train, lazy n = 3, dango n = 3").unwrap();
     let (summary, rest) = rest.split_once("#### lazy").unwrap();
     let cells = |text: &str, name: &str| -> Vec<String> {
@@ -103,7 +113,7 @@ fn a_job_in_four_modes_is_taken_apart() {
         ("total", 758.0, 62.0),
     ] {
         let row = cells(summary, name);
-        let ratio = (dango / 64.0) / (lazy / 28.0);
+        let ratio = (lazy / 28.0) / (dango / 64.0);
         let expected = [lazy, lazy / 28.0, dango, dango / 64.0, ratio, lazy / 7.58];
         for (cell, expected) in row.iter().zip(expected) {
             let allowed = if cell.contains('%') { 0.1 } else { 0.000_51 + 0.01 * expected };
@@ -162,6 +172,75 @@ fn without_the_data_alone_there_is_nothing_to_take_apart() {
     let dir = project.submitted(12, "006_isolation", trials.clone());
     trials.iter().for_each(|trial| completed(&dir, trial, &[in_mode(trial.settings.train.mode, 28, 5, [3, 2, 1], 0)]));
     assert_eq!(section(&project, "Isolation"), "");
+}
+
+#[test]
+fn operations_inside_mask_and_collate_are_a_table_of_the_variants_that_time_them() {
+    const MS: u64 = 1_000_000;
+    let project = TestProject::new();
+    let of = |variant: &str, repeat: u32, operations: bool| {
+        project.trial(variant, variant, repeat, |settings| {
+            settings.launch.ranks = 1;
+            settings.profile.operations = operations;
+        })
+    };
+    let trials: Vec<Trial> = (1..=3).flat_map(|repeat| [of("lazy", repeat, true), of("ids", repeat, false)]).collect();
+    let dir = project.submitted(12, "006_masks", trials.clone());
+    for trial in &trials {
+        let mut ran = steps(100, 0);
+        for step in ran.iter_mut().filter(|_| trial.settings.profile.operations) {
+            let time = |stage, operation, ns| OperationTime { stage, operation, operand: "physical".into(), ns };
+            step.operations =
+                vec![time(Stage::Mask, Operation::Fill, 10 * MS), time(Stage::Collate, Operation::Copy, 150 * MS)];
+        }
+        completed(&dir, trial, &[ran]);
+    }
+    let shown = section(&project, "Inside mask and collate");
+    // Of 28 samples; 20 ms of mask and 200 ms of collate.
+    for row in [
+        "| Stage | Of | fill (ms/step) | copy (ms/step) | Busy (ms/step) | Busy (ms/sample) | Share of the stage |",
+        "| mask | physical | 10.000 | – | 10.000 | 0.357 | 50.0 % |",
+        "| mask | unattributed | – | – | 10.000 | 0.357 | 50.0 % |",
+        "| **mask** | **all** | **10.000** | **0.000** | **20.000** | **0.714** | **100.0 %** |",
+        "| collate | physical | – | 150.000 | 150.000 | 5.357 | 75.0 % |",
+        "| collate | unattributed | – | – | 50.000 | 1.786 | 25.0 % |",
+    ] {
+        assert!(shown.lines().any(|line| line == row), "{row}\n{shown}");
+    }
+    assert!(
+        shown.contains("Mean of 60 steps of 28 samples.") && shown.contains("*mask* do not close: 50.0 %"),
+        "{shown}"
+    );
+    assert!(shown.contains("#### lazy") && !shown.contains("#### ids"), "{shown}");
+    let plain = TestProject::new();
+    common::ledger::two_variants(&plain, 12);
+    assert_eq!(section(&plain, "Inside mask and collate"), "");
+}
+
+#[test]
+fn approximate_masks_are_warned_of_and_of_another_class() {
+    let project = TestProject::new();
+    let of = |variant: &str, repeat: u32, fraction: f64| {
+        project.trial(variant, variant, repeat, |settings| {
+            settings.launch.ranks = 1;
+            settings.pipeline.mask_fraction = fraction;
+        })
+    };
+    let trials: Vec<Trial> = (1..=3).flat_map(|repeat| [of("lazy", repeat, 1.0), of("half", repeat, 0.5)]).collect();
+    let dir = project.submitted(12, "006_masks", trials.clone());
+    for (trial, wall) in trials.iter().zip([100, 80, 102, 81, 98, 79]) {
+        completed(&dir, trial, &[steps(wall, 0)]);
+    }
+    let said =
+        "masks are approximate: an edge that a sample removes was masked with probability 0.5 (pipeline.mask_fraction)";
+    let warnings = section(&project, "Warnings");
+    assert!(warnings.contains(&format!("- half: {said}")), "{warnings}");
+    let results = section(&project, "Where a step's time goes");
+    let row = results.lines().find(|line| line.starts_with("| half |")).unwrap();
+    assert!(row.contains(" † |"), "{row}");
+    let why = "† half: no effect of the method alone, of another class than lazy: share of removed edges that are masked 1.0 → 0.5";
+    assert!(results.contains(why), "{results}");
+    assert!(project.expect(&["compare", "12"], 0).0.contains(said));
 }
 
 /// Epochs whose Pearson rises to `peak` at the third and falls from there.
@@ -292,4 +371,36 @@ fn compare_has_columns_of_learning_where_there_is_any() {
     common::ledger::two_variants(&project, 13);
     let table = project.expect(&["compare", "13"], 0).0;
     assert!(!table.contains("Pearson"), "{table}");
+}
+
+#[test]
+fn an_epoch_has_its_time_and_the_first_one_its_own_rate() {
+    let project = TestProject::new();
+    in_epochs(&project, 12);
+    let shown = section(&project, "Epochs");
+    let row = |name: &str| -> Vec<String> {
+        let line = shown.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let (whole, single) = (row("epochs"), row("single"));
+    // Two runs of which one is a tenth slower: 1.95 s, and 1.05 of that between them.
+    let time: f64 = whole[1].parse().unwrap();
+    assert!((time / 1.95 - 1.1f64.sqrt()).abs() < 0.01, "{shown}");
+    assert_eq!((whole[3].as_str(), whole[4].as_str()), ("8 epochs of 2 runs", "measured"));
+    assert_eq!((single[3].as_str(), single[4].as_str()), ("–", "derived"));
+    // The first epoch collates for longer, and a single epoch has no later ones.
+    let [first, later] = [&whole[5], &whole[6]].map(|cell| cell.parse::<f64>().unwrap());
+    assert!(first < 0.75 * later && whole[7].starts_with("0.6"), "{shown}");
+    assert_eq!(single[5..], ["–", "–", "–"]);
+    assert!(shown.contains("Derived, where no epoch was measured whole"), "{shown}");
+    let images = project.file("results/assets/images");
+    for name in ["boxplot", "epoch_time", "rates"] {
+        assert!(images.join(format!("fig1_12_{name}.png")).is_file(), "{name}");
+    }
+    let svg = std::fs::read_to_string(images.join("fig1_12_epoch_time.svg")).unwrap();
+    for part in ["mean over epochs", "derived from the rate", "later epochs", "8 epochs of 2 runs each"] {
+        assert!(svg.contains(part), "{part}: {svg}");
+    }
+    // No first epoch was measured whole.
+    assert!(!svg.contains("first epoch"), "{svg}");
 }

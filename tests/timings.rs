@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::TestProject;
-use common::ledger::{sweep, two_variants};
+use common::ledger::{in_epochs, steps_of_epochs, sweep, two_variants};
 use common::python::interpreter;
 use expctl::timings::generated;
 use serde_json::Value;
@@ -166,7 +166,7 @@ fn pictures_have_names_of_their_own_and_say_what_they_show() {
     let count = pictures.len();
     pictures.sort_unstable();
     pictures.dedup();
-    assert_eq!((count, pictures.len()), (9, 9), "{pictures:?}");
+    assert_eq!((count, pictures.len()), (11, 11), "{pictures:?}");
     assert!(note.contains("a-1 (x.csv), the first 5 of 8 epochs"), "{note}");
     assert!(note.contains("Every batch of [0, 5000)") && note.contains("Every batch of [0, 100)"), "{note}");
 }
@@ -252,4 +252,189 @@ fn the_steps_of_a_job() {
     assert!(project.expect(&["timings", "8", "--unit", "ms"], 2).1.contains("--unit is for files"));
     assert!(project.expect(&["timings", "99"], 7).1.contains("there is no job 99"));
     assert!(project.expect(&["timings", "8", "--range", "5:5"], 2).1.contains("no batch between"));
+}
+
+/// Seconds of the measured steps of an epoch.
+fn seconds(epoch: u64) -> f64 {
+    let steps = steps_of_epochs(5, 100);
+    steps.iter().filter(|step| step.epoch == epoch && step.measured).map(|step| step.wall_ns as f64 / 1e9).sum()
+}
+
+#[test]
+fn the_epochs_of_a_job_are_told_apart() {
+    let project = TestProject::new();
+    in_epochs(&project, 7);
+    let found = json(&project, &["7"]);
+    let methods = found["methods"].as_array().unwrap();
+    let names: Vec<_> = methods.iter().map(|method| method["method"].as_str().unwrap()).collect();
+    assert_eq!(names, ["epochs, repeat 1", "epochs, repeat 2", "single"]);
+    let epochs = methods[0]["epochs"].as_array().unwrap();
+    // The warm-up is part of the first one, which is not whole.
+    let told: Vec<_> =
+        epochs.iter().map(|e| (e["epoch"].as_str().unwrap(), &e["times"]["batches"], &e["whole"])).collect();
+    let (eighty, no) = (Value::from(80), Value::from(false));
+    let (hundred, yes) = (Value::from(100), Value::from(true));
+    let expected = [
+        ("0", &eighty, &no),
+        ("1", &hundred, &yes),
+        ("2", &hundred, &yes),
+        ("3", &hundred, &yes),
+        ("4", &hundred, &yes),
+    ];
+    assert_eq!(told, expected);
+    assert!(epochs.iter().all(|epoch| epoch["check"]["missing"] == 0));
+    let time = &methods[0]["epoch_time"];
+    assert_eq!((&time["basis"], &time["epochs"]), (&"whole_epochs".into(), &4.into()));
+    close(&time["time_s"]["value"], &((1..5).map(seconds).sum::<f64>() / 4.0).into(), 1e-9);
+    let first = &methods[0]["first_epoch"];
+    let later = (1..5).map(seconds).sum::<f64>() / 400.0;
+    close(&first["ratio"], &(later / (seconds(0) / 80.0)).into(), 1e-9);
+    assert_eq!((&first["epoch"], &first["later"]["batches"]), (&"0".into(), &400.into()));
+    // Of a single epoch that is not whole, the time comes from the rate.
+    let single = &methods[2]["epoch_time"];
+    assert_eq!((&single["basis"], &single["epochs"]), (&"rate".into(), &0.into()));
+    close(&single["time_s"]["value"], &(seconds(0) / 80.0 * 100.0).into(), 1e-9);
+    let (stdout, _) = project.expect(&["timings", "7"], 0);
+    assert!(stdout.contains("### Epochs") && stdout.contains("| single | from the rate |"), "{stdout}");
+    // A job that counts steps has no epochs of its own.
+    two_variants(&project, 8);
+    assert!(!project.expect(&["timings", "8"], 0).0.contains("### Epochs"));
+}
+
+#[test]
+fn the_stage_that_makes_slow_batches_slow_is_named() {
+    let project = TestProject::new();
+    in_epochs(&project, 7);
+    let found = json(&project, &["7"]);
+    let method = &found["methods"][0];
+    assert_eq!(method["found"]["period"], 10);
+    let slow = &method["slow_stages"];
+    assert_eq!(slow["slow"], serde_json::json!({ "on_beat": { "period": 10 } }));
+    assert_eq!((&slow["batches"], &slow["others"]), (&48.into(), &432.into()));
+    let stages = slow["stages"].as_array().unwrap();
+    let of = |name: &str| stages.iter().find(|stage| stage["stage"] == name).unwrap();
+    let share = |name: &str| of(name)["share"].as_f64().unwrap();
+    assert!(share("read") > 0.9 && share("collate").abs() < 0.1, "{slow}");
+    assert!((stages.iter().map(|stage| stage["share"].as_f64().unwrap()).sum::<f64>() - 1.0).abs() < 1e-9, "{slow}");
+    // Twice as much is worked on a batch as is waited for it.
+    close(&of("read")["busy_slow_s"], &(2.0 * of("read")["exposed_slow_s"].as_f64().unwrap()).into(), 1e-9);
+    let (stdout, _) = project.expect(&["timings", "7"], 0);
+    let (_, section) = stdout.split_once("### Stages of the slow batches").unwrap();
+    let line = section.lines().find(|line| line.starts_with("- **epochs, repeat 1**")).unwrap();
+    assert!(line.contains("(every 10th batch; 48 of 480)") && line.contains("(exposed), read has "), "{line}");
+    assert!(line.contains("Of the work, read grows most: "), "{line}");
+    // Steps that are all alike have no slow ones, and a file has no stages.
+    two_variants(&project, 8);
+    assert!(!project.expect(&["timings", "8"], 0).0.contains("### Stages"));
+    assert_eq!(json(&project, &[&benchmark(&project)])["methods"][0]["slow_stages"], Value::Null);
+}
+
+#[test]
+fn several_jobs_are_methods_of_one_table() {
+    let project = TestProject::new();
+    in_epochs(&project, 7);
+    two_variants(&project, 8);
+    let found = json(&project, &["7", "8", "7"]);
+    assert_eq!(found["source"]["name"], "jobs 7, 8");
+    let names: Vec<_> = found["methods"].as_array().unwrap().iter().map(|m| m["method"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 9);
+    assert_eq!(
+        names[..4],
+        ["job 7: epochs, repeat 1", "job 7: epochs, repeat 2", "job 7: single", "job 8: lazy, repeat 1"]
+    );
+    let folder = project.path().join("notes").display().to_string();
+    let (stdout, _) = project.expect(&["timings", "7", "8", "--out", &folder], 0);
+    assert_eq!(stdout.trim(), "ROOT/notes/jobs_7_8_timings.md");
+    let file = project.path().join("x.csv");
+    std::fs::write(&file, "time\n0.5\n").unwrap();
+    let (_, stderr) = project.expect(&["timings", "7", &file.display().to_string()], 2);
+    assert!(stderr.contains("are not all jobs") && stderr.contains("a file is read alone"), "{stderr}");
+}
+
+#[test]
+fn the_second_line_of_a_period_has_its_level() {
+    let project = TestProject::new();
+    let (stdout, _) = project.expect(&["timings", &benchmark(&project)], 0);
+    let line = stdout.lines().find(|line| line.starts_with("- **Census**")).unwrap();
+    let (_, second) = line.split_once("a second line").unwrap();
+    let (_, level) = second.split_once("slower by the median (").unwrap();
+    let ends: Vec<f64> = level.split_once(" s)").unwrap().0.split('–').map(|end| end.parse().unwrap()).collect();
+    // "≈1s batches"
+    assert!(ends.iter().all(|level| (0.9..1.1).contains(level)), "{line}");
+}
+
+#[test]
+fn a_full_curve_is_the_table_of_the_notebook() {
+    let project = TestProject::new();
+    let path = project.path().join("x.csv");
+    let times: Vec<f64> = (0..3000).map(|i| 0.001 * f64::from(1 + i * 7919 % 2999)).collect();
+    let rows: String = times.iter().enumerate().map(|(i, time)| format!("{},{time}\n", i % 2)).collect();
+    std::fs::write(&path, format!("epoch,seconds\n{rows}")).unwrap();
+    let path = path.display().to_string();
+    let found = json(&project, &[&path, "--curve", "full"]);
+    let epochs = found["methods"][0]["epochs"].as_array().unwrap();
+    let mut sorted: Vec<f64> = times.iter().copied().step_by(2).collect();
+    sorted.sort_by(f64::total_cmp);
+    let curve = epochs[0]["times"]["curve"].as_array().unwrap();
+    assert_eq!((curve.len(), sorted.len()), (1500, 1500));
+    let (total, mut sum) = (sorted.iter().sum::<f64>(), 0.0);
+    for (rank, (row, time)) in curve.iter().zip(&sorted).enumerate() {
+        sum += time;
+        // batch_time_sum, time_frac, batch_frac and ratio of the notebook, in the order of batch_rank.
+        let (time_frac, batch_frac) = (sum / total, (rank + 1) as f64 / 1500.0);
+        assert_eq!(row["batches"], rank + 1);
+        close(&row["time_s"], &sum.into(), 1e-9);
+        close(&row["time_share"], &time_frac.into(), 1e-9);
+        close(&row["batch_share"], &batch_frac.into(), 1e-9);
+        if rank + 1 < 1500 {
+            let ratio = batch_frac / time_frac * (1.0 - time_frac) / (1.0 - batch_frac);
+            close(&row["ratio"], &ratio.into(), 1e-6);
+        }
+    }
+    assert_eq!(curve[1499]["ratio"], Value::Null);
+    let reduced = json(&project, &[&path]);
+    assert!(reduced["methods"][0]["epochs"][0]["times"]["curve"].as_array().unwrap().len() < 400);
+    assert!(project.expect(&["timings", &path, "--curve", "full"], 2).1.contains("--json"));
+}
+
+#[test]
+fn a_page_and_pictures_of_a_size_are_written_beside_the_note() {
+    let project = TestProject::new();
+    in_epochs(&project, 7);
+    let folder = project.path().join("notes");
+    let args =
+        ["timings", "7", "--out", &folder.display().to_string(), "--html", "--size", "1200x900", "--picture-data"];
+    let (stdout, _) = project.expect(&args, 0);
+    assert_eq!(stdout, "ROOT/notes/fig1_7_timings.md\nROOT/notes/fig1_7_timings.html\n");
+    let images = folder.join("assets/images");
+    for name in ["boxplot", "epoch_time", "time_sums", "epochs_repeat_1_batches_mod10"] {
+        let svg = std::fs::read_to_string(images.join(format!("fig1_7_timings_{name}.svg"))).unwrap();
+        assert!(svg.contains(" width=\"1200\"") && svg.contains(" height=\"900\""), "{name}: {}", &svg[..200]);
+        let data = std::fs::read(images.join(format!("fig1_7_timings_{name}.json"))).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&data).unwrap()["name"], name);
+    }
+    let page = std::fs::read_to_string(folder.join("fig1_7_timings.html")).unwrap();
+    for part in [
+        ">Stages of the slow batches</h2>",
+        "id=\"plot-boxplot\"",
+        "id=\"plot-epoch_time\"",
+        "id=\"plot-single_batches_mod10\"",
+        "\"of\":\"epoch 3\"",
+        "\"whiskers\":\"1 % to 99 %\"",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<img") && page.matches("http://").count() == page.matches("http://www.w3.org").count());
+    // The page is known again, and that of another source is not.
+    project.expect(&args, 0);
+    assert!(!folder.join("fig1_7_timings-2.html").exists());
+    std::fs::write(folder.join("fig1_7_timings.html"), "mine").unwrap();
+    let (stdout, stderr) = project.expect(&args, 0);
+    assert!(stdout.ends_with("ROOT/notes/fig1_7_timings-2.html\n"), "{stdout}");
+    assert!(stderr.contains("is not the page of this source and stays as it is"), "{stderr}");
+    for (option, value) in [("--html", None), ("--size", Some("900x600")), ("--picture-data", None)] {
+        let args: Vec<&str> = ["timings", "7", option].into_iter().chain(value).collect();
+        assert!(project.expect(&args, 2).1.contains("--out"), "{option}");
+    }
+    assert!(project.expect(&["timings", "7", "--out", "x", "--size", "9x9"], 2).1.contains("a width of 9 points"));
 }

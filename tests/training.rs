@@ -352,6 +352,47 @@ fn a_small_lazy_model_finds_a_planted_interaction_on_one_and_on_two_ranks() {
     finds_a_planted_interaction(&lazy, [4, 8]);
 }
 
+/// A whole training run of the lazy model for each processor that it reads: epochs, validation, weights.
+#[test]
+fn the_lazy_model_trains_on_the_batches_of_every_processor_that_it_reads() {
+    const SIZES: [&str; 4] = [
+        "model.kind=\"lazy\"",
+        "model.layers=2",
+        "model.convolution_layers=2",
+        "pipeline.edge_types=[\"physical\", \"tflink\"]",
+    ];
+    let parameters =
+        |attempt: &AttemptDir| -> Vec<String> { header(&weights(attempt, "best")).keys().cloned().collect() };
+    let project = TestProject::new();
+    let mut first: Option<Vec<String>> = None;
+    for (processor, implementation, more) in [
+        ("lazy", "replicated", None),
+        ("subgraph", "replicated", None),
+        ("incidence_subgraph", "replicated", None),
+        ("neighborhood", "replicated", Some("pipeline.hops=2")),
+        ("ids", "shared", None),
+        ("shared", "shared", None),
+        ("ids", "operations", None),
+        ("ids", "operations", Some("pipeline.device_masks=\"vectorised\"")),
+        ("shared", "operations", None),
+    ] {
+        let of = [
+            format!("variant.ids.pipeline.processor=\"{processor}\""),
+            format!("model.implementation=\"{implementation}\""),
+        ];
+        let sets = SIZES.into_iter().chain(of.iter().map(String::as_str)).chain(more).chain(["train.epochs=1"]);
+        let attempt = trained(&project, &sets.collect::<Vec<_>>());
+        let steps = attempt.steps(0).unwrap();
+        assert_eq!(steps.len() as u64, PER_EPOCH, "{processor}");
+        assert!(steps.iter().all(|step| step.loss.is_some_and(f64::is_finite)), "{processor}");
+        let records = read_learning(&attempt.learning_path()).unwrap();
+        assert_eq!(records[0].validation.as_ref().unwrap().samples, 30, "{processor}");
+        // One model, whatever computes it.
+        let found = parameters(&attempt);
+        assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{processor}");
+    }
+}
+
 /// Whoever goes on may watch another figure than before: the best one so far was of the other, and is no measure.
 #[test]
 fn a_run_that_goes_on_with_another_figure_to_watch_begins_anew_with_it() {

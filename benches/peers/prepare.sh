@@ -21,7 +21,7 @@ formats=("$@")
 # was read first, and whichever peer comes next is measured cold.
 warm() {
   local folders=() folder size available
-  for folder in files stores/parquet peers; do
+  for folder in files stores/parquet stores/zarr peers; do
     [ ! -e "$data/$folder" ] || folders+=("$data/$folder")
   done
   size=$(du -Lsc -m "${folders[@]}" | tail -n 1 | cut -f1)

@@ -20,7 +20,7 @@ def again(loader):
 class Request:
     """Rows to draw.
 
-    files: AnnData or parquet files, in order; h5ad: the AnnData files that the peers' own formats were made from.
+    files: AnnData or parquet files, or folders in zarr, in order; h5ad: the AnnData files that the peers' own formats were made from.
     own: folder of those formats (formats.py makes them).
     draw: "uniform", "weighted" or "chunked"; by: column of obs with the weights.
     chunk_rows, chunks: with "chunked", rows that lie together, and how many such chunks are shuffled together.
@@ -72,8 +72,8 @@ class Request:
 
     def stored_bytes(self):
         """Size of what is read: the peer's own format where it has asked for one, else the files."""
-        below = [file for folder in self.read for file in folder.resolve().rglob("*") if file.is_file()]
-        return sum(file.stat().st_size for file in below or self.files)
+        below = [file for path in self.read or self.files for file in (path, *path.resolve().rglob("*")) if file.is_file()]
+        return sum(file.stat().st_size for file in below)
 
 
 def stop(text):
@@ -93,7 +93,7 @@ def of_trial(settings, data, **more):
     if array.get("files"):
         stop("the peers read the files of the data set: array.files is for our own loaders")
     folder = data / "files" if form == "h5ad" else data / "stores" / form
-    suffix = "parquet" if "parquet" in form else "h5ad"
+    suffix = "parquet" if "parquet" in form else "zarr" if form == "zarr" else "h5ad"
     files = tuple(sorted(folder.glob(f"part-*.{suffix}")))
     if not files:
         stop(f"no part-*.{suffix} in {folder}: expctl data build, expctl data convert")

@@ -1,12 +1,13 @@
 # Shared by run, setup.sh and prepare.sh: source it, do not run it. Needs scripts/common.sh.
 # Peers that can live together share a virtual environment; it is named like its file in requirements/.
-VENVS=(arrays tiledbsoma streaming merlin pyg)
+VENVS=(arrays tiledbsoma streaming merlin pyg tensorstore)
 
 # Name of the environment that a peer, or a format of one, is run in; 1 if there is no such peer.
 venv_of() { # PEER
   case $1 in
     annbatch|annbatch_gpu|ann_loader|h5py_blocks|mapped_collection|row_groups|scdataset|scdl|scdl_by_hand|scipy|torch_copies|torch_ddp) echo arrays;;
-    tiledbsoma) echo tiledbsoma;;
+    tiledbsoma|soma_rows) echo tiledbsoma;;
+    tensorstore) echo tensorstore;;
     streaming) echo streaming;;
     merlin) echo merlin;;
     pyg_lazy|pyg_perturbation) echo pyg;;

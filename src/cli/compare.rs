@@ -2,7 +2,7 @@ use std::io::IsTerminal;
 
 use super::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PublishedBreakdown};
 use crate::project::Project;
 use crate::report::compare::{Checked, Comparison, Format, Gate, GateError, rows_of};
 
@@ -53,14 +53,21 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }),
     };
     let mut jobs = Vec::new();
+    let mut breakdowns: Vec<PublishedBreakdown> = Vec::new();
     for name in names {
         let found = ledger.find(name)?;
         if let Some(note) = found.note {
             say(format!("note: {note}"));
         }
         jobs.push(rows_of(&found.job)?);
+        for breakdown in found.breakdowns {
+            // 428 and 430 have one together.
+            if !breakdowns.contains(&breakdown) {
+                breakdowns.push(breakdown);
+            }
+        }
     }
-    let comparison = Comparison::new(&jobs, baseline)?;
+    let comparison = Comparison::with_breakdowns(&jobs, &breakdowns, baseline)?;
     let form = match args.format {
         _ if args.json => Format::Json,
         Some(form) => form,

@@ -7,7 +7,7 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array;
 use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_pipeline::dataset::{self, Dataset, Family, Recipe};
-use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
@@ -49,7 +49,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
                 Family::Graph => Wanted::Graph(StoreKind::Json),
                 Family::Array => Wanted::Array(ArrayFormat::H5ad),
             };
-            ensure(project, &data, wanted, &Interrupt::listen()?)?;
+            ensure(project, &data, wanted, 0, &Interrupt::listen()?)?;
             out(project.data_dir(&data).display());
             Ok(())
         }
@@ -63,11 +63,19 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 }
 
 /// Build the data set if it is not there and convert it to what is `wanted`, with progress on stderr; an interrupt leaves a
-/// build that can go on.
-pub fn ensure(project: &Project, data: &Data, wanted: Wanted, interrupt: &Interrupt) -> Result<(), Failure> {
+/// build that can go on. Files of an array are to be `file_count`, where that is not 0.
+pub fn ensure(
+    project: &Project,
+    data: &Data,
+    wanted: Wanted,
+    file_count: u32,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
     match (AnyRecipe::load(project, &data.set)?, wanted) {
         (AnyRecipe::Graph(recipe), Wanted::Graph(store)) => ensure_graph(project, &recipe, data, store, interrupt),
-        (AnyRecipe::Array(recipe), Wanted::Array(format)) => ensure_array(project, &recipe, data, format, interrupt),
+        (AnyRecipe::Array(recipe), Wanted::Array(format)) => {
+            ensure_array(project, &recipe, data, (format, file_count), interrupt)
+        }
         (recipe, _) => {
             let (is, asked) = match recipe {
                 AnyRecipe::Graph(_) => ("samples of a graph", "rows of an array"),
@@ -111,7 +119,7 @@ fn ensure_array(
     project: &Project,
     recipe: &ArrayRecipe,
     data: &Data,
-    format: ArrayFormat,
+    (format, file_count): (ArrayFormat, u32),
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let folder = project.data_dir(data);
@@ -132,11 +140,12 @@ fn ensure_array(
         ));
     }
     let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e))?;
-    // Files that are there serve whatever options they were made with.
-    if format == ArrayFormat::H5ad || dataset.converted(format).map_err(|e| failure(&e))?.is_some() {
+    // Files that are there serve whatever options they were made with, but for a number of files that is asked for.
+    if format == ArrayFormat::H5ad || dataset.converted_of(format, file_count).map_err(|e| failure(&e))?.is_some() {
         return Ok(());
     }
-    let options = ConvertOptions { seed: data.seed, jobs, ..ConvertOptions::default() };
+    let file_count = u64::from(file_count);
+    let options = ConvertOptions { seed: data.seed, file_count, jobs, ..ConvertOptions::default() };
     data_convert_array::convert(&dataset, format, &options, interrupt)
 }
 
@@ -150,9 +159,15 @@ pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failu
 
 /// [`ensure`] for everything that trials read.
 pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
-    let wanted = trials.iter().filter_map(|t| Some(((&t.data_dir, Wanted::of(&t.settings)?), &t.settings.data)));
-    let wanted: BTreeMap<_, _> = wanted.collect();
-    wanted.iter().try_for_each(|((_, wanted), data)| ensure(project, data, *wanted, interrupt))
+    let mut all: BTreeMap<(&PathBuf, Wanted), (&Data, u32)> = BTreeMap::new();
+    for trial in trials {
+        let Settings { data, array, .. } = &trial.settings;
+        let Some(wanted) = Wanted::of(&trial.settings) else { continue };
+        let (_, count) = all.entry((&trial.data_dir, wanted)).or_insert((data, 0));
+        // A trial that asks for no number of files reads those of the others.
+        *count = (*count).max(array.file_count);
+    }
+    all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
 }
 
 pub(super) fn failure(e: &PipelineError) -> Failure {

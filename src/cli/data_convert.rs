@@ -39,6 +39,9 @@ pub struct Args {
     /// With shuffled rows: rows of a file [default: as many files as there were]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     shard_rows: Option<u64>,
+    /// Of parquet: number of files that the rows of the data set are put into, in order [default: one for each base file]
+    #[arg(long, value_name = "N", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..))]
+    file_count: Option<u32>,
     /// With --out: put the rows of all files into random order
     #[arg(long, requires = "out")]
     shuffle: bool,
@@ -116,6 +119,7 @@ pub(super) fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         row_group: args.row_group.unwrap_or(defaults.row_group),
         shard_rows: args.shard_rows.unwrap_or(defaults.shard_rows),
         seed: args.options.seed.unwrap_or(defaults.seed),
+        file_count: args.file_count.map_or(defaults.file_count, u64::from),
         jobs,
     };
     check_options(args)?;
@@ -168,6 +172,9 @@ fn check_options(args: &Args) -> Result<(), Failure> {
     };
     if args.row_group.is_some() && !to(&[ArrayFormat::Parquet, ArrayFormat::ParquetSparse]) {
         return none("--row-group", "--to parquet or parquet_sparse");
+    }
+    if args.file_count.is_some() && !to(&[ArrayFormat::Parquet, ArrayFormat::ParquetSparse]) {
+        return none("--file-count", "--to parquet or parquet_sparse");
     }
     if args.shard_rows.is_some() && !args.shuffle && !to(&[ArrayFormat::H5adShuffled]) {
         return none("--shard-rows", "--shuffle or --to h5ad_shuffled");

@@ -26,6 +26,9 @@ pub struct SetOptions {
     /// Share of the genes, in (0, 1] [default: 1]
     #[arg(long, value_name = "X")]
     scale: Option<f64>,
+    /// Of an array: number of genes, in place of a share of the recipe's
+    #[arg(long, value_name = "N", conflicts_with = "scale", value_parser = clap::value_parser!(u64).range(1..))]
+    genes: Option<u64>,
     /// Of a graph: the edges of the networks that ship, real ones as they are or completed to the published counts
     /// [default: real]
     #[arg(long, value_enum)]
@@ -68,6 +71,7 @@ impl SetOptions {
         let given = [
             ("--samples", self.samples.is_some()),
             ("--scale", self.scale.is_some()),
+            ("--genes", self.genes.is_some()),
             ("--networks", self.networks.is_some()),
             ("--labels", self.labels.is_some()),
             ("--files", self.files.is_some()),
@@ -78,7 +82,7 @@ impl SetOptions {
 
 impl Set {
     pub(super) fn data(&self, recipe: &AnyRecipe) -> Result<Data, Failure> {
-        let SetOptions { samples, scale, networks, seed, labels, files } = &self.options;
+        let SetOptions { samples, scale, genes, networks, seed, labels, files } = &self.options;
         let foreign = |what: &str, family: &str| {
             let message = format_args!("{what} is of data sets of {family}, and {} is none", self.name);
             Err(Failure::new(Exit::Config, message).hint("leave it out"))
@@ -87,6 +91,9 @@ impl Set {
             AnyRecipe::Graph(recipe) => {
                 if files.is_some() {
                     return foreign("--files", "arrays");
+                }
+                if genes.is_some() {
+                    return foreign("--genes", "arrays");
                 }
                 let networks = match networks {
                     None | Some(Edges::Real) => Networks::Real,
@@ -115,6 +122,7 @@ impl Set {
                 Some(Labels::Planted) => LabelSource::Planted,
             },
             files: files.unwrap_or(1),
+            genes: genes.unwrap_or(0),
         })
     }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use expctl_record::Mode;
 
 use super::{out, say};
+use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{self, LogRow, MOST_BATCH, MOST_JOB, MOST_RANKS, PublishedRow};
 use crate::project::Project;
@@ -14,7 +15,8 @@ const MOST_SAMPLES: u64 = i64::MAX as u64;
 /// Arguments of `expctl import`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// TOML file of published results (docs/ledger.md describes the form), or a log with progress bars of tqdm or Lightning
+    /// TOML file of published results (docs/ledger.md describes the form), or a log with progress bars of tqdm or Lightning; of a
+    /// Hydra config (YAML) it prints the TOML that stands for it (docs/their-names.md)
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace what has the same name with other content
@@ -55,7 +57,7 @@ struct LogArgs {
     /// What the name of the training bar begins with [default: Epoch or Train]
     #[arg(long, value_name = "NAME")]
     bar: Option<String>,
-    /// Loader workers per rank
+    /// Loader processes or threads of a rank
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_RANKS))]
     workers: Option<u64>,
     /// Whether batches were copied into page-locked memory
@@ -80,8 +82,15 @@ fn mode(text: &str) -> Result<Mode, String> {
         .map_err(|_| "one of data, zero_loss, forward, forward_backward, train".to_owned())
 }
 
-/// Take published results or what a log says into the project; prints the path of the file.
+/// Take published results or what a log says into the project; prints the path of the file. Of a YAML config it prints the TOML.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    if conf::is_yaml(&args.file) {
+        let name = args.file.display().to_string();
+        let text = std::fs::read_to_string(&args.file)
+            .map_err(|e| Failure::new(Exit::Config, format!("cannot read {name}: {e}")))?;
+        out(conf::toml_of_yaml(&name, &text).trim_end());
+        return Ok(());
+    }
     if args.file.extension().is_some_and(|e| e == "toml") {
         let imported = ledger::import(project, &args.file, args.force)?;
         imported.file.rows.iter().for_each(|row| tell(row, imported.changed));

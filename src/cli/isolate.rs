@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use expctl_record::{JobRecord, Mode};
+
 use super::say;
 use super::submit::{self, How};
-use crate::conf;
+use crate::conf::{self, ConfErrors, Config};
 use crate::exit::{Exit, Failure};
 use crate::ledger::Ledger;
-use crate::plan::{self, ISOLATED, Isolation, Point};
+use crate::plan::{self, ISOLATED, Isolation, Modes, Plan, Point};
 use crate::project::Project;
 
 /// Arguments of `expctl isolate`.
@@ -56,13 +58,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Refused, format!("job {} has nothing to isolate", args.job))
             .hint("its trials run programs (worker.command); their stages are in `expctl report`"));
     }
-    let isolation = Isolation::of(project.root(), &record, &args.only, args.repeats)?;
-    let shown = plan::isolation_path(args.job);
-    let loaded = conf::load_text(project, &isolation.name, &shown, &isolation.text, &args.overrides);
-    let mut config = loaded.map_err(|errors| {
-        Failure::from(errors)
-            .hint("the settings are those of the job; what a mode cannot run, --only leaves out or --set variant.NAME.KEY=VALUE changes")
-    })?;
+    let (isolation, mut config) = load(project, args, &record)?;
     // Variants of the past job need not all have stood at the same points of its sweep.
     config.runs.retain(|run| {
         let point = run.point.iter().filter(|(key, _)| !ISOLATED.contains(*key));
@@ -73,13 +69,110 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if record.trials.iter().any(|trial| trial.settings.train.epochs > 0) {
         say("note: isolation times steps, not epochs: train.epochs is 0");
     }
+    say_models(project, &whole, args.job);
     submit::submit(project, &config, &whole, whole.clone(), &args.how)
+}
+
+/// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left
+/// out of that mode, which is said with the reason.
+fn load(project: &Project, args: &Args, record: &JobRecord) -> Result<(Isolation, Config), Failure> {
+    let of = |only: &[String], modes: &Modes| Isolation::of(project.root(), record, only, args.repeats, modes);
+    let shown = plan::isolation_path(args.job);
+    let read = |isolation: &Isolation, overrides: &[String]| {
+        conf::load_text(project, &isolation.name, &shown, &isolation.text, overrides)
+    };
+    let whole = of(&args.only, &Modes::default())?;
+    let whole_errors = match read(&whole, &args.overrides) {
+        Ok(config) => return Ok((whole, config)),
+        Err(errors) => errors,
+    };
+    let mut modes = Modes::default();
+    let mut said: Vec<String> = Vec::new();
+    for variant in whole.variants() {
+        let overrides = overrides_of(&args.overrides, variant);
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        for mode in Modes::ALL {
+            let alone = of(&[variant.to_owned()], &Modes::one(mode))?;
+            let Err(errors) = read(&alone, &overrides) else { continue };
+            if mode == Mode::Data {
+                // Not what a mode asks for: the settings are wrong.
+                return Err(wrong(whole_errors));
+            }
+            modes.leave_out(variant, mode);
+            let first = first_problem(&errors);
+            match reasons.iter_mut().find(|(reason, _)| *reason == first) {
+                Some((_, names)) => names.push(mode.name()),
+                None => reasons.push((first, vec![mode.name()])),
+            }
+        }
+        let line =
+            |(reason, names): &(String, Vec<&str>)| format!("left out: {variant} in {}: {reason}", names.join(", "));
+        said.extend(reasons.iter().map(line));
+    }
+    if modes.whole() {
+        return Err(wrong(whole_errors));
+    }
+    let isolation = of(&args.only, &modes)?;
+    let config = read(&isolation, &args.overrides).map_err(wrong)?;
+    for line in &said {
+        say(line);
+    }
+    say("  hint: --set variant.NAME.KEY=VALUE, or --set KEY=VALUE for all variants, changes what a mode cannot run");
+    Ok((isolation, config))
+}
+
+/// What of the `--set` arguments a config of this variant alone can take.
+fn overrides_of(overrides: &[String], variant: &str) -> Vec<String> {
+    let of_other = |set: &&String| {
+        let key = key_of(set);
+        let name = key.strip_prefix("variant.").and_then(|rest| rest.split('.').next());
+        key.starts_with("compare.") || name.is_some_and(|name| name.trim_matches(['"', '\'']) != variant)
+    };
+    overrides.iter().filter(|set| !of_other(set)).cloned().collect()
+}
+
+/// The key of a `--set` argument.
+fn key_of(set: &str) -> &str {
+    set.split('=').next().unwrap_or_default().trim()
+}
+
+/// The first problem with what to do about it, as one line.
+fn first_problem(errors: &ConfErrors) -> String {
+    let Some(first) = errors.problems().first() else { return String::new() };
+    match &first.help {
+        Some(help) => format!("{} ({help})", first.message),
+        None => first.message.clone(),
+    }
+}
+
+fn wrong(errors: ConfErrors) -> Failure {
+    Failure::from(errors)
+        .hint("the settings are those of the job; --only leaves a variant out, --set variant.NAME.KEY=VALUE changes it")
+}
+
+/// Say which model each variant computes, and of which ones nobody said it.
+fn say_models(project: &Project, plan: &Plan, job: u64) {
+    let models = plan::models(project, plan);
+    for model in &models {
+        let words = if model.words.is_empty() { "none: data alone" } else { model.words.as_str() };
+        say(format!("model of {}: {words}", model.variant));
+    }
+    let by_default: Vec<&str> =
+        models.iter().filter(|model| model.by_default).map(|model| model.variant.as_str()).collect();
+    if !by_default.is_empty() {
+        say(format!(
+            "warning: nothing in the config of job {job} says which model belongs to {}: it is the default one\n  hint: --set \
+             variant.{}.model.kind=… takes another",
+            by_default.join(", "),
+            by_default[0]
+        ));
+    }
 }
 
 /// What isolation is about is not for `--set` to change.
 fn refuse_isolated(overrides: &[String]) -> Result<(), Failure> {
     for key in ISOLATED {
-        if overrides.iter().any(|set| set.split('=').next().is_some_and(|name| name.trim().ends_with(key))) {
+        if overrides.iter().any(|set| key_of(set).ends_with(key)) {
             let why = "isolation is on one rank, in the modes data, forward, forward_backward and train";
             return Err(Failure::new(Exit::Usage, format!("--set cannot change {key}: {why}"))
                 .hint("expctl submit runs a config with any of them"));

@@ -1,7 +1,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use super::{out, say};
+use super::{out, rehearse, say};
 use crate::exit::Failure;
 use crate::project::Project;
 use crate::{conf, launch, plan};
@@ -37,7 +37,8 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let config = conf::load(project, &args.config, &args.set)?;
     let plan = plan::expand(project, &config)?.only(&args.only)?;
     if args.json {
-        let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan) });
+        let data = rehearse::data_in_json(project, &plan);
+        let planned = serde_json::json!({ "trials": plan.trials, "cost": plan::cost(&plan), "data": data });
         out(serde_json::to_string_pretty(&planned).map_err(Failure::internal)?);
     } else if args.script {
         say(format_args!("template: {}", conf::batch_template(project)?.0));
@@ -51,6 +52,10 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         if let Some(cost) = plan::cost(&plan) {
             out(format_args!("\nOn Slurm, {cost}"));
         }
+        for said in plan::remarks(&plan) {
+            say(format_args!("note: {said}"));
+        }
+        rehearse::say_what_is_missing(project, &plan);
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{data, out, say};
 use crate::conf;
+use crate::data_size::DataSize;
 use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm::{self, Slurm};
@@ -17,9 +18,10 @@ use crate::report::format::count;
 /// Trials that are named one by one.
 const MOST: usize = 12;
 
-/// Say what would be run. Nothing is written anywhere.
-pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool) -> Result<(), Failure> {
+/// Say what would be run. Nothing is written anywhere. In a `chain` the data are built by a job, maybe on another disk.
+pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: bool, chain: bool) -> Result<(), Failure> {
     let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
     let on_slurm = job.on_slurm();
     let scripts = if on_slurm { slurm::scripts(project, job)? } else { Vec::new() };
     let path = project.runs().join("<job>").join("batch.sh").display().to_string();
@@ -35,11 +37,12 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
     for (folder, state) in &data {
         match state {
             DataState::There(()) => say(format!("data: {} is there", folder.display())),
-            DataState::Missing => say(format!("data: {} would be built", folder.display())),
+            DataState::Missing => say(would_be_built(folder, &size)),
             // The error says where.
             DataState::Refused(e) => say(format!("data: {e}")),
         }
     }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
     for script in &scripts {
         say(format!("script: {path}, from {template}, asks for\n  {}", options(script).join("\n  ")));
     }
@@ -47,28 +50,53 @@ pub(super) fn dry_run(project: &Project, plan: &Plan, job: &JobRecord, json: boo
     if json {
         let asked: Vec<_> = scripts.iter().map(|script| json!({ "path": path, "options": options(script) })).collect();
         let ids: Vec<&str> = plan.trials.iter().map(|trial| trial.id.as_str()).collect();
-        let states: Vec<_> = data.iter().map(|(folder, state)| in_json(folder, state)).collect();
+        let states: Vec<_> = data.iter().map(|(folder, state)| in_json(folder, state, &size)).collect();
         let answer = json!({
             "backend": job.backend,
             "trials": ids,
             "cost": on_slurm.then(|| plan::cost(plan)).flatten(),
             "data": states,
+            "free_bytes": size.free(),
             "template": on_slurm.then_some(template),
             "scripts": asked,
         });
         out(serde_json::to_string_pretty(&answer).map_err(Failure::internal)?);
     }
     // What submitting would refuse, this refuses too, once all is said.
-    data::refuse_damaged(&data)
+    data::refuse_damaged(&data)?;
+    if chain { Ok(()) } else { size.refuse() }
 }
 
-fn in_json(folder: &Path, state: &DataState) -> serde_json::Value {
+/// Say of each folder of data that is missing what it will take, and of the disk what is free.
+pub(super) fn say_what_is_missing(project: &Project, plan: &Plan) {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    for (folder, _) in data.iter().filter(|(_, state)| matches!(state, DataState::Missing)) {
+        say(would_be_built(folder, &size));
+    }
+    size.summary().into_iter().for_each(|summary| say(format!("data: {summary}")));
+}
+
+fn would_be_built(folder: &Path, size: &DataSize) -> String {
+    let expected = size.of_folder(folder).map(|expected| format!(", {expected} (estimated)")).unwrap_or_default();
+    format!("data: {} would be built{expected}", folder.display())
+}
+
+/// How each folder of data stands, for `plan --json`.
+pub(super) fn data_in_json(project: &Project, plan: &Plan) -> serde_json::Value {
+    let data = data_states(project, &plan.trials);
+    let size = DataSize::of(project, &plan.trials, &data);
+    data.iter().map(|(folder, state)| in_json(folder, state, &size)).collect()
+}
+
+fn in_json(folder: &Path, state: &DataState, size: &DataSize) -> serde_json::Value {
     let (word, reason) = match state {
         DataState::There(()) => ("there", None),
         DataState::Missing => ("missing", None),
         DataState::Refused(e) => ("refused", Some(e.to_string())),
     };
-    json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason })
+    let expected = size.of_folder(folder).map(|expected| expected.bytes);
+    json!({ "folder": folder, "built": word == "there", "state": word, "reason": reason, "estimated_bytes": expected })
 }
 
 /// Ask Slurm when it would start the job, or why it would not take it.

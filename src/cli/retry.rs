@@ -63,7 +63,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     for Again { trial, words, .. } in &again {
         let settings = &trial.trial.settings;
         if let Some(wanted) = Wanted::of(settings) {
-            data::ensure(project, &settings.data, wanted, &interrupt)?;
+            data::ensure(project, &settings.data, wanted, settings.array.file_count, &interrupt)?;
         }
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));

@@ -6,6 +6,7 @@ use expctl_record::JobRecord;
 use super::{data, rehearse, say};
 use crate::conf;
 use crate::console::try_out;
+use crate::data_size::DataSize;
 use crate::data_state::data_states;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -137,10 +138,15 @@ pub(super) fn submit(
         return if args.test_only {
             rehearse::test_only(project, &job, args.json)
         } else {
-            rehearse::dry_run(project, &plan, &job, args.json)
+            rehearse::dry_run(project, &plan, &job, args.json, args.chain)
         };
     }
-    data::refuse_damaged(&data_states(project, &plan.trials))?;
+    let states = data_states(project, &plan.trials);
+    data::refuse_damaged(&states)?;
+    // A chain builds on a node, whose disk may be another one.
+    if !args.chain {
+        DataSize::of(project, &plan.trials, &states).refuse()?;
+    }
     let origin = Origin::gather(project, config, whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;

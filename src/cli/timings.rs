@@ -4,15 +4,22 @@ use std::path::{Path, PathBuf};
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, MeasuredJob};
+use crate::plot::Size;
 use crate::project::Project;
-use crate::timings::{Analysis, Columns, Settings, Source, Store, Unit, markdown, read_file, read_job, write_note};
+use crate::timings::{
+    Analysis, Columns, Curve, LedgerSteps, PictureFiles, Settings, Source, Store, Unit, markdown, read_file, read_jobs,
+    write_note, write_page,
+};
+
+/// Batches of which all points of the curves are printed, at most: some hundred megabytes of JSON.
+const FULL_ROWS: u64 = 1 << 21;
 
 /// Arguments of `expctl timings`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A job of the ledger, or a parquet or CSV file with a row for each batch
-    #[arg(value_name = "JOB|FILE")]
-    source: String,
+    /// Jobs of the ledger, or a parquet or CSV file with a row for each batch
+    #[arg(value_name = "JOB|FILE", required = true)]
+    sources: Vec<String>,
     /// Column with what is compared [default: method, if there is one]
     #[arg(long, value_name = "COLUMN")]
     method: Option<String>,
@@ -40,20 +47,39 @@ pub struct Args {
     /// Write a note and its pictures into this folder, and print the note's path
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write the note as one page for a browser, too: pictures tell batch, epoch and time where the pointer is
+    #[arg(long, requires = "out")]
+    html: bool,
+    /// Width and height of the pictures in points, of which a PNG has two by two pixels each
+    #[arg(long, value_name = "WxH", requires = "out")]
+    size: Option<Size>,
+    /// Write what each picture shows as JSON beside it
+    #[arg(long, requires = "out")]
+    picture_data: bool,
     /// Print everything as JSON
     #[arg(long, conflicts_with = "out")]
     json: bool,
+    /// Points of the curves of sorted batches of each epoch [default: reduced]
+    #[arg(long, value_enum, requires = "json")]
+    curve: Option<Curve>,
 }
 
 impl Args {
-    /// The job that is meant; none for a file.
-    fn job(&self) -> Option<u64> {
-        self.source.parse().ok().filter(|_| !Path::new(&self.source).exists())
+    /// The jobs that are meant, each once; none where one of the names is of a file.
+    fn jobs(&self) -> Option<Vec<u64>> {
+        let mut jobs = Vec::new();
+        for name in &self.sources {
+            let job: u64 = name.parse().ok().filter(|_| !Path::new(name).exists())?;
+            if !jobs.contains(&job) {
+                jobs.push(job);
+            }
+        }
+        Some(jobs)
     }
 
     /// Whether it needs no project.
     pub fn is_of_file(&self) -> bool {
-        self.job().is_none()
+        self.jobs().is_none()
     }
 }
 
@@ -66,30 +92,55 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 /// Say where the time of the batches goes.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let path = Path::new(&args.source);
-    let (source, mut store, stem, incomplete) = match args.job() {
-        Some(job) => of_job(project, job, args)?,
-        None => {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let (source, store) = read_file(path, &columns(args))?;
-            (source, store, stem, None)
+    match (args.jobs(), &args.sources[..]) {
+        (Some(jobs), _) => of_jobs(project, &jobs, args),
+        (None, [file]) => of_file(Path::new(file), args),
+        (None, several) => {
+            let message = format!("{} are not all jobs: several sources must be", several.join(", "));
+            Err(Failure::new(Exit::Usage, message).hint("a file is read alone; its methods are told by a column"))
         }
-    };
+    }
+}
+
+fn of_file(path: &Path, args: &Args) -> Result<(), Failure> {
+    let (source, mut store) = read_file(path, &columns(args))?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    show(source, &mut store, None, &stem, args)
+}
+
+/// Print or write what there is to say of the rows of a store; `steps` are those behind its rows, of jobs.
+fn show(
+    source: Source,
+    store: &mut Store,
+    steps: Option<&LedgerSteps<'_>>,
+    stem: &str,
+    args: &Args,
+) -> Result<(), Failure> {
+    let rows: u64 = store.series().iter().map(|series| series.rows()).sum();
+    if args.curve == Some(Curve::Full) && rows > FULL_ROWS {
+        let message = format!("--curve full has a point for each batch: {rows} are too many, {FULL_ROWS} are possible");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let settings = Settings {
         period: args.period.and_then(|period| usize::try_from(period).ok()),
         range: args.range.clone(),
         pictures: args.out.is_some(),
+        curve: args.curve.unwrap_or_default(),
     };
-    let analysis = Analysis::of(source, &mut store, &settings)?;
+    let analysis = Analysis::of(source, store, steps, &settings)?;
     if args.json {
         out(serde_json::to_string_pretty(&analysis).map_err(Failure::internal)?);
     } else if let Some(folder) = &args.out {
-        out(write_note(&analysis, folder, &stem)?.display());
+        let note = write_note(&analysis, folder, stem, PictureFiles { size: args.size, data: args.picture_data })?;
+        out(note.display());
+        if args.html {
+            out(write_page(&analysis, &note)?.display());
+        }
     } else {
-        let sections: Vec<String> = markdown(&analysis).into_iter().map(|(_, text)| text).collect();
-        out(sections.join("\n\n"));
+        let sections = markdown(&analysis).into_iter().map(|(_, text)| text).filter(|text| !text.is_empty());
+        out(sections.collect::<Vec<_>>().join("\n\n"));
     }
-    incomplete.map_or(Ok(()), Err)
+    Ok(())
 }
 
 fn columns(args: &Args) -> Columns {
@@ -102,8 +153,8 @@ fn columns(args: &Args) -> Columns {
     }
 }
 
-/// The steps of a job, the stem of its note, and what is missing of it.
-fn of_job(project: &Project, id: u64, args: &Args) -> Result<(Source, Store, String, Option<Failure>), Failure> {
+/// The steps of some jobs; those of trials that did not complete are left out, which is said by the exit code.
+fn of_jobs(project: &Project, ids: &[u64], args: &Args) -> Result<(), Failure> {
     let named = [
         ("method", args.method.is_some()),
         ("epoch", args.epoch.is_some()),
@@ -115,24 +166,37 @@ fn of_job(project: &Project, id: u64, args: &Args) -> Result<(Source, Store, Str
         let message = format!("--{name} is for files; the steps of a job have columns of their own");
         return Err(Failure::new(Exit::Usage, message));
     }
-    let job = MeasuredJob::load(&Ledger::open(project)?.measured(id)?)?;
-    let ranks = job.runs.iter().map(|run| run.trial.settings.launch.ranks).max().unwrap_or_default();
-    if args.rank >= ranks {
-        let message = format!("job {id} has up to {ranks} rank(s), counted from 0; there is no rank {}", args.rank);
-        return Err(Failure::new(Exit::Usage, message));
+    let ledger = Ledger::open(project)?;
+    let mut jobs = Vec::new();
+    for id in ids {
+        let job = MeasuredJob::load(&ledger.measured(*id)?)?;
+        let ranks = job.runs.iter().map(|run| run.trial.settings.launch.ranks).max().unwrap_or_default();
+        if args.rank >= ranks {
+            let message = format!("job {id} has up to {ranks} rank(s), counted from 0; there is no rank {}", args.rank);
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        if job.incomplete().count() == job.runs.len() {
+            return Err(Failure::new(Exit::Incomplete, format!("no trial of job {id} completed: there are no times")));
+        }
+        jobs.push(job);
     }
-    let missing = job.incomplete().count();
-    let completed = job.runs.len() - missing;
-    if completed == 0 {
-        return Err(Failure::new(Exit::Incomplete, format!("no trial of job {id} completed: there are no times")));
+    let (source, mut store, steps) = read_jobs(&jobs, args.rank)?;
+    show(source, &mut store, Some(&steps), &stem(&jobs), args)?;
+    let missing: usize = jobs.iter().map(|job| job.incomplete().count()).sum();
+    let all: usize = jobs.iter().map(|job| job.runs.len()).sum();
+    match missing {
+        0 => Ok(()),
+        _ => {
+            let message = format!("{missing} of {all} trials did not complete and are left out");
+            Err(Failure::new(Exit::Incomplete, message))
+        }
     }
-    let incomplete = (missing > 0).then(|| {
-        Failure::new(
-            Exit::Incomplete,
-            format!("{missing} of {} trials did not complete and are left out", job.runs.len()),
-        )
-    });
-    let stem = format!("{}_{id}", job.record.config);
-    let (source, store) = read_job(&job, args.rank)?;
-    Ok((source, store, stem, incomplete))
+}
+
+/// What the note of some jobs is called after: `fig1_12`, `fig1_12_13`; `jobs_12_13` where they are of several configs.
+fn stem(jobs: &[MeasuredJob]) -> String {
+    let config = jobs.first().map_or("jobs", |job| job.record.config.as_str());
+    let one = jobs.iter().all(|job| job.record.config == config);
+    let numbers: String = jobs.iter().map(|job| format!("_{}", job.record.job)).collect();
+    format!("{}{numbers}", if one { config } else { "jobs" })
 }

@@ -1,76 +1,225 @@
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use expctl_record::write_atomic;
+use expctl_record::{JobRecord, write_atomic};
+use serde_json::{Value as Json, json};
 
 use super::job_name::JobName;
 use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::Ledger;
 use crate::project::Project;
-use crate::trace::{Found, RankTrace, Summary, find, merge};
+use crate::report::Table;
+use crate::trace::{Found, RankTrace, Side, Summary, TraceComparison, find, merge, pairs, write_for_tensorboard};
+
+/// Form of the output on stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Pipe tables for a note
+    Markdown,
+    /// Boxed tables for a terminal
+    Table,
+    /// Everything, raw values
+    Json,
+}
+
+impl Form {
+    /// How a table is written in it.
+    fn table(self, table: &Table) -> String {
+        if self == Self::Table { table.terminal() } else { table.markdown() }
+    }
+}
 
 /// Arguments of `expctl trace`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A job that was profiled, or one trial of it: 12, 12_3, 12_lazy-r1-0123abcd
-    #[arg(value_name = "JOB[_TASK]")]
-    job: JobName,
+    /// A job that was profiled, or one trial of it: 12, 12_3, 12_lazy-r1-0123abcd. Several are compared, with the first as baseline
+    #[arg(required = true, value_name = "JOB[_TASK]")]
+    jobs: Vec<JobName>,
     /// One trial of the job, by its id
     #[arg(long, value_name = "ID")]
     trial: Option<String>,
     /// Where the merged trace goes, of one trial [default: trace.json.gz beside the traces of the ranks]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Where the summary goes, of one trial [default: beside the merged trace, with .md at its end]
+    /// Where the summary goes as markdown, of one trial [default: beside the merged trace, with .md at its end]; of several jobs the
+    /// comparison, which is not written without it
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
+    /// Write the traces of the ranks once more into a folder per trial in DIR, as TensorBoard's plugin of PyTorch reads them
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
+    /// Form of the output [default: table on a terminal, else markdown]
+    #[arg(long, value_enum)]
+    format: Option<Form>,
+    /// Same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
 }
 
-/// Merge what the ranks of trials recorded, and sum it up.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    let folder = Ledger::open(project)?.measured(args.job.job)?;
-    let record = folder.record()?;
-    let name = match &args.trial {
-        Some(_) if args.job.task.is_some() => {
-            return Err(Failure::new(Exit::Usage, "both JOB_TASK and --trial name a trial: leave one out"));
+impl Args {
+    fn form(&self) -> Form {
+        match self.format {
+            _ if self.json => Form::Json,
+            Some(form) => form,
+            None if std::io::stdout().is_terminal() => Form::Table,
+            None => Form::Markdown,
         }
-        Some(trial) => JobName { job: args.job.job, task: Some(trial.clone()) },
-        None => args.job.clone(),
-    };
-    let places = match name.index(&record)? {
-        Some(place) => vec![place],
-        None => (0..record.trials.len()).collect(),
-    };
-    let all = find(&folder, &record, &places)?;
-    if all.len() > 1 && (args.out.is_some() || args.summary.is_some()) {
-        let trials: Vec<&str> = all.iter().map(|found| found.trial.id.as_str()).collect();
+    }
+}
+
+/// A job with those of its trials that were asked for and have traces.
+struct Profiled {
+    record: JobRecord,
+    found: Vec<Found>,
+    /// One trial was named, not the whole job.
+    one_trial: bool,
+}
+
+/// A trial with what its traces show.
+struct Shown<'a> {
+    of: &'a Profiled,
+    found: &'a Found,
+    summary: Summary,
+}
+
+/// Merge what the ranks of trials recorded and sum it up; of several, compare them.
+pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+    let several = args.jobs.len() > 1;
+    if several && (args.out.is_some() || args.trial.is_some()) {
+        let message = "--out and --trial are for one job; several are compared, and nothing is merged";
+        return Err(Failure::new(Exit::Usage, message).hint("name single trials as JOB_TASK: 12_0 12_1"));
+    }
+    let ledger = Ledger::open(project)?;
+    let jobs: Vec<Profiled> = args.jobs.iter().map(|name| profiled(&ledger, args, name)).collect::<Result<_, _>>()?;
+    let all: Vec<(&Profiled, &Found)> =
+        jobs.iter().flat_map(|job| job.found.iter().map(move |found| (job, found))).collect();
+    if let ([job], true) = (&jobs[..], all.len() > 1 && (args.out.is_some() || args.summary.is_some())) {
+        let trials: Vec<&str> = all.iter().map(|(_, found)| found.trial.id.as_str()).collect();
         let message =
-            format!("job {} has traces of {} trials, and --out and --summary are for one", record.job, all.len());
+            format!("job {} has traces of {} trials, and --out and --summary are for one", job.record.job, all.len());
         return Err(Failure::new(Exit::Usage, message).hint(format!("name one with --trial: {}", trials.join(", "))));
     }
-    let mut incomplete = Vec::new();
-    for found in &all {
-        let path = args.out.clone().unwrap_or_else(|| found.attempt.path().join("trace.json.gz"));
-        show(record.job, found, &path, args.summary.as_deref())?;
-        if !found.missing.is_empty() {
-            let which: Vec<String> =
-                found.missing.iter().map(|(rank, cycle)| format!("rank {rank}, cycle {cycle}")).collect();
-            incomplete.push(format!("trial {} lacks traces: {}", found.trial.id, which.join("; ")));
+    let form = args.form();
+    let mut shown: Vec<Shown<'_>> = Vec::new();
+    for (of, found) in all {
+        let traces: Vec<RankTrace> = found.files.iter().map(|file| RankTrace::read(file)).collect::<Result<_, _>>()?;
+        let summary = Summary::of(&traces, &found.attempt)?;
+        if let Some(folder) = &args.tensorboard {
+            let folder = folder.join(format!("{}_{}", of.record.job, found.trial.id));
+            traces.iter().try_for_each(|trace| write_for_tensorboard(trace, &folder).map(drop))?;
+            say(format!("for TensorBoard: {}", folder.display()));
         }
+        if !several {
+            let path = args.out.clone().unwrap_or_else(|| found.attempt.path().join("trace.json.gz"));
+            write(of.record.job, found, &traces, &summary, &path, args.summary.as_deref())?;
+            if form != Form::Json {
+                out(summary.text(of.record.job, &found.trial.id, &|table| form.table(table)));
+            }
+        }
+        shown.push(Shown { of, found, summary });
     }
-    if incomplete.is_empty() { Ok(()) } else { Err(Failure::new(Exit::Incomplete, incomplete.join("\n"))) }
+    let sides = sides(&shown);
+    // Where single trials are named, the first one is the baseline.
+    let baseline = jobs.first().filter(|job| !job.one_trial).and_then(|job| job.record.baseline.as_deref());
+    let pairs = pairs(&sides, baseline);
+    if several && pairs.is_empty() {
+        let message = "these names are of one variant of one job: there is nothing to compare it with";
+        return Err(Failure::new(Exit::Usage, message).hint("two trials are named as JOB_TASK: 12_0 12_1"));
+    }
+    let comparisons: Vec<TraceComparison<'_>> =
+        pairs.into_iter().map(|(base, side)| TraceComparison::of(&sides[base], &sides[side])).collect();
+    show_comparisons(&shown, &comparisons, form, args.summary.as_deref().filter(|_| several))?;
+    complete(&jobs)
 }
 
-fn show(job: u64, found: &Found, path: &Path, summary_path: Option<&Path>) -> Result<(), Failure> {
-    let traces: Vec<RankTrace> = found.files.iter().map(|file| RankTrace::read(file)).collect::<Result<_, _>>()?;
-    let summary = Summary::of(&traces, &found.attempt)?;
-    merge(&traces).write(path)?;
-    let text = summary.markdown(job, &found.trial.id);
+/// The trials with traces that a name stands for.
+fn profiled(ledger: &Ledger<'_>, args: &Args, name: &JobName) -> Result<Profiled, Failure> {
+    let folder = ledger.measured(name.job)?;
+    let record = folder.record()?;
+    let name = match &args.trial {
+        Some(_) if name.task.is_some() => {
+            return Err(Failure::new(Exit::Usage, "both JOB_TASK and --trial name a trial: leave one out"));
+        }
+        Some(trial) => JobName { job: name.job, task: Some(trial.clone()) },
+        None => name.clone(),
+    };
+    let index = name.index(&record)?;
+    let trials: Vec<usize> = index.map_or_else(|| (0..record.trials.len()).collect(), |at| vec![at]);
+    let found = find(&folder, &record, &trials)?;
+    Ok(Profiled { record, found, one_trial: index.is_some() })
+}
+
+/// Write the merged trace of a trial and its summary.
+fn write(
+    job: u64,
+    found: &Found,
+    traces: &[RankTrace],
+    summary: &Summary,
+    path: &Path,
+    summary_path: Option<&Path>,
+) -> Result<(), Failure> {
+    merge(traces).write(path)?;
     let summary_path = summary_path.map_or_else(|| beside(path), Path::to_owned);
-    write_atomic(&summary_path, text.as_bytes())?;
-    out(text);
+    write_atomic(&summary_path, summary.markdown(job, &found.trial.id).as_bytes())?;
     say(format!("trace: {} (open it at https://ui.perfetto.dev)\nsummary: {}", path.display(), summary_path.display()));
     Ok(())
+}
+
+/// A side for each variant of each job, and for each trial that was named by itself; each once.
+fn sides(shown: &[Shown<'_>]) -> Vec<Side> {
+    let mut sides: Vec<Side> = Vec::new();
+    for Shown { of, found, summary } in shown {
+        let (job, trial) = (of.record.job, &found.trial);
+        let label = if of.one_trial { trial.id.clone() } else { trial.label() };
+        match sides.iter_mut().find(|side| side.job == job && side.label == label) {
+            // The same name twice is the same side.
+            Some(side) if side.trials.contains(&trial.id) => {}
+            Some(side) => side.add(&trial.id, summary),
+            None => {
+                let (variant, method) = (trial.variant.clone(), trial.method.clone());
+                let mut side = Side { job, variant, label, method, ..Side::default() };
+                side.add(&trial.id, summary);
+                sides.push(side);
+            }
+        }
+    }
+    sides
+}
+
+/// Print the comparisons, and everything at once as JSON; write them to `path` as markdown.
+fn show_comparisons(
+    shown: &[Shown<'_>],
+    comparisons: &[TraceComparison<'_>],
+    form: Form,
+    path: Option<&Path>,
+) -> Result<(), Failure> {
+    if form == Form::Json {
+        let trials: Vec<Json> = shown.iter().map(|one| one.summary.json(one.of.record.job, one.found)).collect();
+        let all = json!({ "schema": 1, "trials": trials, "comparisons": comparisons });
+        out(serde_json::to_string_pretty(&all).map_err(Failure::internal)?);
+    } else {
+        for comparison in comparisons {
+            out(comparison.text(&|table| form.table(table)));
+        }
+    }
+    if let Some(path) = path {
+        let texts: Vec<String> = comparisons.iter().map(|comparison| comparison.text(&Table::markdown)).collect();
+        write_atomic(path, texts.join("\n").as_bytes())?;
+        say(format!("comparison: {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Whether every rank and window that was to be recorded has its trace.
+fn complete(jobs: &[Profiled]) -> Result<(), Failure> {
+    let mut incomplete = Vec::new();
+    for found in jobs.iter().flat_map(|job| &job.found).filter(|found| !found.missing.is_empty()) {
+        let which: Vec<String> =
+            found.missing.iter().map(|(rank, cycle)| format!("rank {rank}, cycle {cycle}")).collect();
+        incomplete.push(format!("trial {} lacks traces: {}", found.trial.id, which.join("; ")));
+    }
+    if incomplete.is_empty() { Ok(()) } else { Err(Failure::new(Exit::Incomplete, incomplete.join("\n"))) }
 }
 
 /// `trace.md` beside `trace.json.gz`.

@@ -53,14 +53,14 @@ enum Verb {
     Compare(compare::Args),
     /// Say where the time of single batches goes: distribution, slow batches and their period
     Timings(timings::Args),
-    /// Merge what a profiler recorded on the ranks of a job, and sum it up
+    /// Merge what a profiler recorded on the ranks of a job, and sum it up; compare that of several jobs
     Trace(trace::Args),
     /// Take published results into the project
     Import(import::Args),
     /// Build, show and verify data sets
     #[command(subcommand)]
     Data(data::Args),
-    /// Check what jobs need here: Slurm, folders, worker
+    /// Check what jobs need here: Slurm, folders, expctl-worker
     Doctor(doctor::Args),
     /// Print a shell's completion script
     Completions(completions::Args),

@@ -13,7 +13,7 @@ const OF_GRAPHS: [&str; 2] = ["pipeline", "select"];
 const FOR_ARRAYS: [&str; 1] = ["pipeline.processor"];
 
 /// Further keys that matter for graphs alone.
-const KEYS_OF_GRAPHS: [&str; 21] = [
+const KEYS_OF_GRAPHS: [&str; 22] = [
     "data.networks",
     "data.labels",
     "loader.shuffle",
@@ -35,14 +35,16 @@ const KEYS_OF_GRAPHS: [&str; 21] = [
     "train.sinkhorn_gather",
     "train.monitor",
     "train.patience",
+    "profile.operations",
 ];
 
 /// Keys that matter for arrays alone, besides those of [`OF_ARRAYS`].
-const KEYS_OF_ARRAYS: [&str; 2] = ["data.files", "model.tokens"];
+const KEYS_OF_ARRAYS: [&str; 3] = ["data.files", "data.genes", "model.tokens"];
 const OF_ARRAYS: [&str; 2] = ["array", "sampler"];
 
 /// What says which rows are built: with own files it may not be set, but for `data.samples` where some are remote.
-pub const OF_BUILT_ROWS: [&str; 5] = ["data.set", "data.samples", "data.scale", "data.seed", "data.files"];
+pub const OF_BUILT_ROWS: [&str; 6] =
+    ["data.set", "data.samples", "data.scale", "data.seed", "data.files", "data.genes"];
 
 /// Whether rows of an array are read.
 pub(super) fn reads_array(values: &Values) -> bool {
@@ -141,8 +143,36 @@ impl Judge<'_> {
 
     /// Files and sampler of an array.
     pub(super) fn files_and_sampler(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        self.file_count(values, problems);
         self.array_files(values, problems);
         self.sampler(values, problems);
+    }
+
+    /// A number of files is that of parquet files of the data set.
+    fn file_count(&self, values: &Values, problems: &mut Vec<Problem>) {
+        const KEY: &str = "array.file_count";
+        let Some(count) = values.number(KEY).filter(|count| *count > 0) else { return };
+        let at = self.at(values, KEY);
+        let mut report = |message: String, label: &str, help: &str, with: &str| {
+            let problem = Problem::new(at, message, label);
+            let problem = match values.at(with) {
+                Some(at) => problem.also(at, format!("`{with}`")),
+                None => problem,
+            };
+            problems.push(problem.help(help));
+        };
+        let format = values.text("array.format").unwrap_or_default();
+        if values.texts("array.files").is_some_and(|files| !files.is_empty()) {
+            let message = format!("`{KEY}` says how files are made, but own files are read");
+            report(message, "would have no effect", "leave it out, or array.files", "array.files");
+        } else if !format.starts_with("parquet") {
+            let message = format!("`{KEY}` is of parquet files, but `{format}` is read");
+            let help = "data.files says how many files a data set is built of; other formats have one for each of them";
+            report(message, "would have no effect", help, "array.format");
+        } else if let Some(rows) = values.number("data.samples").filter(|rows| count > *rows) {
+            let message = format!("{rows} rows cannot be in {count} files");
+            report(message, "too many", "set array.file_count to at most data.samples", "data.samples");
+        }
     }
 
     /// Own files take the place of the data set's.
@@ -254,6 +284,22 @@ impl Judge<'_> {
             let message = "a chunk is to be a row group, which AnnData files do not have";
             let help = "set sampler.chunk_rows, or array.format to \"parquet\"";
             problems.push(Problem::new(at, message, "of how many rows?").help(help));
+        }
+        if values.text("array.fetch") == Some("row") {
+            let (reason, with) = match values.get("array.memory") {
+                Some(Json::Bool(true)) => ("rows are in memory", "array.memory"),
+                _ if !matches!(draw, "uniform" | "weighted" | "balanced") => ("chunks are read whole", "sampler.draw"),
+                _ => ("", ""),
+            };
+            if !reason.is_empty() {
+                let message = format!("`array.fetch` = \"row\", but {reason}");
+                let problem = Problem::new(self.at(values, "array.fetch"), message, "would have no effect");
+                let problem = match values.at(with) {
+                    Some(at) => problem.also(at, format!("`{with}`")),
+                    None => problem,
+                };
+                problems.push(problem.help("leave it out, or draw single rows of files"));
+            }
         }
         if replaces && by.is_empty() {
             let message = format!("`sampler.draw` = \"{draw}\", but no column of obs is named");

@@ -1,14 +1,15 @@
-use serde_json::Value as Json;
-
 use expctl_pipeline::sampler::split_sizes;
+use expctl_record::is_url;
+use serde_json::Value as Json;
 
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::suggest::closest;
 use super::values::Values;
+use super::worker_rules::NO_DATA_SET;
 
 /// Processors whose samples have edges of their own, which the published collater copies.
-const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
+pub(super) const WITH_EDGES: [&str; 4] = ["lazy", "subgraph", "incidence_subgraph", "neighborhood"];
 
 /// Fields that a batch can name the sample of.
 const FOLLOWED: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
@@ -25,6 +26,32 @@ impl Judge<'_> {
         let message = format!("`{key}` is {every}: processor time is counted in hundredths of a second");
         let problem = Problem::new(self.at(values, key), message, "too short to measure");
         problems.push(problem.help(format!("take {SHORTEST_S} or more, or 0 for no samples")));
+    }
+
+    /// Files that can be dropped from the page cache, and that steps read.
+    pub(super) fn cold_cache(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = "measure.cold_cache";
+        if values.get(key) != Some(&Json::Bool(true)) {
+            return;
+        }
+        let files = values.texts("array.files").unwrap_or_default();
+        let (message, with, help) = if values.text("data.set") == Some(NO_DATA_SET) && files.is_empty() {
+            let message = format!("`{key}` is set, but which files the program reads is not known");
+            (message, "worker.command", "set data.set or array.files, or have the program drop its files itself")
+        } else if values.get("array.memory") == Some(&Json::Bool(true)) {
+            let message = format!("`{key}` is set, but all rows are read into memory before the first step");
+            (message, "array.memory", "leave one of the two out")
+        } else if files.iter().any(|file| is_url(file)) {
+            let message = format!("`{key}` is set, but objects of servers are in no page cache");
+            (message, "array.files", "leave it out; array.cache_mib = 0 reads every byte from the server")
+        } else {
+            return;
+        };
+        let problem = Problem::new(self.at(values, key), message, "would have no effect");
+        problems.push(match values.at(with) {
+            Some(at) => problem.also(at, format!("`{with}`")).help(help),
+            None => problem.help(help),
+        });
     }
 
     /// Settings of the pipeline that contradict each other, or of which one would have no effect.

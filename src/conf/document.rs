@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use expctl_record::Estimator;
 
 use super::estimators::read_estimators;
-use super::keys::{KEYS, SECTIONS};
+use super::keys::{KEYS, KeySpec, SECTIONS};
 use super::layer::{Layer, Scope, Setting, read_settings, table_of, text_of};
-use super::node::{Key, Node, Table, Value};
+use super::node::{Key, Node, Table, Value, flatten};
 use super::problem::Problem;
 use super::source::Origin;
-use super::suggest::{closest, closest_top};
+use super::suggest::{closest, closest_key, closest_top, key_synonym, same_leaf, section_synonym};
 use super::sweep::Sweep;
 use super::sweep_read::read_sweep;
 
@@ -21,8 +21,19 @@ pub struct Variant {
     pub method: Option<String>,
     /// What it sets.
     pub settings: Layer,
+    /// The variant of another config that it builds on, as `extends` names it: `FILE#VARIANT`.
+    pub extends: Option<(String, Origin)>,
+    /// All that this other config sets for that variant; below the settings of this config's files. None without `extends`.
+    pub base: Option<Layer>,
     /// Where the name stands first; none for the variant of a config without any.
     pub at: Option<Origin>,
+}
+
+impl Variant {
+    /// A variant that sets nothing yet.
+    pub fn named(name: &str, at: Option<Origin>) -> Self {
+        Self { name: name.to_owned(), method: None, settings: Layer::new(), extends: None, base: None, at }
+    }
 }
 
 /// What one text says: a file, or a `--set` argument.
@@ -83,12 +94,13 @@ impl Document {
         let Some(table) = table_of("`variant`", node, problems) else { return };
         for (key, node) in table {
             check_name(key, problems);
-            let mut variant =
-                Variant { name: key.name.clone(), method: None, settings: Layer::new(), at: Some(key.at) };
+            let mut variant = Variant::named(&key.name, Some(key.at));
             let Some(table) = table_of(&format!("variant `{}`", key.name), node, problems) else { continue };
             for (inner, node) in table {
                 if inner.name == "method" {
                     variant.method = text_of("`method`", node, problems);
+                } else if inner.name == "extends" {
+                    variant.extends = text_of("`extends` of a variant", node, problems).map(|named| (named, node.at));
                 } else if let Some(section) = SECTIONS.into_iter().find(|s| *s == inner.name) {
                     if let Some(table) = table_of(&format!("`{section}`"), node, problems) {
                         variant.settings.extend(read_settings(section, table, Scope::Trial, problems));
@@ -132,6 +144,7 @@ impl Document {
                 Some(below) => {
                     below.settings.extend(variant.settings);
                     below.method = variant.method.or(below.method.take());
+                    below.base = variant.base.or(below.base.take());
                     below.at = variant.at;
                 }
                 None => self.variants.push(variant),
@@ -154,36 +167,68 @@ fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Origin
 
 /// Report an unknown table or value; a setting that was probably meant counts as set.
 fn unknown_top(key: &Key, node: &Node, layer: &mut Layer, problems: &mut Vec<Problem>) {
-    let mark = |layer: &mut Layer, key: &'static str, at| {
-        layer.entry(key).or_insert(Setting::unread(at));
-    };
-    if matches!(node.value, Value::Table(_)) {
-        let problem = Problem::new(key.at, format!("unknown section `{}`", key.name), "no such section");
-        problems.push(match closest_top(&key.name) {
-            Some(near) => {
-                for spec in KEYS.iter().filter(|spec| spec.section() == near) {
-                    mark(layer, spec.key, key.at);
-                }
-                problem.help(format!("did you mean `{near}`?"))
-            }
-            None => problem.help(format!("sections are {}", SECTIONS.join(", "))),
-        });
+    if let Value::Table(table) = &node.value {
+        unknown_section(key, table, layer, problems);
         return;
     }
     let problem = Problem::new(key.at, format!("unknown key `{}`", key.name), "no such key");
-    let leaf = KEYS.iter().find(|spec| spec.leaf() == key.name || spec.also.contains(&key.name.as_str()));
-    let near = leaf.or_else(|| {
-        let near = closest(&key.name, KEYS.iter().map(super::keys::KeySpec::leaf))?;
-        KEYS.iter().find(|spec| spec.leaf() == near)
-    });
-    problems.push(match (closest_top(&key.name), near) {
+    let in_section =
+        |spec: &KeySpec| format!("did you mean `{}`? settings belong to a section: [{}]", spec.key, spec.section());
+    if let Some(spec) = same_leaf(&key.name) {
+        mark(layer, spec, key.at);
+        problems.push(problem.help(in_section(spec)));
+        return;
+    }
+    if let Some(synonym) = key_synonym(&key.name) {
+        synonym.spec().into_iter().for_each(|spec| mark(layer, spec, key.at));
+        problems.push(problem.help(synonym.help(Some(node))));
+        return;
+    }
+    problems.push(match (closest_top(&key.name), closest_key(&key.name)) {
         (Some(top), _) => problem.help(format!("did you mean `{top}`?")),
         (None, Some(spec)) => {
-            mark(layer, spec.key, key.at);
-            problem.help(format!("did you mean `{}`? settings belong to a section: [{}]", spec.key, spec.section()))
+            mark(layer, spec, key.at);
+            problem.help(in_section(spec))
         }
         (None, None) => problem.help("all keys are listed in docs/config.md"),
     });
+}
+
+/// Report a table that is no section: key by key where another system has it, else as a whole.
+fn unknown_section(key: &Key, table: &Table, layer: &mut Layer, problems: &mut Vec<Problem>) {
+    let leaves = flatten(&key.name, table);
+    let of_others = section_synonym(&key.name).is_some() || leaves.iter().any(|(k, _)| key_synonym(&k.name).is_some());
+    if of_others && !leaves.is_empty() {
+        for (leaf, node) in &leaves {
+            let problem = Problem::new(leaf.at, format!("unknown key `{}`", leaf.name), "no such key");
+            problems.push(match (key_synonym(&leaf.name), same_leaf(&leaf.name)) {
+                (Some(synonym), _) => {
+                    synonym.spec().into_iter().for_each(|spec| mark(layer, spec, leaf.at));
+                    problem.help(synonym.help(Some(node)))
+                }
+                (None, Some(spec)) => {
+                    mark(layer, spec, leaf.at);
+                    problem.help(format!("it is `{}` here ({})", spec.key, spec.help))
+                }
+                (None, None) => problem.help("all keys are listed in docs/config.md"),
+            });
+        }
+        return;
+    }
+    let problem = Problem::new(key.at, format!("unknown section `{}`", key.name), "no such section");
+    problems.push(match (section_synonym(&key.name), closest_top(&key.name)) {
+        (Some(ours), _) => problem.help(format!("its keys are in [{}] here", ours.join("], ["))),
+        (None, Some(near)) => {
+            KEYS.iter().filter(|spec| spec.section() == near).for_each(|spec| mark(layer, spec, key.at));
+            problem.help(format!("did you mean `{near}`?"))
+        }
+        (None, None) => problem.help(format!("sections are {}", SECTIONS.join(", "))),
+    });
+}
+
+/// Count a key as set at `at`, so that it is not reported as missing as well.
+fn mark(layer: &mut Layer, spec: &'static KeySpec, at: Origin) {
+    layer.entry(spec.key).or_insert(Setting::unread(at));
 }
 
 /// A variant's name becomes part of folder names.

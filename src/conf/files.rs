@@ -1,9 +1,12 @@
 use std::path::{Component, Path, PathBuf};
 
-use super::document::Document;
+use super::document::{Document, Variant};
+use super::keys::{self, KeySpec};
 use super::node::{Node, Table, Value, table_from_toml};
 use super::problem::Problem;
 use super::source::{Origin, Sources};
+use super::suggest::closest;
+use super::yaml::{is_yaml, toml_of_yaml};
 
 /// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
 /// at all, so that nothing is said about what it may hold.
@@ -28,8 +31,7 @@ impl Reader {
             Ok(text) => text,
             Err(e) => {
                 self.complete = false;
-                let at = asked.unwrap_or_else(|| Origin::start_of(self.sources.add("command line", name.clone())));
-                let at = if asked.is_some() { at } else { Origin::new(at.source(), 0..name.len()) };
+                let at = self.asked_at(asked, &name);
                 let reason = match e.kind() {
                     std::io::ErrorKind::NotFound => "no such file".to_owned(),
                     kind => kind.to_string(),
@@ -42,6 +44,16 @@ impl Reader {
                 return Document::default();
             }
         };
+        if is_yaml(path) {
+            self.complete = false;
+            let at = self.asked_at(asked, &name);
+            let problem = Problem::new(at, format!("YAML is not read: {name}"), "configs are TOML");
+            let toml = toml_of_yaml(&name, &text);
+            let help =
+                format!("this TOML stands for it; `expctl import {name}` prints it alone:\n\n{}", toml.trim_end());
+            self.problems.push(problem.help(help));
+            return Document::default();
+        }
         let identity = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if let (Some(at), Some(first)) = (asked, self.open.iter().position(|(p, _)| *p == identity)) {
             let mut way: Vec<&str> = self.open[first..].iter().map(|(_, n)| n.as_str()).collect();
@@ -54,16 +66,50 @@ impl Reader {
         let source = self.sources.add(name.clone(), text);
         let Some(tree) = self.parse(source) else { return Document::default() };
         self.open.push((identity, name));
-        let own = Document::read(&tree, &mut self.problems);
+        let mut own = Document::read(&tree, &mut self.problems);
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut whole = Document::default();
         for (parent, at) in &own.extends {
             let below = self.file(&tidy(&folder.join(parent)), Some(*at));
             whole.extend(below);
         }
+        for variant in &mut own.variants {
+            self.extend_variant(variant, folder);
+        }
         self.open.pop();
         whole.extend(own);
         whole
+    }
+
+    /// Read the variant of another config that `variant` builds on, if it names one: `FILE#VARIANT`, or `FILE` where that has one
+    /// variant at most. What holds for a whole job is not taken over, nor are the other config's sweep and baseline.
+    fn extend_variant(&mut self, variant: &mut Variant, folder: &Path) {
+        let Some((named, at)) = variant.extends.take() else { return };
+        let (file, chosen) = named.split_once('#').map_or((named.as_str(), None), |(file, name)| (file, Some(name)));
+        let Document { settings, variants, .. } = self.file(&tidy(&folder.join(file)), Some(at));
+        // A file that could not be read has no variants that could be named.
+        if !self.complete {
+            return;
+        }
+        let found = match (chosen, variants.as_slice()) {
+            (Some(name), all) => all.iter().find(|v| v.name == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        if found.is_none() && (chosen.is_some() || !variants.is_empty()) {
+            self.problems.push(no_such_variant(file, chosen, &variants, at));
+        }
+        let mut base = found.and_then(|v| v.base.clone()).unwrap_or_default();
+        base.extend(settings);
+        base.extend(found.map(|v| v.settings.clone()).unwrap_or_default());
+        base.retain(|key, _| !keys::find(key).is_some_and(KeySpec::per_job));
+        variant.base = Some(base);
+        variant.method = variant.method.take().or_else(|| found.and_then(|v| v.method.clone()));
+    }
+
+    /// Where a file was asked for: in another one, or on the command line.
+    fn asked_at(&mut self, asked: Option<Origin>, name: &str) -> Origin {
+        asked.unwrap_or_else(|| Origin::new(self.sources.add("command line", name), 0..name.len()))
     }
 
     /// Take in a text that was read already, under the name that messages use.
@@ -124,10 +170,26 @@ impl Reader {
             },
         };
         let document = Document::read(&tree, &mut self.problems);
-        if let Some((_, at)) = document.extends.first() {
+        let of_variants = document.variants.iter().filter_map(|variant| variant.extends.as_ref());
+        if let Some((_, at)) = document.extends.iter().chain(of_variants).next() {
             self.problems.push(Problem::new(*at, "`extends` cannot be set on the command line", "only in a file"));
         }
         document
+    }
+}
+
+/// A variant extends one that the file does not have, or does not say which of several.
+fn no_such_variant(file: &str, chosen: Option<&str>, variants: &[Variant], at: Origin) -> Problem {
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
+    let Some(name) = chosen else {
+        let problem = Problem::new(at, format!("{file} has several variants"), "which of them?");
+        return problem.help(format!("name one: \"{file}#{}\"; there are {}", names[0], names.join(", ")));
+    };
+    let problem = Problem::new(at, format!("{file} has no variant `{name}`"), "no such variant");
+    match closest(name, names.iter().copied()) {
+        Some(near) => problem.help(format!("did you mean \"{file}#{near}\"?")),
+        None if names.is_empty() => problem.help(format!("it has no variants: write \"{file}\"")),
+        None => problem.help(format!("there are {}", names.join(", "))),
     }
 }
 

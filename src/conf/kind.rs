@@ -2,7 +2,7 @@ use serde_json::Value as Json;
 
 use super::node::{Node, Value};
 use super::problem::Problem;
-use super::suggest::closest;
+use super::suggest::{closest, word_synonym};
 
 /// What a key takes.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl Kind {
                 format!("`{key}` takes {}, not {}", self.describe(), node.describe()),
                 format!("expected {}", self.describe()),
             );
-            Box::new(match self.repair(node) {
+            Box::new(match self.repair(key, node) {
                 Some(help) => problem.help(help),
                 None => problem,
             })
@@ -116,9 +116,10 @@ impl Kind {
                     format!("expected {}", self.describe()),
                 );
                 let known = words.iter().copied().chain(aliases.iter().map(|(alias, _)| *alias));
-                Err(Box::new(match closest(text, known) {
-                    Some(word) => problem.help(format!("did you mean \"{word}\"?")),
-                    None => problem,
+                Err(Box::new(match (word_synonym(key, text), closest(text, known)) {
+                    (Some(synonym), _) => problem.help(synonym.help(key)),
+                    (None, Some(word)) => problem.help(format!("did you mean \"{word}\"?")),
+                    (None, None) => problem,
                 }))
             }
             (Self::TextList, Value::Array(items)) => {
@@ -140,8 +141,11 @@ impl Kind {
     }
 
     /// How to write what was probably meant.
-    fn repair(&self, node: &Node) -> Option<String> {
+    fn repair(&self, key: &str, node: &Node) -> Option<String> {
         match (self, &node.value) {
+            (Self::Choice { .. }, Value::Integer(n)) if word_synonym(key, &n.to_string()).is_some() => {
+                word_synonym(key, &n.to_string()).map(|synonym| synonym.help(key))
+            }
             (Self::Integer { .. } | Self::Number { .. }, Value::Text(text)) if text.parse::<f64>().is_ok() => {
                 Some(format!("write it without quotes: {text}"))
             }

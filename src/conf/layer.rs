@@ -5,10 +5,10 @@ use serde_json::Value as Json;
 
 use super::keys;
 use super::keys::{KEYS, Preset};
-use super::node::{Node, Table, Value, flatten, table_from_toml};
+use super::node::{Key, Node, Table, Value, flatten, table_from_toml};
 use super::problem::Problem;
 use super::source::Origin;
-use super::suggest::closest_key;
+use super::suggest::{closest_key, key_synonym};
 
 /// A checked value of a key.
 #[derive(Clone, Debug)]
@@ -59,29 +59,37 @@ pub(super) enum Scope {
 pub(super) fn read_settings(prefix: &str, table: &Table, scope: Scope, problems: &mut Vec<Problem>) -> Layer {
     let mut layer = Layer::new();
     for (key, node) in flatten(prefix, table) {
-        let Some(spec) = known_key(&key.name, key.at, scope, problems, &mut layer) else { continue };
+        let Some(spec) = known_key(&key, &node, scope, problems, &mut layer) else { continue };
         layer.insert(spec.key, Setting::read(spec, &node, problems));
     }
     layer
 }
 
-/// The key's entry in the table; reports an unknown one. What an unknown key was probably meant to be is marked in
-/// `layer` as set, so that it is not reported as missing as well.
+/// The key's entry in the table; reports an unknown one. What an unknown key with this `value` stands for in another system, or was
+/// probably meant to be, is marked in `layer` as set, so that it is not reported as missing as well.
 pub(super) fn known_key(
-    name: &str,
-    at: Origin,
+    key: &Key,
+    value: &Node,
     scope: Scope,
     problems: &mut Vec<Problem>,
     layer: &mut Layer,
 ) -> Option<&'static keys::KeySpec> {
+    let (name, at) = (&key.name, key.at);
     let Some(spec) = keys::find(name) else {
         let problem = Problem::new(at, format!("unknown key `{name}`"), "no such key");
-        problems.push(match closest_key(name) {
-            Some(near) => {
-                layer.entry(near.key).or_insert(Setting::unread(at));
+        let mark = |layer: &mut Layer, spec: &'static keys::KeySpec| {
+            layer.entry(spec.key).or_insert(Setting::unread(at));
+        };
+        problems.push(match (key_synonym(name), closest_key(name)) {
+            (Some(synonym), _) => {
+                synonym.spec().into_iter().for_each(|spec| mark(layer, spec));
+                problem.help(synonym.help(Some(value)))
+            }
+            (None, Some(near)) => {
+                mark(layer, near);
                 problem.help(format!("did you mean `{}`? ({})", near.key, near.help))
             }
-            None => problem.help("all keys are listed in docs/config.md"),
+            (None, None) => problem.help("all keys are listed in docs/config.md"),
         });
         return None;
     };
@@ -106,7 +114,8 @@ pub(super) static DEFAULTS: LazyLock<Layer> = LazyLock::new(|| {
     layer
 });
 
-fn literal_node(literal: &str) -> Option<Node> {
+/// A TOML value by itself.
+pub(super) fn literal_node(literal: &str) -> Option<Node> {
     let text = format!("v = {literal}");
     let table = toml::de::DeTable::parse(&text).ok()?;
     table_from_toml(0, table.get_ref()).into_iter().next().map(|(_, node)| node)

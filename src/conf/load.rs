@@ -86,7 +86,7 @@ pub fn load_text(
 fn finish(
     project: &Project,
     mut reader: Reader,
-    mut document: Document,
+    document: Document,
     called: (String, PathBuf),
     overrides: &[String],
 ) -> Result<Config, ConfErrors> {
@@ -102,10 +102,7 @@ fn finish(
     if !complete {
         return Err(ConfErrors::new(shown, problems, sources));
     }
-    let mut settings = ground.settings.clone();
-    settings.append(&mut document.settings);
-    document.settings = settings;
-    let resolved = resolve(project, document, &set, &mut problems);
+    let resolved = resolve(project, &ground.settings, document, &set, &mut problems);
     if let Some(run) = resolved.runs.first() {
         ground.check(&run.values, &mut problems);
     }

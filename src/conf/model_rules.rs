@@ -3,6 +3,8 @@ use expctl_record::Train;
 use serde_json::Value as Json;
 
 use super::array_rules::reads_array;
+use super::contradictions::WITH_EDGES;
+use super::mask_rules::types_of_graph;
 use super::problem::Problem;
 use super::semantics::Judge;
 use super::values::Values;
@@ -50,16 +52,21 @@ impl Judge<'_> {
         };
         match (kind, values.text("model.implementation")) {
             ("lazy", Some("replicated"))
-                if processor != "lazy" || values.text("pipeline.collation") == Some("shared_index") =>
+                if !WITH_EDGES.contains(&processor) || values.text("pipeline.collation") == Some("shared_index") =>
             {
                 let message = "the replicated lazy model needs the graph of each sample in the batch".to_owned();
-                let help = "set pipeline.processor to \"lazy\" (with the collation \"pyg\" or \"lazy_collater\"), or \
-                            model.implementation to \"shared\"";
+                let help = "set pipeline.processor to \"lazy\" (with the collation \"pyg\" or \"lazy_collater\"), \"subgraph\", \
+                            \"incidence_subgraph\" or \"neighborhood\", or model.implementation to \"shared\" (with the \
+                            processor \"shared\" or \"ids\")";
                 report("model.implementation", message, "its edges are not in the batch", "pipeline.processor", help);
             }
-            ("lazy", Some("shared")) if !matches!(processor, "shared" | "ids") => {
-                let message = "the shared lazy model reads the removed edges of each sample, or its genes".to_owned();
-                let help = "set pipeline.processor to \"shared\" or \"ids\"";
+            ("lazy", Some(one_graph @ ("shared" | "operations"))) if !matches!(processor, "shared" | "ids") => {
+                let message = format!(
+                    "the lazy model with the implementation \"{one_graph}\" reads the removed edges of each sample, or its \
+                     genes"
+                );
+                let help = "set pipeline.processor to \"shared\" or \"ids\", or model.implementation to \"replicated\" where \
+                            the batch has a graph for each sample";
                 report("model.implementation", message, "does not fit", "pipeline.processor", help);
             }
             ("mlp" | "transformer", _) => {
@@ -91,10 +98,10 @@ impl Judge<'_> {
         const KEY: &str = "model.inputs";
         let graphs = values.text("pipeline.processor") == Some("lazy");
         let one_index = values.text("pipeline.collation") == Some("shared_index");
-        let types = values.texts("pipeline.edge_types").unwrap_or_default();
+        let types = types_of_graph(values).unwrap_or_default();
         for (i, input) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
             let edges = input.strip_prefix("edge_index.").or_else(|| input.strip_prefix("edge_mask."));
-            let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.contains(&name));
+            let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.iter().any(|of| of.name == name));
             let of_graphs = edges.is_some() || input == "gene_mask";
             if known && (!of_graphs || graphs && !(edges.is_some() && one_index)) {
                 continue;

@@ -25,19 +25,26 @@ pub(super) struct Resolved {
     pub points: usize,
 }
 
-/// Lay the layers on top of each other and judge each result: defaults, files (parents first), variant, point of the
-/// sweep, `--set`, `--set variant.NAME`.
-pub(super) fn resolve(project: &Project, files: Document, set: &Document, problems: &mut Vec<Problem>) -> Resolved {
+/// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`ground`), the config that a
+/// variant extends, files (parents first), variant, point of the sweep, `--set`, `--set variant.NAME`.
+pub(super) fn resolve(
+    project: &Project,
+    ground: &Layer,
+    files: Document,
+    set: &Document,
+    problems: &mut Vec<Problem>,
+) -> Resolved {
     let Document { settings, sections, mut variants, baseline, estimators, mut sweep, .. } = files;
     sweep.extend(set.sweep.clone());
     set_variants(&mut variants, &set.variants, problems);
     if variants.is_empty() {
-        variants.push(Variant { name: "default".to_owned(), method: None, settings: Layer::new(), at: None });
+        variants.push(Variant::named("default", None));
     }
     let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
     let baseline = check_baseline(set.baseline.clone().or(baseline), &names, problems);
     let estimators = set.estimators.clone().or(estimators).unwrap_or_default();
     check_swept(&sweep, &variants, set, problems);
+    check_excluding(&sweep, &names, problems);
     let points = sweep.points(problems);
 
     let place = Place { sections, file: Origin::start_of(0) };
@@ -46,11 +53,19 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
     let mut runs = Vec::new();
     for variant in &variants {
         let over = set.variants.iter().find(|v| v.name == variant.name);
+        let mut excluded = None;
+        let before = runs.len();
         for point in &points {
+            if let Some(at) = sweep.excluded(&variant.name, point) {
+                excluded = Some(at);
+                continue;
+            }
             let mut values = Values(DEFAULTS.clone());
-            for layer in [Some(&settings), Some(&variant.settings), Some(&point.settings), Some(&set.settings)] {
+            let base = variant.base.as_ref();
+            for layer in [Some(ground), base, Some(&settings), Some(&variant.settings), Some(&point.settings)] {
                 values.0.extend(layer.cloned().unwrap_or_default());
             }
+            values.0.extend(set.settings.clone());
             values.0.extend(over.map(|v| v.settings.clone()).unwrap_or_default());
             let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
             epochs_for_steps(&mut values, typed, point);
@@ -66,6 +81,11 @@ pub(super) fn resolve(project: &Project, files: Document, set: &Document, proble
             refuse_meaningless(&values, own.into_iter().flatten(), problems);
             judge.judge(&mut values, problems);
             runs.push(run(variant, over, point, values));
+        }
+        if let Some(at) = excluded.filter(|_| runs.len() == before) {
+            let message = format!("`exclude` leaves no point of variant `{}`", variant.name);
+            let problem = Problem::new(at, message, "with this one, it makes no trial");
+            problems.push(problem.help("leave the variant out with --only, or exclude less"));
         }
     }
     report_missing(&missing, &variants, &place, problems);
@@ -149,8 +169,19 @@ fn set_variants(variants: &mut [Variant], set: &[Variant], problems: &mut Vec<Pr
     }
 }
 
+/// `exclude` names variants of the config.
+fn check_excluding(sweep: &Sweep, names: &[String], problems: &mut Vec<Problem>) {
+    for (name, at) in sweep.excluding_variants().filter(|(name, _)| !names.contains(name)) {
+        let problem = Problem::new(*at, format!("`exclude` names `{name}`, which is not a variant"), "no such variant");
+        problems.push(match closest(name, names.iter().map(String::as_str)) {
+            Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+            None => problem.help(format!("variants are {}", names.join(", "))),
+        });
+    }
+}
+
 /// A swept key has its values from the sweep alone. A variant or `--set` with another one would silently lose it, or
-/// make all points the same.
+/// make all points the same. `overrules_variants` says that a variant is meant to lose it.
 fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &mut Vec<Problem>) {
     let mut seen = Vec::new();
     for (key, swept) in sweep.keys() {
@@ -158,11 +189,14 @@ fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &m
             continue;
         }
         seen.push(key);
-        for variant in variants {
+        let overruled = sweep.overrules_variants == Some(true);
+        for variant in variants.iter().filter(|_| !overruled) {
             if let Some(at) = variant.settings.get(key).and_then(|s| s.at) {
                 let message = format!("variant `{}` sets `{key}`, which the sweep varies", variant.name);
                 let problem = Problem::new(at, message, "would have no effect").also(swept, "swept here");
-                problems.push(problem.help("sweep it or set it, not both"));
+                problems.push(problem.help(
+                    "sweep it or set it, not both; with overrules_variants = true in [sweep], the sweep's values win",
+                ));
             }
         }
         let of_variants = set.variants.iter().filter_map(|v| v.settings.get(key));

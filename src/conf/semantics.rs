@@ -7,10 +7,12 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::ArrayRecipe;
 use expctl_pipeline::array::{MatrixFile, MdsStore, zarr};
 use expctl_pipeline::dataset::Recipe;
+use expctl_record::GraphType;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value as Json;
 
 use super::array_rules::reads_array;
+use super::mask_rules::types_of_graph;
 use super::problem::Problem;
 use super::resolve::Place;
 use super::source::Origin;
@@ -60,9 +62,11 @@ impl<'a> Judge<'a> {
         self.batches(values, problems);
         self.warm_up(values, problems);
         self.sampling(values, problems);
+        self.cold_cache(values, problems);
         self.epochs(values, problems);
         self.schedule(values, problems);
         self.profiler(values, problems);
+        self.operations(values, problems);
     }
 
     /// The array, and what reads it.
@@ -89,6 +93,16 @@ impl<'a> Judge<'a> {
                 let problem = Problem::new(self.at(values, "data.files"), message, "too many");
                 problems.push(problem.help("set data.files to at most data.samples"));
             }
+            let share = values.get("data.scale").and_then(Json::as_f64).filter(|scale| *scale != 1.0);
+            if let (Some(genes), Some(share)) = (values.number("data.genes").filter(|genes| *genes > 0), share) {
+                let message = format!("{genes} genes and a share of {share} of them are asked for");
+                let problem = Problem::new(self.at(values, "data.genes"), message, "which of the two?");
+                let problem = match values.at("data.scale") {
+                    Some(at) => problem.also(at, "`data.scale`"),
+                    None => problem,
+                };
+                problems.push(problem.help("set data.genes or data.scale"));
+            }
         }
     }
 
@@ -106,12 +120,14 @@ impl<'a> Judge<'a> {
             self.samples(values, recipe, problems);
             self.genes(values, recipe, problems);
             self.edge_types(values, recipe, problems);
+            self.merges(values, recipe, problems);
         }
         self.model_sizes(values);
         self.heads(values, problems);
         self.nodes(values, problems);
         self.model(values, problems);
         self.pipeline(values, problems);
+        self.masks(values, problems);
         self.followed(values, problems);
         self.selection(values, problems);
         self.model_inputs(values, problems);
@@ -223,9 +239,14 @@ impl<'a> Judge<'a> {
     }
 
     fn edge_types(&self, values: &Values, recipe: &Recipe, problems: &mut Vec<Problem>) {
-        let known: Vec<String> = recipe.network.iter().map(|n| n.name.clone()).collect();
+        let networks: Vec<String> = recipe.network.iter().map(|n| n.name.clone()).collect();
         for key in ["pipeline.edge_types", "model.edge_types"] {
             let Some(wanted) = values.texts(key) else { continue };
+            // Models read the types of the graph, merged ones too.
+            let of_graph = types_of_graph(values).filter(|_| key == "model.edge_types").unwrap_or_default();
+            let merged = of_graph.into_iter().filter(|of| of.members.len() > 1).map(|of| of.name);
+            let mut known = networks.clone();
+            known.extend(merged.filter(|name| !networks.contains(name)));
             let at = self.at(values, key);
             if wanted.is_empty() {
                 problems
@@ -277,12 +298,13 @@ impl<'a> Judge<'a> {
     }
 
     fn model(&self, values: &mut Values, problems: &mut Vec<Problem>) {
-        let Some(graph) = values.texts("pipeline.edge_types") else {
+        let Some(types) = types_of_graph(values) else {
             if !values.has("model.edge_types") {
                 values.derive("model.edge_types", None);
             }
             return;
         };
+        let graph: Vec<&str> = types.iter().map(|of| of.name.as_str()).collect();
         if let Some(wanted) = values.texts("model.edge_types") {
             for (i, name) in wanted.iter().enumerate().filter(|(_, name)| !graph.contains(name)) {
                 let message = format!("the model reads edge type `{name}`, which is not in `pipeline.edge_types`");
@@ -299,8 +321,10 @@ impl<'a> Judge<'a> {
             }
         } else if !values.has("model.edge_types") {
             let dango = values.text("model.kind") == Some("dango");
+            // Merged ones, too, if nothing else is in them.
+            let is_string = |of: &GraphType| of.members.iter().all(|member| member.starts_with("string12_0_"));
             let read: Vec<&str> =
-                graph.iter().copied().filter(|name| !dango || name.starts_with("string12_0_")).collect();
+                types.iter().filter(|of| !dango || is_string(of)).map(|of| of.name.as_str()).collect();
             let uses_model = values.text("train.mode").is_some_and(|mode| mode != "data");
             if read.is_empty() && uses_model {
                 let at = self.at(values, "pipeline.edge_types");

@@ -17,15 +17,26 @@ pub(super) struct Row {
     pub settings: Layer,
 }
 
+/// One table of `exclude`.
+#[derive(Clone, Debug)]
+pub(super) struct Exclude {
+    /// The variant whose points it drops; none for the points of all variants.
+    pub variant: Option<(String, Origin)>,
+    /// Values that a point has to have.
+    pub row: Row,
+}
+
 /// `[sweep]`: points = (grid × zip × list) − exclude + include.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sweep {
     /// Where it stands; none without a sweep.
     pub at: Option<Origin>,
+    /// Whether a variant may set a key that the sweep varies. The sweep's value wins.
+    pub overrules_variants: Option<bool>,
     pub grid: Vec<Axis>,
     pub zip: Vec<Axis>,
     pub list: Option<Vec<Row>>,
-    pub exclude: Option<Vec<Row>>,
+    pub exclude: Option<Vec<Exclude>>,
     pub include: Option<Vec<Row>>,
 }
 
@@ -33,6 +44,7 @@ impl Sweep {
     /// Put `over` on top: axes one by one, each array of tables as a whole.
     pub fn extend(&mut self, over: Self) {
         self.at = over.at.or(self.at);
+        self.overrules_variants = over.overrules_variants.or(self.overrules_variants);
         for (below, above) in [(&mut self.grid, over.grid), (&mut self.zip, over.zip)] {
             for axis in above {
                 match below.iter_mut().find(|a| a.key == axis.key) {
@@ -79,8 +91,8 @@ impl Sweep {
         if self.grid.is_empty() && self.zip.is_empty() && self.list.is_none() {
             points.clear();
         }
-        for row in self.exclude.iter().flatten() {
-            points.retain(|point| !row.matches(point));
+        for exclude in self.exclude.iter().flatten().filter(|exclude| exclude.variant.is_none()) {
+            points.retain(|point| !exclude.row.matches(point));
         }
         points.extend(self.include.iter().flatten().cloned());
         if points.is_empty() && problems.len() == before {
@@ -92,6 +104,18 @@ impl Sweep {
             );
         }
         points
+    }
+
+    /// Where an entry of `exclude` stands that drops the point for this variant alone.
+    pub fn excluded(&self, variant: &str, point: &Row) -> Option<Origin> {
+        let of_variant = |exclude: &&Exclude| exclude.variant.as_ref().is_some_and(|(name, _)| name == variant);
+        let found = self.exclude.iter().flatten().filter(of_variant).find(|exclude| exclude.row.matches(point))?;
+        found.row.at
+    }
+
+    /// The variants that `exclude` names, each with where.
+    pub fn excluding_variants(&self) -> impl Iterator<Item = &(String, Origin)> {
+        self.exclude.iter().flatten().filter_map(|exclude| exclude.variant.as_ref())
     }
 
     fn check(&self, problems: &mut Vec<Problem>) {
@@ -115,8 +139,14 @@ impl Sweep {
         }
         self.check_twice(problems);
         let swept = self.keys();
-        for row in self.exclude.iter().flatten() {
-            for (key, setting) in &row.settings {
+        for exclude in self.exclude.iter().flatten() {
+            if let (Some((name, at)), true) = (&exclude.variant, exclude.row.settings.is_empty()) {
+                let message = format!("`exclude` names variant `{name}`, but no swept key");
+                let problem = Problem::new(*at, message, "never matches");
+                problems
+                    .push(problem.help("say which of its points are dropped, or leave the variant out with --only"));
+            }
+            for (key, setting) in &exclude.row.settings {
                 if let (false, Some(at)) = (swept.iter().any(|(k, _)| k == key), setting.at) {
                     let problem =
                         Problem::new(at, format!("`exclude` names `{key}`, which is not swept"), "never matches");

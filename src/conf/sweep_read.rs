@@ -1,15 +1,22 @@
 use super::keys::SECTIONS;
-use super::layer::{Layer, Scope, Setting, known_key, read_settings, table_of};
+use super::kind::Kind;
+use super::layer::{Layer, Scope, Setting, known_key, read_settings, table_of, text_of};
 use super::node::{Key, Node, Table, Value, flatten};
 use super::problem::Problem;
 use super::source::Origin;
 use super::suggest::closest;
-use super::sweep::{Axis, Row, Sweep};
+use super::sweep::{Axis, Exclude, Row, Sweep};
 
 const PARTS: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
 
 /// The one key that a sweep takes by its bare name.
 const RANKS: (&str, &str) = ("ranks", "launch.ranks");
+
+/// Whether a variant may set a key that the sweep varies.
+const OVERRULES: &str = "overrules_variants";
+
+/// In an entry of `exclude`: the variant whose points are dropped.
+const VARIANT: &str = "variant";
 
 /// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
 pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>) -> Sweep {
@@ -27,8 +34,13 @@ pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>)
                 }
             }
             "list" => sweep.list = read_rows("`sweep.list`", node, problems),
-            "exclude" => sweep.exclude = read_rows("`sweep.exclude`", node, problems),
+            "exclude" => sweep.exclude = read_excludes(node, problems),
             "include" => sweep.include = read_rows("`sweep.include`", node, problems),
+            OVERRULES => {
+                let read = Kind::Bool.accept("sweep.overrules_variants", node);
+                let read = read.map_err(|problem| problems.push(*problem)).ok();
+                sweep.overrules_variants = read.and_then(|value| value.as_bool());
+            }
             // A key that stands in [sweep] itself is swept as if it stood in [sweep.grid].
             name if name == RANKS.0 => {
                 let named = Key { name: RANKS.1.to_owned(), at: key.at };
@@ -41,9 +53,11 @@ pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>)
             }
             name => {
                 let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
-                problems.push(match closest(name, PARTS.into_iter().chain([RANKS.0])) {
+                problems.push(match closest(name, PARTS.into_iter().chain([RANKS.0, OVERRULES])) {
                     Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
-                    None => problem.help("[sweep] takes grid, zip, list, exclude and include; keys go below these"),
+                    None => problem.help(
+                        "[sweep] takes grid, zip, list, exclude, include and overrules_variants; keys go below the first five",
+                    ),
                 });
             }
         }
@@ -61,7 +75,7 @@ pub(super) fn read_sweep(at: Origin, table: &Table, problems: &mut Vec<Problem>)
 fn read_axes(keys: Vec<(Key, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
     let mut axes = Vec::new();
     for (key, node) in keys {
-        let Some(spec) = known_key(&key.name, key.at, Scope::Trial, problems, &mut Layer::new()) else { continue };
+        let Some(spec) = known_key(&key, &node, Scope::Trial, problems, &mut Layer::new()) else { continue };
         let Value::Array(items) = &node.value else {
             let problem = Problem::new(
                 node.at,
@@ -78,6 +92,26 @@ fn read_axes(keys: Vec<(Key, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
 }
 
 fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Row>> {
+    let tables = read_tables(what, node, problems)?;
+    let row = |(at, table): (Origin, &Table)| Row {
+        at: Some(at),
+        settings: read_settings("", table, Scope::Trial, problems),
+    };
+    Some(tables.into_iter().map(row).collect())
+}
+
+fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
+    let tables = read_tables("`sweep.exclude`", node, problems)?;
+    let exclude = |(at, table): (Origin, &Table)| {
+        let (named, values): (Table, Table) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
+        let variant = named.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
+        Exclude { variant, row: Row { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) } }
+    };
+    Some(tables.into_iter().map(exclude).collect())
+}
+
+/// The tables of an array, each with where it stands.
+fn read_tables<'a>(what: &str, node: &'a Node, problems: &mut Vec<Problem>) -> Option<Vec<(Origin, &'a Table)>> {
     let Value::Array(items) = &node.value else {
         let problem = Problem::new(
             node.at,
@@ -87,11 +121,6 @@ fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec
         problems.push(problem.help("write [[sweep.list]] tables, or [{ loader.workers = 4 }]"));
         return None;
     };
-    let mut rows = Vec::new();
-    for item in items {
-        if let Some(table) = table_of(&format!("an entry of {what}"), item, problems) {
-            rows.push(Row { at: Some(item.at), settings: read_settings("", table, Scope::Trial, problems) });
-        }
-    }
-    Some(rows)
+    let entry = |item: &'a Node| Some((item.at, table_of(&format!("an entry of {what}"), item, problems)?));
+    Some(items.iter().filter_map(entry).collect())
 }

@@ -1,8 +1,9 @@
 use std::ops::Range;
 
 use expctl_record::{
-    AttemptDir, DataRead, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome, RankUsage,
-    RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning, joined_steps,
+    AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome,
+    RankUsage, RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning,
+    joined_steps,
 };
 
 use crate::parallel;
@@ -136,6 +137,13 @@ impl Run {
     /// What the last attempt read.
     pub fn data(&self) -> Option<&DataRead> {
         self.parts.last()?.data.as_ref()
+    }
+
+    /// What was dropped from the page caches of its nodes before the first steps, in all attempts whose steps count; none where no rank
+    /// wrote it down.
+    pub fn dropped(&self) -> Option<DroppedPages> {
+        let usage = self.parts.iter().flat_map(|part| &part.usage);
+        usage.filter_map(|rank| rank.dropped).reduce(DroppedPages::plus)
     }
 
     /// The steps of a rank that come from `part`.

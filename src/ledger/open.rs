@@ -3,7 +3,7 @@ use std::path::Path;
 
 use expctl_record::JobDir;
 
-use super::{MeasuredJob, PublishedFile, PublishedRow};
+use super::{MeasuredJob, PublishedBreakdown, PublishedFile, PublishedRow};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
 
@@ -23,6 +23,8 @@ pub enum Job {
 pub struct Found {
     /// The job.
     pub job: Job,
+    /// Where its source says that the time goes; empty of a measured job.
+    pub breakdowns: Vec<PublishedBreakdown>,
     /// Said on stderr.
     pub note: Option<String>,
 }
@@ -32,6 +34,7 @@ pub struct Found {
 pub struct Ledger<'a> {
     project: &'a Project,
     published: Vec<PublishedRow>,
+    breakdowns: Vec<PublishedBreakdown>,
     notes: Vec<String>,
 }
 
@@ -46,9 +49,9 @@ impl<'a> Ledger<'a> {
         for study in folders(&project.studies())? {
             files.extend(toml_files(&study.join("published"))?);
         }
-        let mut ledger = Self { project, published: Vec::new(), notes: Vec::new() };
+        let mut ledger = Self { project, published: Vec::new(), breakdowns: Vec::new(), notes: Vec::new() };
         for path in files {
-            let rows = PublishedFile::read(&path)?.rows;
+            let PublishedFile { rows, breakdowns } = PublishedFile::read(&path)?;
             let taken: BTreeSet<u64> = ledger.published.iter().flat_map(|r| r.jobs.clone()).collect();
             for row in rows {
                 match row.jobs.iter().find(|j| taken.contains(j)) {
@@ -59,6 +62,8 @@ impl<'a> Ledger<'a> {
                     }
                 }
             }
+            let free = |breakdown: &PublishedBreakdown| breakdown.jobs.iter().all(|job| !taken.contains(job));
+            ledger.breakdowns.extend(breakdowns.into_iter().filter(free));
         }
         Ok(ledger)
     }
@@ -66,6 +71,16 @@ impl<'a> Ledger<'a> {
     /// What the reader should know about the published files.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// All published rows.
+    pub fn published_rows(&self) -> &[PublishedRow] {
+        &self.published
+    }
+
+    /// All published breakdowns.
+    pub fn published_breakdowns(&self) -> &[PublishedBreakdown] {
+        &self.breakdowns
     }
 
     /// Numbers of all published jobs.
@@ -113,10 +128,13 @@ impl<'a> Ledger<'a> {
             _ => None,
         };
         if let Some(job) = job {
-            return Ok(Found { job, note: (!published.is_empty()).then(|| both(numbers)) });
+            let note = (!published.is_empty()).then(|| both(numbers));
+            return Ok(Found { job, breakdowns: Vec::new(), note });
         }
         if !published.is_empty() {
-            return Ok(Found { job: Job::Published(published), note: None });
+            let of_job = |breakdown: &&PublishedBreakdown| ids.iter().all(|id| breakdown.jobs.contains(id));
+            let breakdowns = self.breakdowns.iter().filter(of_job).cloned().collect();
+            return Ok(Found { job: Job::Published(published), breakdowns, note: None });
         }
         match once.iter().find(|id| is_measured(id)) {
             Some(some) => Err(Failure::new(

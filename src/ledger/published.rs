@@ -1,14 +1,16 @@
-//! The form of published results: a TOML file with one `[[result]]` per row of a published table.
+//! The form of published results: a TOML file with one `[[result]]` per row of a published table, and one `[[breakdown]]` per published
+//! account of where the time of a step goes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use expctl_record::Mode;
+use expctl_record::{Estimator, Mode};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedRow, Reading, Source};
+use super::raw_breakdown::RawBreakdown;
+use super::{MOST_BATCH, MOST_JOB, MOST_RANKS, Progress, PublishedBreakdown, PublishedRow, Reading, Source};
 use crate::exit::{Exit, Failure};
 
 /// Version of the form.
@@ -19,6 +21,8 @@ const SCHEMA: u32 = 1;
 pub struct PublishedFile {
     /// Its rows, in order.
     pub rows: Vec<PublishedRow>,
+    /// Its breakdowns, in order.
+    pub breakdowns: Vec<PublishedBreakdown>,
 }
 
 #[derive(Deserialize)]
@@ -29,17 +33,19 @@ struct RawFile {
     source: Source,
     #[serde(default)]
     result: Vec<RawRow>,
+    #[serde(default)]
+    breakdown: Vec<RawBreakdown>,
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMore<T> {
+#[serde(untagged, expecting = "a number, or a list of numbers")]
+pub(super) enum OneOrMore<T> {
     One(T),
     More(Vec<T>),
 }
 
 impl<T> OneOrMore<T> {
-    fn into_vec(self) -> Vec<T> {
+    pub(super) fn into_vec(self) -> Vec<T> {
         match self {
             Self::One(value) => vec![value],
             Self::More(values) => values,
@@ -58,6 +64,8 @@ struct RawRow {
     mode: Mode,
     it_per_s: Spanned<OneOrMore<f64>>,
     estimator: String,
+    matches_estimator: Option<Estimator>,
+    repeated_by: Option<Spanned<Vec<String>>>,
     ranks: Spanned<u64>,
     batch_size: Spanned<u64>,
     workers: Option<u64>,
@@ -123,8 +131,19 @@ impl PublishedFile {
             }
             rows.push(row);
         }
+        let mut breakdowns: Vec<PublishedBreakdown> = Vec::new();
+        for breakdown in raw.breakdown {
+            let line = breakdown.span();
+            let breakdown = breakdown.check(&place, &rows, &raw.study, &raw.source, &mut mistakes);
+            if breakdowns.iter().any(|other| other.is_same_table(&breakdown)) {
+                let reason =
+                    "a breakdown of this job, config and variant from the same table stands in the file already";
+                mistakes.push(format!("{}: {reason}", place.at(line)));
+            }
+            breakdowns.push(breakdown);
+        }
         if mistakes.is_empty() {
-            Ok(Self { rows })
+            Ok(Self { rows, breakdowns })
         } else {
             Err(Failure::new(Exit::Config, mistakes.join("\n       ")))
         }
@@ -132,18 +151,33 @@ impl PublishedFile {
 }
 
 /// Turns byte offsets into `file:line:column`.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     text: &'a str,
     path: PathBuf,
 }
 
 impl Place<'_> {
-    fn at(&self, span: Range<usize>) -> String {
+    pub(super) fn at(&self, span: Range<usize>) -> String {
         let before = &self.text[..span.start.min(self.text.len())];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
         format!("{}:{line}:{column}", self.path.display())
     }
+}
+
+/// Names of variants here, each as `config.variant`.
+pub(super) fn variant_names(
+    given: Option<Spanned<Vec<String>>>,
+    wrong: &mut dyn FnMut(Range<usize>, &str),
+) -> Vec<String> {
+    let Some(given) = given else { return Vec::new() };
+    let span = given.span();
+    let names = given.into_inner();
+    let both = |name: &String| name.rsplit_once('.').is_some_and(|(config, variant)| ![config, variant].contains(&""));
+    if !names.iter().all(both) {
+        wrong(span, "repeated_by lists variants here, each as \"config.variant\"");
+    }
+    names
 }
 
 impl RawRow {
@@ -182,6 +216,8 @@ impl RawRow {
                 wrong(value.span(), &format!("{name} must be above 0"));
             }
         }
+        let repeated_by = variant_names(self.repeated_by, &mut wrong);
+        let of_log = (self.reading == Some(Reading::LastTwenty)).then_some(Estimator::Last20);
         let mut settings = BTreeMap::new();
         let mut set = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -218,6 +254,8 @@ impl RawRow {
             mode: self.mode.name().to_owned(),
             it_per_s,
             estimator: self.estimator,
+            matches_estimator: self.matches_estimator.or(of_log),
+            repeated_by,
             ranks,
             batch_size,
             workers: self.workers,

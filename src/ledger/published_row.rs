@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use expctl_record::Estimator;
 use serde::{Deserialize, Serialize};
 
 /// The largest job number: Slurm's are of 32 bits.
@@ -40,6 +41,10 @@ pub struct PublishedRow {
     pub it_per_s: (f64, f64),
     /// How the source made the rate.
     pub estimator: String,
+    /// The estimator here that makes a rate of measured steps in the same way.
+    pub matches_estimator: Option<Estimator>,
+    /// Variants here that repeat the row, as `config.variant`.
+    pub repeated_by: Vec<String>,
     /// Processes.
     pub ranks: u64,
     /// Samples per rank and iteration.
@@ -69,13 +74,18 @@ pub struct PublishedRow {
 impl PublishedRow {
     /// The job as tables name it: `392`, `428/430`.
     pub fn job_name(&self) -> String {
-        self.jobs.iter().map(u64::to_string).collect::<Vec<_>>().join("/")
+        job_name(&self.jobs)
     }
 
     /// Samples per iteration over all ranks.
     pub fn global_batch(&self) -> u64 {
         self.ranks * self.batch_size
     }
+}
+
+/// Job numbers as tables name them: `392`, `428/430`.
+pub(super) fn job_name(jobs: &[u64]) -> String {
+    jobs.iter().map(u64::to_string).collect::<Vec<_>>().join("/")
 }
 
 /// How a rate was read from progress text.

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use expctl_record::{Environment, Settings};
+use expctl_record::{Environment, MaskSource, Settings};
 use serde_json::Value;
 
 use super::{MeasuredJob, Run, RunPart};
@@ -17,13 +17,17 @@ const OF_GRAPHS: [&str; 7] = [
     "model.edge_types",
     "train.validate_every",
 ];
-const OF_ARRAYS: [&str; 4] = ["array.", "sampler.", "data.files", "model.tokens"];
+const OF_ARRAYS: [&str; 5] = ["array.", "sampler.", "data.files", "data.genes", "model.tokens"];
 
 /// Sections and keys of expctl's own worker.
 const OF_OWN_WORKER: [&str; 6] = ["pipeline.", "model.", "train.", "checkpoint.", "launch.device", "launch.backend"];
 
-/// Sections that say when a profiler runs.
+/// Sections of a model and its training. Where no step computes a model they have no effect, but for `train.mode`, which says so.
+const OF_MODEL: [&str; 2] = ["model.", "train."];
+
+/// Sections that say when a profiler runs, and the key among them that needs none.
 const OF_PROFILER: [&str; 2] = ["profile.", "trace."];
+const WITHOUT_PROFILER: &str = "profile.operations";
 
 /// Settings as text by dotted key, without those of the family that is not read: they say nothing.
 pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
@@ -44,7 +48,16 @@ pub fn flatten_all(settings: &Settings) -> BTreeMap<String, String> {
         flat.retain(|key, _| key == "data.set" || !["data.", "select."].iter().any(|start| key.starts_with(start)));
     }
     if !settings.profiles() {
-        flat.retain(|key, _| !OF_PROFILER.iter().any(|start| key.starts_with(start)));
+        flat.retain(|key, _| key == WITHOUT_PROFILER || !OF_PROFILER.iter().any(|start| key.starts_with(start)));
+    }
+    if settings.reads_array() || settings.runs_command() {
+        flat.remove(WITHOUT_PROFILER);
+    }
+    if settings.pipeline.mask_source == MaskSource::Incidence {
+        flat.remove("pipeline.gene_masks_mib");
+    }
+    if !settings.pipeline.is_approximate() {
+        flat.remove("pipeline.mask_seed");
     }
     if settings.measure.epochs == 0 {
         flat.remove("measure.epochs");
@@ -60,11 +73,24 @@ fn command_words(command: &[String]) -> String {
 }
 
 /// The same without `experiment.*`, which only says what the note is about.
-pub fn flatten(settings: &Settings) -> BTreeMap<String, String> {
+fn flatten(settings: &Settings) -> BTreeMap<String, String> {
     let mut flat = flatten_all(settings);
     // How many array tasks run at once, and for how long they may, changes nothing that is measured inside one.
     flat.retain(|key, _| !key.starts_with("experiment.") && key != "slurm.throttle" && key != "slurm.time_min");
     flat
+}
+
+/// Settings as the note of a job shows them: those of model and training only where some run of the job computes a model.
+pub fn flatten_in_job(job: &MeasuredJob, settings: &Settings) -> BTreeMap<String, String> {
+    let mut flat = flatten(settings);
+    if !job.runs.iter().any(|run| run.trial.settings.computes_model()) {
+        drop_model(&mut flat);
+    }
+    flat
+}
+
+fn drop_model(flat: &mut BTreeMap<String, String>) {
+    flat.retain(|key, _| key == "train.mode" || !OF_MODEL.iter().any(|start| key.starts_with(start)));
 }
 
 fn walk(prefix: &str, value: &Value, flat: &mut BTreeMap<String, String>) {
@@ -92,10 +118,13 @@ pub fn setting_text(value: &Value) -> String {
 
 /// Settings of the runs of one row, and what they ran on: all that may explain a difference besides the method.
 ///
-/// The processor is left out: it is the method. Where the runs themselves differ (two nodes, for example), all values are
+/// The processor is left out: it is the method. So are model and training where steps load data alone. Where the runs themselves differ (two nodes, for example), all values are
 /// named; where the attempts of one run differ, with the steps of each ([`differences_within`]).
 pub fn run_settings(job: &MeasuredJob, runs: &[&Run]) -> BTreeMap<String, String> {
     let mut flat = runs.first().map(|r| flatten(&r.trial.settings)).unwrap_or_default();
+    if !runs.first().is_some_and(|run| run.trial.settings.computes_model()) {
+        drop_model(&mut flat);
+    }
     flat.remove("pipeline.processor");
     flat.remove("measure.repeats");
     let record = &job.record;

@@ -53,6 +53,7 @@ fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<T
         let (model, loader) = seeds(&settings, repeat);
         (settings.model.seed, settings.loader.seed) = (model, loader);
     }
+    let default_model = !settings.runs_command() && run.values.at("model.kind").is_none();
     let point = point(run);
     Some(Trial {
         schema: TRIAL_SCHEMA_VERSION,
@@ -63,6 +64,7 @@ fn trial(project: &Project, config: &Config, run: &Run, repeat: u32) -> Option<T
         point,
         repeat,
         data_dir: project.data_dir(&settings.data),
+        default_model,
         settings,
     })
 }

@@ -47,7 +47,7 @@ pub fn trial_id(
 
 /// Settings that are younger than the first ids, each with what trials had before there was a key for it: that leaves
 /// their ids what they were.
-const LATER: [(&str, &str); 80] = [
+const LATER: [(&str, &str); 90] = [
     ("launch.nodes", "1"),
     ("select.samples", "\"all\""),
     ("select.subset", "0"),
@@ -60,6 +60,11 @@ const LATER: [(&str, &str); 80] = [
     ("pipeline.collation", "\"pyg\""),
     ("pipeline.follow_batch", "[\"x\",\"x_pert\",\"perturbation_indices\"]"),
     ("pipeline.device_masks", "\"none\""),
+    ("pipeline.merge_edge_types", "[]"),
+    ("pipeline.mask_source", "\"incidence\""),
+    ("pipeline.gene_masks_mib", "0"),
+    ("pipeline.mask_fraction", "1.0"),
+    ("pipeline.mask_seed", "42"),
     ("loader.buffer_mib", "0"),
     ("data.labels", "\"random\""),
     ("model.implementation", "\"replicated\""),
@@ -93,15 +98,19 @@ const LATER: [(&str, &str); 80] = [
     ("train.start_from", "\"\""),
     ("measure.epochs", "0"),
     ("measure.sample_every_s", "1.0"),
+    ("measure.cold_cache", "false"),
     ("data.files", "1"),
+    ("data.genes", "0"),
     ("model.tokens", "2200"),
     ("array.format", "\"none\""),
     ("array.files", "[]"),
+    ("array.file_count", "0"),
     ("array.memory", "false"),
     ("array.layer", "\"\""),
     ("array.join", "\"inner\""),
     ("array.genes", "[]"),
     ("array.output", "\"dense\""),
+    ("array.fetch", "\"batch\""),
     ("array.normalize", "0.0"),
     ("array.log1p", "false"),
     ("array.labels", "[]"),
@@ -124,6 +133,7 @@ const LATER: [(&str, &str); 80] = [
     ("profile.record_shapes", "false"),
     ("profile.memory", "false"),
     ("profile.stack", "false"),
+    ("profile.operations", "false"),
     ("trace.at_step", "0"),
     ("launch.device", "\"auto\""),
     ("launch.backend", "\"auto\""),

@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{Draw, JobRecord, LearningSchedule, Mode, ModelKind, Settings, Trial, is_url};
+use expctl_record::{Draw, JobRecord, LearningSchedule, MaskSource, Mode, ModelKind, Settings, Trial, is_url};
 use serde_json::{Map, Value as Json};
 
 use super::plan_type::UnknownName;
 use crate::conf::keys::{KEYS, KeySpec, Preset};
 use crate::conf::{OF_BUILT_ROWS, closest, of_other_family};
 
-/// The modes, from the data alone to the whole step.
-const MODES: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
 pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
 /// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
 const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
 /// Behind the name of the past job's config.
-const SUFFIX: &str = "_isolation";
+const SUFFIX: &str = expctl_record::ISOLATION_SUFFIX;
 
 /// A config as text, for [`crate::conf::load_text`].
 #[derive(Clone, Debug)]
@@ -34,15 +32,58 @@ pub struct Isolation {
 /// Swept settings of a trial, by dotted key.
 pub type Point = BTreeMap<String, Json>;
 
+/// The modes of an isolated job.
+#[derive(Clone, Debug)]
+pub struct Modes {
+    modes: Vec<Mode>,
+    left_out: Vec<(String, Mode)>,
+}
+
+impl Modes {
+    /// All of them, from the data alone to the whole step.
+    pub const ALL: [Mode; 4] = [Mode::Data, Mode::Forward, Mode::ForwardBackward, Mode::Train];
+
+    /// One mode for every variant.
+    pub fn one(mode: Mode) -> Self {
+        Self { modes: vec![mode], left_out: Vec::new() }
+    }
+
+    /// Do not run `variant` in `mode`.
+    pub fn leave_out(&mut self, variant: &str, mode: Mode) {
+        self.left_out.push((variant.to_owned(), mode));
+    }
+
+    /// Whether no variant is left out of any mode.
+    pub fn whole(&self) -> bool {
+        self.left_out.is_empty()
+    }
+
+    fn runs(&self, variant: &str, mode: Mode) -> bool {
+        !self.left_out.iter().any(|(name, left_out)| name == variant && *left_out == mode)
+    }
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { modes: Self::ALL.to_vec(), left_out: Vec::new() }
+    }
+}
+
 impl Isolation {
-    /// The variants of a job, or those that are named, on one rank in four modes; everything else as it was resolved.
+    /// The variants of a job, or those that are named, on one rank in each of `modes`; everything else as it was resolved.
     /// A training run becomes as many steps as are usual. None for `repeats` keeps the job's.
     ///
     /// Files below `root`, the project, are named from there, so that ids do not depend on where it lies.
     ///
     /// # Errors
     /// A name that is none of the job's variants.
-    pub fn of(root: &Path, record: &JobRecord, only: &[String], repeats: Option<u32>) -> Result<Self, UnknownName> {
+    pub fn of(
+        root: &Path,
+        record: &JobRecord,
+        only: &[String],
+        repeats: Option<u32>,
+        modes: &Modes,
+    ) -> Result<Self, UnknownName> {
         let variants = variants(record);
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
@@ -61,7 +102,18 @@ impl Isolation {
             Some(_) => record.config.clone(),
             None => format!("{}{SUFFIX}", record.config),
         };
-        Ok(Self { name, text: text(root, record, &chosen, &ran, repeats), ran })
+        Ok(Self { name, text: text(root, record, &chosen, &ran, repeats, modes), ran })
+    }
+
+    /// Names of the variants, in order.
+    pub fn variants(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (variant, _) in &self.ran {
+            if !names.contains(&variant.as_str()) {
+                names.push(variant);
+            }
+        }
+        names
     }
 }
 
@@ -92,7 +144,14 @@ fn residual(trial: &Trial) -> Point {
     trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn text(root: &Path, record: &JobRecord, chosen: &[&Trial], ran: &[(String, Point)], repeats: Option<u32>) -> String {
+fn text(
+    root: &Path,
+    record: &JobRecord,
+    chosen: &[&Trial],
+    ran: &[(String, Point)],
+    repeats: Option<u32>,
+    modes: &Modes,
+) -> String {
     let mut out = format!(
         "# Job {} (config {}) on one rank: the data alone, then the forward pass, the backward pass and the optimizer with it.\n",
         record.job, record.config
@@ -131,11 +190,29 @@ fn text(root: &Path, record: &JobRecord, chosen: &[&Trial], ran: &[(String, Poin
     if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
     }
-    let modes: Vec<&str> = MODES.iter().map(|mode| mode.name()).collect();
-    let _ = writeln!(out, "\nsweep.grid.\"train.mode\" = {}", toml_of(&Json::from(modes)));
+    if !record.estimators.is_empty() {
+        let named: Vec<&str> = record.estimators.iter().map(|estimator| estimator.name()).collect();
+        let _ = writeln!(out, "\ncompare.estimators = {}", toml_of(&Json::from(named)));
+    }
+    let (run, names): (Vec<Mode>, Vec<&str>) = modes
+        .modes
+        .iter()
+        .filter(|mode| written.iter().any(|variant| modes.runs(variant, **mode)))
+        .map(|mode| (*mode, mode.name()))
+        .unzip();
+    let _ = writeln!(out, "\nsweep.grid.\"train.mode\" = {}", toml_of(&Json::from(names)));
     if points.iter().any(|point| !point.is_empty()) {
         let rows: Vec<String> = points.iter().map(|point| row(point)).collect();
         let _ = writeln!(out, "sweep.list = [{}]", rows.join(", "));
+    }
+    let mut left_out = Vec::new();
+    for variant in &written {
+        for mode in run.iter().filter(|mode| !modes.runs(variant, **mode)) {
+            left_out.push(format!("{{ variant = \"{variant}\", \"train.mode\" = \"{}\" }}", mode.name()));
+        }
+    }
+    if !left_out.is_empty() {
+        let _ = writeln!(out, "sweep.exclude = [{}]", left_out.join(", "));
     }
     out
 }
@@ -152,10 +229,12 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let settings = flat(trial);
     let swept = residual(trial);
     let written =
-        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings);
+        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings, &swept);
     for spec in KEYS.iter().filter(written) {
         let value = match spec.key {
             "train.mode" => continue,
+            // Nobody chose it, and the new job says so, too.
+            "model.kind" if trial.default_model => continue,
             "launch.ranks" | "launch.nodes" => Json::from(1),
             "train.epochs" | "train.patience" => Json::from(0),
             // A repeat of a training run has seeds of its own; the config had those of the first.
@@ -177,8 +256,8 @@ fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     }
 }
 
-/// Whether a config with these settings may say the key at all.
-fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
+/// Whether a config with these settings, and the keys that are `swept`, may say the key at all.
+fn has_effect(spec: &KeySpec, settings: &Settings, swept: &Point) -> bool {
     let array = settings.reads_array();
     // What a profiler costs is no part of what is isolated.
     if of_other_family(spec, array) || matches!(spec.section(), "profile" | "trace") {
@@ -191,6 +270,11 @@ fn has_effect(spec: &KeySpec, settings: &Settings) -> bool {
         "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
         "sampler.chunks" => settings.sampler.draw == Draw::Chunked,
         "model.heads" => settings.model.kind != ModelKind::Mlp,
+        // With a sweep over what they belong to, some point needs them.
+        "pipeline.gene_masks_mib" => {
+            settings.pipeline.mask_source == MaskSource::GeneMasks || swept.contains_key("pipeline.mask_source")
+        }
+        "pipeline.mask_seed" => settings.pipeline.is_approximate() || swept.contains_key("pipeline.mask_fraction"),
         _ => true,
     }
 }

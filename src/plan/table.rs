@@ -3,6 +3,7 @@ use expctl_record::{StoreKind, Trial};
 use super::plan_type::Plan;
 use crate::conf::NO_DATA_SET;
 use crate::report::Table;
+use crate::report::format::MISSING;
 
 /// The trials as a table, a row each: drawn with lines, or as markdown.
 pub fn table(plan: &Plan, markdown: bool) -> String {
@@ -10,7 +11,8 @@ pub fn table(plan: &Plan, markdown: bool) -> String {
     if markdown { table.markdown() } else { table.terminal() }
 }
 
-/// Without a sweep there is no column for its points, and none for the store where all trials read the base store.
+/// Without a sweep there is no column for its points, none for the store where all trials read the base store, and none for the model
+/// where no step computes one.
 fn trials(plan: &Plan) -> Table {
     let swept = plan.trials.iter().any(|trial| !trial.point.is_empty());
     let mut header = vec!["Trial", "Variant"];
@@ -26,6 +28,8 @@ fn trials(plan: &Plan) -> Table {
     header.push("Repeat");
     header.extend(stores.then_some("Store"));
     header.extend(["Processor", "Mode"]);
+    let models = plan.trials.iter().any(|trial| trial.settings.computes_model());
+    header.extend(models.then_some("Model"));
     let first_number = header.len();
     header.extend(["Batch", "Workers", "Ranks", "Warm-up", "Steps"]);
     let numbers = std::iter::once(repeat).chain(first_number..header.len());
@@ -47,6 +51,9 @@ fn trials(plan: &Plan) -> Table {
         row.extend([
             if s.runs_command() { "command" } else { s.pipeline.processor.name() }.to_owned(),
             s.train.mode.name().to_owned(),
+        ]);
+        row.extend(models.then(|| model(trial)));
+        row.extend([
             s.loader.batch_size.to_string(),
             s.loader.workers.to_string(),
             s.launch.ranks.to_string(),
@@ -56,4 +63,13 @@ fn trials(plan: &Plan) -> Table {
         table.row(row);
     }
     table
+}
+
+/// The model that the steps of a trial compute, marked where nothing said which.
+fn model(trial: &Trial) -> String {
+    match (trial.settings.computes_model(), trial.default_model) {
+        (false, _) => MISSING.to_owned(),
+        (true, false) => trial.settings.model.words(),
+        (true, true) => format!("{} (default)", trial.settings.model.words()),
+    }
 }

@@ -89,6 +89,17 @@ pub enum Layer {
         /// The bars.
         bars: Vec<Bar>,
     },
+    /// Boxplots: a box from quartile to quartile with a line at the median, and whiskers beyond.
+    Boxes {
+        /// Name in the legend.
+        name: String,
+        /// Place in the palette.
+        colour: usize,
+        /// What the whiskers reach from and to: `1 % to 99 %`.
+        whiskers: String,
+        /// The boxes.
+        boxes: Vec<BoxMark>,
+    },
     /// Rectangles whose colour is a value.
     Cells {
         /// What the value is, with its unit.
@@ -118,6 +129,21 @@ pub struct Bar {
     pub to: f64,
     /// Interval about its end.
     pub interval: Option<[f64; 2]>,
+}
+
+/// One box of a boxplot.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BoxMark {
+    /// Where its middle stands.
+    pub x: f64,
+    /// Its width, in units of x.
+    pub width: f64,
+    /// Lower and upper end of the whiskers.
+    pub whiskers: [f64; 2],
+    /// Lower and upper quartile.
+    pub quartiles: [f64; 2],
+    /// Median.
+    pub median: f64,
 }
 
 /// One cell.

@@ -1,11 +1,14 @@
 use super::chart::{Axis, Chart, Layer, Panel};
 use super::legend;
+use super::size::Size;
 use super::span::{Side, Span, values};
 use super::text::{shorten, width, wrap};
 use super::ticks::{Tick, ticks};
 
-/// Width of every picture, in points.
-pub(super) const WIDTH: f64 = 860.0;
+/// Width of a picture of which no size was asked for, in points.
+const WIDTH: f64 = 860.0;
+/// The least part of its usual height that a panel gets: a picture that was to be lower is higher than asked for.
+const LOWEST: f64 = 0.25;
 /// Free space at the edges.
 pub(super) const EDGE: f64 = 14.0;
 /// Free space between panels.
@@ -56,8 +59,12 @@ pub(super) struct Placed<'a> {
 
 /// All panels of a chart with their places.
 pub(super) struct Layout<'a> {
+    /// Width of the picture.
+    pub width: f64,
     /// Height of the picture.
     pub height: f64,
+    /// What of that are panels: the heights of all rows together.
+    inner: f64,
     /// Where the legend begins.
     pub legend_at: f64,
     /// Panels.
@@ -65,16 +72,34 @@ pub(super) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub fn of(chart: &'a Chart) -> Self {
+    /// Of the size that was asked for, or as wide as all pictures and as high as its panels usually are.
+    pub fn of(chart: &'a Chart, size: Option<Size>) -> Self {
+        let width = size.map_or(WIDTH, Size::width);
+        let usual = Self::stretched(chart, width, 1.0);
+        let Some(size) = size else { return usual };
+        let (inner, mut layout) = (usual.inner, usual);
+        // Words above, between and below the panels take what they take; the panels get the rest. Names below an axis may need other
+        // lines in higher panels, whose numbers beside the axis are wider: hence more than once.
+        for _ in 0..3 {
+            let words = layout.height - layout.inner;
+            layout = Self::stretched(chart, width, ((size.height() - words) / inner).max(LOWEST));
+        }
+        layout.height = layout.height.max(size.height());
+        layout
+    }
+
+    /// With panels `stretch` times as high as usual.
+    fn stretched(chart: &'a Chart, width: f64, stretch: f64) -> Self {
         let columns = chart.columns.clamp(1, chart.panels.len().max(1));
-        let outer = (WIDTH - 2.0 * EDGE - GAP * (columns - 1) as f64) / columns as f64;
+        let outer = (width - 2.0 * EDGE - GAP * (columns - 1) as f64) / columns as f64;
         let title = if chart.title.is_empty() { 0.0 } else { TITLE };
         let legend_at = EDGE + title;
-        let mut top = legend_at + legend::height(chart);
-        let mut placed = Vec::new();
+        let mut top = legend_at + legend::height(chart, width);
+        let (mut placed, mut inner) = (Vec::new(), 0.0);
         for row in chart.panels.chunks(columns) {
             let heading = if row.iter().any(|panel| !panel.title.is_empty() || has_cells(panel)) { 22.0 } else { 6.0 };
-            let height = row.iter().map(|panel| inner_height(chart, panel, outer)).fold(0.0, f64::max);
+            let height = stretch * row.iter().map(|panel| inner_height(chart, panel, outer)).fold(0.0, f64::max);
+            inner += height;
             let (from, to) = (top + heading, top + heading + height);
             for (column, panel) in row.iter().enumerate() {
                 let left = EDGE + (outer + GAP) * column as f64;
@@ -83,7 +108,9 @@ impl<'a> Layout<'a> {
             let start = placed.len() - row.len();
             top = placed[start..].iter().map(|p| p.label_at + 10.0).fold(to, f64::max) + GAP / 2.0;
         }
-        Self { height: (top - GAP / 2.0 + EDGE / 2.0).ceil(), legend_at, panels: placed }
+        // Rounding errors of stretched panels are no point of height.
+        let height = (top - GAP / 2.0 + EDGE / 2.0 - 1e-6).ceil();
+        Self { width, height, inner, legend_at, panels: placed }
     }
 }
 

@@ -1,5 +1,5 @@
 use super::chart::{Chart, Layer};
-use super::layout::{EDGE, LINE, SIZE, WIDTH};
+use super::layout::{EDGE, LINE, SIZE};
 use super::marks::{dash, mark_classes};
 use super::pen::{Pen, at};
 use super::text::{shorten, width};
@@ -23,8 +23,8 @@ struct Entry<'a> {
     row: usize,
 }
 
-/// Every name once, in the order of the layers; none where there is but one set of marks.
-fn entries(chart: &Chart) -> Vec<Entry<'_>> {
+/// Every name once, in the order of the layers, in a picture of a width; none where there is but one set of marks.
+fn entries(chart: &Chart, across: f64) -> Vec<Entry<'_>> {
     let mut all: Vec<Entry<'_>> = Vec::new();
     let (mut left, mut row) = (EDGE, 0);
     for layer in chart.panels.iter().flat_map(|panel| &panel.layers) {
@@ -32,6 +32,7 @@ fn entries(chart: &Chart) -> Vec<Entry<'_>> {
             Layer::Line { name, .. }
             | Layer::Dots { name, .. }
             | Layer::Bars { name, .. }
+            | Layer::Boxes { name, .. }
             | Layer::Rule { name, .. } => name.as_str(),
             // The bar of its colours has its name.
             Layer::Cells { .. } => continue,
@@ -39,9 +40,9 @@ fn entries(chart: &Chart) -> Vec<Entry<'_>> {
         if name.is_empty() || all.iter().any(|entry| entry.name == name) {
             continue;
         }
-        let words = shorten(name, SIZE, WIDTH - 2.0 * EDGE - SAMPLE);
+        let words = shorten(name, SIZE, across - 2.0 * EDGE - SAMPLE);
         let wide = SAMPLE + width(&words, SIZE) + AFTER;
-        if left + wide - AFTER > WIDTH - EDGE && left > EDGE {
+        if left + wide - AFTER > across - EDGE && left > EDGE {
             (left, row) = (EDGE, row + 1);
         }
         all.push(Entry { name, words, layer, left, row });
@@ -55,14 +56,14 @@ fn entries(chart: &Chart) -> Vec<Entry<'_>> {
     all
 }
 
-/// Height of the legend of a chart.
-pub(super) fn height(chart: &Chart) -> f64 {
-    entries(chart).last().map_or(0.0, |last| (last.row + 1) as f64 * ROW + 2.0)
+/// Height of the legend of a chart that is `across` points wide.
+pub(super) fn height(chart: &Chart, across: f64) -> f64 {
+    entries(chart, across).last().map_or(0.0, |last| (last.row + 1) as f64 * ROW + 2.0)
 }
 
-/// Draw the legend with its upper edge at `top`.
-pub(super) fn draw(pen: &mut Pen, chart: &Chart, top: f64) {
-    for entry in entries(chart) {
+/// Draw the legend of a chart that is `across` points wide, with its upper edge at `top`.
+pub(super) fn draw(pen: &mut Pen, chart: &Chart, across: f64, top: f64) {
+    for entry in entries(chart, across) {
         let middle = top + entry.row as f64 * ROW + ROW / 2.0;
         let (left, right) = (entry.left, entry.left + SAMPLE - 6.0);
         let (from, to, y) = (at(left), at(right), at(middle));
@@ -78,7 +79,7 @@ pub(super) fn draw(pen: &mut Pen, chart: &Chart, top: f64) {
                 let path = format!("M{} {y}h0", at(f64::midpoint(left, right)));
                 pen.mark("path", &[("class", &class), ("stroke-linecap", &cap), ("d", &path)]);
             }
-            Layer::Bars { colour, .. } => {
+            Layer::Bars { colour, .. } | Layer::Boxes { colour, .. } => {
                 let class = format!("bar f{}", colour % COLOURS);
                 let top = at(middle - 5.0);
                 pen.mark("rect", &[("class", &class), ("x", &from), ("y", &top), ("width", &"16"), ("height", &"10")]);

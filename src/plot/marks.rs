@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::chart::{Bar, Cell, Layer, Point};
+use super::chart::{Bar, BoxMark, Cell, Layer, Point};
 use super::layout::Placed;
 use super::pen::{Pen, at};
 use super::theme::{COLOURS, shade};
@@ -45,6 +45,13 @@ pub(super) fn draw(pen: &mut Pen, placed: &Placed<'_>, layer: &Layer, values: [f
             // On top, lest the next bar hides them.
             for one in bars {
                 whisker(pen, placed, name, one);
+            }
+            pen.close("g");
+        }
+        Layer::Boxes { name, colour, whiskers, boxes } => {
+            pen.open("g", &[("data-name", name)]);
+            for one in boxes {
+                box_mark(pen, placed, [name, whiskers], *colour, one);
             }
             pen.close("g");
         }
@@ -178,11 +185,51 @@ fn whisker(pen: &mut Pen, placed: &Placed<'_>, name: &str, bar: &Bar) {
 
 /// What a bar says: its name and length, or its end where it has no length, and its interval.
 fn words(placed: &Placed<'_>, name: &str, bar: &Bar) -> String {
-    let place = usize::try_from(bar.x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
-    let place = place.map(|name| format!("{name}, ")).unwrap_or_default();
+    let place = place(placed, bar.x);
     let interval = bar.interval.map(|[low, high]| format!(" [{}–{}]", plain(low), plain(high))).unwrap_or_default();
     let value = if bar.from == bar.to { bar.to } else { bar.to - bar.from };
     format!("{place}{name}: {}{interval}", plain(value))
+}
+
+/// The name of the axis below a value, with a comma behind it; empty where the axis has numbers.
+fn place(placed: &Placed<'_>, x: f64) -> String {
+    let name = usize::try_from(x.round() as i64).ok().and_then(|i| placed.panel.x.names.get(i));
+    name.map(|name| format!("{name}, ")).unwrap_or_default()
+}
+
+/// A box from quartile to quartile, a line at the median, and whiskers with a bar across at each end.
+fn box_mark(pen: &mut Pen, placed: &Placed<'_>, [name, whiskers]: [&str; 2], colour: usize, mark: &BoxMark) {
+    let half = mark.width / 2.0;
+    let Some([x, y, w, h]) = corners(placed, [mark.x - half, mark.x + half], mark.quartiles) else { return };
+    let [low, first, median, third, high] =
+        [mark.whiskers[0], mark.quartiles[0], mark.median, mark.quartiles[1], mark.whiskers[1]]
+            .map(|value| placed.y.within(value).map(at));
+    let (Some(low), Some(first), Some(median), Some(third), Some(high)) = (low, first, median, third, high) else {
+        return;
+    };
+    pen.open("g", &[]);
+    let ends = |[from, to]: [f64; 2]| format!("{} to {}", plain(from), plain(to));
+    let words = format!(
+        "{}{name}: median {}, 25 % to 75 %: {}, {whiskers}: {}",
+        place(placed, mark.x),
+        plain(mark.median),
+        ends(mark.quartiles),
+        ends(mark.whiskers)
+    );
+    pen.words("title", &[], &words);
+    let (left, right, middle) = (at(x), at(x + w), at(x + w / 2.0));
+    let (width, height) = (at(w), at(h));
+    // A box without height is the line at its median.
+    if width != "0" && height != "0" {
+        let class = format!("bar edge f{}", colour % COLOURS);
+        pen.mark("rect", &[("class", &class), ("x", &left), ("y", &at(y)), ("width", &width), ("height", &height)]);
+    }
+    let (from, to) = (at(x + w / 4.0), at(x + w * 3.0 / 4.0));
+    let path = format!(
+        "M{left} {median}H{right}M{middle} {third}V{high}M{middle} {first}V{low}M{from} {high}H{to}M{from} {low}H{to}"
+    );
+    pen.mark("path", &[("class", &"whisker"), ("d", &path)]);
+    pen.close("g");
 }
 
 fn cell(pen: &mut Pen, placed: &Placed<'_>, name: &str, cell: &Cell, [low, high]: [f64; 2], named: bool) {

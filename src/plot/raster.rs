@@ -5,6 +5,7 @@ use resvg::usvg::{Options, Tree, fontdb};
 
 use super::chart::Chart;
 use super::error::PlotError;
+use super::size::Size;
 use super::svg::draw;
 use super::theme::Theme;
 
@@ -25,9 +26,17 @@ static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
 /// # Errors
 /// A chart without panels, or more pixels than there is memory for.
 pub fn png(chart: &Chart) -> Result<Vec<u8>, PlotError> {
+    png_sized(chart, None)
+}
+
+/// The same with a size, where one was asked for.
+///
+/// # Errors
+/// As [`png`].
+pub fn png_sized(chart: &Chart, size: Option<Size>) -> Result<Vec<u8>, PlotError> {
     let failed = |reason: String| PlotError::Raster { name: chart.name.clone(), reason };
     let options = Options { fontdb: FONTS.clone(), ..Options::default() };
-    let tree = Tree::from_str(&draw(chart, Theme::Light)?, &options).map_err(|e| failed(e.to_string()))?;
+    let tree = Tree::from_str(&draw(chart, Theme::Light, size)?, &options).map_err(|e| failed(e.to_string()))?;
     let size = tree.size().to_int_size().scale_by(SCALE).ok_or_else(|| failed("it has no size".into()))?;
     let mut pixels =
         Pixmap::new(size.width(), size.height()).ok_or_else(|| failed("there is no memory for it".into()))?;

@@ -103,6 +103,14 @@ fn gather(layer: &Layer, side: Side, all: &mut Vec<f64>) {
                 }
             }
         }
+        Layer::Boxes { boxes, .. } => {
+            for one in boxes {
+                match side {
+                    Side::X => all.extend([one.x - one.width / 2.0, one.x + one.width / 2.0]),
+                    Side::Y => all.extend(one.whiskers.into_iter().chain(one.quartiles)),
+                }
+            }
+        }
         Layer::Cells { cells, .. } => all.extend(cells.iter().flat_map(|cell| if i == 0 { cell.x } else { cell.y })),
         Layer::Rule { y, .. } => all.extend((side == Side::Y).then_some(*y)),
     }

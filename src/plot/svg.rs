@@ -1,7 +1,8 @@
 use super::chart::{Chart, Layer, Scale};
 use super::error::PlotError;
-use super::layout::{EDGE, Layout, Placed, WIDTH};
+use super::layout::{EDGE, Layout, Placed};
 use super::pen::{Pen, at};
+use super::size::Size;
 use super::span::Span;
 use super::theme::{self, Theme};
 use super::{axes, legend, marks};
@@ -11,7 +12,15 @@ use super::{axes, legend, marks};
 /// # Errors
 /// A chart without panels.
 pub fn svg(chart: &Chart) -> Result<String, PlotError> {
-    draw(chart, Theme::System)
+    svg_sized(chart, None)
+}
+
+/// The same with a size, where one was asked for.
+///
+/// # Errors
+/// A chart without panels.
+pub fn svg_sized(chart: &Chart, size: Option<Size>) -> Result<String, PlotError> {
+    draw(chart, Theme::System, size)
 }
 
 /// The same as part of a page that has [`theme::page_style`]: with the scales of each panel, so that a script can zoom.
@@ -19,15 +28,15 @@ pub fn svg(chart: &Chart) -> Result<String, PlotError> {
 /// # Errors
 /// A chart without panels.
 pub fn svg_in_page(chart: &Chart) -> Result<String, PlotError> {
-    draw(chart, Theme::Page)
+    draw(chart, Theme::Page, None)
 }
 
-pub(super) fn draw(chart: &Chart, theme: Theme) -> Result<String, PlotError> {
+pub(super) fn draw(chart: &Chart, theme: Theme, size: Option<Size>) -> Result<String, PlotError> {
     if chart.panels.is_empty() {
         return Err(PlotError::Empty(chart.name.clone()));
     }
-    let layout = Layout::of(chart);
-    let (width, height) = (at(WIDTH), at(layout.height));
+    let layout = Layout::of(chart, size);
+    let (width, height) = (at(layout.width), at(layout.height));
     let mut pen = Pen::default();
     let view = format!("0 0 {width} {height}");
     let alt = if chart.alt.is_empty() { &chart.title } else { &chart.alt };
@@ -46,7 +55,7 @@ pub(super) fn draw(chart: &Chart, theme: Theme) -> Result<String, PlotError> {
     if !chart.title.is_empty() {
         pen.words("text", &[("class", &"ink title"), ("x", &at(EDGE)), ("y", &at(EDGE + 13.0))], &chart.title);
     }
-    legend::draw(&mut pen, chart, layout.legend_at);
+    legend::draw(&mut pen, chart, layout.width, layout.legend_at);
     let values = cell_values(chart);
     for (i, placed) in layout.panels.iter().enumerate() {
         panel(&mut pen, chart, i, placed, values);

@@ -1,17 +1,21 @@
 //! What makes the rates of a variant doubtful: what its loader did other than its settings say, and signs in its step times.
 
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{Settings, Stage, StepRecord};
 
 use super::figures::{Breakdown, completed_steps, measured, measured_s};
 use super::format;
 use super::oversubscription::Oversubscription;
 use super::shape::shape;
 use super::warning::{Bearing, Cause, Caution};
+use crate::conf::model_remarks;
 use crate::ledger::Run;
 use crate::stats::MIN_SECONDS_FOR_VERDICT;
 
 /// How many times the shortest measurement that is enough is advised.
 const ENOUGH: f64 = 1.2;
+
+/// Share of the bytes in the page cache up to which it counts as cold.
+const COLD: f64 = 0.01;
 
 /// The cautions of the completed runs of one variant; `on_slurm` where its job ran there.
 pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
@@ -22,9 +26,15 @@ pub fn cautions(runs: &[&Run], on_slurm: bool) -> Vec<Caution> {
     all.extend(short_measurement(&completed));
     all.extend(least.and_then(|(batches, run)| less_memory(batches, run)));
     all.extend(completed.iter().find_map(|run| fewer_samples(run)));
+    all.extend(completed.iter().find_map(|run| stayed_in_cache(run)));
+    all.extend(completed.iter().find_map(|run| read_again(run)));
+    all.extend(completed.iter().find_map(|run| approximate_masks(run)));
     all.extend(completed.iter().find_map(|run| burst(run)));
     all.extend(shape(&completed));
     all.extend(oversubscribed(&completed, on_slurm));
+    let settings = completed.first().map(|run| &run.trial.settings);
+    let of_model = settings.into_iter().flat_map(model_remarks);
+    all.extend(of_model.map(|said| Caution::new(Cause::OtherFunction, 0.0, said)));
     all
 }
 
@@ -121,6 +131,46 @@ fn fewer_samples(run: &Run) -> Option<Caution> {
     let [selected, asked] = [data.selected, asked].map(format::thousands);
     let said = format!("{selected} samples, where select asks for {asked}: there are no more");
     Some(Caution::new(Cause::FewerSamples, 0.0, said))
+}
+
+/// Files that were to be read from the disk, and were in the page cache all the same.
+fn stayed_in_cache(run: &Run) -> Option<Caution> {
+    let share = run.dropped()?.cached_share().filter(|share| *share > COLD)?;
+    let said = format!(
+        "{} of the bytes stayed in the page cache, which was to be cold: they lie in memory (tmpfs), or another process uses them",
+        format::percent(share)
+    );
+    Some(Caution::new(Cause::NotCold, share, said))
+}
+
+/// Steps that go through the data more than once find it in the page cache from the second time on.
+fn read_again(run: &Run) -> Option<Caution> {
+    let Settings { measure, loader, launch, .. } = &run.trial.settings;
+    let samples = run.data()?.selected;
+    let taken = (measure.warmup + measure.steps).saturating_mul(loader.batch_size * u64::from(launch.ranks));
+    (measure.cold_cache && samples > 0 && taken > samples).then(|| {
+        let times = taken as f64 / samples as f64;
+        let said = format!(
+            "the page cache is cold for the first time through the data alone, and the steps go through it {} times: set measure.steps and measure.warmup to less",
+            format::round(times, 1)
+        );
+        Caution::new(Cause::NotCold, times, said)
+    })
+}
+
+/// Batches of masks that are not those of their samples: what a model makes of them is another result.
+fn approximate_masks(run: &Run) -> Option<Caution> {
+    let settings = &run.trial.settings;
+    let pipeline = &settings.pipeline;
+    if settings.reads_array() || settings.runs_command() || !pipeline.is_approximate() {
+        return None;
+    }
+    let said = format!(
+        "masks are approximate: an edge that a sample removes was masked with probability {} (pipeline.mask_fraction), so its batches are \
+         not those of the exact masks",
+        pipeline.mask_fraction
+    );
+    Some(Caution::new(Cause::ApproximateMasks, 1.0 - pipeline.mask_fraction, said))
 }
 
 /// Batches that lie ready cost a step nothing: a measurement that ends before they are used up is of them alone.

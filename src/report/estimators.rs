@@ -1,11 +1,35 @@
 use expctl_record::{DeviceMasks, Estimator, Stage, StepRecord};
+use serde::Serialize;
 
 use super::figures::{Rates, run_rates_over};
 use crate::ledger::Run;
-use crate::stats::mean;
+use crate::stats::{mean, median};
 
 /// How many printed rates the published mean was taken over.
 const LAST: usize = 20;
+
+/// The rate that a published estimator would have given of the steps of some runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct EstimatedRate {
+    /// The estimator.
+    pub estimator: Estimator,
+    /// Iterations per second, median over the runs.
+    pub it_per_s: f64,
+    /// Samples per second over all ranks, median over the runs.
+    pub samples_per_s: f64,
+    /// Runs whose steps allow it.
+    pub n: usize,
+}
+
+impl EstimatedRate {
+    /// The rate over these runs. `None` if the steps of no run allow it.
+    pub fn of(estimator: Estimator, runs: &[&Run]) -> Option<Self> {
+        let rates = estimated_rates(estimator, runs);
+        let middle = |of: fn(&Rates) -> f64| median(&rates.iter().map(of).collect::<Vec<_>>());
+        let (it_per_s, samples_per_s) = (middle(|rates| rates.it_per_s)?, middle(|rates| rates.samples_per_s)?);
+        Some(Self { estimator, it_per_s, samples_per_s, n: rates.len() })
+    }
+}
 
 /// Rates as `estimator` would have given them, of all runs that have any and of which it can be told.
 pub fn estimated_rates(estimator: Estimator, runs: &[&Run]) -> Vec<Rates> {

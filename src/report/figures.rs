@@ -118,6 +118,8 @@ pub struct Breakdown {
     pub steps: u64,
     /// Wall time.
     pub wall: f64,
+    /// Samples of a rank's step.
+    pub samples: f64,
     /// What the step waited for each stage; none for a stage that did not happen.
     pub exposed: Vec<(Stage, Option<f64>)>,
     /// What was worked on each stage, summed over the threads of the rank.
@@ -132,13 +134,14 @@ pub struct Breakdown {
 impl Breakdown {
     /// Mean over the given steps; none of no steps.
     pub fn of<'a>(steps: impl Iterator<Item = &'a StepRecord>) -> Option<Self> {
-        let (mut n, mut wall) = (0u64, 0u64);
+        let (mut n, mut wall, mut samples) = (0u64, 0u64, 0u64);
         let (mut exposed, mut busy) = (PerStage::<u64>::default(), PerStage::<u64>::default());
         let (mut on_device, mut device) = (0u64, PerStage::<u64>::default());
         for step in steps {
             on_device += u64::from(step.device.is_some());
             n += 1;
             wall += step.wall_ns;
+            samples += step.samples;
             for stage in Stage::ALL {
                 exposed[stage] += step.exposed[stage];
                 busy[stage] += step.busy[stage];
@@ -157,11 +160,27 @@ impl Breakdown {
         Some(Self {
             steps: n,
             wall,
+            samples: samples as f64 / n as f64,
             exposed: per_step(&exposed),
             busy: per_step(&busy),
             device: (on_device > 0).then(|| device.collect()),
             unattributed: wall - exposed.total() as f64 / n as f64,
         })
+    }
+
+    /// So many ns of a step over the samples of a rank's step, ns. `None` for steps without samples.
+    pub fn per_sample(&self, ns: f64) -> Option<f64> {
+        (self.samples > 0.0).then(|| ns / self.samples)
+    }
+
+    /// What the step waited for these stages, ns. `None` if no stage happened.
+    pub fn exposed_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.exposed, stages)
+    }
+
+    /// What was worked on these stages, summed over the threads of the rank, ns. `None` if no stage happened.
+    pub fn busy_in(&self, stages: &[Stage]) -> Option<f64> {
+        sum_in(&self.busy, stages)
     }
 
     /// What the step waited for batches and for their way to the device, ns.
@@ -189,6 +208,12 @@ impl Breakdown {
             _ => Closure::Closed,
         }
     }
+}
+
+/// The sum of the times of these stages. `None` if no stage has a time.
+fn sum_in(times: &[(Stage, Option<f64>)], stages: &[Stage]) -> Option<f64> {
+    let of_stages = times.iter().filter(|(stage, _)| stages.contains(stage));
+    of_stages.filter_map(|(_, ns)| *ns).reduce(|sum, ns| sum + ns)
 }
 
 /// Share of a step that may be in no stage before it is said.

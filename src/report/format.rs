@@ -31,6 +31,18 @@ pub fn ratio_with_interval(value: &Ratio) -> String {
     }
 }
 
+/// A ratio of speeds of a half or less the other way up: `56.35× slower`. Nearer to 1 a percentage says more.
+pub fn slower(value: f64) -> Option<String> {
+    (value > 0.0 && value <= 0.5).then(|| format!("{} slower", ratio(1.0 / value)))
+}
+
+/// How many times as fast as the baseline, the other way up, too, where that is much slower: `1.25× [1.20–1.31]`,
+/// `0.018× [0.017–0.019] (56.35× slower)`.
+pub fn times_as_fast(value: &Ratio) -> String {
+    let shown = ratio_with_interval(value);
+    slower(value.value).map_or_else(|| shown.clone(), |slower| format!("{shown} ({slower})"))
+}
+
 /// A ratio of sizes, to about two digits, because sizes are given to that: `2.3×`, `225×`, `0.0053×`.
 pub fn size_ratio(value: f64) -> String {
     let decimals = match value {
@@ -49,10 +61,14 @@ fn interval(low: f64, high: f64, shown: impl Fn(f64, f64) -> String) -> String {
     if low > 0.0 && high <= WIDEST * low { shown(low, high) } else { "too wide to say".to_owned() }
 }
 
+/// The ends of the interval of a rate: `134–146`; none without one.
+pub fn interval_ends(value: &RateOverRuns) -> Option<String> {
+    value.interval.map(|Interval { low, high }| interval(low, high, range))
+}
+
 /// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
 pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
-    let Interval { low, high } = value.interval?;
-    let ends = interval(low, high, range);
+    let ends = interval_ends(value)?;
     Some(match value.scope {
         Scope::OverRuns => ends,
         Scope::WithinRun => format!("{ends} ({})", value.scope.words()),
@@ -62,6 +78,17 @@ pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
 /// Lowest and highest, as one value where they are equal.
 pub fn range(low: f64, high: f64) -> String {
     if low == high { rate(low) } else { format!("{}–{}", rate(low), rate(high)) }
+}
+
+/// A figure with the digits of its source, or both ends of a range of it: `0.65`, `3.0–3.2`, and `> 60` without an upper end.
+pub fn as_published(low: f64, high: f64) -> String {
+    let decimals_of = |end: f64| end.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    let decimals = decimals_of(low).max(decimals_of(high));
+    match (round(low, decimals), round(high, decimals)) {
+        (low, _) if high.is_infinite() => format!("> {low}"),
+        (one, other) if one == other => one,
+        (low, high) => format!("{low}–{high}"),
+    }
 }
 
 /// A size in powers of 1000, three significant digits. `8.8 GB`.
@@ -93,6 +120,11 @@ pub fn bytes_with_ratio(value: f64, ratio: Option<f64>) -> String {
 /// Nanoseconds as milliseconds, four significant digits, at most three decimals.
 pub fn milliseconds(ns: f64) -> String {
     trimmed(ns / 1e6, 4, 3)
+}
+
+/// The lowest and the highest of some times, nanoseconds, as milliseconds; as one value where they are equal.
+pub fn milliseconds_range(low: f64, high: f64) -> String {
+    if low == high { milliseconds(low) } else { format!("{}–{}", milliseconds(low), milliseconds(high)) }
 }
 
 /// Nanoseconds as milliseconds with three decimals: a column of them adds up to the microsecond.
@@ -151,6 +183,11 @@ pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
+/// A name of code for markdown, whatever signs it holds.
+pub fn code(name: &str) -> String {
+    format!("`{}`", name.replace('`', "'"))
+}
+
 /// A figure that only some of the runs have says so: `0.5 (1 of 3)`.
 pub fn of_runs(shown: String, with: usize, runs: usize) -> String {
     if with == runs { shown } else { format!("{shown} ({with} of {runs})") }
@@ -203,9 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn much_slower_is_said_the_other_way_up() {
+        let of = |value: f64| times_as_fast(&Ratio { value, interval: None, p: None });
+        // Lazy beside DANGO as published, and the other way round.
+        assert_eq!(of(1.310 / 73.816), "0.0177× (56.35× slower)");
+        assert_eq!(of(73.816 / 1.310), "56.35×");
+        assert_eq!((of(0.5), of(0.51)), ("0.50× (2.00× slower)".to_owned(), "0.51×".to_owned()));
+        let interval = Some(Interval { low: 0.2, high: 0.3 });
+        assert_eq!(times_as_fast(&Ratio { value: 0.25, interval, p: None }), "0.25× [0.20–0.30] (4.00× slower)");
+        assert_eq!(slower(0.0), None);
+    }
+
+    #[test]
     fn rates_keep_what_was_published() {
         let shown: Vec<_> = [0.42, 1.592, 19.904, 73.816, 0.42 * 112.0, 4724.224, 0.0012345, 0.0].map(rate).into();
         assert_eq!(shown, ["0.42", "1.592", "19.904", "73.816", "47.04", "4724.2", "0.00123", "0"]);
+    }
+
+    #[test]
+    fn published_figures_keep_their_digits() {
+        let shown = [(0.65, 0.65), (3.0, 3.2), (34.0, 36.0), (0.014, 0.014), (57.0, 57.0), (60.0, f64::INFINITY)];
+        let shown = shown.map(|(low, high)| as_published(low, high));
+        assert_eq!(shown, ["0.65", "3.0–3.2", "34–36", "0.014", "57", "> 60"]);
     }
 
     #[test]
@@ -238,9 +294,12 @@ mod tests {
         let ratios = [Some(8.8 / 3.8), Some(1.001), None].map(|r| bytes_with_ratio(8.8e9, r));
         assert_eq!(ratios, ["8.8 GB (2.3×)", "8.8 GB", "8.8 GB"]);
         assert_eq!((milliseconds_in_column(1_234_567.0), milliseconds(763_000_000.0)), ("1.235".into(), "763".into()));
+        let ranges = [(93.98e6, 137.4e6), (2e6, 2e6)].map(|(low, high)| milliseconds_range(low, high));
+        assert_eq!(ranges, ["93.98–137.4", "2"]);
         assert_eq!([0.0036, 0.45, 0.9996, 2.74, 1200.0].map(seconds), ["3.6 ms", "450 ms", "1 s", "2.7 s", "1200 s"]);
         assert_eq!([0, 999, 1000, 2_495_908].map(thousands), ["0", "999", "1,000", "2,495,908"]);
         assert_eq!((day(1_762_214_400), moment(1_762_214_400)), ("2025.11.04".into(), "2025-11-04 00:00 UTC".into()));
         assert_eq!(round(2.5, 0), "3");
+        assert_eq!(code("a`b"), "`a'b`");
     }
 }

@@ -34,6 +34,8 @@ pub enum Cause {
     LessMemory,
     /// There are fewer samples than asked for.
     FewerSamples,
+    /// Not all that steps read came from the disk, though the page cache was to be cold.
+    NotCold,
     /// The measurement ended before the batches that were loaded ahead were used up.
     Burst,
     /// The first measured steps are not like the rest.
@@ -50,10 +52,14 @@ pub enum Cause {
     Overlap,
     /// Fewer blocks of rows were measured than tell what one costs.
     FewBlocks,
+    /// Masks leave out some of the edges that their samples remove.
+    ApproximateMasks,
     /// More ranks than processors, where ranks were swept.
     MoreRanksThanProcessors,
     /// More threads than processors.
     MoreThreadsThanProcessors,
+    /// The model computes another function of a sample than on the whole graph with masks, or does not read what the step makes for it.
+    OtherFunction,
 }
 
 impl Cause {
@@ -67,14 +73,23 @@ impl Cause {
             | Self::Unattributed
             | Self::Overlap
             | Self::FewBlocks
-            | Self::MoreThreadsThanProcessors => Bearing::ChangesNoVerdict,
+            | Self::MoreThreadsThanProcessors
+            | Self::OtherFunction => Bearing::ChangesNoVerdict,
             _ => Bearing::Unknown,
         }
     }
 
     /// Whether cases that differ in their sentence are different things to know, of which none stands for the others.
     const fn by_sentence(self) -> bool {
-        matches!(self, Self::BaselineNotRun | Self::NotCounted | Self::Attempts | Self::FewerSamples)
+        matches!(
+            self,
+            Self::BaselineNotRun
+                | Self::NotCounted
+                | Self::Attempts
+                | Self::FewerSamples
+                | Self::OtherFunction
+                | Self::NotCold
+        )
     }
 }
 

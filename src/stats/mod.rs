@@ -6,10 +6,12 @@
 //! What is computed, with formulas, sources and simulations, stands in `docs/statistics.md`.
 
 mod blocks;
+mod compared_steps;
 mod correlogram;
 mod detectable;
 mod difference;
 mod drift;
+mod epoch_mean;
 mod holm;
 mod lagged_products;
 mod noncentral;
@@ -27,9 +29,11 @@ mod verdict;
 mod warm_up;
 
 pub use blocks::MIN_PERIODS_FOR_INTERVAL;
+pub use compared_steps::{ComparedSteps, compare_steps};
 pub use detectable::{POWER, minimum_detectable, minimum_detectable_paired};
 pub use difference::{Difference, difference, paired_difference};
 pub use drift::{Drift, drift};
+pub use epoch_mean::epoch_mean;
 pub use holm::holm;
 pub use lagged_products::LaggedProducts;
 pub use noncentral::noncentral_t;

@@ -8,6 +8,16 @@ const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 /// Points of a curve, about.
 const POINTS: usize = 200;
 
+/// How many points the curves of sorted batches have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Curve {
+    /// Some hundred, closer at both ends
+    #[default]
+    Reduced,
+    /// One for each batch
+    Full,
+}
+
 /// How the times of some batches are distributed, and what share of the total the slow ones have.
 #[derive(Clone, Debug, Serialize)]
 pub struct Distribution {
@@ -57,6 +67,11 @@ pub struct CurvePoint {
 impl Distribution {
     /// Of times that fit into memory, which are sorted. None of no times.
     pub fn of_times(times: &mut [f64]) -> Option<Self> {
+        Self::with_curve(times, Curve::Reduced)
+    }
+
+    /// The same with a curve of so many points.
+    pub fn with_curve(times: &mut [f64], curve: Curve) -> Option<Self> {
         times.sort_unstable_by(f64::total_cmp);
         let (last, n) = (times.len().checked_sub(1)?, times.len());
         let quantile = |p: f64| {
@@ -64,7 +79,10 @@ impl Distribution {
             let below = position.floor() as usize;
             times[below] + (position - below as f64) * (times[(below + 1).min(last)] - times[below])
         };
-        let wanted = ranks(n as u64);
+        let wanted = match curve {
+            Curve::Reduced => ranks(n as u64),
+            Curve::Full => (1..=n as u64).collect(),
+        };
         let mut sums = Vec::with_capacity(wanted.len());
         let (mut sum, mut next) = (0.0, wanted.iter().peekable());
         for (i, time) in times.iter().enumerate() {
@@ -226,6 +244,18 @@ mod tests {
         let of = |n: u32| Distribution::of_times(&mut (0..n).map(f64::from).collect::<Vec<_>>()).unwrap();
         assert_eq!((of(49).slowest_1_percent, of(4).slowest_10_percent), (None, None));
         assert!(of(50).slowest_1_percent.is_some() && of(5).slowest_10_percent.is_some());
+    }
+
+    #[test]
+    fn a_full_curve_has_a_point_for_each_batch() {
+        let times: Vec<f64> = (0..5000).map(|i| 0.01 + f64::from(i * 7919 % 5000)).collect();
+        let full = Distribution::with_curve(&mut times.clone(), Curve::Full).unwrap();
+        let reduced = Distribution::of_times(&mut times.clone()).unwrap();
+        assert_eq!(full.curve.iter().map(|p| p.batches).collect::<Vec<_>>(), (1..=5000).collect::<Vec<u64>>());
+        assert!(reduced.curve.len() < 400 && reduced.curve.iter().all(|point| full.curve.contains(point)));
+        assert_eq!(full.quantiles_s, reduced.quantiles_s);
+        let (a, b) = (full.halves_ratio.unwrap(), reduced.halves_ratio.unwrap());
+        assert!((a - b).abs() < 1e-9 * b, "{a} {b}");
     }
 
     #[test]

@@ -1,20 +1,27 @@
 use super::period::Found;
 use super::words::{ALL, chance, ordinal};
-use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings};
+use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings, SlowBatches, SlowStages};
 use crate::report::Table;
-use crate::report::format::{MISSING, count, figure, percent, range, rate, ratio, thousands};
+use crate::report::format::{
+    MISSING, count, figure, interval_ends, milliseconds, percent, range, rate, ratio, thousands,
+};
 
 /// Epochs of a method that tables show; all are in the JSON.
 const SHOWN: usize = 20;
 
-/// The whole as markdown, in sections: name of the section for markers, and its text.
+/// Stages of the slow batches that a sentence names, and the least share of the difference that they have.
+const NAMED: (usize, f64) = (3, 0.1);
+
+/// The whole as markdown, in sections: name of the section for markers, and its text; empty where it has nothing to say.
 pub fn markdown(analysis: &Analysis) -> Vec<(&'static str, String)> {
     let sections = [
         ("head", head(analysis)),
         ("index", index(analysis)),
         ("times", times(analysis)),
+        ("epochs", epochs(analysis)),
         ("slow", slow(analysis)),
         ("period", period(analysis)),
+        ("stages", stages(analysis)),
     ];
     sections.into_iter().collect()
 }
@@ -102,6 +109,51 @@ fn times(analysis: &Analysis) -> String {
     format!("### Batch times\n\nSeconds. {bound}\n\n{}{}", table.markdown(), more(analysis))
 }
 
+/// What an epoch takes, and the first epoch beside the later ones.
+fn epochs(analysis: &Analysis) -> String {
+    let known = |method: &MethodTimings| method.epoch_time.is_some() || method.first_epoch.is_some();
+    if !analysis.methods.iter().any(known) {
+        return String::new();
+    }
+    let header = [
+        "Method",
+        "Whole epochs",
+        "Time per epoch (s)",
+        "95 % (s)",
+        "First epoch: batch (s)",
+        "Later epochs: batch (s)",
+        "First epoch × faster",
+    ];
+    let mut table = Table::new(header).right(1..7);
+    let missing = || MISSING.to_owned();
+    let spread = |times: &Distribution| {
+        let [_, low, _, _, _, high, _] = times.quantiles_s.map(figure);
+        format!("{} [{low}–{high}]", figure(times.mean_s))
+    };
+    for method in &analysis.methods {
+        let (time, both) = (method.epoch_time, method.first_and_later());
+        table.row([
+            name(&method.method),
+            time.map_or_else(missing, |time| match time.measured() {
+                true => time.epochs.to_string(),
+                false => "from the rate".to_owned(),
+            }),
+            time.map_or_else(missing, |time| rate(time.time_s.value)),
+            time.and_then(|time| interval_ends(&time.time_s)).unwrap_or_else(missing),
+            both.map_or_else(missing, |(first, _)| spread(first)),
+            both.map_or_else(missing, |(_, later)| spread(later)),
+            method.first_epoch.as_ref().and_then(|first| first.ratio).map_or_else(missing, ratio),
+        ]);
+    }
+    format!(
+        "### Epochs\n\nTime per epoch: the times of all its batches together, mean over the whole epochs with its 95 % interval over these \
+         (Student's t of the logarithms), which says nothing of other runs. From the rate: no epoch was timed from its first batch to its \
+         last, so it is the batches of an epoch at the mean time of one. Batch: mean [5th to 95th percentile]; × faster: mean of the later \
+         epochs over that of the first, so below 1 the first epoch is slower.\n\n{}",
+        table.markdown()
+    )
+}
+
 fn slow(analysis: &Analysis) -> String {
     let header =
         ["Method", "Epoch", "Slowest 1 %", "Slowest 10 %", "Slower / faster half", "Lowest ratio", "Highest ratio"];
@@ -141,13 +193,14 @@ fn period(analysis: &Analysis) -> String {
         "Beats",
         "of batches",
         "of time",
+        "Median (s)",
         "Slower (median)",
         "Slower (mean)",
         "On the beat",
         "Slips / 100",
         "Drift / 100",
     ];
-    let mut table = Table::new(header).right(2..12);
+    let mut table = Table::new(header).right(2..13);
     each(analysis, |method, epoch| {
         let found = epoch.found.map_or("none".into(), |f| f.period.to_string());
         for rhythm in [&epoch.rhythm, &epoch.second] {
@@ -155,7 +208,7 @@ fn period(analysis: &Analysis) -> String {
             table.row([name(method), epoch.epoch.clone(), found.clone()].into_iter().chain(beats(rhythm)));
         }
         if epoch.rhythm.is_none() {
-            table.row([name(method), epoch.epoch.clone(), found].into_iter().chain(vec![MISSING.to_owned(); 9]));
+            table.row([name(method), epoch.epoch.clone(), found].into_iter().chain(vec![MISSING.to_owned(); 10]));
         }
     });
     let lines: Vec<String> = analysis.methods.iter().map(|method| format!("- {}", sentence(method))).collect();
@@ -178,6 +231,7 @@ fn beats(rhythm: &Rhythm) -> Vec<String> {
         thousands(rhythm.beats),
         percent(rhythm.batch_share),
         percent(rhythm.time_share),
+        figure(rhythm.median_s),
         rhythm.slower.map_or(MISSING.into(), ratio),
         rhythm.slower_mean.map_or(MISSING.into(), ratio),
         percent(rhythm.hit_share),
@@ -243,6 +297,13 @@ fn drawn(rhythms: &[&Rhythm], left: &str) -> String {
         None => MISSING.to_owned(),
     };
     let tenth = |value: f64| (value * 10.0).round() / 10.0;
+    let level = |value: f64| match value.log10().floor() {
+        power if power.is_finite() => {
+            let scale = 10f64.powi(2 - power as i32);
+            (value * scale).round() / scale
+        }
+        _ => value,
+    };
     let times = |value: f64| if value < 10.0 { (value * 10.0).round() / 10.0 } else { value.round() };
     let drift = match ends(&|r| Some(r.drift_per_100)) {
         Some((low, high)) if low.abs().max(high.abs()) < 0.1 => "their phase stays".to_owned(),
@@ -255,11 +316,87 @@ fn drawn(rhythms: &[&Rhythm], left: &str) -> String {
         _ => "their phase wanders".to_owned(),
     };
     format!(
-        "these are {} of the batches and {} of the time{left}, {} slower by the median and {} by the mean; {drift}",
+        "these are {} of the batches and {} of the time{left}, {} slower by the median ({}) and {} by the mean; {drift}",
         shown(ends(&|r| Some(r.batch_share * 100.0)), tenth, " %"),
         shown(ends(&|r| Some(r.time_share * 100.0)), tenth, " %"),
         shown(ends(&|r| r.slower), times, "×"),
+        shown(ends(&|r| Some(r.median_s)), level, " s"),
         shown(ends(&|r| r.slower_mean), times, "×"),
+    )
+}
+
+/// In which stages the slow batches take longer than the others.
+fn stages(analysis: &Analysis) -> String {
+    let all =
+        || analysis.methods.iter().filter_map(|method| Some((name(&method.method), method.slow_stages.as_ref()?)));
+    if all().next().is_none() {
+        return String::new();
+    }
+    let header = [
+        "Method",
+        "Stage",
+        "Exposed, slow (ms)",
+        "Exposed, others (ms)",
+        "Difference (ms)",
+        "of the difference",
+        "Busy, slow (ms)",
+        "Busy, others (ms)",
+    ];
+    let mut table = Table::new(header).right(2..8);
+    let ms = |seconds: f64| milliseconds(seconds * 1e9);
+    for (method, found) in all() {
+        for of in &found.stages {
+            table.row([
+                method.clone(),
+                of.stage.to_owned(),
+                ms(of.exposed_slow_s),
+                ms(of.exposed_others_s),
+                ms(of.exposed_slow_s - of.exposed_others_s),
+                percent(of.share),
+                of.busy_slow_s.map_or(MISSING.into(), ms),
+                of.busy_others_s.map_or(MISSING.into(), ms),
+            ]);
+        }
+        let step = [ms(found.slow_s), ms(found.others_s), ms(found.slow_s - found.others_s)];
+        let ends = [percent(1.0), MISSING.into(), MISSING.into()];
+        table.bold_row([method, "step".to_owned()].into_iter().chain(step).chain(ends));
+    }
+    let lines: Vec<String> = all().map(|(method, found)| format!("- **{method}**: {}", reason(found))).collect();
+    format!(
+        "### Stages of the slow batches\n\n{}\n\nMeans per step (measured) of the slow batches and of all others; differences and their shares \
+         (derived). Exposed: what the step waited for a stage; these and unattributed time make up the step. Busy: what was worked on \
+         the batch, summed over threads, beside the step or in it.\n\n{}",
+        lines.join("\n"),
+        table.markdown()
+    )
+}
+
+/// Which stage makes the slow batches of a method slow, in words.
+fn reason(found: &SlowStages) -> String {
+    let all = thousands(found.batches + found.others);
+    let which = match found.slow {
+        SlowBatches::OnBeat { period } => format!("every {} batch", ordinal(period)),
+        SlowBatches::SlowestTenth => "the slowest tenth; no period was found".to_owned(),
+    };
+    let ms = |seconds: f64| format!("{} ms", milliseconds(seconds * 1e9));
+    let (most, least) = NAMED;
+    let named: Vec<String> = found
+        .by_share()
+        .into_iter()
+        .take(most)
+        .filter(|of| of.share >= least)
+        .map(|of| format!("{} has {} of that", of.stage, percent(of.share)))
+        .collect();
+    let waits = if named.is_empty() { format!("no stage has {} of that", percent(least)) } else { named.join(", ") };
+    let works = found.most_worked().map_or(String::new(), |(stage, slow, others)| {
+        format!(" Of the work, {stage} grows most: {} busy against {}.", ms(slow), ms(others))
+    });
+    format!(
+        "the slow batches ({which}; {} of {all}) take {} more than the others, {} against {}. By what the step waited for (exposed), {waits}.{works}",
+        thousands(found.batches),
+        ms(found.slow_s - found.others_s),
+        ms(found.slow_s),
+        ms(found.others_s),
     )
 }
 

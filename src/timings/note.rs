@@ -2,16 +2,25 @@ use std::path::{Path, PathBuf};
 
 use super::{Analysis, charts, markdown};
 use crate::exit::{Exit, Failure};
-use crate::plot::{Chart, save};
+use crate::plot::{Chart, PlotError, Size, save_sized};
 use crate::report::Frontmatter;
 use crate::report::regions::{Damage, Fresh, Layout, fresh, merge, with_updated};
+
+/// How the pictures of a note are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PictureFiles {
+    /// Their size; none for the usual one.
+    pub size: Option<Size>,
+    /// Whether what each of them shows is also written as JSON, `<stem>_timings_<name>.json`.
+    pub data: bool,
+}
 
 /// Write the note `<stem>_timings.md` and its pictures, `assets/images/<stem>_timings_<name>.svg` and `.png` beside it, into a
 /// folder. What was written by hand around the generated sections of a note that is there stays, byte for byte.
 ///
 /// # Errors
 /// Exit 3 for a note that cannot be brought up to date, which then stays as it is; 70 for what cannot be written.
-pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
+pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: PictureFiles) -> Result<PathBuf, Failure> {
     let stem = format!("{stem}_timings");
     let path = folder.join(format!("{stem}.md"));
     let charts = charts(analysis);
@@ -29,7 +38,10 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str) -> Result<Path
     };
     let images = folder.join("assets").join("images");
     for chart in &charts {
-        save(chart, &images, &stem).map_err(Failure::internal)?;
+        save_sized(chart, files.size, &images, &stem).map_err(Failure::internal)?;
+        if files.data {
+            save_data(chart, &images, &stem).map_err(Failure::internal)?;
+        }
     }
     if old.as_ref() != Some(&update) {
         let update =
@@ -61,7 +73,8 @@ fn updated(old: &[u8], new: &Fresh<'_>, path: &Path) -> Result<Vec<u8>, Failure>
 fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> String {
     let title = format!("Batch timings: {}", analysis.source.name);
     let mut text = format!("{}\n\n<!-- expctl:note 1 -->\n", Frontmatter::for_note(path).render(&title, ""));
-    let pictures: Vec<String> = charts.iter().map(|chart| picture(chart, stem)).collect();
+    let link = |chart: &Chart| format!("assets/images/{stem}_{}.svg", chart.name);
+    let pictures: Vec<String> = charts.iter().map(|chart| picture(chart, &link(chart))).collect();
     let all =
         markdown(analysis).into_iter().chain([("pictures", format!("### Pictures\n\n{}", pictures.join("\n\n")))]);
     for (name, body) in all {
@@ -70,7 +83,13 @@ fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> Strin
     text
 }
 
-fn picture(chart: &Chart, stem: &str) -> String {
+/// A picture of which the file is at `link`, with its caption.
+pub(super) fn picture(chart: &Chart, link: &str) -> String {
     let alt = chart.alt.replace(['[', ']'], "");
-    format!("![{alt}](assets/images/{stem}_{}.svg)\n\n{}", chart.name, chart.caption)
+    format!("![{alt}]({link})\n\n{}", chart.caption)
+}
+
+/// Write what a chart shows as JSON.
+fn save_data(chart: &Chart, folder: &Path, stem: &str) -> Result<(), PlotError> {
+    Ok(expctl_record::write_json(&folder.join(format!("{stem}_{}.json", chart.name)), chart)?)
 }

@@ -1,16 +1,26 @@
 use super::words::{ALL, ordinal, stems};
-use super::{Analysis, Class, CurvePoint, MethodTimings, SeriesTimings};
+use super::{Analysis, Class, CurvePoint, Distribution, MethodTimings, SeriesTimings};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
+use crate::report::PageChart;
 use crate::report::format::thousands;
+use crate::report::pictures::{EpochBar, TimeBox, WHISKERS, box_panel, epoch_panel};
 
 /// Epochs of a method that pictures show.
 pub(super) const SHOWN: usize = 5;
 /// Points of a curve.
 const CURVE: usize = 120;
 
-/// All pictures: sums, shares and ratios of the sorted times, then the batches of each method.
+/// All pictures, as files have them.
 pub fn charts(analysis: &Analysis) -> Vec<Chart> {
-    let mut charts = vec![sums(analysis), shares(analysis), ratios(analysis)];
+    page_charts(analysis).into_iter().map(|of_page| of_page.chart).collect()
+}
+
+/// All pictures, with the epoch of each line and dot: times as boxes, and per epoch; sums, shares and ratios of the sorted times; then the
+/// batches of each method.
+pub fn page_charts(analysis: &Analysis) -> Vec<PageChart> {
+    let mut charts: Vec<PageChart> = vec![boxplot(analysis).into()];
+    charts.extend(epoch_times(analysis).map(PageChart::from));
+    charts.extend([sums(analysis), shares(analysis), ratios(analysis)]);
     let stems = stems(analysis.methods.iter().map(|method| method.method.as_str()));
     for (method, stem) in analysis.methods.iter().zip(&stems) {
         charts.push(batches(analysis, method, stem, false));
@@ -21,7 +31,78 @@ pub fn charts(analysis: &Analysis) -> Vec<Chart> {
     charts
 }
 
-fn sums(analysis: &Analysis) -> Chart {
+/// Times of the batches of each method as boxes, those of the first epoch beside those of all later ones.
+fn boxplot(analysis: &Analysis) -> Chart {
+    let several = analysis.methods.iter().any(|method| method.first_epoch.is_some());
+    let series: &[&str] = if several { &["first epoch", "later epochs"] } else { &["batches"] };
+    let groups: Vec<(String, Vec<Option<TimeBox>>)> = analysis
+        .methods
+        .iter()
+        .map(|method| {
+            let boxes = match method.first_and_later() {
+                Some((first, later)) => vec![Some(time_box(first)), Some(time_box(later))],
+                None => vec![Some(time_box(&method.all))],
+            };
+            (method.method.clone(), boxes)
+        })
+        .collect();
+    let title = "How long a batch takes";
+    Chart {
+        name: "boxplot".to_owned(),
+        title: title.to_owned(),
+        alt: "A boxplot of the batch times of each method.".to_owned(),
+        caption: format!(
+            "{title} ({}). Box: quartiles and median; whiskers: {WHISKERS} of the batches; dot: mean. Derived from {} batch times.",
+            analysis.source.name,
+            class(analysis)
+        ),
+        panels: vec![box_panel(&groups, series, "batch time (s)")],
+        columns: 1,
+    }
+}
+
+fn time_box(times: &Distribution) -> TimeBox {
+    let [p1, _, p25, p50, p75, _, p99] = times.quantiles_s;
+    TimeBox { whiskers: [p1, p99], quartiles: [p25, p75], median: p50, mean: times.mean_s }
+}
+
+/// Time per epoch of each method; none where no whole epoch was timed.
+fn epoch_times(analysis: &Analysis) -> Option<Chart> {
+    let bar = |method: &MethodTimings| {
+        let first = method.first_epoch.as_ref().map(|first| first.epoch.as_str());
+        let whole = || method.epochs.iter().filter(|epoch| epoch.whole);
+        // Of a single epoch, that is the first.
+        let is_first = |epoch: &&SeriesTimings| first.is_none_or(|first| epoch.epoch == first);
+        Some(EpochBar {
+            name: method.method.clone(),
+            time: method.epoch_time?,
+            first: whole().filter(is_first).map(|epoch| epoch.times.total_s).collect(),
+            later: whole().filter(|epoch| !is_first(epoch)).map(|epoch| epoch.times.total_s).collect(),
+        })
+    };
+    let bars: Vec<EpochBar> = analysis.methods.iter().filter_map(bar).collect();
+    if !bars.iter().any(|bar| bar.time.measured()) {
+        return None;
+    }
+    let (panel, cut) = epoch_panel(&bars);
+    let title = "Time per epoch";
+    Some(Chart {
+        name: "epoch_time".to_owned(),
+        title: title.to_owned(),
+        alt: "Seconds of an epoch of each method, with the interval over its epochs, and each epoch as a dot."
+            .to_owned(),
+        caption: format!(
+            "{title} ({}): the times of all its batches together, mean over the whole epochs; whiskers: its 95 % interval over these. Derived \
+             from {} batch times.{cut}",
+            analysis.source.name,
+            class(analysis)
+        ),
+        panels: vec![panel],
+        columns: 1,
+    })
+}
+
+fn sums(analysis: &Analysis) -> PageChart {
     let points = |p: &CurvePoint| Some([p.batches as f64, p.time_s / 60.0]);
     curves(
         analysis,
@@ -33,7 +114,7 @@ fn sums(analysis: &Analysis) -> Chart {
     )
 }
 
-fn shares(analysis: &Analysis) -> Chart {
+fn shares(analysis: &Analysis) -> PageChart {
     let axis = |label| Axis::new(label).between(0.0, 100.0);
     curves(
         analysis,
@@ -45,7 +126,7 @@ fn shares(analysis: &Analysis) -> Chart {
     )
 }
 
-fn ratios(analysis: &Analysis) -> Chart {
+fn ratios(analysis: &Analysis) -> PageChart {
     curves(
         analysis,
         "ratios",
@@ -63,8 +144,8 @@ fn curves(
     alt: &str,
     (x, y): (Axis, Axis),
     point: impl Fn(&CurvePoint) -> Option<Point>,
-) -> Chart {
-    let mut layers = Vec::new();
+) -> PageChart {
+    let (mut layers, mut of) = (Vec::new(), Vec::new());
     for (colour, method) in analysis.methods.iter().enumerate() {
         for epoch in method.epochs.iter().take(SHOWN) {
             let all = &epoch.times.curve;
@@ -72,6 +153,7 @@ fn curves(
             let step = all.len().div_ceil(CURVE).max(1);
             let ends = 12;
             let kept = all.iter().enumerate().filter(|(i, _)| i % step == 0 || *i < ends || i + ends >= all.len());
+            of.push(epoch_words(&epoch.epoch));
             layers.push(Layer::Line {
                 name: method.method.clone(),
                 colour,
@@ -82,7 +164,7 @@ fn curves(
     let epochs = analysis.methods.iter().map(|m| m.epochs.len()).max().unwrap_or_default();
     let lines =
         if epochs > SHOWN { format!("one line per epoch, the first {SHOWN}") } else { "one line per epoch".into() };
-    Chart {
+    let chart = Chart {
         name: name.to_owned(),
         title: title.to_owned(),
         alt: alt.to_owned(),
@@ -94,17 +176,24 @@ fn curves(
         ),
         panels: vec![Panel { title: String::new(), x, y, layers }],
         columns: 1,
-    }
+    };
+    PageChart { chart, of: vec![of] }
+}
+
+/// `epoch 3`; empty where rows are of no epoch.
+fn epoch_words(epoch: &str) -> String {
+    if epoch == ALL { String::new() } else { format!("epoch {epoch}") }
 }
 
 /// Single batches of a method, a panel per epoch, coloured by batch number modulo the period.
-fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: bool) -> Chart {
+fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: bool) -> PageChart {
     let period = timings.period;
     // What was asked for, as far as there are batches and not too many to be drawn.
     let last = timings.epochs.iter().filter_map(|epoch| epoch.dots.detail.last()).map(|(batch, _)| batch + 1).max();
     let drawn = analysis.range.start..last.unwrap_or(analysis.range.end);
     let dots = |epoch: &SeriesTimings| if detail { epoch.dots.detail.clone() } else { epoch.dots.whole.clone() };
-    let panels = timings.epochs.iter().take(SHOWN).map(|epoch| {
+    let drawn_epochs = || timings.epochs.iter().take(SHOWN);
+    let panels = drawn_epochs().map(|epoch| {
         let all = dots(epoch);
         let layers = match period {
             Some(period) => (0..period.min(MOST_COLOURS))
@@ -158,8 +247,11 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: boo
         )
     };
     let period_name = period.map_or(String::new(), |p| format!("_mod{p}"));
+    // Every layer of a panel is of its epoch.
+    let layers = period.map_or(1, |period| period.min(MOST_COLOURS));
+    let of = drawn_epochs().map(|epoch| vec![epoch_words(&epoch.epoch); layers]).collect();
     let place = if detail { format!("_{}_{}", analysis.range.start, analysis.range.end) } else { String::new() };
-    Chart {
+    let chart = Chart {
         name: format!("{}_batches{period_name}{place}", stem),
         title: format!("{}: {what}, {folded}", timings.method),
         alt: match period {
@@ -176,7 +268,8 @@ fn batches(analysis: &Analysis, timings: &MethodTimings, stem: &str, detail: boo
         ),
         panels: panels.collect(),
         columns: 1,
-    }
+    };
+    PageChart { chart, of }
 }
 
 /// Colours that can be told apart.

@@ -1,22 +1,30 @@
-//! A summary as markdown.
+//! A summary as text.
 
 use expctl_record::TraceMeta;
 
-use super::Summary;
+use super::comparison_text::longest;
 use super::ledger_steps::WORTH_COMPARING;
-use crate::report::{Table, format};
+use super::{Summary, longest_of_all};
+use crate::report::Table;
+use crate::report::format::{self, code};
 
 /// Rows of a table at most.
-const ROWS: usize = 20;
+pub(super) const ROWS: usize = 20;
 
 impl Summary {
     /// As a note, with a headline that names the trial.
     pub fn markdown(&self, job: u64, trial: &str) -> String {
+        self.text(job, trial, &Table::markdown)
+    }
+
+    /// The same; `render` writes the tables.
+    pub fn text(&self, job: u64, trial: &str, render: &dyn Fn(&Table) -> String) -> String {
         let mut parts = vec![format!("# Trace of job {job}, trial {trial}"), self.head()];
-        parts.push(self.stages());
-        parts.push(self.host());
-        parts.extend(self.devices());
-        parts.extend(self.group());
+        parts.push(self.stages(render));
+        parts.push(self.host(render));
+        parts.extend(self.longest_calls(render));
+        parts.extend(self.devices(render));
+        parts.extend(self.group(render));
         parts.join("\n\n") + "\n"
     }
 
@@ -34,7 +42,7 @@ impl Summary {
         let world = self.parts.first().map_or(0, |part| part.world_size);
         let mut lines = vec![
             format!("- {} of {world} recorded: {}", format::count(ranks.len() as u64, "rank"), windows.join(", ")),
-            "- a profiler ran along: times here are longer than without one, and these trials have no ratios"
+            "- a profiler ran along: times here are longer than without one, and rates of these trials are in no ratio"
                 .to_owned(),
         ];
         lines.push(format!("- clocks: {}", clocks(&self.parts)));
@@ -50,7 +58,7 @@ impl Summary {
         lines.join("\n")
     }
 
-    fn stages(&self) -> String {
+    fn stages(&self, render: &dyn Fn(&Table) -> String) -> String {
         let mut text =
             "## Stages: trace and ledger\n\nMean over the recorded steps, ms. Trace: measured by nesting in the \
              range of each step; the split of exposed times is derived, by the rules of the ledger. Ledger: measured, \
@@ -75,7 +83,7 @@ impl Summary {
                 if agreement.stage.is_none() { table.bold_row(cells) } else { table.row(cells) }
             }
         }
-        text.push_str(&format!("\n\n{}", table.markdown()));
+        text.push_str(&format!("\n\n{}", render(&table)));
         let least = format::percent(WORTH_COMPARING);
         text.push_str(&match self.largest_difference() {
             Some(largest) if largest.is_finite() => format!(
@@ -87,10 +95,12 @@ impl Summary {
             }
             None => "\n\nThe ledger has none of these steps.".to_owned(),
         });
+        // All steps of the attempt, of which the recorded ones are a few.
+        text.extend(self.totals.as_ref().map(|totals| format!("\n\nMeasured, by the ledger: {}", totals.sentence())));
         text
     }
 
-    fn host(&self) -> String {
+    fn host(&self, render: &dyn Fn(&Table) -> String) -> String {
         let columns =
             ["Operation", "mostly in", "calls per step", "own, ms per step", "of a step", "with calls, ms per step"];
         let mut table = Table::new(columns).right(2..6);
@@ -117,11 +127,34 @@ impl Summary {
             "## Operations of the host by their own time\n\nMeasured; means over {} of all ranks together. Own: without \
              the operations that it calls.{more}\n\n{}",
             format::count(self.steps, "step"),
-            table.markdown()
+            render(&table)
         )
     }
 
-    fn devices(&self) -> Vec<String> {
+    /// The longest single call of each kind beside the sum of all calls of its name.
+    fn longest_calls(&self, render: &dyn Fn(&Table) -> String) -> Option<String> {
+        let call = longest_of_all(&self.longest)?;
+        let columns = ["Of", "Operation", "longest, ms", "where", "calls", "all calls, ms"];
+        let mut table = Table::new(columns).right([2, 4, 5]);
+        for call in &self.longest {
+            table.row([
+                call.kind.words().to_owned(),
+                code(&call.name),
+                ms(call.ns as f64),
+                call.location(),
+                call.calls.to_string(),
+                ms(call.total_ns as f64),
+            ]);
+        }
+        Some(format!(
+            "## Longest single calls\n\nMeasured; sums are over all ranks and recorded steps, of loader threads over all batches that the \
+             trace holds. Longest single operation: {}.\n\n{}",
+            longest(call),
+            render(&table)
+        ))
+    }
+
+    fn devices(&self, render: &dyn Fn(&Table) -> String) -> Vec<String> {
         if self.device_steps == 0 {
             return Vec::new();
         }
@@ -157,18 +190,18 @@ impl Summary {
             ]);
         }
         vec![
-            format!("## Operations of devices\n\nMeasured.\n\n{}", operations.markdown()),
-            format!("## Copies by size\n\nMeasured.\n\n{}", copies.markdown()),
+            format!("## Operations of devices\n\nMeasured.\n\n{}", render(&operations)),
+            format!("## Copies by size\n\nMeasured.\n\n{}", render(&copies)),
             format!(
                 "## Pauses of devices\n\nDerived: pauses of 10 µs or more within steps, together {} of them, by what the \
                  thread of the steps did meanwhile.\n\n{}",
                 format::percent(idle_ns as f64 / self.device_steps.max(1) as f64),
-                idle.markdown()
+                render(&idle)
             ),
         ]
     }
 
-    fn group(&self) -> Option<String> {
+    fn group(&self, render: &dyn Fn(&Table) -> String) -> Option<String> {
         let columns = ["Collective", "calls per step", "mean, ms", "longest, ms"];
         let mut table = Table::new(columns).right(1..4);
         for (name, found) in &self.collectives {
@@ -180,7 +213,7 @@ impl Summary {
             ]);
         }
         let text = "## Collectives\n\nMeasured from hand-over to completion, beside what the step does meanwhile.";
-        (!self.collectives.is_empty()).then(|| format!("{text}\n\n{}", table.markdown()))
+        (!self.collectives.is_empty()).then(|| format!("{text}\n\n{}", render(&table)))
     }
 
     fn per_step(&self, value: f64, unit: f64) -> String {
@@ -192,7 +225,7 @@ impl Summary {
     }
 }
 
-fn ms(ns: f64) -> String {
+pub(super) fn ms(ns: f64) -> String {
     format::milliseconds_in_column(ns)
 }
 
@@ -201,11 +234,6 @@ fn difference(share: Option<f64>) -> String {
         || format::MISSING.to_owned(),
         |share| format!("{}{}", if share >= 0.0 { "+" } else { "" }, format::percent(share)),
     )
-}
-
-/// A name of code, which may hold signs of markdown.
-fn code(name: &str) -> String {
-    format!("`{}`", name.replace('`', "'"))
 }
 
 fn clocks(parts: &[TraceMeta]) -> String {

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use expctl_record::Stage;
+
 use super::nesting::Forest;
 use super::slice::Slice;
 use super::stages::{stage_of, step_of};
@@ -29,18 +31,31 @@ impl Operation {
 /// Time of a stage that no operation takes.
 pub const NO_OPERATION: &str = "(no operation)";
 
+/// What the slice at `at` is called among the operations, and the stage around it: of the range of a stage [`NO_OPERATION`], whose own
+/// time no operation takes. None of the range of a step, which its stages are measured by, and of ranges of the worker outside of steps.
+pub(super) fn operation_at(forest: &Forest, at: usize) -> Option<(&str, Option<Stage>)> {
+    let slice = &forest.slices[at];
+    let of_worker =
+        slice.is_range() && (step_of(slice).is_some() || stage_of(slice).is_none() && forest.parent[at].is_none());
+    if of_worker {
+        return None;
+    }
+    if let Some(stage) = stage_of(slice) {
+        return Some((NO_OPERATION, Some(stage)));
+    }
+    Some((slice.name.as_str(), forest.ancestors(at).find_map(|of| stage_of(&forest.slices[of]))))
+}
+
+/// Whether the slice at `at` is a call within a call of the same name.
+pub(super) fn is_recursive(forest: &Forest, at: usize) -> bool {
+    forest.ancestors(at).any(|of| forest.slices[of].name == forest.slices[at].name)
+}
+
 /// Operations of the host, by name, with those of `forest` added.
 pub fn add_operations(found: &mut BTreeMap<String, Operation>, forest: &Forest) {
     for (at, slice) in forest.slices.iter().enumerate() {
-        // The step itself is what its stages are measured by.
-        let of_worker =
-            slice.is_range() && (step_of(slice).is_some() || stage_of(slice).is_none() && forest.parent[at].is_none());
-        if of_worker {
-            continue;
-        }
-        let around = || forest.ancestors(at).find_map(|of| stage_of(&forest.slices[of]));
-        let stage = stage_of(slice).or_else(around).map_or("", |stage| stage.name());
-        let name = if stage_of(slice).is_some() { NO_OPERATION } else { slice.name.as_str() };
+        let Some((name, stage)) = operation_at(forest, at) else { continue };
+        let stage = stage.map_or("", |stage| stage.name());
         let operation =
             found.entry(name.to_owned()).or_insert_with(|| Operation { name: name.to_owned(), ..Operation::default() });
         operation.calls += 1;
@@ -48,7 +63,7 @@ pub fn add_operations(found: &mut BTreeMap<String, Operation>, forest: &Forest) 
         *operation.stages.entry(stage.to_owned()).or_default() += forest.own[at];
         if name == NO_OPERATION {
             operation.total += forest.own[at];
-        } else if !forest.ancestors(at).any(|of| forest.slices[of].name == slice.name) {
+        } else if !is_recursive(forest, at) {
             operation.total += slice.duration();
         }
     }

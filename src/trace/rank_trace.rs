@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
 use expctl_record::{TRACE_SCHEMA_VERSION, TraceMeta};
 use flate2::read::GzDecoder;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::{Slice, TraceError};
 
@@ -17,6 +18,8 @@ pub struct RankTrace {
     pub base: i64,
     /// Its events, as they stand in the file.
     pub events: Vec<Json>,
+    /// What else the file says, by key: `deviceProperties`, `schemaVersion`, `displayTimeUnit` and so on.
+    pub head: Map<String, Json>,
 }
 
 impl RankTrace {
@@ -43,7 +46,22 @@ impl RankTrace {
         let Json::Array(events) = root["traceEvents"].take() else {
             return Err(unreadable("it has no events".to_owned()));
         };
-        Ok(Self { base: base + meta.clock.offset_ns, meta, events })
+        let mut head = match root {
+            Json::Object(head) => head,
+            _ => Map::new(),
+        };
+        head.retain(|key, _| key != "traceEvents" && key != "expctl");
+        Ok(Self { base: base + meta.clock.offset_ns, meta, events, head })
+    }
+
+    /// Names of threads and streams, by process (or device) and number.
+    pub fn thread_names(&self) -> BTreeMap<(i64, i64), &str> {
+        let names = self.events.iter().filter(|event| event["ph"] == "M" && event["name"] == "thread_name");
+        let named = names.filter_map(|event| {
+            let thread = (event["pid"].as_i64()?, event["tid"].as_i64()?);
+            Some((thread, event["args"]["name"].as_str()?))
+        });
+        named.collect()
     }
 
     /// Its complete events, as [`Slice`]s.

@@ -22,7 +22,12 @@ pub(super) fn step_of(slice: &Slice) -> Option<u64> {
     if !slice.is_range() {
         return None;
     }
-    slice.name.strip_prefix("step ")?.parse().ok()
+    step_number(&slice.name)
+}
+
+/// Number of the step that a range of this name is of: `step 12`.
+pub(super) fn step_number(name: &str) -> Option<u64> {
+    name.strip_prefix("step ")?.parse().ok()
 }
 
 /// The stage that a range of the worker is of.

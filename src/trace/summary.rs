@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
 
-use expctl_record::{AttemptDir, RecordError, TraceMeta};
+use expctl_record::{AttemptDir, RecordError, StepRecord, TraceMeta};
 
 use super::collectives::{Collective, add_collectives};
 use super::device::{Copies, Idle, Place, add_copies, add_idle};
 use super::ledger_steps::{Agreement, agreements, records};
+use super::longest::{LongestCall, LongestCalls};
 use super::operations::{Operation, add_device_operations, add_operations};
 use super::stages::step_times;
+use super::step_figures::{StepFigures, StepSpans, StepSums};
 use super::{Forest, RankTrace, Slice, StepTimes, nest};
+use crate::report::RunTotals;
 
 /// What the traces of a trial show, over all ranks and windows.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +37,12 @@ pub struct Summary {
     pub collectives: BTreeMap<String, Collective>,
     /// Events that begin within another of their thread and end behind it: in no figure of operations.
     pub beside: usize,
+    /// The longest single call of each kind that occurred.
+    pub longest: Vec<LongestCall>,
+    /// Each recorded step by itself, in order.
+    pub step_figures: Vec<StepFigures>,
+    /// Seconds by stage over the steps of the attempt, as the ledger has them; none where it lacks the steps of a rank.
+    pub totals: Option<RunTotals>,
 }
 
 impl Summary {
@@ -44,6 +53,7 @@ impl Summary {
     pub fn of(traces: &[RankTrace], attempt: &AttemptDir) -> Result<Self, RecordError> {
         let mut summary = Self { parts: traces.iter().map(|trace| trace.meta.clone()).collect(), ..Self::default() };
         let (mut operations, mut devices, mut idle) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut longest, mut sums) = (LongestCalls::default(), StepSums::default());
         let mut steps: BTreeMap<u32, Vec<StepTimes>> = BTreeMap::new();
         for trace in traces {
             let slices = trace.slices();
@@ -53,7 +63,11 @@ impl Summary {
                 summary.beside += forest.beside.len();
             }
             if let Some(forest) = threads.get(&trace.meta.step_thread) {
-                steps.entry(trace.meta.rank).or_default().extend(step_times(forest, &slices, &trace.meta));
+                let times = step_times(forest, &slices, &trace.meta);
+                let spans = StepSpans::of(forest, trace.meta.window);
+                sums.add(&times, &spans, &threads, &slices);
+                longest.add(trace, &spans, &threads, &slices);
+                steps.entry(trace.meta.rank).or_default().extend(times);
                 if slices.iter().any(super::operations::is_device_work) {
                     summary.device_steps += add_idle(&mut idle, &slices, forest);
                 }
@@ -73,6 +87,9 @@ impl Summary {
         summary.device_operations.sort_by_key(|(_, (_, ns))| -ns);
         summary.idle = idle.into_iter().collect();
         summary.idle.sort_by_key(|(_, idle)| -idle.total);
+        summary.longest = longest.into_calls();
+        summary.step_figures = sums.means();
+        summary.totals = totals(traces.first().map_or(0, |trace| trace.meta.world_size), attempt);
         Ok(summary)
     }
 
@@ -85,6 +102,13 @@ impl Summary {
         };
         self.agreements.iter().filter_map(|(_, agreements)| of_rank(agreements)).reduce(f64::max)
     }
+}
+
+/// Seconds by stage over the steps of the ranks of an attempt, of a trial on so many ranks.
+fn totals(world_size: u32, attempt: &AttemptDir) -> Option<RunTotals> {
+    // The summary is of the traces; the totals beside it need not be there.
+    let ranks: Vec<Vec<StepRecord>> = (0..world_size).map(|rank| attempt.steps(rank).ok()).collect::<Option<_>>()?;
+    RunTotals::of_ranks(&ranks.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 /// The threads of the process itself, nested; without the rows that the worker adds, which hold no operations.

@@ -83,6 +83,7 @@ impl TestProject {
             repeat,
             settings,
             data_dir: self.data_dir(),
+            default_model: false,
         }
     }
 }
@@ -271,5 +272,55 @@ pub fn many(project: &TestProject, id: u64, trials: u32, ranks: u32, measured: u
             scope.spawn(|| part.iter().copied().for_each(write));
         }
     });
+    dir
+}
+
+/// Steps of so many epochs of 100 batches of 1,000 rows, the first 20 of them warm-up; all times are `percent` of these: every 10th batch reads
+/// for 90 ms more than the others, and in the first epoch each collates for up to 20 ms more. A millisecond of each is in no stage.
+pub fn steps_of_epochs(epochs: u64, percent: u64) -> Vec<StepRecord> {
+    let mut state = 7u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % 1000
+    };
+    let mut start_ns = 0;
+    (0..epochs * 100)
+        .map(|step| {
+            let epoch = step / 100;
+            // In µs.
+            let read = 8000 + noise() + if step % 10 == 3 { 90_000 } else { 0 };
+            let collate = 1000 + if epoch == 0 { 20 * noise() } else { 0 };
+            let ns = |us: u64| us * 10 * percent;
+            let wall_ns = ns(read + collate + 1000);
+            let (measured, samples) = (step >= 20, 1000);
+            let mut record = StepRecord { step, epoch, measured, start_ns, wall_ns, samples, ..StepRecord::default() };
+            for (stage, us) in [(Stage::Read, read), (Stage::Collate, collate)] {
+                record.exposed[stage] = ns(us);
+                record.busy[stage] = 2 * ns(us);
+            }
+            start_ns += wall_ns;
+            record
+        })
+        .collect()
+}
+
+/// Loading alone on one rank: two runs of `epochs` over five epochs, of which four are measured whole, the second run a tenth slower; and one
+/// run of `single` over one epoch, of which the first steps are warm-up.
+pub fn in_epochs(project: &TestProject, id: u64) -> JobDir {
+    let trial = |variant: &str, repeat: u32, epochs: u64| {
+        project.trial(variant, variant, repeat, |settings| {
+            settings.measure.epochs = epochs;
+            settings.measure.warmup = 20;
+            settings.measure.steps = epochs * 100 - 20;
+            settings.launch.ranks = 1;
+            settings.loader.batch_size = 1000;
+            settings.train.mode = expctl_record::Mode::Data;
+        })
+    };
+    let trials = [trial("epochs", 1, 5), trial("epochs", 2, 5), trial("single", 1, 1)];
+    let dir = project.submitted(id, "fig1", trials.to_vec());
+    for (trial, percent) in trials.iter().zip([100, 110, 100]) {
+        completed(&dir, trial, &[steps_of_epochs(trial.settings.measure.epochs, percent)]);
+    }
     dir
 }

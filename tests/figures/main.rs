@@ -40,7 +40,9 @@ fn documents_are_rendered() {
     let rendered = render(&root(), &committed(), &templates(&root())).unwrap();
     if std::env::var_os("EXPCTL_UPDATE_FIGURES").is_some() {
         for (target, text) in &rendered.documents {
-            std::fs::write(root().join(target), text).unwrap();
+            let path = root().join(target);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
         }
     }
     let on_disk = DOCS.iter().map(|(_, target)| ((*target).to_owned(), read(&root().join(target)))).collect();
@@ -257,8 +259,11 @@ fn synthetic() -> Records {
         step_median_ns: 9e7,
         step_p5_ns: 8e7,
         step_p95_ns: 1.2e8,
-        exposed_ns: BTreeMap::from([("collate".into(), 8e7), ("decode".into(), 1e7)]),
-        busy_ns: BTreeMap::from([("collate".into(), 9e7), ("mask".into(), 1e7)]),
+        exposed_ns: [("collate", 8e7), ("decode", 1e7), ("mask", 1e6), ("read", 1e6), ("allreduce", 1e6)]
+            .into_iter()
+            .map(|(stage, ns)| (stage.into(), ns))
+            .collect(),
+        busy_ns: ["read", "decode", "mask", "collate"].into_iter().map(|stage| (stage.into(), 1e7)).collect(),
         peak_memory_bytes: Some(500_000_000),
         storage_bytes: Some(2_000_000_000),
         batch_bytes: Some(1e6),
@@ -274,9 +279,11 @@ fn synthetic() -> Records {
         let record = if source.kind == "job" {
             let config = source.command.split(' ').find(|word| word.ends_with(".toml")).unwrap();
             let mut text = read(&root().join(config));
-            // Variants that the config takes over from another one.
+            // Variants that the config takes over from another one. Where a variant extends `FILE#VARIANT`, those of that file
+            // are there as well and nobody asks for them.
             if let Some(base) = text.lines().find_map(|line| line.strip_prefix("extends = \"")?.strip_suffix('"')) {
-                text += &read(&root().join("conf").join(base));
+                let file = base.split('#').next().unwrap_or(base);
+                text += &read(&root().join("conf").join(file));
             }
             let labels = label.captures_iter(&text).enumerate();
             let labels = labels.map(|(place, found)| (found[1].to_owned(), scattered(&variant, place)));
@@ -337,12 +344,14 @@ fn looped_keys(bench: &str) -> Vec<String> {
                 stores.iter().flat_map(|s| ["cache", "disk"].map(|from| format!("{s}, from the {from}"))).collect();
             of(&names.iter().map(String::as_str).collect::<Vec<_>>(), &floors)
         }
-        "remote_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
+        "remote_cache" | "remote_rows_cache" => of(&["cold", "warm"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("remote_") => of(&["direct"], &["useful", "rows", "sent"]),
         _ if bench.starts_with("lazy_") => ["forward", "backward", "rate", "memory"].map(str::to_owned).into(),
-        "timing_cost" => ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold", "loader"]
-            .map(str::to_owned)
-            .into(),
+        "timing_cost" => {
+            let step = ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold"];
+            let others = ["loader", "operations", "operations_step"];
+            step.iter().chain(&others).map(|key| (*key).to_owned()).collect()
+        }
         _ => Vec::new(),
     }
 }

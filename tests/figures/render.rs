@@ -15,9 +15,10 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 use crate::records::{Record, Records, Source, sources};
 
 /// Templates in docs/templates, and the document that each makes.
-pub const DOCS: [(&str, &str); 6] = [
+pub const DOCS: [(&str, &str); 7] = [
     ("README.md.j2", "README.md"),
     ("choosing.md.j2", "docs/choosing.md"),
+    ("claims.md.j2", "docs/guide/claims.md"),
     ("command-workers.md.j2", "docs/command-workers.md"),
     ("launcher-cost.md.j2", "docs/launcher-cost.md"),
     ("performance.md.j2", "docs/performance.md"),
@@ -228,6 +229,13 @@ impl Functions {
                 shown.ok_or_else(|| wrong(format!("{job} does not know {name} of {variant}")))
             });
         }
+        for (name, figure) in STAGE_FIGURES {
+            let this = self.clone();
+            environment.add_function(name, move |job: String, variant: String, stage: String| {
+                let shown = figure(this.variant(&job, &variant)?, &stage);
+                shown.ok_or_else(|| wrong(format!("{job}: {stage} is no stage of {variant}")))
+            });
+        }
         for (name, share) in SHARES {
             let this = self.clone();
             environment.add_function(name, move |job: String, variant: String, stage: String| {
@@ -366,13 +374,15 @@ impl Functions {
     }
 }
 
+/// Shows a figure of a stage.
+type StageFigureOf = fn(&VariantFigures, &str) -> Option<String>;
 /// Shows a figure of a variant.
 type FigureOf = fn(&VariantFigures) -> Option<String>;
 /// The share of a stage.
 type ShareOf = fn(&VariantFigures, &str) -> Option<f64>;
 
 /// Figures of a variant, by the name of the function that shows them; none where the record does not know it.
-const FIGURES: [(&str, FigureOf); 13] = [
+const FIGURES: [(&str, FigureOf); 14] = [
     ("rate", |of| of.median_samples_per_s().map(count)),
     ("rate_interval", |of| {
         let interval = of.samples_per_s_rate()?.interval?;
@@ -383,6 +393,7 @@ const FIGURES: [(&str, FigureOf); 13] = [
     ("memory", |of| of.peak_memory_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("storage", |of| of.storage_bytes.map(|bytes| format::bytes(bytes as f64))),
     ("batch_mib", |of| of.batch_bytes.map(format::mebibytes)),
+    ("sample_size", |of| of.batch_bytes.map(|bytes| format::bytes(bytes / of.batch_size as f64))),
     ("step_ms", |of| Some(format::milliseconds(of.step_median_ns))),
     ("step_range_ms", |of| {
         Some(format!("{}–{}", format::milliseconds(of.step_p5_ns), format::milliseconds(of.step_p95_ns)))
@@ -394,6 +405,12 @@ const FIGURES: [(&str, FigureOf); 13] = [
         (labels.ideal_entropy > 0.0).then(|| format::percent(labels.entropy / labels.ideal_entropy))
     }),
     ("neighbours", |of| of.shuffle.as_ref()?.neighbour_correlation.map(|r| format::round(r, 3))),
+];
+
+/// Figures of a stage, by the name of the function that shows them; none where the variant has no such stage.
+const STAGE_FIGURES: [(&str, StageFigureOf); 1] = [
+    // Work of all loader threads on one sample.
+    ("busy_ms_sample", |of, stage| Some(format::milliseconds(of.busy_ns.get(stage)? / of.batch_size as f64))),
 ];
 
 /// Shares of a stage, by the name of the function that shows them.

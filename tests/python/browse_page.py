@@ -1,8 +1,8 @@
 """Open a page in a headless Chromium and use it as a reader would; ends with an error at the first thing that is wrong.
 
-    browse_page.py CHROMIUM PAGE use|glance [FOLDER]
+    browse_page.py CHROMIUM PAGE use|glance|batches [FOLDER]
 
-glance only looks at what every page must have. Speaks the DevTools protocol through pipes; the standard library does. Screenshots go into FOLDER.
+glance only looks at what every page must have, batches at what a pointer tells of batch timings. Speaks the DevTools protocol through pipes; the standard library does. Screenshots go into FOLDER.
 """
 
 import base64
@@ -30,7 +30,7 @@ def main(program, page, how, folder):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
-            {"use": use, "glance": glance}[how](browser, address, folder)
+            {"use": use, "glance": glance, "batches": batches}[how](browser, address, folder)
         finally:
             browser.process.kill()
             browser.process.wait()
@@ -77,6 +77,38 @@ def glance(browser, address, folder):
     seen = browser.js(aligned)
     check(seen and set(seen) == {"right"}, "columns of numbers are aligned to the right", seen)
     check(browser.js("document.querySelectorAll('[style]').length") == 0, "nothing has a style of its own")
+    silent(browser, address)
+
+
+def batches(browser, address, folder):
+    attach(browser)
+    browser("Emulation.setDeviceMetricsOverride", width=1200, height=900, deviceScaleFactor=1, mobile=False)
+    load(browser, address)
+
+    def tip(figure, point):
+        """What is said where the pointer is: at a point of a picture that a script finds in it, in the picture's own units."""
+        x, y = browser.js(
+            f"""(() => {{ const figure = document.querySelector({json.dumps(figure)}); figure.scrollIntoView({{block: "start"}});
+            const [mark, x, y] = ({point})(figure);
+            const p = new DOMPoint(x, y).matrixTransform(mark.getScreenCTM()); return [p.x, p.y]; }})()"""
+        )
+        browser("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        return browser.js(f"(() => {{ const t = document.querySelector({json.dumps(figure + ' .tip')}); return t.hidden ? '' : t.textContent; }})()")
+
+    dot = """(figure) => { const mark = figure.querySelector('.marks path.dots:not(.rim)');
+        return [mark, ...mark.getAttribute('d').match(/[\\d.]+/g).slice(0, 2).map(Number)]; }"""
+    said = tip("figure[id*=_batches_mod]", dot).split("\n")
+    check(
+        len(said) == 4 and said[0].endswith(" mod 10") and said[1] == "epoch 0" and said[2].startswith("batch: ") and said[3].startswith("time (s): "),
+        "a dot tells batch, epoch and time",
+        said,
+    )
+    # Beside the dot at the mean.
+    box = """(figure) => { const mark = figure.querySelector('.marks rect.bar');
+        const [x, y, width, height] = ['x', 'y', 'width', 'height'].map((key) => Number(mark.getAttribute(key)));
+        return [mark, x + width / 8, y + height / 2]; }"""
+    said = tip("#plot-boxplot", box)
+    check("median: " in said and "25 % to 75 %: " in said and "1 % to 99 %: " in said, "a box tells its quantiles", said)
     silent(browser, address)
 
 

@@ -140,6 +140,7 @@ pub fn job(config: &str, variants: &[&str], ranks: u32) -> JobRecord {
         repeat: 1,
         settings: settings(ranks),
         data_dir: "/nonexistent".into(),
+        default_model: false,
     };
     JobRecord {
         schema: TRIAL_SCHEMA_VERSION,

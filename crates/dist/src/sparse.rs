@@ -4,7 +4,7 @@ use crate::ffi::bridge;
 use crate::group::address;
 use crate::{Autocast, DistError};
 
-/// A fixed sparse matrix, float32, to multiply dense ones with; gradients flow into the dense side only.
+/// A fixed sparse matrix, float32, to multiply dense ones with on any device; gradients flow into the dense side only.
 ///
 /// It keeps its transpose, so that a backward pass costs one more product and no conversion.
 #[derive(Debug)]
@@ -61,25 +61,31 @@ impl SparseMatrix {
         self.entries
     }
 
-    /// The product with `dense`, float32 or bfloat16 `[columns, n]`: float32 `[rows, n]`, whether autocast is on or not.
+    /// The product with `dense`, float32 or bfloat16 `[columns, n]`: float32 `[rows, n]`, whether autocast is on or not. Of
+    /// float64 it is float64, for comparisons: the matrix is then converted each time.
     ///
     /// # Errors
     /// Shape, dtype or device of `dense` do not fit.
     pub fn matmul(&self, dense: &Tensor) -> Result<Tensor, DistError> {
-        // There are no sparse products of bfloat16, and a sum over a thousand neighbours is not for eight bits.
+        let as_kind =
+            |t: &Tensor, kind| t.f_to_kind(kind).map_err(|e| DistError::from_tch("convert for a sparse product", &e));
         let _float32 = Autocast::paused(dense.device());
-        let converted;
-        let dense = if dense.kind() == Kind::BFloat16 {
-            converted = dense.f_to_kind(Kind::Float).map_err(|e| DistError::from_tch("sparse product", &e))?;
-            &converted
-        } else {
-            dense
-        };
-        let product = bridge::sparse_matmul(address(&self.matrix), address(&self.transposed), address(dense))
-            .map_err(DistError::torch("sparse product"))?;
-        // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
-        Ok(unsafe { Tensor::from_ptr(product as *mut _) })
+        match dense.kind() {
+            // There are no sparse products of bfloat16, and a sum over a thousand neighbours is not for eight bits.
+            Kind::BFloat16 => product(&self.matrix, &self.transposed, &as_kind(dense, Kind::Float)?),
+            Kind::Double => {
+                product(&as_kind(&self.matrix, Kind::Double)?, &as_kind(&self.transposed, Kind::Double)?, dense)
+            }
+            _ => product(&self.matrix, &self.transposed, dense),
+        }
     }
+}
+
+fn product(matrix: &Tensor, transposed: &Tensor, dense: &Tensor) -> Result<Tensor, DistError> {
+    let product = bridge::sparse_matmul(address(matrix), address(transposed), address(dense))
+        .map_err(DistError::torch("sparse product"))?;
+    // SAFETY: the bridge returns a new `at::Tensor` that nothing else refers to; tch deletes it.
+    Ok(unsafe { Tensor::from_ptr(product as *mut _) })
 }
 
 /// CSR tensor of sorted entries. The indices are int32, which is what the product's kernel (MKL) takes without a copy.
@@ -137,6 +143,11 @@ mod tests {
         let [start, weight] = [&start, &weight].map(|tensor| tensor.to_kind(Kind::Double).abs());
         close(&y, &y_dense, &dense.abs().matmul(&start), 2 + 8);
         close(&gradient, &gradient_dense, &dense.abs().tr().matmul(&weight), 2 + 5);
+        // In double precision nothing but the values themselves, which are sums in float32, is rounded to float32.
+        let (y, gradient) = run(Kind::Double, &|x| sparse.matmul(x).unwrap());
+        assert!(y.kind() == Kind::Double && gradient.kind() == Kind::Double);
+        close(&y, &y_dense, &dense.abs().matmul(&start), 2);
+        close(&gradient, &gradient_dense, &dense.abs().tr().matmul(&weight), 2);
     }
 
     #[test]

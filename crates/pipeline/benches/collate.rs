@@ -6,10 +6,12 @@ mod common;
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
 use expctl_pipeline::collate::{Assembler, Layout, replicate_shifted};
-use expctl_record::{Collation, Pipeline, Processor, Walk};
+use expctl_pipeline::marks::Marks;
+use expctl_record::{Collation, Pipeline, Processor, Stage, Walk};
 
 const BATCH: usize = 28;
 
@@ -53,6 +55,26 @@ fn collate(c: &mut Criterion) {
         assembler.mask(chosen, &[], &mut batch);
         group.throughput(Throughput::Bytes(batch.bytes()));
         group.bench_function(format!("{name}, collate"), |b| b.iter(|| assembler.collate(chosen, &mut batch)));
+
+        // What the marks of operations cost where masks are smallest: the floor is the same batch without them.
+        if matches!(name, "packed" | "shared") {
+            let (mut plain, mut of_plain) = (assembler.clone(), assembler.empty());
+            let (mut marked, mut of_marked) = (assembler.clone(), assembler.empty());
+            let mut marks = Marks::new(Instant::now(), assembler.edge_types());
+            let bytes = batch.bytes() as usize;
+            let without = || {
+                plain.mask(chosen, &[], &mut of_plain);
+                plain.collate(chosen, &mut of_plain);
+            };
+            let with = || {
+                marks.begin(Stage::Mask);
+                marked.mask_marked(chosen, &[], &mut of_marked, &mut marks);
+                marks.begin(Stage::Collate);
+                marked.collate_marked(chosen, &mut of_marked, &mut marks);
+                black_box(marks.finish());
+            };
+            common::against_floor(&format!("{name} with operations timed"), bytes, 1001, without, with);
+        }
 
         if let (Layout::Graphs(graphs), "lazy") = (&batch.layout, name) {
             // The floor: a plain copy of the same bytes.

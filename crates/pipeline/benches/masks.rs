@@ -6,9 +6,11 @@ mod common;
 
 use std::cell::Cell;
 use std::hint::black_box;
+use std::slice::from_ref;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, RemovedMetabolism, Visited};
+use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, Visited};
+use expctl_pipeline::marks::Unmarked;
 use expctl_pipeline::mask::{MaskSources, Union};
 use expctl_record::Walk;
 
@@ -35,13 +37,13 @@ fn masks(c: &mut Criterion) {
     };
     let entries = sources.entries();
     let edges: usize = entries.iter().sum();
-    let mut removed = RemovedMetabolism::default();
+    let mut removed = Vec::new();
 
     let mut bytes: Vec<Vec<u8>> = entries.iter().map(|e| vec![0; e * BATCH]).collect();
     let mut floor: Vec<Vec<u8>> = bytes.clone();
     let mut to_bytes = || {
         let (sample, at) = turn();
-        sources.for_each(sample, &[], &mut removed, |mask, source| {
+        sources.for_each(from_ref(sample), &[], &mut removed, &mut Unmarked, |mask, _, source| {
             source.to_bytes(&mut bytes[mask][at * entries[mask]..(at + 1) * entries[mask]]);
         });
         black_box(&mut bytes);
@@ -58,13 +60,13 @@ fn masks(c: &mut Criterion) {
     };
     common::against_floor("byte masks of a sample", edges, 2000, fill, to_bytes);
 
-    let mut removed = RemovedMetabolism::default();
+    let mut removed = Vec::new();
     let rows: Vec<usize> = entries.iter().map(|e| e.div_ceil(64)).collect();
     let mut words: Vec<Vec<u64>> = rows.iter().map(|row| vec![0; row * BATCH]).collect();
     let mut floor = words.clone();
     let mut to_bits = || {
         let (sample, at) = turn();
-        sources.for_each(sample, &[], &mut removed, |mask, source| {
+        sources.for_each(from_ref(sample), &[], &mut removed, &mut Unmarked, |mask, _, source| {
             source.to_bits(entries[mask], &mut words[mask][at * rows[mask]..(at + 1) * rows[mask]]);
         });
         black_box(&mut words);
@@ -83,11 +85,11 @@ fn masks(c: &mut Criterion) {
     let (mut union, mut lists) = (Union::default(), vec![Vec::new(); entries.len()]);
     let mut copies: Vec<Vec<u32>> = vec![Vec::new(); entries.len()];
     let total = Cell::new((0, 0));
-    let mut removed = RemovedMetabolism::default();
+    let mut removed = Vec::new();
     let mut to_lists = || {
         let (sample, at) = turn();
         let mut appended = 0;
-        sources.for_each(sample, &[], &mut removed, |mask, source| {
+        sources.for_each(from_ref(sample), &[], &mut removed, &mut Unmarked, |mask, _, source| {
             // A batch's lists grow to the end of the batch.
             if at == 0 {
                 lists[mask].clear();

@@ -1,8 +1,8 @@
-//! What chunked random reads over a network come to: a server on 127.0.0.1 with a latency before each answer and one line of
+//! What chunked and single random rows over a network come to: a server on 127.0.0.1 with a latency before each answer and one line of
 //! some bandwidth for all of them (`tests/remote/server.rs`).
 //!
 //! `remote_rates [--rows 40000] [--latency-ms 20] [--mb-s 50] [--workers 2] [--requests 32] [--times 3] [--format h5ad]
-//! [--cache-mib 0] [--record FILE] FOLDER`
+//! [--draw chunked|uniform] [--cache-mib 0] [--record FILE] FOLDER`
 //!
 //! Builds the data set in FOLDER where it is not there yet. Prints a JSON object for each run: what was asked of it, MB/s of
 //! bytes that the reader wanted (useful) and that the server sent, rows/s. With a cache the first run of each time is cold, the
@@ -40,6 +40,7 @@ struct Options {
     requests: usize,
     times: u32,
     format: ArrayFormat,
+    draw: Draw,
     cache_mib: u64,
 }
 
@@ -53,6 +54,7 @@ fn options() -> Options {
         requests: 32,
         times: 3,
         format: ArrayFormat::H5ad,
+        draw: Draw::Chunked,
         cache_mib: 0,
     };
     let mut arguments = std::env::args().skip(1);
@@ -71,10 +73,12 @@ fn options() -> Options {
             "requests" => options.requests = number() as usize,
             "times" => options.times = number() as u32,
             "cache-mib" => options.cache_mib = number(),
+            "draw" if value == Draw::Uniform.name() => options.draw = Draw::Uniform,
+            "draw" if value == Draw::Chunked.name() => options.draw = Draw::Chunked,
             // Read where it is written.
             "record" => {}
             "format" => options.format = ArrayFormat::ALL.into_iter().find(|format| format.name() == value).unwrap(),
-            _ => println!("there is no option --{name}"),
+            _ => println!("there is no option --{name} {value}"),
         }
     }
     options
@@ -93,6 +97,7 @@ fn files(options: &Options) -> Vec<PathBuf> {
             seed: 1,
             labels: LabelSource::Random,
             files: 2,
+            genes: 0,
         };
         let mut go_on = |_: BuildProgress| ControlFlow::Continue(());
         dataset::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut go_on).unwrap();
@@ -111,7 +116,7 @@ fn epoch(options: &Options, files: &[PathBuf]) -> (u64, u64, f64) {
     let array = Array { format: options.format, output: Output::Sparse, ..Array::default() };
     let store = open_as_configured(&array, files, 1, u64::MAX).unwrap();
     let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size: 128, drop_last: true };
-    let settings = Sampler { draw: Draw::Chunked, chunk_rows: 512, chunks: 32, ..Sampler::default() };
+    let settings = Sampler { draw: options.draw, chunk_rows: 512, chunks: 32, ..Sampler::default() };
     let sampler = Arc::new(RowSampler::new(&settings, &*store, sharding, None).unwrap());
     let steps = sampler.batches_per_epoch();
     let labels = Labels::of(&*store, &[]).unwrap();
@@ -170,7 +175,7 @@ fn main() {
             println!(
                 "{}",
                 serde_json::json!({
-                    "run": run, "time": time, "format": options.format.name(), "latency_ms": options.latency.as_millis() as u64,
+                    "run": run, "time": time, "format": options.format.name(), "draw": options.draw.name(), "latency_ms": options.latency.as_millis() as u64,
                     "line_mb_s": options.mb_s, "workers": options.workers, "seconds": seconds,
                     "rows_s": rows as f64 / seconds,
                     "useful_mb_s": bytes as f64 / 1e6 / seconds,

@@ -6,6 +6,7 @@ pub mod dataset;
 mod error;
 pub mod graph;
 pub mod loader;
+pub mod marks;
 pub mod mask;
 pub mod sampler;
 pub mod store;

@@ -26,6 +26,7 @@ fn data(samples: u64, files: u32) -> Data {
         seed: 7,
         labels: LabelSource::Random,
         files,
+        genes: 0,
     }
 }
 
@@ -78,6 +79,35 @@ fn rows_do_not_depend_on_files_threads_and_how_many_there_are() {
     for row in 0..700 {
         assert_eq!(one.view().row(row), fewer.view().row(row));
     }
+}
+
+/// What users have built stays theirs: settings that came later have no part in the digest of a data set that leaves them alone.
+#[test]
+fn a_data_set_of_default_settings_is_the_one_that_was_built_before() {
+    let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
+    let data = Data { scale: 1.0, seed: 42, ..data(200_000, 8) };
+    // The digest in the manifest of a data set that was built before there was `genes`.
+    assert_eq!(recipe.digest(&data).unwrap(), "0acd728136a0b1ee27ea3d720526dec47d81ea7fcb95c20596c17abd28601b2f");
+    assert_ne!(recipe.digest(&Data { genes: 60_000, ..data.clone() }).unwrap(), recipe.digest(&data).unwrap());
+}
+
+#[test]
+fn more_genes_than_the_recipe_has_can_be_asked_for() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    let data = Data { scale: 1.0, genes: 60_000, ..data(400, 2) };
+    let manifest = build(&folder, &data, 2);
+    assert_eq!((manifest.genes, manifest.rows), (60_000, 400));
+    let (rows, _) = rows(&folder, ArrayFormat::H5ad);
+    let largest = rows.indices.iter().max().unwrap();
+    assert!((40_000..60_000).contains(largest), "{largest}");
+    // As many values a row as 20,000 genes have, whose share is the recipe's; so few rows are of one donor.
+    let (found, expected) = (manifest.nnz as f64 / 400.0, 0.0616 * 20_000.0);
+    assert!((found / expected - 1.0).abs() < 0.5, "{found}, not {expected}");
+    assert_eq!(dataset::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+    let recipe = ArrayRecipe::load(&study("arrayloader")).unwrap();
+    let both = recipe.check(&Data { scale: 0.5, ..data }).unwrap_err().to_string();
+    assert!(both.contains("exclude each other"), "{both}");
 }
 
 #[test]
@@ -160,6 +190,61 @@ fn a_stopped_conversion_goes_on() {
     // No more rows stay in their file than chance keeps there: a third, give or take.
     let stayed = position.iter().enumerate().filter(|(row, position)| row / 400 == *position / 400).count();
     assert!((320..480).contains(&stayed), "{stayed}");
+}
+
+/// The rows of the base files come in their order whatever the number of parquet files, also where one begins inside a base file.
+#[test]
+fn parquet_files_are_as_many_as_are_asked_for() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("set");
+    build(&folder, &data(1000, 3), 2);
+    let set = ArrayDataset::open(&folder).unwrap();
+    let read = |format: ArrayFormat| -> (Rows, Vec<i32>, Vec<f64>) {
+        let settings = Array { format, ..Array::default() };
+        let store = array::open(&settings, &set.store_files(format).unwrap(), 1, u64::MAX).unwrap();
+        assert_eq!((store.len(), store.form()), (1000, Form::Sparse));
+        let mut out = Rows::Sparse(CsrRows::default());
+        let mut reader = store.reader().unwrap();
+        reader.fetch(&Wanted::Range(0..1000), &mut out).unwrap();
+        reader.decode(&mut out).unwrap();
+        (out, store.labels("cell_type").unwrap().codes, store.numbers("n_counts").unwrap())
+    };
+    let expected = read(ArrayFormat::H5ad);
+    for (file_count, rows) in [(7, vec![143, 143, 143, 143, 143, 143, 142]), (2, vec![500, 500])] {
+        let options = ConvertOptions { jobs: 2, row_group: 64, file_count, ..ConvertOptions::default() };
+        let format = ArrayFormat::ParquetSparse;
+        let mut stop = |progress: BuildProgress| match progress {
+            // With the first half of the files finished.
+            BuildProgress { phase: "rows", done: 501.., .. } => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let stopped = dataset::convert(&set, format, &options, &mut stop).unwrap_err();
+        assert!(matches!(stopped, PipelineError::Stopped), "{stopped}");
+        let manifest = dataset::convert(&set, format, &options, &mut go_on).unwrap();
+        assert_eq!(manifest.files.iter().map(|file| file.rows).collect::<Vec<_>>(), rows);
+        assert_eq!(manifest.file_count, file_count);
+        assert!(read(format) == expected, "{file_count} files");
+        assert_eq!(dataset::verify(&folder, 2, &mut go_on).unwrap(), Vec::<String>::new());
+        // They serve who asks for any number, or for this one.
+        assert_eq!(set.store_files_of(format, 0).unwrap().len(), rows.len());
+        assert_eq!(set.store_files_of(format, file_count as u32).unwrap().len(), rows.len());
+        let other = set.store_files_of(format, 5).unwrap_err().to_string();
+        assert!(other.contains("and 5 are asked for") && other.contains("--file-count 5"), "{other}");
+        let again = ConvertOptions { file_count: 5, ..options };
+        let refused = dataset::convert(&set, format, &again, &mut go_on).unwrap_err().to_string();
+        assert!(refused.contains(&format!("was made with {} files", rows.len())), "{refused}");
+        std::fs::remove_dir_all(set.store_folder(format)).unwrap();
+    }
+    // Values that were changed behind the manifest's back are found before their file gets a name.
+    let path = folder.join("files/part-0001.h5ad");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let ones = [1f32.to_le_bytes(); 4].concat();
+    let at = bytes.windows(ones.len()).position(|window| window == ones).unwrap();
+    bytes[at..at + 4].copy_from_slice(&2f32.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let options = ConvertOptions { jobs: 2, file_count: 2, ..ConvertOptions::default() };
+    let refused = dataset::convert(&set, ArrayFormat::Parquet, &options, &mut go_on).unwrap_err().to_string();
+    assert!(refused.contains("part-0001.h5ad: holds other rows than were built"), "{refused}");
 }
 
 /// Rows of several files in any order, behind others, from stores that are asked through the trait.

@@ -17,7 +17,8 @@ fn recipe() -> Recipe {
 }
 
 fn data(samples: u64, scale: f64, networks: Networks) -> Data {
-    Data { set: "006-kuzmin-tmi".to_owned(), samples, scale, networks, seed: 7, labels: LabelSource::Random, files: 1 }
+    let set = "006-kuzmin-tmi".to_owned();
+    Data { set, samples, scale, networks, seed: 7, labels: LabelSource::Random, files: 1, genes: 0 }
 }
 
 fn quiet(_: BuildProgress) -> ControlFlow<()> {

@@ -4,12 +4,15 @@
 
 mod masked;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use expctl_pipeline::collate::{Assembler, Batch, Graphs, Layout};
 use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
+use expctl_pipeline::marks::{BatchOperations, Marks};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Collation, Pipeline, Processor, Walk};
+use expctl_record::{Collation, MaskSource, Operation, Pipeline, Processor, Stage, Walk};
 use proptest::prelude::*;
 
 use masked::described::{self, counts};
@@ -82,7 +85,20 @@ fn pipelines() -> Vec<Pipeline> {
             }
         }
     }
+    for processor in [Lazy, IncidenceSubgraph, Shared, Packed] {
+        all.push(Pipeline { mask_source: MaskSource::GeneMasks, ..Pipeline::new(processor, Vec::new()) });
+    }
     all
+}
+
+/// Make a batch with marks.
+fn marked(assembler: &mut Assembler, samples: &[Sample], bytes: &[u8], batch: &mut Batch) -> BatchOperations {
+    let mut marks = Marks::new(Instant::now(), assembler.edge_types());
+    marks.begin(Stage::Mask);
+    assembler.mask_marked(samples, bytes, batch, &mut marks);
+    marks.begin(Stage::Collate);
+    assembler.collate_marked(samples, batch, &mut marks);
+    marks.finish()
 }
 
 proptest! {
@@ -96,7 +112,7 @@ proptest! {
         for pipeline in pipelines() {
             let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
             // One batch for all: buffers are reused, and nothing of the last batch may shine through.
-            let mut batch = assembler.empty();
+            let (mut batch, mut with_marks) = (assembler.empty(), assembler.empty());
             for form in stored::FORMS {
                 for samples in &batches {
                     let (mut samples, mut bytes) = (samples.clone(), Vec::new());
@@ -104,6 +120,8 @@ proptest! {
                     assembler.mask(&samples, &bytes, &mut batch);
                     assembler.collate(&samples, &mut batch);
                     check(&pipeline, &graph, &samples, &batch);
+                    marked(&mut assembler, &samples, &bytes, &mut with_marks);
+                    prop_assert_eq!(&with_marks, &batch, "marks change nothing");
                     let genes = samples.iter().map(|sample| sample.genes.len()).sum();
                     if let Some(bytes) = assembler.fixed_bytes(samples.len(), genes) {
                         prop_assert_eq!(bytes, batch.bytes());
@@ -112,6 +130,127 @@ proptest! {
             }
         }
     }
+}
+
+/// A graph of two edge types with reactions, and two samples.
+fn small() -> (Arc<CellGraph>, [Sample; 2]) {
+    let edge = |name: &str, edge_index| EdgeType { name: name.to_owned(), edge_index };
+    let edge_types = vec![edge("a", vec![0, 1, 2, /* to */ 1, 2, 0]), edge("b", vec![3, 0, /* to */ 0, 3])];
+    let gpr = vec![0, 1, /* of */ 0, 1];
+    let rmr = vec![0, 1, /* with */ 0, 0];
+    let metabolism = Metabolism { reactions: 2, metabolites: 1, gpr, rmr, stoichiometry: vec![1.0, 2.0] };
+    let genes = (0..4).map(|i| format!("G{i}")).collect();
+    let of = |genes: &[i64]| Sample { genes: genes.to_vec(), ..Sample::default() };
+    (Arc::new(CellGraph { genes, edge_types, metabolism: Some(metabolism) }), [of(&[0, 2]), of(&[3])])
+}
+
+#[test]
+fn each_stage_is_marked_operation_by_operation_and_edge_type_by_edge_type() {
+    use Operation::{Allocate, Copy, Fill, Filter, Lookup};
+    let (graph, samples) = small();
+    type Named = BTreeSet<(Operation, String)>;
+    let named = |operations: &[(Operation, &[&str])]| -> Named {
+        let each = operations.iter().flat_map(|(of, operands)| operands.iter().map(move |operand| (*of, *operand)));
+        each.map(|(operation, operand)| (operation, operand.to_owned())).collect()
+    };
+    let (types, all, around_genes): (&[&str], &[&str], &[&str]) =
+        (&["a", "b"], &["a", "b", "metabolism"], &["genes", "metabolism"]);
+    for (processor, mask, collate) in [
+        (
+            Processor::Lazy,
+            named(&[(Allocate, all), (Lookup, all), (Fill, all), (Fill, &["genes"])]),
+            named(&[(Allocate, all), (Copy, all), (Copy, &["labels", "genes"])]),
+        ),
+        (Processor::Packed, named(&[(Allocate, all), (Lookup, all), (Fill, all)]), named(&[(Copy, &["labels"])])),
+        (Processor::Shared, named(&[(Lookup, all), (Fill, all)]), named(&[(Copy, &["labels"])])),
+        (
+            Processor::Subgraph,
+            named(&[(Allocate, all), (Filter, all), (Fill, &["genes"])]),
+            named(&[(Allocate, all), (Copy, all), (Copy, &["labels", "genes"])]),
+        ),
+        (
+            Processor::IncidenceSubgraph,
+            named(&[(Allocate, all), (Lookup, all), (Fill, all), (Fill, &["genes"])]),
+            named(&[(Allocate, all), (Copy, all), (Copy, &["labels", "genes"])]),
+        ),
+        (
+            Processor::Neighborhood,
+            named(&[(Allocate, &["metabolism"]), (Lookup, around_genes), (Fill, around_genes), (Filter, all)]),
+            named(&[(Allocate, all), (Copy, all), (Copy, &["labels", "genes"])]),
+        ),
+        (Processor::Perturbation, named(&[(Fill, &["genes"])]), named(&[(Copy, &["labels", "genes"])])),
+        (Processor::Ids, named(&[]), named(&[(Copy, &["labels"])])),
+    ] {
+        let mut assembler = Assembler::new(&Pipeline::new(processor, Vec::new()), Arc::clone(&graph)).unwrap();
+        assert_eq!(assembler.edge_types().collect::<Vec<_>>(), types);
+        let mut batch = assembler.empty();
+        let operations = marked(&mut assembler, &samples, &[], &mut batch);
+        let of = |stage: Stage| -> Named {
+            let inside = operations.times().into_iter().filter(|time| time.stage == stage);
+            inside.map(|time| (time.operation, time.operand.to_string())).collect()
+        };
+        assert_eq!((of(Stage::Mask), of(Stage::Collate)), (mask, collate), "{}", processor.name());
+        // One after another, each once among the times; only the neighborhood marks each sample by itself.
+        let intervals: Vec<_> = operations.intervals().map(|(interval, _)| *interval).collect();
+        assert!(intervals.windows(2).all(|two| two[0].end <= two[1].start), "{intervals:?}");
+        let times = operations.times();
+        let distinct: BTreeSet<_> = times.iter().map(|time| (time.stage, time.operation, &time.operand)).collect();
+        assert_eq!(distinct.len(), times.len());
+        let each_sample = intervals.iter().filter(|of| of.operation == Filter).count() > all.len();
+        assert_eq!(each_sample, processor == Processor::Neighborhood, "{}", processor.name());
+    }
+}
+
+#[test]
+fn approximate_masks_leave_some_of_the_removed_edges_and_are_the_same_each_time() {
+    let (graph, samples) = small();
+    let masks = |fraction: f64, seed: u64| -> Vec<Vec<u8>> {
+        let pipeline =
+            Pipeline { mask_fraction: fraction, mask_seed: seed, ..Pipeline::new(Processor::Lazy, Vec::new()) };
+        let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+        let mut batch = assembler.empty();
+        // Neither the position in the batch matters nor what the batch had before.
+        assembler.mask(&samples[..1], &[], &mut batch);
+        assembler.mask(&samples, &[], &mut batch);
+        let Layout::Graphs(graphs) = batch.layout else { panic!("lazy makes graphs") };
+        // Reactions and their edges are always exact.
+        assert_eq!(graphs.metabolism.as_ref().unwrap().reactions.kept, [0, 1, 1, 1]);
+        graphs.edges.into_iter().map(|edges| edges.mask).collect()
+    };
+    let exact = masks(1.0, 42);
+    assert_eq!(exact, [vec![0, 0, 0, 1, 1, 1], vec![0, 0, 0, 0]]);
+    let mut differing = 0;
+    for seed in 0..50 {
+        let some = masks(0.5, seed);
+        assert_eq!(some, masks(0.5, seed));
+        let ones = |masks: &[Vec<u8>]| masks.concat().iter().map(|entry| u64::from(*entry)).sum::<u64>();
+        // No edge is removed that the exact masks keep.
+        assert!(some.concat().iter().zip(exact.concat()).all(|(some, exact)| *some >= exact), "{some:?}");
+        differing += usize::from(ones(&some) > ones(&exact));
+    }
+    // Of seven edges all are masked with a probability of 1/128: 50 times in a row with 1e-105.
+    assert!(differing > 0);
+}
+
+#[test]
+fn ways_to_make_masks_that_do_not_fit_are_refused() {
+    let (graph, _) = small();
+    let refused = |pipeline: Pipeline| Assembler::new(&pipeline, Arc::clone(&graph)).unwrap_err().to_string();
+    let new = |processor| Pipeline::new(processor, Vec::new());
+    let message = refused(Pipeline { mask_fraction: 0.5, ..new(Processor::Packed) });
+    assert_eq!(message, "approximate masks are of processor `lazy`, not of `packed`");
+    let gene_masks = MaskSource::GeneMasks;
+    for pipeline in [
+        Pipeline { mask_source: gene_masks, ..new(Processor::Ids) },
+        Pipeline { mask_source: gene_masks, mask_fraction: 0.5, ..new(Processor::Lazy) },
+    ] {
+        assert!(refused(pipeline).contains("masks of single genes are of processors that make exact masks"));
+    }
+    // Four genes, two types, a word each.
+    let pipeline = Pipeline { mask_source: gene_masks, ..new(Processor::Shared) };
+    let within = |bytes: u64| Assembler::within(&pipeline, Arc::clone(&graph), bytes);
+    assert!(within(4 * 2 * 8).is_ok());
+    assert!(within(4 * 2 * 8 - 1).unwrap_err().to_string().contains("a mask for each of 4 genes over 5 edges takes"));
 }
 
 /// The masks of a store that holds other ones than the genes give show who reads them.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::collate::Assembler;
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, Loader, LoaderOptions, ReadRecord, Records};
+use expctl_pipeline::graph::{CellGraph, EdgeType};
+use expctl_pipeline::loader::{BatchBuilder, BatchTimes, Loader, LoaderOptions, ReadRecord, Records};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule};
 use expctl_pipeline::store::Sample;
-use expctl_record::{Pipeline, Processor, Stage};
+use expctl_record::{Operation, Pipeline, Processor, Stage};
 use proptest::prelude::*;
 
 /// Records whose only gene is their index; record `bad` is an error, record `panics` a panic.
@@ -98,6 +98,41 @@ fn without_threads_all_work_is_exposed() {
         let (busy, exposed) = (loaded.busy(), loaded.exposed);
         for stage in Stage::LOADER {
             assert_eq!(exposed[stage], busy[stage], "{stage}");
+        }
+    }
+}
+
+#[test]
+fn operations_lie_inside_their_stage_where_they_are_timed() {
+    let ring = (0..100).chain((1..100).chain([0])).collect();
+    let edge_types = vec![EdgeType { name: "ring".to_owned(), edge_index: ring }];
+    let graph = Arc::new(CellGraph { genes: vec![String::new(); 100], edge_types, metabolism: None });
+    let assembler = Assembler::new(&Pipeline::new(Processor::Shared, Vec::new()), graph).unwrap();
+    let sampler = DistributedSampler { len: 100, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
+    let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
+    let builder = BatchBuilder::new(Arc::new(Numbers::default()), schedule, assembler);
+    for workers in [0, 2] {
+        let options = LoaderOptions { workers, prefetch_factor: 2, first: 0, steps: 20, buffer_bytes: 0 };
+        let mut plain = Loader::start(builder.clone(), options).unwrap();
+        let mut timed = Loader::start(builder.clone().timing_operations(), options).unwrap();
+        while let Some(loaded) = timed.next_batch() {
+            let (loaded, other) = (loaded.unwrap(), plain.next_batch().unwrap().unwrap());
+            assert!(other.operations.is_none());
+            // Without p-values, which are no numbers and equal to nothing.
+            assert_eq!(loaded.batch.layout, other.batch.layout);
+            let operations = loaded.operations.as_ref().unwrap();
+            let named: Vec<_> = operations.intervals().map(|(of, name)| (of.stage, of.operation, name)).collect();
+            let expected = [
+                (Stage::Mask, Operation::Lookup, "ring"),
+                (Stage::Mask, Operation::Fill, "ring"),
+                (Stage::Collate, Operation::Copy, "labels"),
+            ];
+            assert_eq!(named, expected);
+            for (of, name) in operations.intervals() {
+                let around = loaded.intervals.iter().find(|interval| interval.stage == of.stage).unwrap();
+                assert!(around.start <= of.start && of.end <= around.end, "{name}: {of:?} in {around:?}");
+            }
+            assert_eq!(BatchTimes::of(&loaded).operations.as_ref(), Some(operations));
         }
     }
 }

@@ -4,16 +4,17 @@
 
 mod converted;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use converted::{MADE, built, convert, pipeline, quiet};
 use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{Conversion, Dataset, verify};
-use expctl_pipeline::graph::CellGraph;
+use expctl_pipeline::dataset::{Conversion, Dataset, Recipe, expected_bytes, verify};
+use expctl_pipeline::graph::{CellGraph, EdgeType};
 use expctl_pipeline::loader::{DatasetRecords, Records};
 use expctl_pipeline::store::{MaskForm, Sample};
-use expctl_record::{Pipeline, StoreKind};
+use expctl_record::{Data, Pipeline, StoreKind};
 
 /// All records of a store as a trial reads them, all in one buffer as in a batch.
 fn samples(dataset: &Dataset, pipeline: &Pipeline) -> (Vec<u8>, Vec<Sample>) {
@@ -117,6 +118,42 @@ fn every_store_holds_what_the_base_store_says() {
 }
 
 #[test]
+fn merged_networks_are_their_union_and_have_no_stored_masks() {
+    let parent = tempfile::tempdir().unwrap();
+    let dataset = built(parent.path(), 10, 0.05);
+    let names: Vec<&str> = dataset.manifest().networks.iter().map(|network| network.name.as_str()).collect();
+    let merged = Pipeline {
+        merge_edge_types: vec!["string=string12_0_*".to_owned()],
+        ..pipeline(StoreKind::Json, &names, true)
+    };
+    let (whole, graph) = (dataset.graph(&merged.edge_types, true).unwrap(), dataset.graph_of(&merged).unwrap());
+    let found: Vec<&str> = graph.edge_types.iter().map(|edges| edges.name.as_str()).collect();
+    assert_eq!(found, ["physical", "regulatory", "tflink", "string"]);
+    assert_eq!((&graph.edge_types[..3], &graph.metabolism), (&whole.edge_types[..3], &whole.metabolism));
+    // Each pair that any of the six has, once, and the self-loops behind.
+    let pairs = |edges: &EdgeType| -> Vec<(i64, i64)> {
+        edges.sources().iter().copied().zip(edges.targets().iter().copied()).collect()
+    };
+    let all: BTreeSet<(i64, i64)> = whole.edge_types[3..].iter().flat_map(pairs).collect();
+    let (loops, edges): (Vec<_>, Vec<_>) = all.into_iter().partition(|(source, target)| source == target);
+    assert!(edges.iter().all(|(source, target)| source < target), "STRING is undirected: each edge is stored once");
+    assert_eq!(loops.len(), graph.num_genes());
+    let members: usize = whole.edge_types[3..].iter().map(EdgeType::num_edges).sum();
+    assert!(graph.edge_types[3].num_edges() < members, "networks share edges, the self-loops among them");
+    assert_eq!(pairs(&graph.edge_types[3]), [edges, loops].concat());
+    // Records of masks have one for each network.
+    assert!(DatasetRecords::open(&dataset, &merged).is_ok());
+    for kind in MADE {
+        convert(&dataset, kind, 1).unwrap();
+        let opened = DatasetRecords::open(&dataset, &Pipeline { store: kind, ..merged.clone() });
+        match opened.err() {
+            None => assert_eq!(kind, StoreKind::Ids),
+            Some(e) => assert!(e.to_string().contains("has a mask for each network"), "{e}"),
+        }
+    }
+}
+
+#[test]
 fn sizes_at_full_scale() {
     let parent = tempfile::tempdir().unwrap();
     let dataset = built(parent.path(), 64, 1.0);
@@ -149,6 +186,27 @@ fn sizes_at_full_scale() {
     assert!((0.95..1.05).contains(&(compressed / 26_480.0)) && compressed_value < compressed, "{compressed}");
     let ids = convert(&dataset, StoreKind::Ids, 1).unwrap();
     assert_eq!(ids.store.value_bytes, 64 * 20);
+
+    // The recipe alone says it, too, before anything is built; which edges a sample removes only on average.
+    let recipe = Recipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/006-kuzmin-tmi")).unwrap();
+    let data = &dataset.manifest().data;
+    let expected = |data: &Data, kind: StoreKind| expected_bytes(&recipe, data, kind).unwrap();
+    let of_records = [
+        (StoreKind::FullMasks, full, 0.01),
+        (StoreKind::PackedMasks, packed, 0.01),
+        (StoreKind::Compressed, compressed, 0.1),
+    ];
+    for (kind, found, within) in of_records {
+        let a_sample = (expected(data, kind) - 4 * 4096) as f64 / 64.0;
+        assert!((a_sample / found - 1.0).abs() < within, "{}: {a_sample}, {found} found", kind.name());
+    }
+    let base: u64 = dataset.manifest().files.iter().map(|file| file.bytes).sum();
+    let base_expected = expected(data, StoreKind::Json);
+    assert!((base_expected as f64 / base as f64 - 1.0).abs() < 0.02, "{base_expected}, {base} found");
+    // All samples as full masks: the published 855 GB.
+    let whole = Data { samples: recipe.samples.count, ..data.clone() };
+    let bytes = expected(&whole, StoreKind::FullMasks) as f64;
+    assert!((bytes / 855e9 - 1.0).abs() < 0.01, "{bytes}");
 }
 
 #[test]

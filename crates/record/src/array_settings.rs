@@ -108,9 +108,20 @@ pub enum Output {
     Sparse,
 }
 
-/// Whether a file is named by a URL: an object of S3, or of a server.
+/// How the rows of a batch are read, where they are drawn singly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fetch {
+    /// All rows of a batch together.
+    #[default]
+    Batch,
+    /// Row after row, each read and decoded by itself, as a map-style data set behind a `DataLoader` of torch does.
+    Row,
+}
+
+/// Whether a file is named by a URL: an object of S3, of Google Cloud Storage, or of a server.
 pub fn is_url(name: &str) -> bool {
-    ["s3://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
+    ["s3://", "gs://", "http://", "https://"].iter().any(|scheme| name.starts_with(scheme))
 }
 
 /// `[array]`
@@ -121,6 +132,8 @@ pub struct Array {
     pub format: ArrayFormat,
     /// Own files instead of those of the data set, absolute or URLs, in order; empty takes the data set's.
     pub files: Vec<String>,
+    /// Number of parquet files that the rows of the data set are put into; 0 is as many as it has base files, or as lie there.
+    pub file_count: u32,
     /// Read all rows into memory (CSR, counts in 3 or 4 bytes a value) before the first step.
     pub memory: bool,
     /// Where the matrix is in an AnnData file: `X`, `raw`, or `layers/NAME`; empty is `X`.
@@ -131,6 +144,8 @@ pub struct Array {
     pub genes: Vec<String>,
     /// What a batch holds.
     pub output: Output,
+    /// How the rows of a batch are read, where they are drawn singly.
+    pub fetch: Fetch,
     /// Scale each row to this sum; 0 leaves it.
     pub normalize: f64,
     /// Then take ln(1 + x) of every value.
@@ -150,11 +165,13 @@ impl Default for Array {
         Self {
             format: ArrayFormat::None,
             files: Vec::new(),
+            file_count: 0,
             memory: false,
             layer: String::new(),
             join: Join::Inner,
             genes: Vec::new(),
             output: Output::Dense,
+            fetch: Fetch::Batch,
             normalize: 0.0,
             log1p: false,
             labels: Vec::new(),

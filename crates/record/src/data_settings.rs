@@ -44,6 +44,9 @@ pub struct Data {
     /// Number of files that the rows of an array are in.
     #[serde(default = "one")]
     pub files: u32,
+    /// Number of genes of an array, in place of a share of the recipe's; 0 goes by `scale`.
+    #[serde(default)]
+    pub genes: u64,
 }
 
 const fn one() -> u32 {
@@ -51,7 +54,8 @@ const fn one() -> u32 {
 }
 
 impl Data {
-    /// Name of the folder that such a data set is built in: everything that determines its content.
+    /// Name of the folder that such a data set is built in: everything that determines its content. It is part of the recipe's digest,
+    /// so a setting that is younger than data sets that are built leaves the name as it was where it has its default.
     pub fn folder_name(&self) -> String {
         let networks = match self.networks {
             Networks::Real => "_real",
@@ -63,7 +67,8 @@ impl Data {
             LabelSource::Planted => "_planted",
         };
         let files = if self.files == 1 { String::new() } else { format!("_files-{}", self.files) };
-        format!("scale-{}_samples-{}{networks}_seed-{}{labels}{files}", self.scale, self.samples, self.seed)
+        let genes = if self.genes == 0 { format!("scale-{}", self.scale) } else { format!("genes-{}", self.genes) };
+        format!("{genes}_samples-{}{networks}_seed-{}{labels}{files}", self.samples, self.seed)
     }
 }
 
@@ -131,5 +136,25 @@ pub struct Select {
 impl Default for Select {
     fn default() -> Self {
         Self { samples: SampleSet::All, subset: 0, split: Split::All, seed: 42 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Changing a name makes every data set of that kind that users have built another one.
+    #[test]
+    fn folders_have_the_names_that_they_had() {
+        let graph = r#"{ "set": "s", "samples": 10, "scale": 0.5, "networks": "completed", "seed": 42 }"#;
+        let mut data: Data = serde_json::from_str(graph).unwrap();
+        assert_eq!(data.folder_name(), "scale-0.5_samples-10_completed_seed-42");
+        data.labels = LabelSource::Planted;
+        assert_eq!(data.folder_name(), "scale-0.5_samples-10_completed_seed-42_planted");
+        let array = r#"{ "set": "s", "samples": 10, "scale": 1.0, "networks": "none", "seed": 42, "files": 8 }"#;
+        let mut data: Data = serde_json::from_str(array).unwrap();
+        assert_eq!(data.folder_name(), "scale-1_samples-10_seed-42_files-8");
+        data.genes = 60_000;
+        assert_eq!(data.folder_name(), "genes-60000_samples-10_seed-42_files-8");
     }
 }

@@ -15,6 +15,7 @@ mod device_settings;
 mod environment;
 mod error;
 mod estimator;
+mod graph_type;
 mod hardware_sample;
 pub mod hostlist;
 mod joined;
@@ -22,7 +23,10 @@ mod journal;
 mod layout;
 mod learning;
 mod model_settings;
+mod operation;
 mod outcome;
+mod page_cache;
+mod parameter_count;
 mod pipeline_settings;
 mod profile_settings;
 mod program;
@@ -46,7 +50,7 @@ mod usage;
 mod weights;
 mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Join, Output, Sampler, SamplerPreset, is_url};
+pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use cause::Cause;
@@ -58,16 +62,19 @@ pub use device_settings::{BackendChoice, DeviceChoice, GradientCompression};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
 pub use estimator::Estimator;
+pub use graph_type::{GraphType, graph_types};
 pub use hardware_sample::HardwareSample;
 pub use joined::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
 pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
+pub use operation::{OPERANDS, Operation, OperationTime};
 pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
-pub use pipeline_settings::{Collation, DeviceMasks, Pipeline, Processor, StoreKind, Walk};
+pub use page_cache::{DroppedPages, drop_from_page_cache};
+pub use pipeline_settings::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
 pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;
 pub use rank::{
@@ -87,7 +94,7 @@ pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microsec
 pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
-pub use trial::{JobRecord, TRIAL_SCHEMA_VERSION, Trial};
+pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 pub use usage::{RankUsage, RemoteCounts};
 pub use weights::WeightsDir;
 pub use worker_settings::Worker;

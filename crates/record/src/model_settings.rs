@@ -1,5 +1,7 @@
 //! `[model]`: which model, and its size.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// Which model.
@@ -36,15 +38,19 @@ impl ModelKind {
     }
 }
 
-/// How the lazy model is computed. Both have the same parameters, and the same outputs but for rounding.
+/// How the lazy model is computed. All have the same parameters and, on batches with the same samples and masks, the same outputs but
+/// for rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Implementation {
-    /// On a copy of the graph for each sample, with masks, as published.
+    /// On the graph that the batch has for each sample: a masked copy, as published, or a subgraph.
     #[default]
     Replicated,
-    /// On one graph for all samples, corrected for the edges that each sample lacks.
+    /// On one graph for all samples, corrected for the edges that each sample lacks: with expctl's kernels on the host, as
+    /// [`Implementation::Operations`] elsewhere.
     Shared,
+    /// On one graph for all samples with masks made in the forward pass, in libtorch's own operations: on any device.
+    Operations,
 }
 
 impl Implementation {
@@ -53,6 +59,26 @@ impl Implementation {
         match self {
             Self::Replicated => "replicated",
             Self::Shared => "shared",
+            Self::Operations => "operations",
+        }
+    }
+
+    /// What computes on the host (`on_host`) or on a GPU where this is set.
+    #[must_use]
+    pub const fn running(self, on_host: bool) -> Self {
+        match self {
+            // Its kernels are for processors.
+            Self::Shared if !on_host => Self::Operations,
+            other => other,
+        }
+    }
+
+    /// What it computes with, for a reader of a note.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Replicated => "the graph of each sample, libtorch's operations",
+            Self::Shared => "one graph for all samples, expctl's kernels",
+            Self::Operations => "one graph for all samples, libtorch's operations",
         }
     }
 }
@@ -164,6 +190,33 @@ const fn four() -> u32 {
     4
 }
 
+impl Model {
+    /// What a table calls it: `dango`, `lazy, replicated`, `torchscript, sum.pt`.
+    pub fn words(&self) -> String {
+        let name = self.kind.name();
+        match self.kind {
+            ModelKind::Lazy => format!("{name}, {}", self.implementation.name()),
+            ModelKind::Torchscript => {
+                let file = Path::new(&self.path).file_name().unwrap_or_default();
+                format!("{name}, {}", file.to_string_lossy())
+            }
+            ModelKind::Dango | ModelKind::Mlp | ModelKind::Transformer => name.to_owned(),
+        }
+    }
+}
+
 fn module_inputs() -> Vec<String> {
     ["genes", "gene_sample", "batch_size"].map(str::to_owned).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_the_host_run_nowhere_else() {
+        use Implementation::{Operations, Replicated, Shared};
+        assert_eq!([Replicated, Shared, Operations].map(|of| of.running(true)), [Replicated, Shared, Operations]);
+        assert_eq!([Replicated, Shared, Operations].map(|of| of.running(false)), [Replicated, Operations, Operations]);
+    }
 }

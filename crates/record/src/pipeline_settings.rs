@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker makes of a record.
+use crate::{GraphType, graph_types};
+
+/// What a loader thread makes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processor {
@@ -74,6 +76,11 @@ impl StoreKind {
             Self::Ids => "ids",
         }
     }
+
+    /// Whether its records hold the masks of their samples.
+    pub const fn has_masks(self) -> bool {
+        matches!(self, Self::Compressed | Self::FullMasks | Self::PackedMasks)
+    }
 }
 
 /// How samples become a batch.
@@ -124,6 +131,27 @@ impl Walk {
     }
 }
 
+/// What loader threads make the masks of edges between genes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MaskSource {
+    /// For each gene the list of its edges.
+    #[default]
+    Incidence,
+    /// For each gene a mask of a bit per edge; those of a sample's genes are combined.
+    GeneMasks,
+}
+
+impl MaskSource {
+    /// The word used in configs and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Incidence => "incidence",
+            Self::GeneMasks => "gene_masks",
+        }
+    }
+}
+
 /// Masks that are made where the batch is used, from the incidence that lies there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -149,12 +177,12 @@ impl DeviceMasks {
 }
 
 /// `[pipeline]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
     /// What records are read from.
     #[serde(default)]
     pub store: StoreKind,
-    /// What a worker makes of a record.
+    /// What a loader thread makes of a record.
     pub processor: Processor,
     /// Hops of the neighborhood.
     #[serde(default = "one_hop")]
@@ -162,8 +190,11 @@ pub struct Pipeline {
     /// Steps of the neighborhood.
     #[serde(default)]
     pub walk: Walk,
-    /// Edge types of the graph, in order.
+    /// Networks of the graph, in order; each is an edge type, unless it is merged.
     pub edge_types: Vec<String>,
+    /// Networks that are one edge type together, as [`graph_types`] reads them.
+    #[serde(default)]
+    pub merge_edge_types: Vec<String>,
     /// Reactions and metabolites as well.
     #[serde(default)]
     pub metabolism: bool,
@@ -173,6 +204,18 @@ pub struct Pipeline {
     /// Fields for which the batch names the sample of each entry.
     #[serde(default = "follow_batch_default")]
     pub follow_batch: Vec<String>,
+    /// What masks are made from.
+    #[serde(default)]
+    pub mask_source: MaskSource,
+    /// The most MiB that the masks of single genes may take in each rank; 0 is a share of the free memory.
+    #[serde(default)]
+    pub gene_masks_mib: u64,
+    /// Probability with which an edge that a sample removes is masked, in (0, 1]; below 1 masks are approximate.
+    #[serde(default = "all_edges")]
+    pub mask_fraction: f64,
+    /// Seed of the edges that are masked where not all are.
+    #[serde(default = "mask_seed_default")]
+    pub mask_seed: u64,
     /// Masks that are made where the batch is used.
     #[serde(default)]
     pub device_masks: DeviceMasks,
@@ -187,12 +230,40 @@ impl Pipeline {
             hops: 1,
             walk: Walk::default(),
             edge_types,
+            merge_edge_types: Vec::new(),
             metabolism: false,
             collation: Collation::default(),
             follow_batch: follow_batch_default(),
+            mask_source: MaskSource::default(),
+            gene_masks_mib: 0,
+            mask_fraction: all_edges(),
+            mask_seed: mask_seed_default(),
             device_masks: DeviceMasks::default(),
         }
     }
+
+    /// The edge types of the graph, in order.
+    ///
+    /// # Errors
+    /// As [`graph_types`].
+    pub fn graph_types(&self) -> Result<Vec<GraphType>, (usize, String)> {
+        graph_types(&self.edge_types, &self.merge_edge_types)
+    }
+
+    /// Whether masks leave out some of the edges that their samples remove.
+    pub fn is_approximate(&self) -> bool {
+        self.mask_fraction < 1.0
+    }
+}
+
+/// As in the launcher's key table: trials that are older than the key masked all edges.
+const fn all_edges() -> f64 {
+    1.0
+}
+
+/// As in the launcher's key table.
+const fn mask_seed_default() -> u64 {
+    42
 }
 
 const fn one_hop() -> u32 {

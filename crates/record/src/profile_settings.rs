@@ -2,7 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 
-/// `[profile]`: when libtorch's profiler runs, as `torch.profiler.schedule` has it, counted from the first measured step.
+/// `[profile]`: when libtorch's profiler runs, as `torch.profiler.schedule` has it, counted from the first measured step; and what
+/// is timed more finely than by stages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Profile {
@@ -22,6 +23,8 @@ pub struct Profile {
     pub memory: bool,
     /// Where in a TorchScript module an operation was called.
     pub stack: bool,
+    /// Time the operations inside the stages *mask* and *collate* of samples of a graph, in every step; with or without the profiler.
+    pub operations: bool,
 }
 
 impl Default for Profile {
@@ -35,6 +38,7 @@ impl Default for Profile {
             record_shapes: false,
             memory: false,
             stack: false,
+            operations: false,
         }
     }
 }

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Array, ArrayFormat, BackendChoice, Data, DeviceChoice, Model, Pipeline, Profile, Sampler, Select, TraceAt, Train,
-    Worker,
+    Array, ArrayFormat, BackendChoice, Data, DeviceChoice, Mode, Model, Pipeline, Profile, Sampler, Select, TraceAt,
+    Train, Worker,
 };
 
 /// All settings of a trial.
@@ -68,6 +68,11 @@ impl Settings {
         let reads = self.reads_array() && !self.array.memory && draw == crate::Draw::Chunked;
         let rows = chunk_rows as f64 * chunks as f64;
         (reads && rows > 0.0 && self.loader.batch_size > 0).then(|| rows / self.loader.batch_size as f64)
+    }
+
+    /// Whether steps compute a model of expctl's own worker. Without, the settings of model and training have no effect.
+    pub fn computes_model(&self) -> bool {
+        !self.runs_command() && self.train.mode != Mode::Data
     }
 
     /// Whether steps change a state that later ones depend on; without, there is nothing to keep in a checkpoint.
@@ -154,6 +159,9 @@ pub struct Measure {
     /// Seconds from one hardware sample to the next; 0 takes none.
     #[serde(default = "sample_every_default")]
     pub sample_every_s: f64,
+    /// Drop the files that the steps read from the page cache before the first step of each run.
+    #[serde(default)]
+    pub cold_cache: bool,
 }
 
 /// As in the launcher's key table: jobs that are older than the key differ from later ones in nothing that is timed.

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::PerStage;
+use crate::{OperationTime, PerStage};
 
 /// What one rank measured in one step. Times are nanoseconds of the monotonic clock.
 ///
@@ -41,4 +41,8 @@ pub struct StepRecord {
     /// the batch was not page-locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_ns: Option<u64>,
+    /// What the loader worked on each operation inside *mask* and *collate*, each once, ns; together at most the busy time of these
+    /// stages. Empty where operations are not timed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationTime>,
 }

@@ -5,6 +5,8 @@ use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
+use crate::operation::OperationColumn;
+
 /// How the names of columns of device times end.
 pub(crate) const DEVICE_SUFFIX: &str = "_device_ns";
 
@@ -22,6 +24,8 @@ pub(crate) struct Columns {
     integers: HashMap<String, Vec<i64>>,
     /// Integers of the device, none where they are null.
     device: HashMap<String, Vec<Option<i64>>>,
+    /// Times of operations, `None` for null, in the order of the file.
+    operations: Vec<(OperationColumn, Vec<Option<i64>>)>,
 }
 
 impl Columns {
@@ -39,7 +43,13 @@ impl Columns {
                 if !wanted(&name) {
                     continue;
                 }
+                let operation = OperationColumn::parse(&name).filter(|_| nullable);
                 match group.get_column_reader(c)? {
+                    ColumnReader::Int64ColumnReader(mut column) if operation.is_some() => {
+                        let (mut present, mut values) = (Vec::new(), Vec::new());
+                        column.read_records(rows, Some(&mut present), None, &mut values)?;
+                        all.add_operation(operation, cells(&present, values));
+                    }
                     ColumnReader::Int64ColumnReader(mut column) if name.ends_with(DEVICE_SUFFIX) => {
                         let (mut present, mut values) = (Vec::new(), Vec::new());
                         column.read_records(rows, Some(&mut present), None, &mut values)?;
@@ -63,9 +73,23 @@ impl Columns {
         Ok(all)
     }
 
+    /// Add the next cells of an operation's column.
+    fn add_operation(&mut self, column: Option<OperationColumn>, cells: impl Iterator<Item = Option<i64>>) {
+        let Some(column) = column else { return };
+        match self.operations.iter_mut().find(|(known, _)| *known == column) {
+            Some((_, times)) => times.extend(cells),
+            None => self.operations.push((column, cells.collect())),
+        }
+    }
+
     /// An integer column; none where the file does not have it.
     pub fn integers(&self, name: &str) -> Option<&Vec<i64>> {
         self.integers.get(name)
+    }
+
+    /// The columns of operations, in the order of the file.
+    pub fn operations(&self) -> &[(OperationColumn, Vec<Option<i64>>)] {
+        &self.operations
     }
 
     /// A column of device times; empty where the file does not have it.

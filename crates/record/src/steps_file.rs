@@ -1,7 +1,9 @@
 //! `rank-<r>.parquet`: one row per step, flat columns, readable by pandas, polars and DuckDB.
 //!
-//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other.
+//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other; so do columns of operations in the
+//! tables of trials that time them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
+use crate::operation::{OperationColumn, OperationTime};
 use crate::steps_columns::{Columns, DEVICE_SUFFIX};
 use crate::{PerStage, RecordError, Stage, StepRecord, StepTotals};
 
@@ -64,7 +67,28 @@ fn device_columns() -> impl Iterator<Item = (String, Stage)> {
 /// The column of the time for which the device copied the batch, null in a row without one.
 const COPY: &str = "copy_device_ns";
 
-fn schema(with_device: bool, with_copy: bool) -> Result<Arc<Type>, parquet::errors::ParquetError> {
+/// Times of operations, a value for each step that has one; columns are in the order in which steps first name them.
+fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u64>>)> {
+    let mut indices: HashMap<OperationColumn, usize> = HashMap::new();
+    let mut columns: Vec<(OperationColumn, Vec<Option<u64>>)> = Vec::new();
+    for (row, step) in steps.iter().enumerate() {
+        for time in &step.operations {
+            let column = OperationColumn::of(time);
+            let index = *indices.entry(column.clone()).or_insert_with(|| {
+                columns.push((column, vec![None; steps.len()]));
+                columns.len() - 1
+            });
+            columns[index].1[row] = Some(time.ns);
+        }
+    }
+    columns
+}
+
+fn schema(
+    with_device: bool,
+    with_copy: bool,
+    operations: &[(OperationColumn, Vec<Option<u64>>)],
+) -> Result<Arc<Type>, parquet::errors::ParquetError> {
     let column = |name: &str, kind, repetition| {
         Type::primitive_type_builder(name, kind).with_repetition(repetition).build().map(Arc::new)
     };
@@ -82,6 +106,9 @@ fn schema(with_device: bool, with_copy: bool) -> Result<Arc<Type>, parquet::erro
     }
     if with_copy {
         fields.push(column(COPY, Physical::INT64, Repetition::OPTIONAL)?);
+    }
+    for (operation, _) in operations {
+        fields.push(column(&operation.name(), Physical::INT64, Repetition::OPTIONAL)?);
     }
     Type::group_type_builder("step").with_fields(fields).build().map(Arc::new)
 }
@@ -108,7 +135,9 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
     let steps = &table.steps;
     let with_device = steps.iter().any(|r| r.device.is_some());
     let with_copy = steps.iter().any(|r| r.copy_ns.is_some());
-    let mut writer = SerializedFileWriter::new(buffer, schema(with_device, with_copy)?, Arc::new(properties))?;
+    let operations = operation_columns(steps);
+    let schema = schema(with_device, with_copy, &operations)?;
+    let mut writer = SerializedFileWriter::new(buffer, schema, Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
     for (_, get, _) in COUNTERS {
         write_integers(&mut group, steps.iter().map(get))?;
@@ -132,6 +161,9 @@ fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors
     }
     if with_copy {
         write_optional(&mut group, steps.iter().map(|r| r.copy_ns))?;
+    }
+    for (_, times) in &operations {
+        write_optional(&mut group, times.iter().copied())?;
     }
     group.close()?;
     writer.close()?;
@@ -249,6 +281,12 @@ pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
     for (record, v) in steps.iter_mut().zip(columns.device(COPY)) {
         record.copy_ns = v.map(|v| v as u64);
     }
+    for (OperationColumn { stage, operation, operand }, times) in columns.operations() {
+        for (record, ns) in steps.iter_mut().zip(times).filter_map(|(record, ns)| Some((record, (*ns)?))) {
+            let operand = Arc::clone(operand);
+            record.operations.push(OperationTime { stage: *stage, operation: *operation, operand, ns: ns as u64 });
+        }
+    }
     let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
     Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
 }
@@ -256,6 +294,7 @@ pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Operation;
     use proptest::prelude::*;
 
     fn record() -> impl Strategy<Value = StepRecord> {
@@ -315,6 +354,27 @@ mod tests {
         let found = read_steps(&path).unwrap().steps;
         assert_eq!(found, steps);
         assert_eq!(found[1].device.map(|device| (device[Stage::Forward], device[Stage::Read])), Some((7, 0)));
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
+    }
+
+    #[test]
+    fn operations_have_columns_where_they_were_timed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.parquet");
+        let time =
+            |stage, operation, operand: &str, ns| OperationTime { stage, operation, operand: operand.into(), ns };
+        let timed = |step, operations: Vec<OperationTime>| StepRecord { step, operations, ..StepRecord::default() };
+        let fill = |ns| time(Stage::Mask, Operation::Fill, "string12_0_fusion", ns);
+        let copy = |ns| time(Stage::Collate, Operation::Copy, "physical", ns);
+        // A step without operations, and one whose batch had no time in one of them.
+        let steps = vec![timed(0, vec![]), timed(1, vec![fill(5), copy(7)]), timed(2, vec![fill(0)])];
+        write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+        let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+        let names = columns.iter().map(|column| column.name().to_owned());
+        let names: Vec<String> = names.filter(|name| name.starts_with("operation_")).collect();
+        assert_eq!(names, ["operation_mask_fill_string12_0_fusion_ns", "operation_collate_copy_physical_ns"]);
+        assert_eq!(read_steps(&path).unwrap().steps, steps);
         assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
     }
 

@@ -63,6 +63,8 @@ pub mod trace_rows {
     pub const LOADER_CATEGORY: &str = "loader";
     /// Category of its waiting for another thread's work on a stage.
     pub const LOADER_WAIT_CATEGORY: &str = "loader_wait";
+    /// Category of an operation inside a loader thread's work on a stage.
+    pub const LOADER_OPERATION_CATEGORY: &str = "loader_operation";
     /// Category of a bucket from its hand-over until it is reduced.
     pub const BUCKET_CATEGORY: &str = "bucket";
     /// Name of the range in which a step waits for its batch.

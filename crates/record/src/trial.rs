@@ -8,6 +8,9 @@ use crate::{Estimator, Settings};
 /// Version of `trial.json` and `job.json`.
 pub const TRIAL_SCHEMA_VERSION: u32 = 1;
 
+/// Ends the name of the config of a job that isolates the variants of another job; in front of it stands the name of that job's config.
+pub const ISOLATION_SUFFIX: &str = "_isolation";
+
 /// One run of one variant: all that the ranks need to know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -29,6 +32,10 @@ pub struct Trial {
     pub settings: Settings,
     /// Folder of the built data set, absolute.
     pub data_dir: PathBuf,
+    /// Whether nothing said which model: `model.kind` is the one that the data's family has by default. False in records that are
+    /// older than the field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_model: bool,
 }
 
 impl Trial {

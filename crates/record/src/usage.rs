@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::DroppedPages;
+
 /// What a rank used beside time: `rank-<r>.usage.json`, written when its last step is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankUsage {
@@ -7,9 +9,16 @@ pub struct RankUsage {
     /// and of mapped files. Missing where /proc does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
+    /// Parameters of its model that are trained, counted when it was built. Missing where the steps compute no model, and of
+    /// records that are older than the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<u64>,
     /// Missing where all files were local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteCounts>,
+    /// With `measure.cold_cache`, of one rank of each node: the files that were dropped from the page cache before its first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<DroppedPages>,
 }
 
 /// What reading remote files took a rank, from its start on: opening them, the warm-up, and what was asked for ahead are part of it.

@@ -24,7 +24,7 @@ use tch::{Device, Kind, nn};
 
 #[derive(Parser)]
 struct Arguments {
-    /// replicated or shared.
+    /// replicated, shared or operations.
     #[arg(long, default_value = "shared")]
     implementation: String,
     /// Channels.
@@ -57,15 +57,19 @@ fn main() {
     let implementation = match arguments.implementation.as_str() {
         "shared" => Implementation::Shared,
         "replicated" => Implementation::Replicated,
+        "operations" => Implementation::Operations,
         other => {
-            println!("no implementation {other}: replicated or shared");
+            println!("no implementation {other}: replicated, shared or operations");
             std::process::exit(2);
         }
     };
     let dataset = dataset();
     let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
     let graph = Arc::new(dataset.graph(&names, false).unwrap());
-    let processor = if implementation == Implementation::Shared { Processor::Shared } else { Processor::Lazy };
+    let processor = match implementation {
+        Implementation::Replicated => Processor::Lazy,
+        Implementation::Shared | Implementation::Operations => Processor::Shared,
+    };
     let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
     let genes = dataset.sample_genes().unwrap();
     let collate = |assembler: &mut Assembler, b: usize, batch: &mut Batch| {
@@ -199,6 +203,7 @@ fn dataset() -> Dataset {
         seed: 42,
         labels: LabelSource::Random,
         files: 1,
+        genes: 0,
     };
     let folder = cache.join("bench").join(data.folder_name());
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();

@@ -1,5 +1,5 @@
 //! What a training step pays for being timed, part by part, in ns a step. Public, and called as the worker does: profiler ranges,
-//! the split of a wait, the journal, the last words. Not public, and repeated here with the same calls: the step's own clock
+//! the split of a wait, the journal, the last words, the marks of operations (`profile.operations`). Not public, and repeated here with the same calls: the step's own clock
 //! (`src/trainer/clock.rs`, `src/steps.rs`), a loader thread's laps (`expctl-pipeline`, `loader/timing.rs`), and the times of a
 //! bucket in the process group (`expctl-dist`, `cpp/timed_allreduce.cpp`, there in C++, with a future around each all-reduce that is
 //! not in these figures). Steps are those of a model on the host without clipping, masks or a running profiler. What only watches for a
@@ -15,20 +15,44 @@ use std::time::Instant;
 
 use expctl_dist::Range;
 use expctl_pipeline::loader::{Interval, Loaded, exposed_wait};
+use expctl_pipeline::marks::{BatchOperations, Marker, Marks, Operand};
 use expctl_record::{
-    AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, PerStage, Stage, StepRecord, trace_rows,
+    AttemptDir, BenchFigure, BenchRecord, Journal, LastWords, Operation, PerStage, Stage, StepRecord, trace_rows,
 };
 
 /// Written between two steps, so that these find nothing in the caches: four times the second level of the machine in the docs.
 const EVICTED_BYTES: usize = 8 << 20;
 /// Stages of a batch of graphs, more than any batch of rows has.
 const BATCH_STAGES: [Stage; 5] = [Stage::Sample, Stage::Read, Stage::Decode, Stage::Mask, Stage::Collate];
+/// Edge types of the published graph.
+const TYPES: [&str; 9] = [
+    "physical",
+    "regulatory",
+    "tflink",
+    "string12_0_neighborhood",
+    "string12_0_fusion",
+    "string12_0_cooccurence",
+    "string12_0_coexpression",
+    "string12_0_experimental",
+    "string12_0_database",
+];
 
 fn main() {
     let numbers: Vec<usize> =
         std::env::args().skip(1).take_while(|a| a != "--record").map(|a| a.parse().unwrap()).collect();
     let (repeats, steps) = (numbers.first().copied().unwrap_or(15), numbers.get(1).copied().unwrap_or(5000));
-    let keys = ["stages", "batch", "allreduce", "journal", "last_words", "all", "all_cold", "loader"];
+    let keys = [
+        "stages",
+        "batch",
+        "allreduce",
+        "journal",
+        "last_words",
+        "all",
+        "all_cold",
+        "loader",
+        "operations",
+        "operations_step",
+    ];
     let names = [
         "stages of the step: clock laps and profiler ranges",
         "the batch: wait split over its stages, its times added up",
@@ -38,6 +62,8 @@ fn main() {
         "sum of a step's own thread, all parts in turn",
         "the same with cold caches",
         "beside the step: laps of a loader thread, five stages",
+        "with profile.operations, beside the step: marks of a lazy batch over nine edge types with metabolism",
+        "with profile.operations: their times added up, one step with them appended to the journal",
     ];
     let mut times = vec![Vec::with_capacity(repeats); names.len()];
     for repeat in 0..=repeats {
@@ -58,7 +84,7 @@ fn main() {
 }
 
 /// Each part in turn.
-fn once(steps: usize) -> [f64; 8] {
+fn once(steps: usize) -> [f64; 10] {
     let dir = tempfile::tempdir().unwrap();
     let mut rank = Rank::new(dir.path());
     let mut evicted = vec![0u8; EVICTED_BYTES];
@@ -72,6 +98,8 @@ fn once(steps: usize) -> [f64; 8] {
         })
         .collect();
     cold.sort_by(f64::total_cmp);
+    let mut marks = Marks::new(rank.begin, TYPES);
+    let marked = operations(&mut marks);
     [
         mean(steps, |_| keep(stages())),
         mean(steps, |_| keep(rank.batch())),
@@ -81,6 +109,11 @@ fn once(steps: usize) -> [f64; 8] {
         mean(steps, |step| rank.step(step)),
         cold[cold.len() / 2],
         mean(steps, |_| keep(laps(rank.begin))),
+        mean(steps, |_| keep(operations(&mut marks))),
+        mean(steps, |step| {
+            let operations = black_box(&marked).times();
+            rank.journal.append(&black_box(StepRecord { operations, ..record(step, PerStage::default()) })).unwrap();
+        }),
     ]
 }
 
@@ -116,6 +149,7 @@ impl Rank {
             bytes_read: 0,
             work_bytes: 0,
             intervals: laps(begin),
+            operations: None,
             exposed: PerStage::default(),
         };
         Self {
@@ -185,6 +219,31 @@ fn laps(clock: Instant) -> Vec<Interval> {
         last = now;
     }
     intervals
+}
+
+/// As `Assembler` marks what it does for a batch of the processor `lazy` with the collation `pyg`, operation by operation.
+fn operations(marks: &mut Marks) -> BatchOperations {
+    let types = || (0..TYPES.len()).map(Operand::EdgeType);
+    marks.begin(Stage::Mask);
+    marks.mark(Operation::Fill, Operand::Genes);
+    types().chain([Operand::Metabolism; 3]).for_each(|operand| marks.mark(Operation::Allocate, operand));
+    for operand in types().chain([Operand::Metabolism]) {
+        marks.mark(Operation::Lookup, operand);
+        marks.mark(Operation::Fill, operand);
+    }
+    marks.mark(Operation::Fill, Operand::Metabolism);
+    marks.begin(Stage::Collate);
+    for operand in [Operand::Labels, Operand::Labels, Operand::Genes] {
+        marks.mark(Operation::Copy, operand);
+    }
+    for operand in types().chain([Operand::Metabolism; 2]) {
+        marks.mark(Operation::Allocate, operand);
+        marks.mark(Operation::Copy, operand);
+    }
+    for _ in 0..2 {
+        marks.mark(Operation::Copy, Operand::Metabolism);
+    }
+    marks.finish()
 }
 
 /// As the class of this name in C++.

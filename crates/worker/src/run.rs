@@ -1,7 +1,7 @@
 //! A rank from start to end. Invariant: every way out leaves last words, and steps that were done stay readable.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,8 +9,9 @@ use std::time::Duration;
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_pipeline::array::remote::remote_counts;
 use expctl_record::{
-    AttemptDir, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal, LastWords, Mode,
-    RankEnv, RankStatus, RankUsage, Settings, Trial, peak_resident, write_json, write_table,
+    AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
+    LastWords, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, drop_from_page_cache, peak_resident, write_json,
+    write_table,
 };
 use expctl_sampler::{Sampler, Watched};
 
@@ -237,6 +238,7 @@ impl Rank<'_> {
         // In front of the barrier: what rank 0 alone writes down of the data must not make the others wait in a step.
         self.activity.enter(Phase::SetUp);
         let loading = source.batches(self.attempt, self.env, placement.device)?;
+        let dropped = self.drop_cache(source, group)?;
         self.activity.enter(Phase::Meet);
         group.barrier()?;
         // Now that all are here, none waits longer than its clock takes.
@@ -273,7 +275,7 @@ impl Rank<'_> {
             trainer.drop_after(&result);
             return result.map(|()| None);
         }
-        self.write_usage()?;
+        self.write_usage(trainer.as_ref().map(Trainer::parameter_count), dropped)?;
         self.activity.enter(Phase::Over);
         // While the monitor still watches: it waits for the others where they are connected by NCCL.
         group.shutdown()?;
@@ -287,11 +289,28 @@ impl Rank<'_> {
         Ok(digest)
     }
 
-    /// Write down what the steps took beside time.
-    fn write_usage(&self) -> Result<(), Stop> {
+    /// Drop what steps read from the page cache of this node, where the trial is to be measured so; one rank of the node does. All ranks
+    /// have opened their files by then, which reads parts of them.
+    fn drop_cache(&self, source: &impl Source, group: &ProcessGroup) -> Result<Option<DroppedPages>, Stop> {
+        if !self.trial.settings.measure.cold_cache {
+            return Ok(None);
+        }
+        self.activity.enter(Phase::Meet);
+        group.barrier()?;
+        if self.env.local_rank != 0 {
+            return Ok(None);
+        }
+        self.activity.enter(Phase::SetUp);
+        let files = source.files();
+        Ok(Some(drop_from_page_cache(files.iter().map(PathBuf::as_path))?))
+    }
+
+    /// Write down what the steps took beside time, of a model with so many parameters, and what was dropped from the page cache
+    /// before them.
+    fn write_usage(&self, parameters: Option<u64>, dropped: Option<DroppedPages>) -> Result<(), Stop> {
         let counts = remote_counts();
         let remote = (counts.requests > 0 || counts.hits > 0).then_some(counts);
-        let usage = RankUsage { peak_resident_bytes: peak_resident(), remote };
+        let usage = RankUsage { peak_resident_bytes: peak_resident(), parameters, remote, dropped };
         Ok(write_json(&self.attempt.usage_path(self.env.rank), &usage)?)
     }
 

@@ -2,6 +2,7 @@ use std::time::Instant;
 
 use expctl_dist::Range;
 use expctl_pipeline::loader::{Build, Loaded, Loader};
+use expctl_pipeline::marks::BatchOperations;
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
 
 use crate::activity::Phase;
@@ -139,6 +140,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied());
             let from = Instant::now();
             let other = Range::open(Stage::Other.name());
+            let operations = loaded.operations.as_ref().map_or_else(Vec::new, BatchOperations::times);
             cost.copy_ns = loaded.batch.landed()?;
             // Frees the batch where the loader has no room for a spare one.
             self.loader.recycle(loaded.into_inner().batch);
@@ -165,6 +167,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
                 exposed: cost.exposed,
                 device: cost.device,
                 copy_ns: cost.copy_ns,
+                operations,
             })?;
             self.session.last_words.step_done();
             if let Some(value) = loss.filter(|l| !l.is_finite()) {

@@ -1,5 +1,5 @@
-//! The shared lazy model: what it refuses, and that its steps can be repeated. That it gives what the replicated one gives is
-//! tested beside it, in `models/lazy/agreement`.
+//! The lazy model on one graph for all samples: what it refuses, and that its steps can be repeated. That it gives what the replicated
+//! one gives is tested beside it, in `models/lazy/agreement`.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod lazy_common;
@@ -12,28 +12,55 @@ use lazy_common::{Case, SMALL, build_as, graph};
 use tch::{Device, Kind, Tensor};
 
 const SAMPLES: [&[i64]; 4] = [&[4, 9, 2], &[7], &[], &[1, 2, 3, 10]];
+const ONE_GRAPH: [Implementation; 2] = [Implementation::Shared, Implementation::Operations];
 
 #[test]
 fn what_the_loader_got_wrong_is_an_error() {
-    let (_vs, shared) = build_as(Implementation::Shared, &SMALL, 5);
-    let refusal = |batch: &Batch| match shared.forward(&Inputs::of(batch, &[], false, Device::Cpu).unwrap()) {
-        Err(ModelError::Inputs(reason)) => reason,
-        other => format!("{other:?}"),
-    };
-    let mut batch = Case::of(Processor::Ids, &SAMPLES).batch;
-    batch.common.genes[0] = 30;
-    assert_eq!(refusal(&batch), "a gene that is not among 30");
-    let mut batch = Case::of(Processor::Shared, &SAMPLES).batch;
-    let Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
-    let edges = graph().edge_types[1].num_edges();
-    *removed[1].positions.last_mut().unwrap() = edges as i32;
-    assert_eq!(refusal(&batch), format!("regulatory: edge {edges} is not among {edges}"));
+    for implementation in ONE_GRAPH {
+        let (_vs, model) = build_as(implementation, &SMALL, 5);
+        let refusal = |batch: &Batch| match model.forward(&Inputs::of(batch, &[], true, Device::Cpu).unwrap()) {
+            Err(ModelError::Inputs(reason)) => reason,
+            other => format!("{other:?}"),
+        };
+        let mut batch = Case::of(Processor::Ids, &SAMPLES).batch;
+        batch.common.genes[0] = 30;
+        assert_eq!(refusal(&batch), "a gene that is not among 30");
+        batch.common.genes[0] = 4;
+        batch.common.gene_sample[1] = 4;
+        assert_eq!(refusal(&batch), "sample 4 is not among 4");
+        let mut batch = Case::of(Processor::Shared, &SAMPLES).batch;
+        let Layout::Shared { removed } = &mut batch.layout else { unreachable!() };
+        let edges = graph().edge_types[1].num_edges();
+        *removed[1].positions.last_mut().unwrap() = edges as i32;
+        assert_eq!(refusal(&batch), format!("regulatory: edge {edges} is not among {edges}"));
+    }
+}
+
+#[test]
+fn what_the_operations_lack_is_named() {
+    let (_vs, model) = build_as(Implementation::Operations, &SMALL, 5);
+    let refusal = |inputs: &Inputs<'_>| model.forward(inputs).unwrap_err().to_string();
+    const LACKS: &str = "the batch does not have what the model reads: ";
+    let batch = Case::of(Processor::Shared, &SAMPLES).batch;
+    let on_the_host_alone = Inputs::of(&batch, &[], false, Device::Cpu).unwrap();
+    assert_eq!(refusal(&on_the_host_alone), format!("{LACKS}removed edges of physical"));
+    let batch = Case::of(Processor::Ids, &SAMPLES).batch;
+    // Of the first type alone, and of one sample.
+    let masks = [Tensor::ones([graph().edge_types[0].num_edges() as i64], (Kind::Bool, Device::Cpu))];
+    let of_another_batch = Inputs::of(&batch, &masks, true, Device::Cpu).unwrap();
+    assert_eq!(refusal(&of_another_batch), format!("{LACKS}masks of all edges of physical"));
 }
 
 #[test]
 fn the_same_step_gives_the_same_bits() {
+    for implementation in ONE_GRAPH {
+        same_bits(implementation);
+    }
+}
+
+fn same_bits(implementation: Implementation) {
     let case = Case::of(Processor::Ids, &SAMPLES);
-    let (vs, shared) = build_as(Implementation::Shared, &LazyConfig { hidden: 16, ..SMALL }, 9);
+    let (vs, shared) = build_as(implementation, &LazyConfig { hidden: 16, ..SMALL }, 9);
     let run = || {
         let prediction = shared.forward(&case.inputs()).unwrap().prediction;
         prediction.sum(Kind::Float).backward();

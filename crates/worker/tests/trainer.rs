@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use expctl_dist::{ProcessGroup, ScriptModule, Store};
-use expctl_record::{Implementation, Model, ModelKind, Norm};
+use expctl_record::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, distance, floor, gamma};
 use expctl_worker::checkpoint::{read_state, write_state};
 use expctl_worker::metrics::pearson;
@@ -68,6 +68,45 @@ fn a_lazy_model_overfits_64_samples_to_a_tenth_of_its_loss() {
         lazy_trainer_of(train, change, &group)
     };
     overfits(&mut trainer, &group);
+}
+
+/// What the launcher says of a model before it is built.
+#[test]
+fn a_model_has_as_many_parameters_as_its_settings_say() {
+    let group = alone();
+    let changes: [fn(&mut Model); 8] = [
+        |_| {},
+        |model| (model.hidden, model.heads, model.layers) = (10, 2, 3),
+        |model| model.edge_types.truncate(2),
+        |model| model.kind = ModelKind::Lazy,
+        |model| {
+            model.kind = ModelKind::Lazy;
+            (model.hidden, model.heads, model.layers, model.convolution_layers) = (10, 2, 3, 2);
+            (model.attention_layers, model.aggregation_norm) = (1, false);
+        },
+        |model| {
+            model.kind = ModelKind::Lazy;
+            (model.aggregation, model.local_head) = (Aggregation::Sum, LocalHead::None);
+        },
+        |model| (model.kind, model.local_head) = (ModelKind::Lazy, LocalHead::Zero),
+        |model| (model.kind, model.implementation) = (ModelKind::Lazy, Implementation::Shared),
+    ];
+    let mut counts = Vec::new();
+    for change in changes {
+        let mut settings = settings(json!({}));
+        change(&mut settings.model);
+        let trainer = {
+            let _alone = GENERATOR.lock();
+            Trainer::new(&settings, &graph(), LABELS, &group, tch::Device::Cpu).unwrap()
+        };
+        counts.push(trainer.parameter_count());
+        assert_eq!(settings.model.parameter_count(GENES as u64), counts.last().copied(), "{:?}", settings.model);
+    }
+    // The local head is there where its term is 0, and both implementations have the same.
+    assert!(counts[6] == counts[3] && counts[7] == counts[3] && counts[5] < counts[3], "{counts:?}");
+    let mut module = settings(json!({})).model;
+    module.kind = ModelKind::Torchscript;
+    assert_eq!(module.parameter_count(GENES as u64), None);
 }
 
 /// Four steps an epoch until the loss is a tenth of what it was, and of the labels' variance.

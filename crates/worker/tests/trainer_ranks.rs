@@ -38,6 +38,7 @@ fn rank_entry() {
         "detached" => steps(&role, &group, sinkhorn("detached"), 4),
         "lazy_replicated" => lazy(&role, &group, Implementation::Replicated),
         "lazy_shared" => lazy(&role, &group, Implementation::Shared),
+        "lazy_operations" => lazy(&role, &group, Implementation::Operations),
         "whole" => cut(&role, &group, None),
         "cut" => cut(&role, &group, Some(7)),
         other => panic!("no scenario {other}"),
@@ -81,7 +82,7 @@ fn lazy(role: &Role, group: &ProcessGroup, implementation: Implementation) -> Tr
         let ids = (0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s);
         let samples = match implementation {
             Implementation::Replicated => support::with_graphs(ids),
-            Implementation::Shared => batch(ids),
+            Implementation::Shared | Implementation::Operations => batch(ids),
         };
         let told = step(&mut trainer, &samples, 0, group).unwrap();
         assert_eq!(told.busy[Stage::Allreduce] > 0, role.world > 1, "one rank averages nothing");
@@ -226,9 +227,11 @@ fn ranks_that_were_cut_end_with_the_same_bits() {
 }
 
 #[test]
-fn both_lazy_models_step_alike_where_a_head_gets_no_gradient() {
+fn all_lazy_models_step_alike_where_a_head_gets_no_gradient() {
     for world in [1, 2] {
-        let (replicated, shared) = (run("lazy_replicated", world).0, run("lazy_shared", world).0);
-        assert_alike("lazy_replicated", 2, &replicated, &shared);
+        let replicated = run("lazy_replicated", world).0;
+        for other in ["lazy_shared", "lazy_operations"] {
+            assert_alike("lazy_replicated", 2, &replicated, &run(other, world).0);
+        }
     }
 }

@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, key, key_also, words};
+use super::spec::{COUNT, COUNT32, KeySpec, NATURAL, NATURAL32, key, words};
 
 /// `[experiment]`, `[data]` and `[select]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -17,19 +17,17 @@ pub(super) const KEYS: &[KeySpec] = &[
         "Note that the job's note continues, without `.md`: a plan, say",
     ),
     key("experiment.links", Kind::TextList, Value("[]"), "Further notes that the job's note links, without `.md`"),
-    key_also(
+    key(
         "data.set",
         Kind::Text,
         Derived("`006-kuzmin-tmi`; `arrayloader` with `array.format`"),
         "Data set: a folder in `experiments/` with a `dataset.toml`",
-        &["dataset", "name"],
     ),
-    key_also(
+    key(
         "data.samples",
         COUNT,
         Derived("all that the recipe has"),
         "Number of samples, at most what the recipe has; of an array any number of rows",
-        &["size"],
     ),
     key(
         "data.scale",
@@ -44,27 +42,30 @@ pub(super) const KEYS: &[KeySpec] = &[
         "STRING networks as they are, or completed with generated edges to the published counts",
     ),
     key("data.seed", NATURAL, Value("42"), "Seed of everything that is generated"),
-    key_also(
+    key(
         "data.labels",
         words(&["random", "planted"]),
         Value("\"random\""),
         "Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and deviation are the published ones",
-        &["label"],
     ),
     key("data.files", COUNT32, Value("1"), "With `array.format`: number of files that the rows are in"),
-    key_also(
+    key(
+        "data.genes",
+        NATURAL32,
+        Value("0"),
+        "With `array.format`: number of genes, in place of `scale`; beyond those of the recipe genes are rare, and a row has no more values. 0 goes by `scale`",
+    ),
+    key(
         "select.samples",
         words(&["all", "metabolic"]),
         Value("\"all\""),
         "Candidates: all samples, or those that perturb a gene of a reaction",
-        &["gene_subsets"],
     ),
-    key_also(
+    key(
         "select.subset",
         NATURAL,
         Value("0"),
         "The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of it; 0 takes all",
-        &["perturbation_subset_size", "is_perturbation_subset"],
     ),
     key(
         "select.split",

@@ -1,7 +1,7 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT32, KeySpec, NATURAL, key, key_also, words};
+use super::spec::{COUNT32, KeySpec, NATURAL, key, words};
 
 /// `[model]`.
 pub(super) const KEYS: &[KeySpec] = &[
@@ -11,27 +11,24 @@ pub(super) const KEYS: &[KeySpec] = &[
         Derived("`dango`; `mlp` with `array.format`"),
         "Which model; `mlp` and `transformer` read arrays, the others graphs",
     ),
-    key_also(
+    key(
         "model.hidden",
         COUNT32,
         Derived("64; 1024 for `mlp`, 256 for `transformer`"),
         "Channels; a multiple of `heads`",
-        &["hidden_channels", "hidden_dim"],
     ),
-    key_also("model.heads", COUNT32, Derived("4; 8 for `lazy`"), "Attention heads", &["num_heads"]),
-    key_also(
+    key("model.heads", COUNT32, Derived("4; 8 for `lazy`"), "Attention heads"),
+    key(
         "model.layers",
         COUNT32,
         Derived("2 for `dango`, 3 for `lazy`, 5 for `mlp`, 8 for `transformer`"),
         "Attention layers of `dango` and `transformer`, message passing layers of `lazy`, hidden layers of `mlp`",
-        &["num_layers"],
     ),
-    key_also(
+    key(
         "model.edge_types",
         Kind::TextList,
         Derived("for `dango` the `string12_0_*` types of pipeline.edge_types, else all of them"),
         "Edge types that the model reads",
-        &["graphs"],
     ),
     key(
         "model.seed",
@@ -41,25 +38,18 @@ pub(super) const KEYS: &[KeySpec] = &[
     ),
     key(
         "model.implementation",
-        words(&["replicated", "shared"]),
+        words(&["replicated", "shared", "operations"]),
         Value("\"replicated\""),
-        "With `lazy`: on a copy of the graph for each sample, as published, or on one graph for all; same parameters, same outputs",
+        "With `lazy`: on the graph that the batch has for each sample, as published (`replicated`); on one graph for all, with expctl's kernels on the host and libtorch's operations on a GPU (`shared`) or with those anywhere (`operations`). Same parameters, same outputs (docs/lazy-model.md)",
     ),
-    key_also(
+    key(
         "model.aggregation",
         words(&["pairwise_interaction", "sum", "mean"]),
         Value("\"pairwise_interaction\""),
         "With `lazy`: how a layer joins its edge types",
-        &["graph_aggregation_method"],
     ),
     key("model.aggregation_norm", Kind::Bool, Value("true"), "With `pairwise_interaction`: normalise what it yields"),
-    key_also(
-        "model.convolution_layers",
-        COUNT32,
-        Value("4"),
-        "With `lazy`: linear layers of each convolution",
-        &["gin_num_layers"],
-    ),
+    key("model.convolution_layers", COUNT32, Value("4"), "With `lazy`: linear layers of each convolution"),
     key(
         "model.norm",
         words(&["graph", "node"]),
@@ -72,38 +62,24 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("\"graph\""),
         "The same in front of the encoder; 062 to 065 had `node`",
     ),
-    key_also(
+    key(
         "model.local_head",
         words(&["full", "pooled", "zero", "none"]),
         Value("\"full\""),
         "With `lazy`: a term for each sample from its own genes; one for the first sample from all genes, as 062 to 069 ran; 0, as 074, 075 and 077 ran; or no such head",
-        &["use_local_predictor", "local_predictor_config"],
     ),
-    key_also(
-        "model.attention_layers",
-        COUNT32,
-        Value("2"),
-        "With `lazy`: attention layers of the local head",
-        &["num_attention_layers"],
-    ),
-    key_also(
-        "model.path",
-        Kind::Text,
-        Value("\"\""),
-        "With `torchscript`: the module's file, from the project folder",
-        &["file", "module", "checkpoint_path"],
-    ),
+    key("model.attention_layers", COUNT32, Value("2"), "With `lazy`: attention layers of the local head"),
+    key("model.path", Kind::Text, Value("\"\""), "With `torchscript`: the module's file, from the project folder"),
     key(
         "model.inputs",
         Kind::TextList,
         Value("[\"genes\", \"gene_sample\", \"batch_size\"]"),
         "With `torchscript`: what its `forward` takes, in order (docs/training.md)",
     ),
-    key_also(
+    key(
         "model.tokens",
         COUNT32,
         Value("2200"),
         "With `transformer`: the most genes of a row that it reads, those with the largest values",
-        &["max_len", "n_genes", "context_length"],
     ),
 ];

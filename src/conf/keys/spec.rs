@@ -46,8 +46,6 @@ pub struct KeySpec {
     pub preset: Preset,
     /// What it means, one line.
     pub help: &'static str,
-    /// Names that other tools use for it; only for "did you mean".
-    pub also: &'static [&'static str],
 }
 
 impl KeySpec {
@@ -86,17 +84,7 @@ pub(super) const fn words(words: &'static [&'static str]) -> Kind {
 }
 
 pub(super) const fn key(key: &'static str, kind: Kind, preset: Preset, help: &'static str) -> KeySpec {
-    KeySpec { key, kind, preset, help, also: &[] }
-}
-
-pub(super) const fn key_also(
-    key: &'static str,
-    kind: Kind,
-    preset: Preset,
-    help: &'static str,
-    also: &'static [&'static str],
-) -> KeySpec {
-    KeySpec { key, kind, preset, help, also }
+    KeySpec { key, kind, preset, help }
 }
 
 /// All keys, in the order of the reference.

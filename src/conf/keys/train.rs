@@ -1,11 +1,11 @@
 use crate::conf::kind::Kind;
 
 use super::spec::Preset::{Derived, Value};
-use super::spec::{COUNT, KeySpec, NATURAL, NOT_NEGATIVE, key, key_also, words};
+use super::spec::{COUNT, KeySpec, NATURAL, NOT_NEGATIVE, key, words};
 
 /// `[train]`.
 pub(super) const KEYS: &[KeySpec] = &[
-    key_also(
+    key(
         "train.mode",
         Kind::Choice {
             words: &["data", "zero_loss", "forward", "forward_backward", "train"],
@@ -17,92 +17,70 @@ pub(super) const KEYS: &[KeySpec] = &[
         },
         Value("\"data\""),
         "What a step does after the batch has arrived",
-        &["execution_mode"],
     ),
     key("train.optimizer", words(&["adamw", "sgd"]), Value("\"adamw\""), "The optimizer"),
-    key_also(
+    key(
         "train.learning_rate",
         Kind::Number { min: 0.0, from: false, max: f64::MAX },
         Value("1e-5"),
         "Its learning rate",
-        &["lr"],
     ),
     key("train.weight_decay", NOT_NEGATIVE, Value("1e-6"), "Its weight decay"),
-    key_also(
-        "train.clip_norm",
-        NOT_NEGATIVE,
-        Value("0.0"),
-        "Largest norm of the gradient; 0 leaves it alone",
-        &["clip_grad_norm", "clip_grad_norm_max_norm"],
-    ),
+    key("train.clip_norm", NOT_NEGATIVE, Value("0.0"), "Largest norm of the gradient; 0 leaves it alone"),
     key(
         "train.reconstruction",
         words(&["linear_until_uniform", "pre_then_post", "linear_until_flipped", "uniform", "off"]),
         Value("\"linear_until_uniform\""),
         "With `dango`: weight of the reconstruction loss",
     ),
-    key_also(
+    key(
         "train.loss",
         words(&["log_cosh", "mse", "mse_sinkhorn", "cross_entropy"]),
         Derived("`log_cosh`; `cross_entropy` with `array.format`"),
         "Loss of the predictions; classes have `cross_entropy`, and nothing else",
-        &["regression_task.loss", "criterion"],
     ),
-    key_also(
+    key(
         "train.standardise_labels",
         Kind::Bool,
         Value("false"),
         "Shift and scale labels to mean 0 and standard deviation 1 over all samples",
-        &["normalization", "normalise_labels", "standardize_labels"],
     ),
-    key_also(
-        "train.sinkhorn_weight",
-        NOT_NEGATIVE,
-        Value("0.1"),
-        "With `mse_sinkhorn`: weight of the Sinkhorn divergence",
-        &["lambda_wasserstein"],
-    ),
-    key_also(
+    key("train.sinkhorn_weight", NOT_NEGATIVE, Value("0.1"), "With `mse_sinkhorn`: weight of the Sinkhorn divergence"),
+    key(
         "train.sinkhorn_buffer",
         COUNT,
         Value("224"),
         "With `mse_sinkhorn`: predictions of earlier batches that it sees; until there are as many, it is 0",
-        &["buffer_size", "min_samples"],
     ),
-    key_also(
+    key(
         "train.sinkhorn_gather",
         words(&["off", "joined", "detached"]),
         Value("\"off\""),
         "With `mse_sinkhorn`: predictions of a rank alone, of all ranks, or of all without a gradient, as published",
-        &["use_ddp_gather"],
     ),
-    key_also(
+    key(
         "train.precision",
         words(&["float32", "bf16_mixed"]),
         Value("\"float32\""),
         "Numbers that the forward pass computes with",
-        &["amp", "autocast"],
     ),
-    key_also(
+    key(
         "train.gradient_compression",
         words(&["none", "fp16", "bf16"]),
         Value("\"none\""),
         "Numbers that gradients are sent between ranks as: each bucket is converted, reduced and converted back; half the bytes of `none`, which sends float32",
-        &["comm_hook", "ddp_comm_hook"],
     ),
-    key_also(
+    key(
         "train.accumulation",
         Kind::TextList,
         Value("[]"),
         "Batches whose gradients make one step of the optimizer: `\"EPOCH:BATCHES\"`, from that epoch on",
-        &["grad_accumulation_schedule", "accumulate_grad_batches"],
     ),
-    key_also(
+    key(
         "train.schedule",
         words(&["constant", "cosine_restarts", "plateau"]),
         Value("\"constant\""),
         "How the learning rate changes from epoch to epoch; `learning_rate` is where it starts, with `cosine_restarts` its peak",
-        &["lr_scheduler", "scheduler"],
     ),
     key("train.schedule_epochs", COUNT, Value("300"), "With `cosine_restarts`: epochs of the first cycle"),
     key(
@@ -135,33 +113,29 @@ pub(super) const KEYS: &[KeySpec] = &[
         Value("10"),
         "With `plateau`: validations without a better figure before the rate falls",
     ),
-    key_also(
+    key(
         "train.epochs",
         NATURAL,
         Value("0"),
         "Epochs of the run, after each of which it may be validated; 0 runs `measure.warmup` + `measure.steps` steps",
-        &["max_epochs", "num_epochs"],
     ),
-    key_also(
+    key(
         "train.validate_every",
         NATURAL,
         Derived("1; 0 with `array.format`"),
         "With `epochs`: epochs from one validation to the next, on the split `val`; 0 never validates, as arrays have to",
-        &["check_val_every_n_epoch"],
     ),
     key("train.monitor", words(&["loss", "pearson"]), Value("\"loss\""), "What decides which epoch is the best"),
-    key_also(
+    key(
         "train.patience",
         NATURAL,
         Value("0"),
         "Validations without a better figure after which training ends; 0 goes on",
-        &["early_stopping"],
     ),
-    key_also(
+    key(
         "train.start_from",
         Kind::Text,
         Value("\"\""),
         "Weights to start from (`best.safetensors`), or a run to go on with (`last.safetensors`), from the project folder",
-        &["resume", "resume_from", "ckpt_path", "checkpoint_path", "weights"],
     ),
 ];

@@ -102,6 +102,7 @@ impl RankLog {
             exposed: line.exposed.0,
             device: None,
             copy_ns: None,
+            operations: Vec::new(),
         })?;
         self.end_ns = line.start_ns + line.wall_ns;
         self.steps += 1;

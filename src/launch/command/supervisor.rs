@@ -18,7 +18,7 @@ use super::program_process::ProgramProcess;
 use super::protocol::{Record, RunRecord, quoted};
 use super::rank_log::{RankLog, Refused};
 use super::socket::{Heard, Socket};
-use super::surroundings::{facts, variables_of, write_environment};
+use super::surroundings::{drop_cache, facts, variables_of, write_environment};
 
 /// Between two looks at what can change without a word.
 pub(super) const TURN: Duration = Duration::from_millis(50);
@@ -138,6 +138,9 @@ impl<'a> Supervisor<'a> {
         let failed = |message: String| Stop::Own(OwnFailure::now(rank, message, EXIT_FAILED));
         let variables = variables_of(self.attempt, self.trial, self.env, &self.peers, socket);
         let variables = variables.map_err(|failure| failed(failure.message))?;
+        if self.trial.settings.measure.cold_cache && self.env.local_rank == 0 {
+            drop_cache(self.attempt, self.trial, rank).map_err(|failure| failed(failure.message))?;
+        }
         processes::adopt().map_err(|e| failed(format!("its processes cannot be watched: {e}")))?;
         let worker = &self.trial.settings.worker;
         let cpus: &[u32] = if worker.starts_ranks { &self.peers.start.cpus } else { &[] };

@@ -1,10 +1,14 @@
 //! What a program is told through its environment, and what is written down of where it ran.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use expctl_pipeline::array::dataset::ArrayDataset;
-use expctl_record::{AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, Trial, variables, write_json};
+use expctl_pipeline::dataset::Dataset;
+use expctl_record::{
+    AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, drop_from_page_cache,
+    variables, write_json,
+};
 use serde_json::json;
 
 use super::peers::Peers;
@@ -88,8 +92,26 @@ fn data_files(trial: &Trial) -> Result<Vec<String>, Failure> {
         return Ok(settings.array.files.clone());
     }
     let dataset = ArrayDataset::open(&trial.data_dir).map_err(Failure::internal)?;
-    let files = dataset.store_files(settings.array.format).map_err(Failure::internal)?;
+    let array = &settings.array;
+    let files = dataset.store_files_of(array.format, array.file_count).map_err(Failure::internal)?;
     Ok(files.iter().map(|file| file.to_string_lossy().into_owned()).collect())
+}
+
+/// Drop the files that the program reads from the page cache, and write down in `rank`'s usage what came of it.
+///
+/// # Errors
+/// A file cannot be opened, or the ledger cannot be written to.
+pub(super) fn drop_cache(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<(), Failure> {
+    let files: Vec<PathBuf> = match trial.settings.reads_array() {
+        true => data_files(trial)?.into_iter().map(PathBuf::from).collect(),
+        false => {
+            let dataset = Dataset::open(&trial.data_dir).map_err(Failure::internal)?;
+            vec![dataset.store_file(trial.settings.pipeline.store)]
+        }
+    };
+    let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path))?;
+    let usage = RankUsage { dropped: Some(dropped), ..RankUsage::default() };
+    Ok(write_json(&attempt.usage_path(rank), &usage)?)
 }
 
 /// Size of the files that the program was given, if it was given any.

@@ -24,7 +24,9 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
     let threads = |t: &expctl_record::Trial| t.settings.launch.ranks * t.settings.threads_per_rank();
     let most = job.trials.iter().map(threads).max().unwrap_or(0);
     if most > cpus {
-        say(format!("warning: up to {most} threads (ranks × (workers + threads)) will share {cpus} processors"));
+        say(format!(
+            "warning: up to {most} threads (ranks × (loader threads + launch.threads)) will share {cpus} processors"
+        ));
     }
     Ok(())
 }

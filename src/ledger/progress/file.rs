@@ -26,7 +26,7 @@ pub struct LogRow {
     pub ranks: u64,
     /// Samples per rank and step.
     pub batch_size: u64,
-    /// Loader workers per rank.
+    /// Loader processes or threads of a rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u64>,
     /// Copies into page-locked memory.

@@ -3,17 +3,19 @@ use std::collections::BTreeMap;
 use super::Row;
 
 /// Settings that tables are split by, with how many of what a heading says; the data set itself is what rows are compared in at all.
-const SPLIT: [(&str, &str); 13] = [
+const SPLIT: [(&str, &str); 15] = [
     ("launch.ranks", "ranks"),
     ("data.samples", "samples"),
     ("data.scale", "scale"),
     ("data.networks", "networks"),
     ("data.files", "files"),
+    ("data.genes", "genes of the data set"),
     ("array.files", "own files"),
-    ("array.genes", "genes"),
+    ("array.genes", "genes of a batch"),
     ("select.samples", "samples taken"),
     ("select.subset", "subset"),
     ("select.split", "split"),
+    ("measure.cold_cache", "cold page cache"),
     ("device", "device"),
     ("gpu", "GPU"),
     ("cpu", "processor"),
@@ -36,7 +38,8 @@ impl RowClass {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));
         let said = said.filter_map(|(key, name)| {
-            let value = self.shared.get(key).filter(|value| !value.is_empty())?;
+            // What is not so is no name: a cold page cache is said, a warm one is not.
+            let value = self.shared.get(key).filter(|value| !matches!(value.as_str(), "" | "false"))?;
             Some(format!("{name} {value}"))
         });
         said.collect::<Vec<_>>().join(", ")

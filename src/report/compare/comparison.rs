@@ -2,13 +2,15 @@ use serde::Serialize;
 
 use super::baseline::same_point;
 use super::class::classes;
+use super::confounds::confounds;
 use super::decomposition::{Decomposed, decompositions};
 use super::differences::unknown;
 use super::line::{Line, judge_together};
-use super::{Difference, Row, baselines, differences};
+use super::{Class, Difference, Published, Row, baselines, differences};
 use crate::exit::{Exit, Failure};
+use crate::ledger::PublishedBreakdown;
 
-/// Rows of one table: their steps do the same work on the same data, without a profiler, and they are of one class.
+/// Rows of one table: their steps do the same work on the same data, all with a profiler or all without one, and they are of one class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
     /// What a step does in all of them.
@@ -55,14 +57,30 @@ pub struct Comparison {
     pub groups: Vec<Group>,
     /// What steps of one mode take more than those of another, where a variant was run in several.
     pub decompositions: Vec<Decomposed>,
+    /// Published figures beside the measured ones that repeat them.
+    pub published: Published,
 }
 
 impl Comparison {
     /// Put the rows of jobs side by side. `jobs` holds the rows of each job; ratios refer to the job at `baseline`.
     ///
     /// # Errors
-    /// Exit 7 if several jobs were given and no two of them can be compared.
+    /// Exit 7 if several jobs were given and no two of them ran steps of one mode on one data set.
     pub fn new(jobs: &[Vec<Row>], baseline: usize) -> Result<Self, Failure> {
+        Self::with_breakdowns(jobs, &[], baseline)
+    }
+
+    /// The same with the breakdowns that the sources of published jobs give.
+    ///
+    /// # Errors
+    /// As [`Self::new`], unless a measured row stands beside a breakdown.
+    pub fn with_breakdowns(
+        jobs: &[Vec<Row>],
+        breakdowns: &[PublishedBreakdown],
+        baseline: usize,
+    ) -> Result<Self, Failure> {
+        let rows: Vec<&Row> = jobs.iter().flatten().collect();
+        let published = Published::of(&rows, breakdowns);
         let mut kinds: Vec<Kind<'_>> = Vec::new();
         let order = std::iter::once(baseline).chain(0..jobs.len());
         for row in order.filter_map(|j| jobs.get(j)).flatten() {
@@ -76,12 +94,14 @@ impl Comparison {
             }
         }
         kinds.sort_by_key(|k| k.profiler);
-        refuse_if_nothing_compares(jobs, &kinds)?;
+        if !published.has_measured_breakdown() {
+            refuse_if_nothing_compares(jobs, &kinds)?;
+        }
         let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
         let mut groups: Vec<Group> = kinds.iter().flat_map(|kind| kind.groups(baseline, several)).collect();
-        on_profilers(&kinds, &mut groups);
+        add_profiler_costs(&kinds, &mut groups);
         let decompositions = decompositions(&groups);
-        Ok(Self { groups, decompositions })
+        Ok(Self { groups, decompositions, published })
     }
 
     /// All lines.
@@ -101,7 +121,7 @@ impl Comparison {
 }
 
 /// The data set of a row; a sample of another one is another thing.
-fn set_of(row: &Row) -> &str {
+pub(super) fn set_of(row: &Row) -> &str {
     row.settings.get("data.set").map_or("", String::as_str)
 }
 
@@ -118,9 +138,29 @@ impl Kind<'_> {
         self.mode == row.mode && self.profiler == row.profiler && self.set == set_of(row)
     }
 
-    /// True if rows of two jobs can be compared.
-    fn compares(&self) -> bool {
-        !self.profiler && self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
+    /// True if it holds rows of two jobs.
+    fn of_several_jobs(&self) -> bool {
+        self.rows.iter().any(|(job, _)| *job != self.rows[0].0)
+    }
+
+    /// True if steps of the same mode on the same data set ran here without a profiler and in another job of `profiled` with one.
+    fn is_unprofiled_side_of(&self, profiled: &Self) -> bool {
+        let same_steps = self.mode == profiled.mode && self.set == profiled.set;
+        let two_jobs = || self.rows.iter().any(|(job, _)| profiled.rows.iter().any(|(of, _)| of != job));
+        same_steps && !self.profiler && profiled.profiler && two_jobs()
+    }
+
+    /// The row without a profiler that tells what the profiler cost in `profiled`: of the same variant, or, among imported rows, the
+    /// one with the fewest other settings that differ. None where no row of these has a rate.
+    fn unprofiled(&self, profiled: &Row) -> Option<&Row> {
+        let rated =
+            self.rows.iter().map(|(_, row)| *row).filter(|row| row.median_samples_per_s().is_some_and(|r| r > 0.0));
+        let with_differences = rated.filter_map(|row| {
+            let (crosses, others) = confounds(profiled, row);
+            let differing = crosses.len() + others.len();
+            same_but_for_profiler(profiled, row, differing).then_some((differing, row))
+        });
+        with_differences.min_by_key(|(differing, row)| (row.job != profiled.job, *differing)).map(|(_, row)| row)
     }
 
     /// The same variant at the same point in the job at `baseline`; none of rows of that job.
@@ -170,8 +210,24 @@ impl Kind<'_> {
     }
 }
 
+/// True if `row` ran the same variant as the row `profiled`, which had a profiler along. `differing` counts the settings in which the two
+/// differ. Keys of the profiler are no such setting: a row without one has none of them.
+fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
+    if profiled.class == Class::Imported {
+        // Published rows have no variants: what else differs is said beside the figure.
+        return row.class == Class::Imported;
+    }
+    let point = |row: &Row| -> Vec<(String, String)> {
+        let swept = row.point.iter().filter(|(key, _)| !["profile.", "trace."].iter().any(|of| key.starts_with(of)));
+        swept.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let same_variant = profiled.variant == row.variant && point(profiled) == point(row);
+    profiled.same_processor(row) && (same_variant || differing == 0)
+}
+
 fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(), Failure> {
-    if jobs.len() < 2 || kinds.iter().any(Kind::compares) {
+    let costs = kinds.iter().any(|kind| kinds.iter().any(|profiled| kind.is_unprofiled_side_of(profiled)));
+    if jobs.len() < 2 || costs || kinds.iter().any(Kind::of_several_jobs) {
         return Ok(());
     }
     let mut failure = Failure::new(Exit::Refused, "nothing in these jobs can be compared with each other");
@@ -183,34 +239,25 @@ fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[Kind<'_>]) -> Result<(
         let on = if several { format!(" on {}", kind.set) } else { String::new() };
         failure = failure.hint(format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", ")));
     }
-    Err(failure.hint("comparable are jobs with steps of one kind on one data set, without a profiler"))
+    Err(failure.hint("comparable are jobs with steps of one kind on one data set"))
 }
 
-/// Say what a profiler cost: its rows against the baseline of the same kind of step without one.
-fn on_profilers(kinds: &[Kind<'_>], groups: &mut [Group]) {
-    let bases: Vec<(String, Row)> = kinds
-        .iter()
-        .filter(|kind| !kind.profiler)
-        .filter_map(|kind| {
-            let of_kind = |group: &&Group| !group.profiler && group.mode == kind.mode;
-            let lines = groups.iter().filter(of_kind).flat_map(|group| &group.lines);
-            let base = lines.filter(|line| line.baseline).map(|line| &line.row).find(|row| set_of(row) == kind.set)?;
-            Some((format!("{} {}", kind.mode, kind.set), base.clone()))
-        })
-        .collect();
-    for group in groups.iter_mut().filter(|group| group.profiler) {
-        for line in &mut group.lines {
-            let kind = format!("{} {}", line.row.mode, set_of(&line.row));
-            let Some((_, base)) = bases.iter().find(|(of, _)| *of == kind) else { continue };
-            let rate = line.row.median_samples_per_s().map(|rate| (rate, rate)).or(line.row.samples_range);
-            let (Some((low, high)), Some(other)) = (rate, base.median_samples_per_s().filter(|rate| *rate > 0.0))
-            else {
-                continue;
-            };
-            let compared = Line::new(&line.row, false, Some(base));
-            line.with_profiler = Some((low / other, high / other));
-            line.against = compared.against;
-            (line.crosses, line.confounds, line.unknown) = (compared.crosses, compared.confounds, compared.unknown);
-        }
+/// Say of each row with a profiler what that cost: its rate as a share of the same variant's without one.
+fn add_profiler_costs(kinds: &[Kind<'_>], groups: &mut [Group]) {
+    for line in groups.iter_mut().filter(|group| group.profiler).flat_map(|group| &mut group.lines) {
+        let unprofiled = kinds.iter().filter(|kind| !kind.profiler && kind.mode == line.row.mode);
+        let Some(base) =
+            unprofiled.filter(|kind| kind.set == set_of(&line.row)).find_map(|kind| kind.unprofiled(&line.row))
+        else {
+            continue;
+        };
+        let rate = line.row.median_samples_per_s().map(|rate| (rate, rate)).or(line.row.samples_range);
+        let (Some((low, high)), Some(other)) = (rate, base.median_samples_per_s()) else { continue };
+        let compared = Line::new(&line.row, false, Some(base));
+        line.with_profiler = Some((low / other, high / other));
+        line.profiler_ratio = compared.ratio_samples_per_s;
+        line.profiler_runs = compared.runs;
+        line.against = compared.against;
+        (line.crosses, line.confounds, line.unknown) = (compared.crosses, compared.confounds, compared.unknown);
     }
 }

@@ -3,11 +3,11 @@ use serde::Serialize;
 use super::Row;
 use super::differences::setting_name;
 
-/// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, where the order of samples and
-/// the first weights come from, what device is asked for.
+/// Settings that no rate depends on: who pays, where a job queues, how long it waits for others, how much memory it may take before it is
+/// refused, where the order of samples and the first weights come from, what device is asked for.
 ///
 /// What such a setting may bring with it (another node, another processor, a GPU) is recorded by itself.
-const IRRELEVANT: [&str; 17] = [
+const IRRELEVANT: [&str; 18] = [
     "checkpoint.on_signal",
     "launch.backend",
     "launch.device",
@@ -18,6 +18,7 @@ const IRRELEVANT: [&str; 17] = [
     "measure.interleave",
     "measure.sample_every_s",
     "model.seed",
+    "pipeline.gene_masks_mib",
     "slurm.account",
     "slurm.constraint",
     "slurm.partition",
@@ -28,19 +29,23 @@ const IRRELEVANT: [&str; 17] = [
 ];
 
 /// Settings across which a ratio is no effect of the method: together they are the class of a row.
-const CLASS: [(&str, &str); 15] = [
+const CLASS: [(&str, &str); 19] = [
     ("launch.ranks", "world size"),
     ("data.samples", "number of samples"),
     ("data.scale", "scale of the graph"),
     ("data.networks", "set of network edges"),
     ("data.files", "number of files"),
+    ("data.genes", "number of genes"),
     ("array.files", "own files"),
     ("array.genes", "choice of genes"),
     ("select.samples", "choice of samples"),
     ("select.subset", "size of the subset"),
     ("select.split", "split"),
     ("pipeline.edge_types", "set of edge types"),
+    ("pipeline.merge_edge_types", "merged edge types"),
     ("pipeline.metabolism", "graph (metabolism)"),
+    ("measure.cold_cache", "cold page cache"),
+    ("pipeline.mask_fraction", "share of removed edges that are masked"),
     ("device", "device"),
     ("gpu", "GPU"),
     // Where no device is named, the processor is it.

@@ -1,12 +1,13 @@
 use super::confounds::words;
 use super::learning::Learning;
-use super::{Comparison, learning};
+use super::{Comparison, Row, learning};
 use crate::report::{StageShare, Table};
 
 impl Comparison {
     /// One line per row, raw values.
     pub(super) fn csv(&self) -> String {
         let learned = self.rows().any(|row| row.learning.is_some());
+        let epochs = self.rows().any(Row::has_epochs);
         let header = [
             "job",
             "config",
@@ -52,8 +53,11 @@ impl Comparison {
             "detectable_ratio",
             "crosses",
             "confounds",
+            "ms_per_sample",
         ];
         let more = ["pearson", "spearman", "mse"].into_iter().filter(|_| learned);
+        let of_epochs = ["s_per_epoch", "s_per_epoch_ci_low", "s_per_epoch_ci_high", "s_per_epoch_class", "epochs"];
+        let more = more.chain(of_epochs.into_iter().filter(|_| epochs));
         let mut table = Table::new(header.into_iter().chain(more));
         let number = |v: Option<f64>| v.map(|v| v.to_string()).unwrap_or_default();
         for (group, line) in self.groups.iter().flat_map(|g| g.lines.iter().map(move |l| (g, l))) {
@@ -108,10 +112,19 @@ impl Comparison {
                 number(line.detectable),
                 words(&line.crosses),
                 words(&line.confounds),
+                // Of a range the ends of samples/s say it.
+                number(row.ms_per_sample().filter(|(low, high)| low == high).map(|(ms, _)| ms)),
             ];
             if learned {
                 let columns = row.learning.as_ref().map(Learning::columns);
                 cells.extend((0..learning::COLUMNS.len()).map(|i| number(columns.and_then(|all| all[i].1))));
+            }
+            if epochs {
+                let interval = row.epoch_time.and_then(|time| time.time_s.interval);
+                cells.push(number(row.epoch_time.map(|time| time.time_s.value)));
+                cells.extend([number(interval.map(|i| i.low)), number(interval.map(|i| i.high))]);
+                cells.push(row.epoch_time.map(|time| time.class().to_owned()).unwrap_or_default());
+                cells.push(row.epoch_time.map(|time| time.epochs.to_string()).unwrap_or_default());
             }
             table.row(cells);
         }

@@ -6,16 +6,19 @@ use super::line::pairs;
 use super::{Class, Confound, Group, Line, Row};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
-use crate::stats::{Interval, difference, mean, paired_difference};
+use crate::stats::{Interval, Ratio, difference, mean, paired_difference};
 
 /// The modes that isolate a part each, with what a step does more in each than in the one before.
 const MODES: [(&str, &str); 4] =
     [("data", "data pipeline"), ("forward", "forward"), ("forward_backward", "backward"), ("train", "optimizer")];
 
+/// The mode of published runs that were called data only: a step on a loss of zero is in it, too.
+const ZERO_LOSS: &str = "zero_loss";
+
 /// What a step of a variant takes more in one mode than in another, ms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// What is more: `data pipeline`, `forward`, `forward and backward`.
+    /// What is more: `data pipeline`, `data pipeline (zero loss)`, `forward`, `forward and backward`.
     pub part: String,
     /// The mode without it; none of the data pipeline, which is no difference.
     pub less: Option<String>,
@@ -29,7 +32,8 @@ pub struct Part {
     pub ms_per_sample: f64,
     /// Runs in the two modes; in the one, of the data pipeline.
     pub n: Vec<usize>,
-    /// The baseline's ms per step over these: how many times as fast. None of the baseline, and where one of them is not above 0.
+    /// The baseline's ms per step over these: how many times as fast, as every ratio of a comparison. None of the baseline, and where one of
+    /// them is not above 0.
     pub ratio_per_step: Option<f64>,
     /// The same of ms per sample.
     pub ratio_per_sample: Option<f64>,
@@ -73,7 +77,7 @@ pub struct Decomposed {
     pub overlap: Option<Overlap>,
 }
 
-/// The variants that were run in the mode data and in another one, each taken apart.
+/// The variants that were run in the mode data, or, in its place, zero_loss, and in another one, each taken apart.
 pub(super) fn decompositions(groups: &[Group]) -> Vec<Decomposed> {
     let mut found: Vec<(Key<'_>, Vec<&Line>)> = Vec::new();
     for line in groups.iter().filter(|group| !group.profiler).flat_map(|group| &group.lines) {
@@ -123,13 +127,14 @@ impl<'a> Key<'a> {
 fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
     let in_mode =
         |mode: &str| lines.iter().copied().find(|line| line.row.mode == mode && !line.row.it_per_s.is_empty());
-    let data = in_mode(MODES[0].0)?;
+    let data = in_mode(MODES[0].0).or_else(|| in_mode(ZERO_LOSS))?;
+    let alike = data.row.mode == MODES[0].0;
     // The slowest rank's mean step, a value for each run.
     let times = |line: &Line| line.row.it_per_s.iter().map(|rate| 1e3 / rate).collect::<Vec<f64>>();
     let per_sample = |ms: f64| ms / data.row.batch_size as f64;
     let alone = mean(&times(data))?;
     let mut parts = vec![Part {
-        part: MODES[0].1.to_owned(),
+        part: if alike { MODES[0].1.to_owned() } else { format!("{} (zero loss)", MODES[0].1) },
         less: None,
         more: data.row.mode.clone(),
         ms_per_step: alone,
@@ -170,7 +175,8 @@ fn decomposed(key: &Key<'_>, lines: &[&Line]) -> Option<Decomposed> {
     if parts.len() < 2 {
         return None;
     }
-    let waits = data.row.waits_for_data_ns.zip(before.row.waits_for_data_ns);
+    // A step on a loss of zero hides some of loading, too.
+    let waits = data.row.waits_for_data_ns.filter(|_| alike).zip(before.row.waits_for_data_ns);
     let said: Vec<String> = key.point.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let point = if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) };
     Some(Decomposed {
@@ -204,8 +210,17 @@ fn crosses(lines: &[&Line]) -> Vec<Confound> {
 
 /// Variants beside each other, a row for each part.
 pub(super) fn table(all: &[Decomposed]) -> Table {
-    let header =
-        ["Job ID", "Method", "Part", "ms/step", "ms/sample", "Ratio (ms/step)", "Ratio (ms/sample)", "Figures", "n"];
+    let header = [
+        "Job ID",
+        "Method",
+        "Part",
+        "ms/step",
+        "ms/sample",
+        "× faster (ms/step)",
+        "× faster (ms/sample)",
+        "Figures",
+        "n",
+    ];
     let mut table = Table::new(header);
     for one in all {
         let batches = all.iter().any(|other| other.job == one.job && other.batch_size != one.batch_size);
@@ -217,7 +232,9 @@ pub(super) fn table(all: &[Decomposed]) -> Table {
             };
             let across = if part.crosses.is_empty() { "" } else { " †" };
             let ratio = |ratio: Option<f64>| match ratio {
-                Some(ratio) => format!("{}{across}", format::ratio(ratio)),
+                Some(value) => {
+                    format!("{}{across}", format::times_as_fast(&Ratio { value, interval: None, p: None }))
+                }
                 None => MISSING.to_owned(),
             };
             // Of other batches a step does other work.
@@ -247,8 +264,15 @@ pub(super) fn remarks(all: &[Decomposed]) -> Vec<String> {
         return Vec::new();
     }
     let mut said = vec![
-        "difference of variants (derived): the mean step of one mode less that of the one with less in it; ratios: the baseline's time over the row's, so above 1 is faster".to_owned(),
+        "difference of variants (derived): the mean step of one mode less that of the one with less in it; × faster: the baseline's time over the row's, so above 1 is faster".to_owned(),
     ];
+    if all.iter().any(|one| one.parts[0].more == ZERO_LOSS) {
+        said.push(
+            "zero loss: these steps ran no model, but went back from a loss of zero and stepped the optimizer; so the data pipeline takes less \
+             than they do, and what stands below it is more than its difference"
+                .to_owned(),
+        );
+    }
     let ms = |ms: f64| format::milliseconds(ms * 1e6);
     for one in all {
         let name = format!("{} {}", one.job, one.method);

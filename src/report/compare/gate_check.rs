@@ -92,7 +92,9 @@ impl Gate {
         let short = if self.of_baseline { line.too_short() } else { line.row.too_short() };
         said.extend(short.filter(|_| timed).map(|seconds| format!("{}, so there is no verdict", too_short(seconds))));
         if let Some(against) = line.against.as_ref().filter(|_| self.of_baseline) {
-            said[0].push_str(&format!(" of {against}"));
+            // A gate on the step time is on times: above 1 is slower there.
+            let what = if self.metric == Metric::StepMs { "the step time of " } else { "" };
+            said[0].push_str(&format!(" of {what}{against}"));
             if line.across() {
                 said.push("† of another class".to_owned());
             }

@@ -55,8 +55,12 @@ pub struct Line {
     pub permutation: Option<Permutation>,
     /// The smallest ratio above 1 that so many runs would have shown; where no difference was shown.
     pub detectable: Option<f64>,
-    /// Of a row with a profiler: lowest and highest rate as a share of the baseline's without one.
+    /// Of a row with a profiler: lowest and highest rate as a share of that of the same variant without one.
     pub with_profiler: Option<(f64, f64)>,
+    /// The same as a ratio with its interval; none of an imported range.
+    pub profiler_ratio: Option<Ratio>,
+    /// Runs with and without the profiler that this ratio rests on; pairs, where they were paired.
+    pub profiler_runs: Option<(usize, usize)>,
 }
 
 impl Line {
@@ -88,6 +92,8 @@ impl Line {
             permutation,
             detectable: None,
             with_profiler: None,
+            profiler_ratio: None,
+            profiler_runs: None,
             row: row.clone(),
         }
     }

@@ -21,9 +21,11 @@ impl RatioWords<'_> {
     pub fn sentence(&self, confounds: bool) -> Option<String> {
         let line = self.line;
         let (ratio, verdict, (n, base_n)) = (line.ratio_samples_per_s?, line.verdict?, line.runs?);
-        let shown = match line.percent.and_then(percent) {
-            Some(percent) => format!("{} ({percent})", format::ratio_with_interval(&ratio)),
-            None => format::ratio_with_interval(&ratio),
+        let other_ways = [line.percent.and_then(percent), format::slower(ratio.value)];
+        let other_ways: Vec<String> = other_ways.into_iter().flatten().collect();
+        let shown = match other_ways.as_slice() {
+            [] => format::ratio_with_interval(&ratio),
+            _ => format!("{} ({})", format::ratio_with_interval(&ratio), other_ways.join(", ")),
         };
         let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
         let (name, base) = (self.name, self.base);

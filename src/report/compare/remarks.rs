@@ -12,10 +12,9 @@ impl Comparison {
         for group in &self.groups {
             let of = if many { format!(" ({})", group.name()) } else { String::new() };
             if group.profiler {
-                all.push(format!(
-                    "set apart{of}: a profiler ran along, so these rows are not ranked against the others"
-                ));
-                all.extend(group.lines.iter().filter_map(profiler_cost));
+                let alone = self.groups.iter().all(|group| group.profiler);
+                on_profiled(group, &of, alone, &mut all);
+                on_differences(group, &of, &mut all);
                 continue;
             }
             on_baselines(group, &of, &mut all);
@@ -23,19 +22,24 @@ impl Comparison {
             on_runs(group, &of, &mut all);
             on_differences(group, &of, &mut all);
         }
+        if self.lines().any(|line| line.ratio_samples_per_s.is_some()) {
+            let text = "in brackets (derived): how many times as fast as the baseline (bold), so above 1 is faster and below 1 slower; of storage, how many times as large";
+            all.push(text.to_owned());
+        }
         all.extend(decomposition::remarks(&self.decompositions));
+        all.extend(self.published.remarks());
         all.extend(self.rows().filter_map(pooled));
         if self.lines().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some())) {
             let text = "95 % (samples/s): interval of the mean rate, by the spread of the runs; with n = 1 by the steps of that run only, which says nothing of other runs";
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.class == Class::Imported) {
-            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks";
+            let text = "imported: published by others, not measured here; samples/s derived as it/s × batch × ranks, ms/sample as ranks over samples/s";
             all.push(text.to_owned());
             all.extend(self.sources());
         }
         if self.rows().any(|r| r.class == Class::Measured) {
-            let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs";
+            let text = "measured: it/s of the slowest rank, samples/s summed over ranks, median over the n runs; ms/sample (derived): ranks over samples/s";
             all.push(text.to_owned());
         }
         if self.rows().any(|r| r.learning.is_some()) {
@@ -151,20 +155,56 @@ fn on_differences(group: &Group, of: &str, all: &mut Vec<String>) {
     }
 }
 
+/// What is to be said of rows with a profiler; `alone` where no row of the comparison ran without one.
+fn on_profiled(group: &Group, of: &str, alone: bool, all: &mut Vec<String>) {
+    let why = if alone {
+        "its cost is in these times, so these rows have no ratios"
+    } else {
+        "so these rows are not ranked against the others"
+    };
+    all.push(format!("set apart{of}: a profiler ran along, {why}"));
+    all.extend(group.lines.iter().map(profiler_cost));
+    let measured: Vec<&Row> = group
+        .lines
+        .iter()
+        .map(|line| &line.row)
+        .filter(|row| row.class == Class::Measured && row.parts.is_empty())
+        .collect();
+    let mut jobs: Vec<&str> = measured.iter().map(|row| row.job.as_str()).collect();
+    jobs.dedup();
+    if measured.len() > 1 {
+        all.push(format!(
+            "`expctl trace {}` compares what the profiler recorded{of}: stages and operations",
+            jobs.join(" ")
+        ));
+    }
+}
+
 /// What a profiler cost at most: what else differs is in it, too.
-fn profiler_cost(line: &Line) -> Option<String> {
-    let ((low, high), against) = (line.with_profiler?, line.against.as_ref()?);
+fn profiler_cost(line: &Line) -> String {
+    let name = line.row.name();
+    let Some(((low, high), against)) = line.with_profiler.zip(line.against.as_ref()) else {
+        return format!(
+            "profiler on in {name}: what it costs is not known, no row of the same variant ran without one"
+        );
+    };
     let shown = |ratio: f64| match percent((ratio - 1.0) * 100.0) {
         Some(percent) => format!("{} ({percent})", format::ratio(ratio)),
         None => format::ratio(ratio),
     };
-    let rate = if low == high { shown(low) } else { format!("{} to {}", shown(low), shown(high)) };
-    let name = line.row.name();
+    let rate = match (line.profiler_ratio.filter(|ratio| ratio.interval.is_some()), line.profiler_runs) {
+        (Some(ratio), Some((n, base_n))) => {
+            let percent = percent((ratio.value - 1.0) * 100.0).map(|said| format!("{said}; ")).unwrap_or_default();
+            format!("{} ({percent}n = {n} and {base_n})", format::ratio_with_interval(&ratio))
+        }
+        _ if low == high => shown(low),
+        _ => format!("{} to {}", shown(low), shown(high)),
+    };
     let words = RatioWords { line, name: &name, base: against, tested: 0 };
     let mut said =
         vec![format!("profiler on in {name}: {rate} of {against} without one, in samples/s; no ratio of the method")];
     said.extend(words.differing());
-    Some(said.join("; "))
+    said.join("; ")
 }
 
 /// What the jobs of a pooled row say one by one.

@@ -25,13 +25,19 @@ const BATCH: &str = "MiB/batch";
 /// The column of what another run would come to.
 const INTERVAL: &str = "95 % (samples/s)";
 
-/// Columns of the published table, the size of a batch, and three that say how far to trust the row.
-const HEADER: [&str; 16] = [
+/// The column of what an epoch takes, which stands where whole epochs were timed.
+const EPOCH: &str = "s/epoch";
+
+/// Columns of the published table, the time for a sample, what an epoch takes, the size of a batch, and three that say how far to trust
+/// the row.
+const HEADER: [&str; 18] = [
     "Job ID",
     "Config",
     "Method",
     "Speed (it/s)",
     "samples/s",
+    "ms/sample",
+    EPOCH,
     "Storage",
     "Batch Size",
     BATCH,
@@ -57,6 +63,7 @@ impl Comparison {
                     "schema": 1,
                     "groups": self.groups,
                     "decompositions": self.decompositions,
+                    "published": self.published,
                     "remarks": self.remarks(),
                     "warnings": self.warnings(),
                 });
@@ -72,11 +79,13 @@ impl Comparison {
             let batches = group.lines.iter().any(|line| line.row.batch_bytes.is_some());
             // Most jobs train nothing.
             let learned = group.lines.iter().any(|line| line.row.learning.is_some());
+            let epochs = group.lines.iter().any(|line| line.row.has_epochs());
             let intervals =
                 group.lines.iter().any(|line| line.row.samples_per_s_rate.is_some_and(|rate| rate.interval.is_some()));
             let shown = |column: &usize| match HEADER[*column] {
                 BATCH => batches,
                 INTERVAL => intervals,
+                EPOCH => epochs,
                 name if learning::COLUMNS.contains(&name) => learned,
                 _ => true,
             };
@@ -104,6 +113,10 @@ impl Comparison {
         if !self.decompositions.is_empty() {
             parts.push("Difference of variants:".to_owned());
             parts.push(render(&decomposition::table(&self.decompositions)));
+        }
+        for (title, table) in self.published.tables() {
+            parts.push(title);
+            parts.push(render(&table));
         }
         parts.push(self.remarks().iter().map(|r| format!("- {r}")).collect::<Vec<_>>().join("\n"));
         parts.join("\n\n")
@@ -141,6 +154,8 @@ fn cells(line: &Line, group: Option<&Group>) -> Vec<String> {
             &[across, mixed],
         ),
         with(samples.unwrap_or_else(missing), per_sample.as_ref().map(format::ratio_with_interval), &[across]),
+        row.ms_per_sample().map_or_else(missing, |(low, high)| format::milliseconds_range(low * 1e6, high * 1e6)),
+        row.epoch_time.map_or_else(missing, |time| time.cell()),
         row.storage_bytes.map_or_else(missing, |s| format::bytes_with_ratio(s, line.ratio_storage)),
         row.batch_size.to_string(),
         row.batch_bytes.map_or_else(missing, format::mebibytes),

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use expctl_record::Processor;
+use expctl_record::{Estimator, ISOLATION_SUFFIX, Processor};
 use serde::Serialize;
 
 use super::learning::Learning;
@@ -9,13 +9,14 @@ use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
 use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
 use crate::report::cautions::cautions;
+use crate::report::epoch_time::EpochTime;
 use crate::report::figures::{
     Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates,
 };
 use crate::report::oversubscription::Oversubscription;
 use crate::report::resumed::on_attempts;
 use crate::report::warning::{Caution, sentences};
-use crate::report::{Bottleneck, MasksBy};
+use crate::report::{Bottleneck, EstimatedRate, MasksBy, RunTotals};
 use crate::stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 
 /// Where the figures of a row come from.
@@ -87,6 +88,9 @@ pub struct Row {
     /// What training came to at the best epoch; none without epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<Learning>,
+    /// What an epoch takes; none of imported rows, and where the length of an epoch is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_time: Option<EpochTime>,
     /// What the store that was read takes on disk, bytes; of an imported row, what was published as the size of its data set.
     pub storage_bytes: Option<f64>,
     /// Size of a rank's collated batch, bytes; the mean over the measured steps.
@@ -95,11 +99,14 @@ pub struct Row {
     pub waits_for_data_ns: Option<f64>,
     /// What bounds a step; none of imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
+    /// Seconds that a rank spent in its steps, by stage; none of imported rows and without completed runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<RunTotals>,
     /// Samples per rank and iteration.
     pub batch_size: u64,
     /// Processes.
     pub ranks: u64,
-    /// Loader workers per rank.
+    /// Loader threads of a rank; of imported rows its loader processes.
     pub workers: Option<u64>,
     /// Folder of the data set.
     pub data_dir: Option<String>,
@@ -114,6 +121,18 @@ pub struct Row {
     pub cautions: Vec<Caution>,
     /// How the rate was made.
     pub estimator: String,
+    /// Of an imported row: the estimator that makes a rate of measured steps in the same way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matches_estimator: Option<Estimator>,
+    /// Rates as the published estimators of the config would have given them; empty of imported rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub estimated: Vec<EstimatedRate>,
+    /// Of an imported row: variants here that repeat it, as `config.variant`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeated_by: Vec<String>,
+    /// Where the mean step goes. `None` for imported rows and without completed runs.
+    #[serde(skip)]
+    pub breakdown: Option<Breakdown>,
     /// Where an imported row was published.
     pub source: Option<Source>,
     /// Trials that did not complete.
@@ -129,9 +148,28 @@ impl Row {
         self.batch_size * self.ranks
     }
 
+    /// True if whole epochs of it were timed.
+    pub fn has_epochs(&self) -> bool {
+        self.epoch_time.is_some_and(|time| time.measured())
+    }
+
     /// True if both rows were measured with one processor: then the settings in which they differ are what is compared.
     pub fn same_processor(&self, other: &Self) -> bool {
         self.processor.is_some() && self.processor == other.processor
+    }
+
+    /// True for a measured row of a variant that is named as `config.variant`. A job that isolates another stands for that one.
+    pub fn is_named(&self, names: &[String]) -> bool {
+        let config = self.config.strip_suffix(ISOLATION_SUFFIX).unwrap_or(&self.config);
+        let mut named = names.iter().filter_map(|name| name.rsplit_once('.'));
+        self.class == Class::Measured
+            && named.any(|(of, variant)| variant == self.variant && (of == config || of == self.config))
+    }
+
+    /// True for a measured row that repeats a published one: it is named by that, or has the name of its variant.
+    pub fn repeats(&self, names: &[String], variant: &str) -> bool {
+        let alike = self.class == Class::Measured && !variant.is_empty() && self.variant == variant;
+        alike || self.is_named(names)
     }
 
     /// Median it/s over the runs.
@@ -152,6 +190,18 @@ impl Row {
     /// Lowest and highest samples/s.
     pub fn ends_samples_per_s(&self) -> Option<(f64, f64)> {
         self.samples_range.or_else(|| ends(&self.samples_per_s))
+    }
+
+    /// Milliseconds that a rank takes for a sample of its batch, ranks over samples/s: at the median, or at the two ends of a published
+    /// range, the smaller first; none without a rate.
+    pub fn ms_per_sample(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.median_samples_per_s().map(|rate| (rate, rate)).or(self.samples_range)?;
+        self.ms_per_sample_at(high).zip(self.ms_per_sample_at(low))
+    }
+
+    /// The same at a rate in samples/s; none of a rate of 0.
+    pub fn ms_per_sample_at(&self, samples_per_s: f64) -> Option<f64> {
+        (samples_per_s > 0.0).then(|| 1e3 * self.ranks as f64 / samples_per_s)
     }
 
     /// Seconds that its shortest run was measured for, if that is too short for a verdict; none of imported rows.
@@ -227,11 +277,13 @@ fn published(row: &PublishedRow) -> Row {
         samples_per_s_rate: None,
         range,
         learning: None,
+        epoch_time: None,
         samples_range: range.map(|(low, high)| (low * batch, high * batch)),
         storage_bytes: row.storage_gb.map(|gb| gb * 1e9),
         batch_bytes: row.batch_mib.map(|mib| mib * f64::from(1 << 20)),
         waits_for_data_ns: None,
         bottleneck: None,
+        totals: None,
         batch_size: row.batch_size,
         ranks: row.ranks,
         workers: row.workers,
@@ -241,6 +293,10 @@ fn published(row: &PublishedRow) -> Row {
         measured_s: Vec::new(),
         cautions: Vec::new(),
         estimator: row.estimator.clone(),
+        matches_estimator: row.matches_estimator,
+        estimated: Vec::new(),
+        repeated_by: row.repeated_by.clone(),
+        breakdown: None,
         source: Some(row.source.clone()),
         incomplete: 0,
         parts: Vec::new(),
@@ -254,6 +310,7 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
     let rates = all_rates(runs);
     let estimates: Vec<(Estimate, Estimate)> = runs.iter().filter_map(|run| run_estimates(run)).collect();
     let (its, samples): (Vec<Estimate>, Vec<Estimate>) = estimates.into_iter().unzip();
+    let it_per_s_rate = rate_over_runs(&its);
     let breakdown = Breakdown::of(completed_steps(runs));
     let method = match label.strip_prefix(&trial.variant).map(str::trim) {
         Some(point) if !point.is_empty() => format!("{} {point}", trial.method),
@@ -286,15 +343,19 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         samples_per_s: rates.iter().map(|r| r.samples_per_s).collect(),
         repeats: runs.iter().filter(|run| run_rates(run).is_some()).map(|run| run.trial.repeat).collect(),
         interleaved: settings.measure.interleave,
-        it_per_s_rate: rate_over_runs(&its),
+        it_per_s_rate,
         samples_per_s_rate: rate_over_runs(&samples),
         range: None,
         learning: Learning::of(runs),
+        epoch_time: EpochTime::of(runs, || it_per_s_rate),
         samples_range: None,
         storage_bytes: runs.iter().find_map(|r| Some(r.data()?.size.allocated_bytes as f64)),
         batch_bytes: batch_bytes(completed_steps(runs)),
         waits_for_data_ns: breakdown.as_ref().map(Breakdown::waits_for_data),
-        bottleneck: breakdown.map(|b| Bottleneck::of(&b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
+        bottleneck: breakdown
+            .as_ref()
+            .map(|b| Bottleneck::of(b, MasksBy::of(&settings.pipeline)).with_threads(threads)),
+        totals: RunTotals::of(runs),
         batch_size: settings.loader.batch_size,
         ranks: u64::from(settings.launch.ranks),
         workers: Some(u64::from(settings.loader.workers)),
@@ -306,6 +367,10 @@ pub(super) fn measured(job: &MeasuredJob, label: String, runs: &[&Run]) -> Row {
         measured_s: runs.iter().filter_map(|run| measured_s(run)).collect(),
         cautions: cautions(runs, on_slurm),
         estimator: "measured steps over their wall time, of the slowest rank; median over runs".to_owned(),
+        matches_estimator: None,
+        estimated: job.record.estimators.iter().filter_map(|named| EstimatedRate::of(*named, runs)).collect(),
+        repeated_by: Vec::new(),
+        breakdown,
         source: None,
         incomplete: runs.iter().filter(|r| !r.completed()).count(),
         parts: Vec::new(),

@@ -28,7 +28,9 @@ pub(super) fn body(markdown: &str, plots: &[Plot]) -> Body {
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
         match event {
             Event::Start(Tag::Image { dest_url, .. }) => {
-                image = Some(plots.iter().find(|plot| plot.is(&dest_url)));
+                // One name may be the end of another.
+                let own = plots.iter().find(|plot| *plot.file() == *dest_url);
+                image = Some(own.or_else(|| plots.iter().find(|plot| plot.is(&dest_url))));
             }
             Event::End(TagEnd::Image) => {
                 // A picture from elsewhere is not in the page; its words stand for it.

@@ -1,4 +1,4 @@
-//! The note of a job as one page for a browser: tables that sort, pictures that zoom, nothing from outside.
+//! The note of a job, or of batch timings, as one page for a browser: tables that sort, pictures that zoom, nothing from outside.
 //!
 //! Invariant: what comes from a config or a ledger is words here, never markup, and the page may fetch nothing.
 
@@ -7,4 +7,5 @@ mod page;
 mod plot;
 mod write;
 
-pub use write::write_page;
+pub use plot::PageChart;
+pub use write::{write_markdown_page, write_page};

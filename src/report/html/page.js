@@ -3,7 +3,9 @@
   const root = document.documentElement;
   const NS = "http://www.w3.org/2000/svg";
   const shown = new Intl.NumberFormat("en-GB", { maximumSignificantDigits: 5 });
-  const words = (value) => value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9) ? value.toExponential(3) : shown.format(value);
+  const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
+  // A batch or a step has its full number.
+  const words = (value) => Number.isInteger(value) && Math.abs(value) < 1e9 ? whole.format(value) : value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e9) ? value.toExponential(3) : shown.format(value);
 
   // Light or dark.
   const button = document.getElementById("theme");
@@ -229,7 +231,7 @@
         for (const [px, py] of layer.points ?? []) {
           const at = [this.place(0, px), this.place(1, py)];
           if (!this.contains(...at)) continue;
-          better(Math.hypot(at[0] - x, at[1] - y), 18, () => ({ at, text: [layer.name, this.name(0, px), this.name(1, py)] }));
+          better(Math.hypot(at[0] - x, at[1] - y), 18, () => ({ at, text: [layer.name, layer.of, this.name(0, px), this.name(1, py)] }));
         }
         for (const bar of layer.bars ?? []) {
           const [a, b] = [this.place(0, bar.x - bar.width / 2), this.place(0, bar.x + bar.width / 2)];
@@ -242,9 +244,19 @@
           const onWhisker = whisker && Math.abs(x - (a + b) / 2) <= 6 && within(y, whisker) && this.contains(x, y);
           if (!onBar && !onWhisker) continue;
           const label = this.data.y.label || "y";
-          const text = [layer.name, this.name(0, bar.x), `${label}: ${words(alone ? bar.to : bar.to - bar.from)}`];
+          const text = [layer.name, layer.of, this.name(0, bar.x), `${label}: ${words(alone ? bar.to : bar.to - bar.from)}`];
           if (bar.interval) text.push(`95 % interval: ${bar.interval.map(words).join(" – ")}`);
           better(alone ? -1 : 17, 18, () => ({ at: [(a + b) / 2, Math.max(this.top, Math.min(...ends))], text }));
+        }
+        for (const box of layer.boxes ?? []) {
+          const [a, b] = [this.place(0, box.x - box.width / 2), this.place(0, box.x + box.width / 2)];
+          const height = (value) => log(this.axes[1].scale) && value <= 0 ? this.top + this.height : this.place(1, value);
+          const [low, high] = box.whiskers.map(height);
+          // A box of equal times is a line, which is hit from a little above and below, too.
+          if (x < a || x > b || y < Math.min(low, high) - 4 || y > Math.max(low, high) + 4 || !this.contains(x, y)) continue;
+          const ends = (values) => values.map(words).join(" – ");
+          const text = [layer.name, layer.of, this.name(0, box.x), `${this.data.y.label || "y"}, median: ${words(box.median)}`, `25 % to 75 %: ${ends(box.quartiles)}`, `${layer.whiskers}: ${ends(box.whiskers)}`];
+          better(17, 18, () => ({ at: [(a + b) / 2, Math.max(this.top, height(box.median))], text }));
         }
         for (const cell of layer.cells ?? []) {
           const [a, b] = cell.x.map((value) => this.place(0, value));

@@ -1,25 +1,23 @@
-use expctl_record::JobRecord;
 use minijinja::HtmlEscape;
 
 use super::content::{Body, contents};
-use super::write::mark;
 use crate::plot::page_style;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The whole page.
+/// The whole page. `name` is its title where the note has no heading; `mark` is the line by which it is known again.
 ///
 /// Its policy forbids everything from outside, and every script and style but its own two, which carry a number that follows
 /// from all that the page says: what stands in a config cannot know it.
-pub(super) fn page(body: &Body, record: &JobRecord) -> Result<String, std::fmt::Error> {
+pub(super) fn page(body: &Body, name: &str, mark: &str) -> Result<String, std::fmt::Error> {
     use std::fmt::Write as _;
 
     let nonce = &blake3::hash(body.html.as_bytes()).to_hex()[..32];
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'"
     );
-    let title = if body.title.is_empty() { &record.config } else { &body.title };
+    let title = if body.title.is_empty() { name } else { body.title.as_str() };
     let mut page = String::new();
     write!(
         page,
@@ -35,7 +33,6 @@ pub(super) fn page(body: &Body, record: &JobRecord) -> Result<String, std::fmt::
          <script nonce=\"{nonce}\">{SCRIPT}</script>\n</body>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
         title = HtmlEscape(title),
-        mark = mark(record),
         plots = page_style(),
         contents = contents(body),
         html = body.html,

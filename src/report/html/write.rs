@@ -1,11 +1,11 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, write_atomic};
+use expctl_record::write_atomic;
 use minijinja::HtmlEscape;
 
 use super::content::body;
 use super::page::page;
-use super::plot::Plot;
+use super::plot::{PageChart, Plot};
 use crate::console::say;
 use crate::exit::Failure;
 use crate::ledger::MeasuredJob;
@@ -34,20 +34,47 @@ pub fn write_page(
         caption: plot.chart.caption.clone(),
     });
     let markdown = generated(project, job, note, &shown.collect::<Vec<_>>(), options)?;
-    let page = page(&body(&markdown, &plots), &job.record).map_err(Failure::internal)?;
-    let first = note.with_extension("html");
-    let path = own_or_free(&first, &mark(&job.record))?;
+    let of = Of { name: &job.record.config, identity: &submission(&job.record), words: "this submission" };
+    put(note.with_extension("html"), &markdown, &plots, &of)
+}
+
+/// Write markdown with its charts, which it links by [`PageChart::link`], as one page at `path`, and give back where it is. The page is known
+/// again by `source`, what it is of: a file at `path` that is not the page of the same source stays as it is, and the page is
+/// `<name>-2.html` then (`-3`, …), which is said on stderr.
+///
+/// # Errors
+/// Exit 70 for a page that cannot be made or written.
+pub fn write_markdown_page(
+    path: PathBuf,
+    markdown: &str,
+    charts: Vec<PageChart>,
+    source: &str,
+) -> Result<PathBuf, Failure> {
+    let plots = charts.into_iter().map(Plot::new).collect::<Result<Vec<_>, _>>().map_err(Failure::internal)?;
+    put(path, markdown, &plots, &Of { name: source, identity: source, words: "this source" })
+}
+
+/// What a page is of.
+struct Of<'a> {
+    /// Its title where the note has no heading.
+    name: &'a str,
+    /// What tells it from other pages.
+    identity: &'a str,
+    /// What that is of, in words.
+    words: &'a str,
+}
+
+fn put(first: PathBuf, markdown: &str, plots: &[Plot], of: &Of<'_>) -> Result<PathBuf, Failure> {
+    // The line by which the page is known again.
+    let mark = format!("<meta name=\"expctl-page\" content=\"{}\">", HtmlEscape(of.identity));
+    let page = page(&body(markdown, plots), of.name, &mark).map_err(Failure::internal)?;
+    let path = own_or_free(&first, &mark)?;
     if path != first {
         let (first, path) = (first.display(), path.display());
-        say(format!("{first} is not the page of this submission and stays as it is; writing {path}"));
+        say(format!("{first} is not the page of {} and stays as it is; writing {path}", of.words));
     }
     write_atomic(&path, page.as_bytes())?;
     Ok(path)
-}
-
-/// The line by which the page of a submission is known again.
-pub(super) fn mark(record: &JobRecord) -> String {
-    format!("<meta name=\"expctl-page\" content=\"{}\">", HtmlEscape(&submission(record)))
 }
 
 /// `first`, or the next name with a number, where nothing stands that has not the mark.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expctl_record::Mode;
 use serde_json::{Value, json};
 
-use crate::ledger::{MeasuredJob, Run, flatten};
+use crate::ledger::{MeasuredJob, Run, flatten_in_job};
 use crate::project::Project;
 use crate::report::compare::{Row, measured_rows};
 use crate::report::format::{self, MISSING};
@@ -71,7 +71,7 @@ pub(super) fn findings(verdicts: &[String]) -> Vec<&str> {
 pub(super) fn methods(job: &MeasuredJob) -> Vec<Value> {
     let groups = job.by_label();
     let settings: Vec<BTreeMap<String, String>> =
-        groups.iter().map(|(_, runs)| flatten(&runs[0].trial.settings)).collect();
+        groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();
     let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
     let rows = measured_rows(job);
     let method = |((label, runs), (own, row)): (&(String, Vec<_>), (&BTreeMap<String, String>, _))| {

@@ -3,6 +3,8 @@
 //! Invariant: every picture says in its caption of what class its figures are and over how many runs and steps they were taken,
 //! and is left out where it would say nothing.
 
+mod boxplot;
+mod epoch_time;
 mod learning;
 mod ranks;
 mod rates;
@@ -15,13 +17,17 @@ mod words;
 use crate::ledger::MeasuredJob;
 use crate::plot::Chart;
 
+pub use boxplot::{TimeBox, WHISKERS, box_panel};
+pub use epoch_time::{EpochBar, epoch_panel};
 pub use learning::LEARNING;
 
 /// All pictures of a job, in the order in which a reader wants them.
 pub fn pictures(job: &MeasuredJob) -> Vec<Chart> {
     [
         rates::rates(job),
+        epoch_time::epoch_time(job),
         stages::stages(job),
+        boxplot::boxplot(job),
         times::times(job),
         timeline::timeline(job),
         ranks::ranks(job),

@@ -1,11 +1,8 @@
-use super::words::{basis, counted, far_apart};
+use super::words::{basis, counted, cut_intervals, far_apart};
 use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
 use crate::report::figures::all_rates;
 use crate::stats::{Estimate, rate_over_runs};
-
-/// Intervals beyond so many times the highest rate are cut off.
-const MOST: f64 = 2.0;
 
 /// Samples per second of each variant: the mean over its runs with its interval, and each run as a dot; none where no variant
 /// has a completed run.
@@ -34,10 +31,8 @@ pub(super) fn rates(job: &MeasuredJob) -> Option<Chart> {
         dots.extend(rates.iter().enumerate().map(|(j, rate)| [x + place(j), *rate]));
     }
     let y = Axis::new("rate (samples/s)");
-    let top = bars.iter().filter_map(|bar| bar.interval).fold(0.0, |top: f64, [_, high]| top.max(high));
     let most = variants.iter().flat_map(|(_, _, rates, _)| rates.iter().copied()).fold(0.0, f64::max);
-    // The interval of two runs can be so wide that nothing else would be seen.
-    let (y, cut) = if !log && top > MOST * most { (y.between(0.0, MOST * most), true) } else { (y, false) };
+    let (y, cut) = if log { (y, false) } else { cut_intervals(y, &bars, most) };
     let counts: Vec<usize> = variants.iter().map(|(_, _, rates, _)| rates.len()).collect();
     let mut layers = vec![Layer::Bars { name: "mean over runs".into(), colour: 0, bars }];
     if log {

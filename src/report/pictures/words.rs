@@ -1,4 +1,5 @@
 use crate::ledger::Run;
+use crate::plot::{Axis, Bar};
 use crate::report::figures::completed_steps;
 use crate::report::format;
 
@@ -17,6 +18,16 @@ pub(super) fn ends(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
 /// True if some positive values are too far apart for an even axis.
 pub(super) fn far_apart(values: impl IntoIterator<Item = f64>) -> bool {
     ends(values.into_iter().filter(|v| *v > 0.0)).is_some_and(|[low, high]| high / low > FAR_APART)
+}
+
+/// Intervals beyond so many times the highest value are cut off.
+const MOST: f64 = 2.0;
+
+/// An even axis from 0 for bars of which `highest` is the highest value, and whether it cuts intervals off: that of two runs can be so wide
+/// that nothing else would be seen.
+pub(super) fn cut_intervals(y: Axis, bars: &[Bar], highest: f64) -> (Axis, bool) {
+    let top = bars.iter().filter_map(|bar| bar.interval).fold(0.0, |top: f64, [_, high]| top.max(high));
+    if top > MOST * highest { (y.between(0.0, MOST * highest), true) } else { (y, false) }
 }
 
 /// `3 runs and 120 steps of all ranks each`, `2 to 5 runs and 80 to 200 steps of all ranks each`, by the number of completed runs of each

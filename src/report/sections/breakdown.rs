@@ -3,9 +3,9 @@ use expctl_record::Stage;
 use super::Titled;
 use super::tree::tree;
 use crate::ledger::MeasuredJob;
-use crate::report::Table;
 use crate::report::figures::{Breakdown, Closure, completed_steps};
 use crate::report::format::{self, MISSING};
+use crate::report::{RunTotals, Table};
 
 /// What the columns mean where a GPU works beside the host.
 const ON_DEVICE: &str = "Device (measured): time between two events of the GPU around a stage's work, by the GPU's clock and in the order \
@@ -20,7 +20,9 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
             let n = runs.iter().filter(|run| run.completed()).count();
             let tree = tree(&format!("{label}, n = {n}"), &breakdown);
             let table = format!("```\n{tree}\n```\n\n{}", table(&breakdown).markdown());
-            Some(Titled { label, table, sentence: sentences(&breakdown).join(" ") })
+            let mut said = sentences(&breakdown);
+            said.extend(RunTotals::of(&runs).map(|totals| totals.sentence()));
+            Some(Titled { label, table, sentence: said.join(" ") })
         })
         .collect()
 }
@@ -28,19 +30,22 @@ pub fn breakdowns(job: &MeasuredJob) -> Vec<Titled> {
 fn table(breakdown: &Breakdown) -> Table {
     let mut names = vec!["Stage", "Exposed (ms/step)", "Exposed (%)", "Busy (ms/step)"];
     names.extend(breakdown.device.as_ref().map(|_| "Device (ms/step)"));
+    names.push("Busy (ms/sample)");
     let mut table = Table::new(names);
     let share = |ns: f64| format::share(ns, breakdown.wall);
     let time = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
+    let per_sample = |ns: Option<f64>| time(ns.and_then(|ns| breakdown.per_sample(ns)));
     let mut device = breakdown.device.iter().flatten().map(|(_, ns)| time(*ns));
     for ((stage, exposed), (_, busy)) in breakdown.exposed.iter().zip(&breakdown.busy) {
         let of_step = exposed.map_or_else(|| MISSING.to_owned(), share);
         let cells = [stage.name().to_owned(), time(*exposed), of_step, time(*busy)];
-        table.row(cells.into_iter().chain(device.next()));
+        table.row(cells.into_iter().chain(device.next()).chain([per_sample(*busy)]));
     }
     let open = breakdown.unattributed;
     let cells = ["unattributed".to_owned(), format::milliseconds_in_column(open), share(open), MISSING.to_owned()];
-    table.row(cells.into_iter().chain(breakdown.device.as_ref().map(|_| MISSING.to_owned())));
-    let sum = |times: &[(Stage, Option<f64>)]| times.iter().filter_map(|(_, ns)| *ns).sum();
+    let device = breakdown.device.as_ref().map(|_| MISSING.to_owned());
+    table.row(cells.into_iter().chain(device).chain([MISSING.to_owned()]));
+    let sum = |times: &[(Stage, Option<f64>)]| -> f64 { times.iter().filter_map(|(_, ns)| *ns).sum() };
     let cells = [
         "step".to_owned(),
         format::milliseconds_in_column(breakdown.wall),
@@ -48,7 +53,7 @@ fn table(breakdown: &Breakdown) -> Table {
         format::milliseconds_in_column(sum(&breakdown.busy)),
     ];
     let device = breakdown.device.as_deref().map(|times| format::milliseconds_in_column(sum(times)));
-    table.bold_row(cells.into_iter().chain(device));
+    table.bold_row(cells.into_iter().chain(device).chain([per_sample(Some(sum(&breakdown.busy)))]));
     table
 }
 

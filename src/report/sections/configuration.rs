@@ -1,26 +1,33 @@
 use std::collections::BTreeMap;
 
-use crate::ledger::{MeasuredJob, flatten};
+use crate::ledger::{MeasuredJob, flatten_in_job};
 use crate::report::Table;
 use crate::report::format::MISSING;
 
-/// What settings of the device are where nothing is asked for. What it came to stands with where the job ran.
-const OF_ANY_DEVICE: [(&str, &str); 3] =
-    [("launch.device", "auto"), ("launch.backend", "auto"), ("train.gradient_compression", "none")];
+/// What settings are where nothing is asked for: of the device, which stands with where the job ran, and of what few configs ask for.
+const NOT_ASKED_FOR: [(&str, &str); 7] = [
+    ("launch.device", "auto"),
+    ("launch.backend", "auto"),
+    ("train.gradient_compression", "none"),
+    ("pipeline.merge_edge_types", ""),
+    ("pipeline.mask_source", "incidence"),
+    ("pipeline.mask_fraction", "1.0"),
+    ("profile.operations", "false"),
+];
 
 /// Settings by key for each variant, in order.
 fn by_variant(job: &MeasuredJob) -> Vec<(String, BTreeMap<String, String>)> {
-    job.by_label().into_iter().map(|(label, runs)| (label, flatten(&runs[0].trial.settings))).collect()
+    job.by_label().into_iter().map(|(label, runs)| (label, flatten_in_job(job, &runs[0].trial.settings))).collect()
 }
 
-/// Settings that all variants share, a line per section of the config; without those of the device that ask for nothing.
+/// Settings that all variants share, a line per section of the config; without those that ask for nothing.
 pub fn common(job: &MeasuredJob) -> String {
     let variants = by_variant(job);
     let Some((_, first)) = variants.first() else { return MISSING.to_owned() };
     let mut sections: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (key, value) in first {
         if variants.iter().all(|(_, settings)| settings.get(key) == Some(value))
-            && !OF_ANY_DEVICE.contains(&(key.as_str(), value.as_str()))
+            && !NOT_ASKED_FOR.contains(&(key.as_str(), value.as_str()))
             && let Some((section, name)) = key.split_once('.')
         {
             let value = if value.is_empty() { "\"\"" } else { value };

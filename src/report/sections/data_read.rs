@@ -1,15 +1,18 @@
 use expctl_record::{DataRead, SampleSet, Select, Split};
 
-use crate::ledger::MeasuredJob;
+use crate::ledger::{MeasuredJob, Run};
 use crate::report::format;
 
 /// What the variants read, a line for those that read the same samples of the same store; `–` for those of which it is not
-/// known.
+/// known. With a cold page cache it says how much was dropped from it.
 pub fn data_read(job: &MeasuredJob) -> Vec<String> {
     let mut found: Vec<(String, Vec<String>)> = Vec::new();
     for (label, runs) in job.by_label() {
         let read = runs.iter().find_map(|run| Some((run.data()?, &run.trial.settings.select)));
-        let said = read.map_or_else(|| format::MISSING.to_owned(), |(read, select)| words(read, select));
+        let mut said = read.map_or_else(|| format::MISSING.to_owned(), |(read, select)| words(read, select));
+        if runs.iter().any(|run| run.trial.settings.measure.cold_cache) {
+            said.push_str(&cold(&runs));
+        }
         match found.iter_mut().find(|(other, _)| *other == said) {
             Some((_, labels)) => labels.push(label),
             None => found.push((said, vec![label])),
@@ -44,6 +47,17 @@ fn words(read: &DataRead, select: &Select) -> String {
         Some(base) => format!("{store}; base store {}", size(base)),
         None => store,
     }
+}
+
+/// `; page cache cold: dropped before the first step, at most 0.3 % of the bytes stayed in it`. Of runs that differ the one of which most
+/// stayed is said.
+fn cold(runs: &[&Run]) -> String {
+    let shares: Vec<f64> = runs.iter().filter_map(|run| run.dropped()?.cached_share()).collect();
+    let stayed = match shares.iter().copied().reduce(f64::max) {
+        Some(share) => format!("at most {} of the bytes stayed in it", format::percent(share)),
+        None => "how much of it stayed is not known".to_owned(),
+    };
+    format!("; page cache cold: dropped before the first step, {stayed}")
 }
 
 /// What chose the samples; nothing where all were taken.

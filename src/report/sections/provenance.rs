@@ -1,7 +1,7 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{CudaFacts, ProgramFacts, RankDevice};
+use expctl_record::{CudaFacts, Mode, ModelKind, ProgramFacts, RankDevice, Settings};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
@@ -71,12 +71,40 @@ pub fn provenance(job: &MeasuredJob) -> String {
         ("environment", distinct(variables.collect())),
         ("data set", distinct(data.into_iter().map(data_set).collect())),
     ];
+    let lazy = lazy_model(job).map(|words| ("lazy model", words));
     let of_gpus = gpus(job).into_iter().map(|(name, values)| (name, distinct(values)));
     let of_gpus = of_gpus.filter(|(_, value)| value != MISSING);
     let programs = distinct(environments().filter_map(|e| e.program.as_ref()).map(program).collect());
     let programs = (programs != MISSING).then_some(("program", programs));
-    let lines = lines.into_iter().chain(of_gpus).chain(programs).map(|(name, value)| format!("- {name}: {value}"));
-    lines.collect::<Vec<_>>().join("\n")
+    let lines = lines.into_iter().chain(lazy).chain(of_gpus).chain(programs);
+    lines.map(|(name, value)| format!("- {name}: {value}")).collect::<Vec<_>>().join("\n")
+}
+
+/// What computed the layers of the lazy model, which the implementation that was asked for and the device decide together: with the
+/// variants of each where it was not the same for all. None where no layer was computed.
+fn lazy_model(job: &MeasuredJob) -> Option<String> {
+    let mut found: BTreeMap<&'static str, BTreeSet<&str>> = BTreeMap::new();
+    for run in &job.runs {
+        let Settings { model, train, .. } = &run.trial.settings;
+        let computes = !run.trial.settings.runs_command() && !matches!(train.mode, Mode::Data | Mode::ZeroLoss);
+        if computes && model.kind == ModelKind::Lazy {
+            for environment in run.environments() {
+                let running = model.implementation.running(environment.device == "cpu");
+                found.entry(running.words()).or_default().insert(&run.trial.variant);
+            }
+        }
+    }
+    match found.len() {
+        0 => None,
+        1 => found.into_keys().next().map(str::to_owned),
+        _ => {
+            let named = |(words, variants): (&str, BTreeSet<&str>)| {
+                let variants: Vec<&str> = variants.into_iter().collect();
+                format!("{words} ({})", variants.join(", "))
+            };
+            Some(found.into_iter().map(named).collect::<Vec<_>>().join("; "))
+        }
+    }
 }
 
 /// The models of GPU that ranks computed on, and what reached them; empty where ranks computed on the host. The table of the ranks has

@@ -42,7 +42,8 @@ impl<'a> Results<'a> {
             "Method",
             "it/s",
             "samples/s",
-            "Ratio (samples/s)",
+            "ms/sample",
+            "× faster (samples/s)",
             "n",
             "MiB/batch",
             "Storage",
@@ -54,8 +55,8 @@ impl<'a> Results<'a> {
             let (line, row) = (&entry.line, &entry.line.row);
             let ratio = match (&line.ratio_samples_per_s, line.baseline) {
                 (_, true) => "baseline".to_owned(),
-                (Some(r), _) if line.across() => format!("{} †", format::ratio_with_interval(r)),
-                (Some(r), _) => format::ratio_with_interval(r),
+                (Some(r), _) if line.across() => format!("{} †", format::times_as_fast(r)),
+                (Some(r), _) => format::times_as_fast(r),
                 _ => missing(),
             };
             let cells = [
@@ -63,6 +64,7 @@ impl<'a> Results<'a> {
                 entry.runs[0].trial.method.clone(),
                 row.median_it_per_s().map_or_else(missing, format::rate),
                 row.median_samples_per_s().map_or_else(missing, format::rate),
+                row.ms_per_sample().map_or_else(missing, |(ms, _)| format::milliseconds(ms * 1e6)),
                 ratio,
                 row.n.to_string(),
                 row.batch_bytes.map_or_else(missing, format::mebibytes),

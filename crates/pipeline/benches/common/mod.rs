@@ -39,6 +39,7 @@ pub fn dataset(samples: u64) -> Dataset {
         seed: 42,
         labels: LabelSource::Random,
         files: 1,
+        genes: 0,
     };
     let folder = cache.join("bench").join(data.folder_name());
     std::fs::create_dir_all(folder.parent().unwrap()).unwrap();

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use expctl_record::{Collation, Pipeline, Processor};
+use expctl_record::{Collation, MaskSource, Operation, Pipeline, Processor};
 
 use super::nodes::{mask_genes, refill};
 use super::tensors::{BitMasks, Graphs, Nodes, Phenotype, RemovedLists};
@@ -8,7 +8,8 @@ use super::work::Work;
 use super::{Batch, Common, Layout, graphs, neighborhood::Neighborhoods};
 use crate::PipelineError;
 use crate::graph::{CellGraph, Neighbours};
-use crate::mask::MaskSources;
+use crate::marks::{Marker, Operand, Unmarked};
+use crate::mask::{EdgeSampling, MaskSources};
 use crate::store::Sample;
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
@@ -50,13 +51,27 @@ impl Assembler {
     ///
     /// # Errors
     /// Settings that contradict each other: edges that differ from sample to sample cannot stay with the graph;
-    /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3.
+    /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3; some of the removed edges are asked
+    /// for where they are all needed; masks of single genes where no mask is made.
     pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, PipelineError> {
+        Self::within(pipeline, graph, u64::MAX)
+    }
+
+    /// As [`Assembler::new`], with at most `gene_mask_bytes` bytes of masks of single genes.
+    ///
+    /// # Errors
+    /// As [`Assembler::new`]; these masks would take more.
+    pub fn within(pipeline: &Pipeline, graph: Arc<CellGraph>, gene_mask_bytes: u64) -> Result<Self, PipelineError> {
         let processor = pipeline.processor;
         let plan = Plan::of(pipeline)?;
         let sources = match processor {
             Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
-                Some(MaskSources::build(&graph))
+                let sampling = EdgeSampling::new(pipeline.mask_fraction, pipeline.mask_seed);
+                let sources = MaskSources::build(&graph).sampled(sampling);
+                Some(match pipeline.mask_source {
+                    MaskSource::Incidence => sources,
+                    MaskSource::GeneMasks => sources.with_gene_masks(gene_mask_bytes)?,
+                })
             }
             Processor::Subgraph
             | Processor::Neighborhood
@@ -67,6 +82,11 @@ impl Assembler {
         let neighborhoods = (processor == Processor::Neighborhood)
             .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
         Ok(Self { plan, shared: Arc::new(Shared { graph, sources, neighborhoods }), work: Work::default() })
+    }
+
+    /// Names of the edge types, in the order of the graph.
+    pub fn edge_types(&self) -> impl Iterator<Item = &str> {
+        self.shared.graph.edge_types.iter().map(|edges| edges.name.as_str())
     }
 
     /// Bytes that this assembler holds for itself, beside the batches, to make the next one: 9 for each edge of the largest
@@ -103,32 +123,40 @@ impl Assembler {
     /// # Panics
     /// If `batch` is of another assembler, or a stored mask does not fit the graph, which decoding has checked.
     pub fn mask(&mut self, samples: &[Sample], bytes: &[u8], batch: &mut Batch) {
+        self.mask_marked(samples, bytes, batch, &mut Unmarked);
+    }
+
+    /// As [`Assembler::mask`], with a mark behind each operation.
+    ///
+    /// # Panics
+    /// As [`Assembler::mask`].
+    pub fn mask_marked<M: Marker>(&mut self, samples: &[Sample], bytes: &[u8], batch: &mut Batch, marks: &mut M) {
         let Self { plan, shared, work } = self;
         match (&mut batch.layout, &shared.sources) {
-            (Layout::Graphs(graphs), _) => graphs::mask(*plan, shared, samples, bytes, work, graphs),
-            (Layout::Perturbation { genes, .. }, _) => mask_genes(samples, shared.graph.num_genes(), genes),
+            (Layout::Graphs(graphs), _) => graphs::mask(*plan, shared, samples, bytes, work, graphs, marks),
+            (Layout::Perturbation { genes, .. }, _) => {
+                mask_genes(samples, shared.graph.num_genes(), genes);
+                marks.mark(Operation::Fill, Operand::Genes);
+            }
             (Layout::Shared { removed: lists }, Some(sources)) => {
                 lists.iter_mut().for_each(RemovedLists::clear);
-                for sample in samples {
-                    sources.for_each(sample, bytes, &mut work.removed, |mask, source| {
-                        let list = &mut lists[mask];
-                        source.append_removed(sources.entries()[mask], &mut work.union, &mut list.positions);
-                        list.ptr.push(list.positions.len() as i64);
-                    });
-                }
+                sources.for_each(samples, bytes, &mut work.removed, marks, |mask, _, source| {
+                    let list = &mut lists[mask];
+                    source.append_removed(sources.entries()[mask], &mut work.union, &mut list.positions);
+                    list.ptr.push(list.positions.len() as i64);
+                });
             }
             (Layout::Packed { masks }, Some(sources)) => {
-                for (mask, entries) in masks.iter_mut().zip(sources.entries()) {
+                for (number, (mask, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
                     mask.entries = *entries;
                     mask.words.resize(samples.len() * entries.div_ceil(64), 0);
+                    marks.mark(Operation::Allocate, sources.operand(number));
                 }
-                for (at, sample) in samples.iter().enumerate() {
-                    sources.for_each(sample, bytes, &mut work.removed, |mask, source| {
-                        let entries = sources.entries()[mask];
-                        let row = entries.div_ceil(64);
-                        source.to_bits(entries, &mut masks[mask].words[at * row..(at + 1) * row]);
-                    });
-                }
+                sources.for_each(samples, bytes, &mut work.removed, marks, |mask, at, source| {
+                    let entries = sources.entries()[mask];
+                    let row = entries.div_ceil(64);
+                    source.to_bits(entries, &mut masks[mask].words[at * row..(at + 1) * row]);
+                });
             }
             (Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids, _) => {}
         }
@@ -139,13 +167,24 @@ impl Assembler {
     /// # Panics
     /// If `batch` is of another assembler.
     pub fn collate(&self, samples: &[Sample], batch: &mut Batch) {
+        self.collate_marked(samples, batch, &mut Unmarked);
+    }
+
+    /// As [`Assembler::collate`], with a mark behind each operation.
+    ///
+    /// # Panics
+    /// As [`Assembler::collate`].
+    pub fn collate_marked<M: Marker>(&self, samples: &[Sample], batch: &mut Batch, marks: &mut M) {
         collate_common(samples, &mut batch.common);
+        marks.mark(Operation::Copy, Operand::Labels);
         match &mut batch.layout {
-            Layout::Graphs(graphs) => graphs::join(self.plan, &self.shared, samples, &self.work, graphs),
+            Layout::Graphs(graphs) => graphs::join(self.plan, &self.shared, samples, &self.work, graphs, marks),
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
                 super::nodes::join_nodes(counts, self.plan.with_ptr, genes);
+                marks.mark(Operation::Copy, Operand::Genes);
                 super::nodes::join_phenotype(samples.len(), phenotype);
+                marks.mark(Operation::Copy, Operand::Labels);
             }
             Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}
         }
@@ -164,6 +203,14 @@ impl Plan {
         if own_edges && *collation == Collation::SharedIndex {
             let processor = processor.name();
             return invalid(format!("with {processor} each sample has edges of its own: there is no index to share"));
+        }
+        if pipeline.is_approximate() && *processor != Processor::Lazy {
+            let processor = processor.name();
+            return invalid(format!("approximate masks are of processor `lazy`, not of `{processor}`"));
+        }
+        let masked = [Processor::Lazy, Processor::IncidenceSubgraph, Processor::Shared, Processor::Packed];
+        if pipeline.mask_source == MaskSource::GeneMasks && (pipeline.is_approximate() || !masked.contains(processor)) {
+            return invalid("masks of single genes are of processors that make exact masks of edges".to_owned());
         }
         if *processor == Processor::Neighborhood && !(1..=3).contains(hops) {
             return invalid(format!("a neighborhood has 1 to 3 hops, not {hops}"));

@@ -2,7 +2,7 @@
 
 use std::iter::repeat_n;
 
-use expctl_record::Processor;
+use expctl_record::{Operation, Processor};
 
 use super::assembler::{Plan, Shared};
 use super::join::{join_kept, join_own};
@@ -12,21 +12,23 @@ use super::tensors::{Graphs, MetabolicGraphs, Nodes};
 use super::work::Work;
 use super::{full, subgraph};
 use crate::graph::Metabolism;
+use crate::marks::{Marker, Operand};
 use crate::store::Sample;
 
 /// Stage *mask*.
-pub(super) fn mask(
+pub(super) fn mask<M: Marker>(
     plan: Plan,
     shared: &Shared,
     samples: &[Sample],
     bytes: &[u8],
     work: &mut Work,
     graphs: &mut Graphs,
+    marks: &mut M,
 ) {
     let graph = &shared.graph;
     if plan.processor == Processor::Lazy {
         if let Some(sources) = &shared.sources {
-            full::mask(graph, sources, samples, bytes, work, graphs);
+            full::mask(graph, sources, samples, bytes, work, graphs, marks);
         }
         return;
     }
@@ -41,19 +43,24 @@ pub(super) fn mask(
         // Of the genes only `pert_mask` is published, over the whole graph.
         mask_genes(samples, graph.num_genes(), &mut graphs.genes);
         graphs.genes.kept.clear();
-        for (edges, joined) in graph.edge_types.iter().zip(&mut graphs.edges) {
+        marks.mark(Operation::Fill, Operand::Genes);
+        for (index, (edges, joined)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
             joined.removed.resize(samples.len() * edges.num_edges(), 0);
+            marks.mark(Operation::Allocate, Operand::EdgeType(index));
         }
     }
     if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
         size_metabolic(metabolism, samples.len(), neighborhood, joined);
+        marks.mark(Operation::Allocate, Operand::Metabolism);
     }
-    for (at, sample) in samples.iter().enumerate() {
-        match (&shared.neighborhoods, &shared.sources) {
-            (Some(neighborhoods), _) => neighborhoods.process(graph, sample, at, work, graphs),
-            (None, Some(sources)) => subgraph::from_sources(graph, sources, (sample, bytes), at, work, graphs),
-            (None, None) => subgraph::scan(graph, sample, at, work, graphs),
+    match (&shared.neighborhoods, &shared.sources) {
+        (Some(neighborhoods), _) => {
+            for (at, sample) in samples.iter().enumerate() {
+                neighborhoods.process(graph, sample, at, work, graphs, marks);
+            }
         }
+        (None, Some(sources)) => subgraph::from_sources(graph, sources, samples, bytes, work, graphs, marks),
+        (None, None) => subgraph::scan(graph, samples, work, graphs, marks),
     }
 }
 
@@ -72,29 +79,41 @@ fn size_metabolic(metabolism: &Metabolism, samples: usize, neighborhood: bool, j
 }
 
 /// Stage *collate*.
-pub(super) fn join(plan: Plan, shared: &Shared, samples: &[Sample], work: &Work, graphs: &mut Graphs) {
+pub(super) fn join<M: Marker>(
+    plan: Plan,
+    shared: &Shared,
+    samples: &[Sample],
+    work: &Work,
+    graphs: &mut Graphs,
+    marks: &mut M,
+) {
     let graph = &shared.graph;
     let b = samples.len();
     join_phenotype(b, &mut graphs.phenotype);
+    marks.mark(Operation::Copy, Operand::Labels);
     if plan.processor == Processor::Lazy {
         join_genes(plan, repeat_n(graph.num_genes(), b), samples, graphs);
-        full::join_edges(graph, b, plan.with_index, graphs);
+        marks.mark(Operation::Copy, Operand::Genes);
+        full::join_edges(graph, b, plan.with_index, graphs, marks);
         if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
             join_nodes(repeat_n(metabolism.reactions, b), plan.with_ptr, &mut joined.reactions);
             join_nodes(repeat_n(metabolism.metabolites, b), plan.with_ptr, &mut joined.metabolites);
+            marks.mark(Operation::Copy, Operand::Metabolism);
         }
         return;
     }
     let neighborhood = plan.processor == Processor::Neighborhood;
     let genes = || work.genes.iter().copied();
     join_genes(plan, genes(), samples, graphs);
+    marks.mark(Operation::Copy, Operand::Genes);
     if neighborhood {
-        for (own, edges) in work.edges.iter().zip(&mut graphs.edges) {
-            join_own(own, genes(), genes(), true, edges);
+        for (index, (own, edges)) in work.edges.iter().zip(&mut graphs.edges).enumerate() {
+            join_own(own, genes(), genes(), true, edges, Operand::EdgeType(index), marks);
         }
     } else {
-        for ((edge_type, lost), edges) in graph.edge_types.iter().zip(&work.lost).zip(&mut graphs.edges) {
-            join_kept(edge_type, lost, samples, graph.num_genes(), edges);
+        let types = graph.edge_types.iter().zip(&work.lost).zip(&mut graphs.edges);
+        for (index, ((edge_type, lost), edges)) in types.enumerate() {
+            join_kept(edge_type, lost, samples, graph.num_genes(), edges, Operand::EdgeType(index), marks);
         }
     }
     let (Some(metabolism), Some(joined), [.., gpr, rmr]) = (&graph.metabolism, &mut graphs.metabolism, &work.edges[..])
@@ -102,15 +121,18 @@ pub(super) fn join(plan: Plan, shared: &Shared, samples: &[Sample], work: &Work,
         return;
     };
     join_nodes(repeat_n(metabolism.metabolites, b), plan.with_ptr, &mut joined.metabolites);
-    let metabolites = repeat_n(metabolism.metabolites, b);
+    let (operand, metabolites) = (Operand::Metabolism, repeat_n(metabolism.metabolites, b));
     if neighborhood {
         let reactions = repeat_n(metabolism.reactions, b);
         super::nodes::complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
         join_nodes(reactions.clone(), plan.with_ptr, &mut joined.reactions);
-        join_own(gpr, genes(), reactions, true, &mut joined.gpr);
+        marks.mark(Operation::Copy, operand);
+        join_own(gpr, genes(), reactions, true, &mut joined.gpr, operand, marks);
         let stride = (metabolism.reactions as i64, metabolism.metabolites as i64);
-        full::join(metabolism.rmr_reactions(), metabolism.rmr_metabolites(), stride, b, true, &mut joined.rmr);
+        let rmr = (metabolism.rmr_reactions(), metabolism.rmr_metabolites());
+        full::join(rmr, stride, b, true, &mut joined.rmr, operand, marks);
         replicate(&metabolism.stoichiometry, b, &mut joined.stoichiometry);
+        marks.mark(Operation::Copy, operand);
     } else {
         let removed = joined.reactions.perturbed.chunks(metabolism.reactions.max(1));
         let kept = |removed: &[u8]| removed.iter().filter(|removed| **removed == 0).count();
@@ -118,8 +140,9 @@ pub(super) fn join(plan: Plan, shared: &Shared, samples: &[Sample], work: &Work,
         // Without any reaction there are no rows to count.
         reactions.resize(b, 0);
         join_nodes(reactions.iter().copied(), plan.with_ptr, &mut joined.reactions);
-        join_own(gpr, genes(), reactions.iter().copied(), false, &mut joined.gpr);
-        join_own(rmr, reactions.iter().copied(), metabolites, false, &mut joined.rmr);
+        marks.mark(Operation::Copy, operand);
+        join_own(gpr, genes(), reactions.iter().copied(), false, &mut joined.gpr, operand, marks);
+        join_own(rmr, reactions.iter().copied(), metabolites, false, &mut joined.rmr, operand, marks);
     }
 }
 

@@ -1,26 +1,32 @@
 //! Graphs of different sizes put together.
 
+use expctl_record::Operation;
+
 use super::own::OwnEdges;
 use super::stream::{self, Renumber};
 use super::tensors::{Edges, RemovedLists};
 use crate::graph::EdgeType;
+use crate::marks::{Marker, Operand};
 use crate::store::Sample;
 
 /// Edges of a block, whose two ends stay in the first-level cache while all samples are written: 16 KiB.
 const BLOCK: usize = 1024;
 
 /// Edges of one type of all samples, each end shifted by the nodes of the samples before.
-pub(super) fn join_own(
+pub(super) fn join_own<M: Marker>(
     own: &OwnEdges,
     source_nodes: impl Iterator<Item = usize>,
     target_nodes: impl Iterator<Item = usize>,
     with_mask: bool,
     edges: &mut Edges,
+    operand: Operand,
+    marks: &mut M,
 ) {
     edges.num_edges.clear();
     edges.num_edges.extend(own.counts.iter().map(|count| *count as i64));
     let all = own.sources().len();
     edges.edge_index.resize(2 * all, 0);
+    marks.mark(Operation::Allocate, operand);
     let (sources, targets) = edges.edge_index.split_at_mut(all);
     shift(own.sources(), &own.counts, source_nodes, sources);
     shift(own.targets(), &own.counts, target_nodes, targets);
@@ -28,6 +34,7 @@ pub(super) fn join_own(
         edges.mask.clear();
         edges.mask.extend_from_slice(own.mask());
     }
+    marks.mark(Operation::Copy, operand);
 }
 
 fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>, mut to: &mut [i64]) {
@@ -49,12 +56,14 @@ fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>,
 ///
 /// Floor: one write of the edges. The graph is taken in blocks, so it is read from memory once and not once per sample;
 /// within a block the runs between lost edges are copied.
-pub(super) fn join_kept(
+pub(super) fn join_kept<M: Marker>(
     edge_type: &EdgeType,
     lost: &RemovedLists,
     samples: &[Sample],
     num_genes: usize,
     edges: &mut Edges,
+    operand: Operand,
+    marks: &mut M,
 ) {
     /// Where a sample is in its lost edges and in the batch.
     struct Place<'a> {
@@ -74,6 +83,7 @@ pub(super) fn join_kept(
         before += (num_genes - sample.genes.len()) as i64;
     }
     edges.edge_index.resize(2 * next, 0);
+    marks.mark(Operation::Allocate, operand);
     let (to_sources, to_targets) = edges.edge_index.split_at_mut(next);
     let write = stream::renumber_for(next);
     let (sources, targets) = (edge_type.sources(), edge_type.targets());
@@ -94,4 +104,5 @@ pub(super) fn join_kept(
         }
     }
     stream::finish();
+    marks.mark(Operation::Copy, operand);
 }

@@ -6,10 +6,13 @@
 //! numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
 //! reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
 
+use expctl_record::Operation;
+
 use super::own::{ABSENT, OwnEdges};
 use super::tensors::Graphs;
 use super::work::Work;
 use crate::graph::{Adjacency, Catalysis, CellGraph, Neighbours};
+use crate::marks::{Marker, Operand};
 use crate::mask::Source;
 use crate::store::Sample;
 
@@ -37,9 +40,18 @@ impl Neighborhoods {
     }
 
     /// One sample. Edges are ordered by source, those of a source as they are in the graph.
-    pub(super) fn process(&self, graph: &CellGraph, sample: &Sample, at: usize, work: &mut Work, graphs: &mut Graphs) {
+    pub(super) fn process<M: Marker>(
+        &self,
+        graph: &CellGraph,
+        sample: &Sample,
+        at: usize,
+        work: &mut Work,
+        graphs: &mut Graphs,
+        marks: &mut M,
+    ) {
         let Work { edges: own, table, visited, found, removed, .. } = work;
         self.neighbours.find(&sample.genes, graph.num_genes(), visited, found);
+        marks.mark(Operation::Lookup, Operand::Genes);
         table.clear();
         table.resize(graph.num_genes(), ABSENT);
         for (number, gene) in (0..).zip(&*found) {
@@ -52,8 +64,10 @@ impl Neighborhoods {
         nodes.original.extend(found.iter().map(|gene| i64::from(*gene)));
         nodes.kept.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED == 0)));
         nodes.perturbed.extend(found.iter().map(|gene| u8::from(table[*gene as usize] & PERTURBED != 0)));
-        for (targets, own) in self.targets.iter().zip(&mut *own) {
+        marks.mark(Operation::Fill, Operand::Genes);
+        for (index, (targets, own)) in self.targets.iter().zip(&mut *own).enumerate() {
             induce(targets, found, table, own);
+            marks.mark(Operation::Filter, Operand::EdgeType(index));
         }
         work.genes.push(found.len());
         let (Some(metabolism), Some(joined), Some(catalysis), [.., gpr, _]) =
@@ -61,10 +75,14 @@ impl Neighborhoods {
         else {
             return;
         };
+        removed.resize_with(1, Default::default);
+        let [removed] = &mut removed[..] else { return };
         catalysis.removed(&sample.genes, removed);
+        marks.mark(Operation::Lookup, Operand::Metabolism);
         let row = |len: usize| at * len..(at + 1) * len;
         Source::Removed(&removed.reactions).to_bytes(&mut joined.reactions.kept[row(metabolism.reactions)]);
         Source::Removed(&removed.rmr).to_bytes(&mut joined.rmr.mask[row(metabolism.num_rmr())]);
+        marks.mark(Operation::Fill, Operand::Metabolism);
         let room = gpr.room(metabolism.num_gpr());
         let mut n = 0;
         for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
@@ -75,6 +93,7 @@ impl Neighborhoods {
             n += usize::from(number != ABSENT);
         }
         gpr.take(n);
+        marks.mark(Operation::Filter, Operand::Metabolism);
     }
 }
 

@@ -4,54 +4,71 @@
 //! The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
 //! published processor made a graph of each sample first, which is 40 MB more to write and to read.
 
+use expctl_record::Operation;
+
 use super::nodes::refill;
 use super::own::{ABSENT, OwnEdges, number_without};
 use super::tensors::{Graphs, MetabolicGraphs};
 use super::work::Work;
 use crate::graph::{CellGraph, Metabolism};
+use crate::marks::{Marker, Operand};
 use crate::mask::MaskSources;
 use crate::store::Sample;
 
-/// One sample by looking at every edge; masks of a store are not looked at.
-pub(super) fn scan(graph: &CellGraph, sample: &Sample, at: usize, work: &mut Work, graphs: &mut Graphs) {
-    let Work { edges: own, table, reaction_table, gone, lost, .. } = work;
-    refill(gone, graph.num_genes(), 0);
-    sample.genes.iter().for_each(|gene| gone[*gene as usize] = 1);
-    for ((edges, lost), joined) in graph.edge_types.iter().zip(lost).zip(&mut graphs.edges) {
-        let e = edges.num_edges();
-        let removed = &mut joined.removed[at * e..(at + 1) * e];
-        for ((source, target), removed) in edges.sources().iter().zip(edges.targets()).zip(&mut *removed) {
-            *removed = gone[*source as usize] | gone[*target as usize];
-        }
-        append_set(removed, &mut lost.positions);
-        lost.ptr.push(lost.positions.len() as i64);
-    }
-    if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
-        number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
-        // A reaction goes with any of its genes.
-        refill(gone, metabolism.reactions, 0);
-        for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
-            gone[*reaction as usize] |= u8::from(table[*gene as usize] == ABSENT);
-        }
-        let removed = gone.iter().enumerate().filter(|(_, gone)| **gone == 1).map(|(reaction, _)| reaction);
-        number_without(removed, metabolism.reactions, reaction_table);
-        metabolic(metabolism, at, table, reaction_table, own, joined);
-    }
-    work.genes.push(graph.num_genes() - sample.genes.len());
-}
-
-/// One sample from the positions of its removed edges, which may come from a store.
-pub(super) fn from_sources(
+/// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.
+pub(super) fn scan<M: Marker>(
     graph: &CellGraph,
-    sources: &MaskSources,
-    (sample, bytes): (&Sample, &[u8]),
-    at: usize,
+    samples: &[Sample],
     work: &mut Work,
     graphs: &mut Graphs,
+    marks: &mut M,
 ) {
-    let Work { edges: own, table, reaction_table, removed, union, positions, lost, .. } = work;
-    let types = graph.edge_types.len();
-    sources.for_each(sample, bytes, removed, |mask, source| {
+    let Work { edges: own, table, reaction_table, gone, lost, genes: counts, .. } = work;
+    let Graphs { genes, edges: joined, metabolism: metabolic_graphs, .. } = graphs;
+    let n = graph.num_genes();
+    for (index, ((edges, lost), joined)) in graph.edge_types.iter().zip(lost).zip(joined).enumerate() {
+        let e = edges.num_edges();
+        for at in 0..samples.len() {
+            let perturbed = &genes.perturbed[at * n..(at + 1) * n];
+            let removed = &mut joined.removed[at * e..(at + 1) * e];
+            for ((source, target), removed) in edges.sources().iter().zip(edges.targets()).zip(&mut *removed) {
+                *removed = perturbed[*source as usize] | perturbed[*target as usize];
+            }
+            append_set(removed, &mut lost.positions);
+            lost.ptr.push(lost.positions.len() as i64);
+        }
+        marks.mark(Operation::Filter, Operand::EdgeType(index));
+    }
+    if let (Some(metabolism), Some(joined)) = (&graph.metabolism, metabolic_graphs) {
+        for (at, sample) in samples.iter().enumerate() {
+            number_without(sample.genes.iter().map(|gene| *gene as usize), n, table);
+            // A reaction goes with any of its genes.
+            refill(gone, metabolism.reactions, 0);
+            for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
+                gone[*reaction as usize] |= u8::from(table[*gene as usize] == ABSENT);
+            }
+            let removed = gone.iter().enumerate().filter(|(_, gone)| **gone == 1).map(|(reaction, _)| reaction);
+            number_without(removed, metabolism.reactions, reaction_table);
+            metabolic(metabolism, at, table, reaction_table, own, joined);
+        }
+        marks.mark(Operation::Filter, Operand::Metabolism);
+    }
+    counts.extend(samples.iter().map(|sample| n - sample.genes.len()));
+}
+
+/// All samples from the positions of their removed edges, which may come from a store.
+pub(super) fn from_sources<M: Marker>(
+    graph: &CellGraph,
+    sources: &MaskSources,
+    samples: &[Sample],
+    bytes: &[u8],
+    work: &mut Work,
+    graphs: &mut Graphs,
+    marks: &mut M,
+) {
+    let Work { edges: own, table, reaction_table, removed, union, positions, lost, genes: counts, .. } = work;
+    let (types, n) = (graph.edge_types.len(), graph.num_genes());
+    sources.for_each(samples, bytes, removed, marks, |mask, at, source| {
         let entries = sources.entries()[mask];
         if let Some(lost) = lost.get_mut(mask) {
             let start = lost.positions.len();
@@ -66,12 +83,12 @@ pub(super) fn from_sources(
             // gpr and rmr, which come next, follow from the reactions.
             positions.clear();
             source.append_removed(entries, union, positions);
-            number_without(sample.genes.iter().map(|gene| *gene as usize), graph.num_genes(), table);
+            number_without(samples[at].genes.iter().map(|gene| *gene as usize), n, table);
             number_without(positions.iter().map(|p| *p as usize), metabolism.reactions, reaction_table);
             metabolic(metabolism, at, table, reaction_table, own, joined);
         }
     });
-    work.genes.push(graph.num_genes() - sample.genes.len());
+    counts.extend(samples.iter().map(|sample| n - sample.genes.len()));
 }
 
 /// Append the positions of the ones, of which there are few.

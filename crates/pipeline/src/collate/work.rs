@@ -6,7 +6,8 @@ use crate::mask::Union;
 /// What one thread needs while it makes a batch. It holds nothing between batches, so a clone starts empty.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    pub(super) removed: RemovedMetabolism,
+    /// What each sample removes of the metabolism.
+    pub(super) removed: Vec<RemovedMetabolism>,
     pub(super) union: Union,
     pub(super) positions: Vec<i32>,
     pub(super) visited: Visited,

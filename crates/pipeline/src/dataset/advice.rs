@@ -71,8 +71,12 @@ pub(crate) fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
         LabelSource::Planted => " --labels planted",
     };
     let files = if data.files == 1 { String::new() } else { format!(" --files {}", data.files) };
-    let Data { set, samples, scale, seed, .. } = data;
-    format!("expctl data {verb} {set}{to} --samples {samples} --scale {scale}{networks} --seed {seed}{labels}{files}")
+    let genes = match data.genes {
+        0 => format!("--scale {}", data.scale),
+        genes => format!("--genes {genes}"),
+    };
+    let Data { set, samples, seed, .. } = data;
+    format!("expctl data {verb} {set}{to} --samples {samples} {genes}{networks} --seed {seed}{labels}{files}")
 }
 
 #[cfg(test)]
@@ -89,6 +93,7 @@ mod tests {
             seed: 3,
             labels: LabelSource::Random,
             files: 1,
+            genes: 0,
         };
         let folder = Path::new("/data/set");
         let advised = |problem: PipelineError| problem.advise(folder, &data).to_string();
@@ -111,6 +116,11 @@ mod tests {
                 )
             );
         }
+        let array = Data { networks: Networks::None, scale: 1.0, genes: 60_000, files: 2, ..data.clone() };
+        assert_eq!(
+            command("build", &array, None),
+            "expctl data build study --samples 9 --genes 60000 --seed 3 --files 2"
+        );
         let elsewhere = PipelineError::damaged(Path::new("/other"), "short").advise(folder, &data);
         assert_eq!((elsewhere.to_string(), elsewhere.advice()), ("/other: short".to_owned(), None));
     }

@@ -55,6 +55,15 @@ impl Dataset {
         self.read_graph(edge_types, metabolism).map_err(|e| self.advise(e))
     }
 
+    /// The graph that `pipeline` asks for: its networks, merged where it says so.
+    ///
+    /// # Errors
+    /// As [`Dataset::graph`]; networks cannot be merged as it says.
+    pub fn graph_of(&self, pipeline: &Pipeline) -> Result<CellGraph, PipelineError> {
+        let types = pipeline.graph_types().map_err(|(_, reason)| PipelineError::Invalid(reason))?;
+        self.graph(&pipeline.edge_types, pipeline.metabolism)?.with_types(&types)
+    }
+
     fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
@@ -169,13 +178,17 @@ impl Dataset {
     /// The store that `pipeline` reads, and the decoder of its records.
     ///
     /// # Errors
-    /// [`PipelineError::NotConverted`] if the base store has not been converted to it.
+    /// [`PipelineError::NotConverted`] if the base store has not been converted to it; it holds masks of networks that `pipeline` merges.
     pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
         self.open_records(pipeline).map_err(|e| self.advise(e))
     }
 
     fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
         let kind = pipeline.store;
+        if kind.has_masks() && !pipeline.merge_edge_types.is_empty() {
+            let reason = format!("the store {} has a mask for each network, and none of several as one", kind.name());
+            return Err(PipelineError::Invalid(reason));
+        }
         if kind == StoreKind::Json {
             let decoder = StoreDecoder::json(&self.records_folder(kind), self.decoder()?);
             return Ok((self.store()?, decoder));

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use expctl_record::StoreKind;
 
-use super::estimate::{ESTIMATED_FROM, record_bytes};
+use super::estimate::{ESTIMATED_FROM, lmdb_bytes, record_bytes};
 use super::files::{Report, checksums, free_bytes, report};
 use super::manifest::MANIFEST_FILE;
 use super::partial::{Partial, tidy};
@@ -85,9 +85,8 @@ impl<'d> Conversion<'d> {
             (leaves, pages) = (leaves + in_leaf, pages + own);
             start = end;
         }
-        // Two meta pages, and a percent of the leaves for branches and what a full leaf has no more room for.
-        let of_chosen = leaves as f64 * 1.01 + pages as f64;
-        let bytes = (of_chosen / from.max(1) as f64 * records as f64) as u64 + 4 * 4096;
+        let mean = |bytes: u64| bytes as f64 / from.max(1) as f64;
+        let bytes = lmdb_bytes(records, mean(leaves), mean(pages));
         let partial = Partial::path_of(&self.folder);
         let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
@@ -266,6 +265,7 @@ mod tests {
             seed: 7,
             labels: LabelSource::Random,
             files: 1,
+            genes: 0,
         };
         let folder = parent.path().join("set");
         build(&recipe, &data, &folder, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -2,8 +2,8 @@ use std::fmt;
 
 /// Records that are encoded to find how large a store will be.
 pub(crate) const ESTIMATED_FROM: u64 = 64;
-/// LMDB's page.
-const PAGE: u64 = 4096;
+/// LMDB's page, bytes.
+pub(crate) const PAGE: u64 = 4096;
 /// A node of more bytes has its value in pages of its own.
 const NODE_MAX: u64 = 2038;
 
@@ -49,6 +49,12 @@ pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
     } else {
         ((header + key + value).next_multiple_of(2) + pointer, 0)
     }
+}
+
+/// Bytes of an LMDB file of so many records, each with `leaf` bytes in leaves of the tree and `pages` bytes in pages of its own: two meta
+/// pages, and a percent of the leaves for branches and what a full leaf has no more room for.
+pub(crate) fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
+    ((leaf * 1.01 + pages) * records as f64) as u64 + 4 * PAGE
 }
 
 /// Bytes in decimal units, as disks are sold and as the published sizes are given.

@@ -128,7 +128,10 @@ pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) ->
 }
 
 /// Bytes that an ordinary user may still write where `folder` lies.
-pub(crate) fn free_bytes(folder: &Path) -> Result<u64, PipelineError> {
+///
+/// # Errors
+/// It is not there, or its file system does not say.
+pub fn free_bytes(folder: &Path) -> Result<u64, PipelineError> {
     let disk = nix::sys::statvfs::statvfs(folder).map_err(|e| PipelineError::io("inspect", folder)(e.into()))?;
     // The types of these fields differ between platforms.
     #[allow(clippy::unnecessary_cast)]

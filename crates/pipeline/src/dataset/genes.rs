@@ -66,9 +66,14 @@ impl Genes {
     }
 }
 
+/// How many of `total` genes a data set of this scale has, at least one.
+pub(crate) fn genes_at(total: u64, scale: f64) -> u64 {
+    ((total as f64 * scale).round() as u64).clamp(1, total.max(1))
+}
+
 /// Which of `total` genes a data set of this scale has, ascending.
 fn kept(total: u64, seed: u64, scale: f64) -> Vec<u64> {
-    let n = ((total as f64 * scale).round() as u64).clamp(1, total);
+    let n = genes_at(total, scale);
     if n == total {
         return (0..total).collect();
     }

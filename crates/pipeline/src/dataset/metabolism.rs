@@ -17,18 +17,41 @@ pub(crate) struct Metabolism {
     pub stoichiometry: Vec<f32>,
 }
 
+/// Numbers of nodes and edges of the metabolism.
+pub(crate) struct Sizes {
+    pub reactions: u64,
+    pub with_genes: u64,
+    pub metabolites: u64,
+    pub gpr: u64,
+    pub rmr: u64,
+}
+
+impl Sizes {
+    /// The published ones, in proportion to the `share` of the genes that there are.
+    pub(crate) fn of(published: &Bipartite, genes: u64, share: f64) -> Self {
+        let scaled = |n: u64| ((n as f64 * share).round() as u64).max(1);
+        let (reactions, metabolites) = (scaled(published.reactions), scaled(published.metabolites));
+        let with_genes = scaled(published.reactions_with_genes).min(reactions);
+        Self {
+            reactions,
+            with_genes,
+            metabolites,
+            // No pair stands twice.
+            gpr: scaled(published.gpr).min(with_genes * genes),
+            rmr: scaled(published.rmr).min(reactions * metabolites),
+        }
+    }
+}
+
 impl Metabolism {
     /// The graph for `genes` genes. With fewer genes than the recipe has, all sizes shrink in proportion.
     pub(crate) fn new(published: &Bipartite, genes: u64, share: f64, seed: u64, scale: f64) -> Self {
-        let scaled = |n: u64| ((n as f64 * share).round() as u64).max(1);
-        let reactions = scaled(published.reactions);
-        let metabolites = scaled(published.metabolites);
-        let with_genes = scaled(published.reactions_with_genes).min(reactions);
+        let Sizes { reactions, with_genes, metabolites, gpr, rmr } = Sizes::of(published, genes, share);
         let mut stream = Stream::new(seed, scale, "gpr");
         // Reactions with genes come first, as in a model that lists its exchange reactions at the end.
-        let gpr = pairs(with_genes, genes, scaled(published.gpr), &mut stream);
+        let gpr = pairs(with_genes, genes, gpr, &mut stream);
         let mut stream = Stream::new(seed, scale, "rmr");
-        let rmr = pairs(reactions, metabolites, scaled(published.rmr), &mut stream);
+        let rmr = pairs(reactions, metabolites, rmr, &mut stream);
         let mut stoichiometry = Vec::with_capacity(rmr.len());
         let mut first_of_reaction = 0;
         for (k, &(reaction, _)) in rmr.iter().enumerate() {
@@ -51,10 +74,9 @@ impl Metabolism {
     }
 }
 
-/// `count` distinct pairs (left, right), or as many as there are; each left has at least one where `count` allows it, and
+/// `count` distinct pairs (left, right), at most as many as there are; each left has at least one where `count` allows it, and
 /// the right sides are heavy-tailed. Ascending.
 fn pairs(left: u64, right: u64, count: u64, stream: &mut Stream) -> Vec<(u64, u64)> {
-    let count = count.min(left * right);
     let hubs = Hubs::new(right, count, stream);
     let mut pairs: HashSet<(u64, u64)> = HashSet::with_capacity(count as usize);
     pairs.extend((0..left.min(count)).map(|l| (l, hubs.draw(stream))));

@@ -48,6 +48,30 @@ fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &Genes) -> Resu
     })
 }
 
+/// How many edges a network will have, a loop of each gene included: counted where all are read from a file, else as many as the published
+/// number makes of so many genes.
+pub(crate) fn expected_edges(
+    recipe: &Recipe,
+    network: &Network,
+    data: &Data,
+    genes: &Genes,
+) -> Result<u64, PipelineError> {
+    let edges = match &network.source {
+        NetworkSource::File(file) if data.networks != Networks::Completed => {
+            let mut edges = EdgeSet::new(genes.len(), network.directed);
+            read_edges(&recipe.folder.join(file), genes, &mut edges)?;
+            edges.len()
+        }
+        _ => {
+            let share = genes.len() as f64 / recipe.genes as f64;
+            let pairs = genes.len() * genes.len().saturating_sub(1) / if network.directed { 1 } else { 2 };
+            let published = network.edges.saturating_sub(recipe.genes) as f64;
+            ((published * share * share).round() as u64).min(pairs)
+        }
+    };
+    Ok(edges + genes.len())
+}
+
 /// Add the edges of a gzipped `i<TAB>j<TAB>score` file whose two genes are both in the data set; i and j are 1-based rows
 /// of the file of gene names. Returns how many distinct edges the file has.
 fn read_edges(path: &Path, genes: &Genes, edges: &mut EdgeSet) -> Result<u64, PipelineError> {

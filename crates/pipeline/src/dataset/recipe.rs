@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::genes::genes_at;
 use super::{Family, recipe_text};
 use crate::PipelineError;
 
@@ -101,6 +102,11 @@ impl Recipe {
     /// Name of the data set: that of its folder.
     pub fn name(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Number of genes of a data set of this scale.
+    pub fn genes_at(&self, scale: f64) -> u64 {
+        genes_at(self.genes, scale)
     }
 
     /// What makes `data` impossible to build from this recipe.

@@ -54,6 +54,11 @@ impl Incidence {
         &self.positions[self.offsets[gene] as usize..self.offsets[gene + 1] as usize]
     }
 
+    /// Number of genes.
+    pub fn num_genes(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
     /// Number of edges of the type.
     pub fn num_edges(&self) -> usize {
         self.num_edges

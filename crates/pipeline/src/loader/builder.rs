@@ -6,6 +6,7 @@ use expctl_record::{PerStage, Stage};
 use super::{Build, Laps, Loaded, ReadRecord, Records};
 use crate::PipelineError;
 use crate::collate::{Assembler, Batch};
+use crate::marks::Marks;
 use crate::sampler::Schedule;
 use crate::store::Sample;
 
@@ -19,6 +20,8 @@ pub struct BatchBuilder {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     samples: Vec<Sample>,
+    /// `None` if operations are not timed.
+    marks: Option<Marks>,
 }
 
 impl BatchBuilder {
@@ -32,7 +35,15 @@ impl BatchBuilder {
             bytes: Vec::new(),
             ends: Vec::new(),
             samples: Vec::new(),
+            marks: None,
         }
+    }
+
+    /// The same, which also times the operations inside the stages *mask* and *collate*.
+    #[must_use]
+    pub fn timing_operations(self) -> Self {
+        let marks = Marks::new(self.clock, self.assembler.edge_types());
+        Self { marks: Some(marks), ..self }
     }
 }
 
@@ -61,7 +72,8 @@ impl Build for BatchBuilder {
         batch.bytes()
     }
 
-    /// Stage by stage over the whole batch, so each stage is one interval and timing costs six clock reads a batch.
+    /// Stage by stage over the whole batch, so each stage is one interval and timing costs six clock reads a batch; where operations are
+    /// timed, another one for each of them.
     fn build(&mut self, reader: &mut Self::Reader<'_>, step: u64, mut batch: Batch) -> Result<Loaded, PipelineError> {
         let mut laps = Laps::start(self.clock);
 
@@ -86,10 +98,22 @@ impl Build for BatchBuilder {
         }
         laps.lap(Stage::Decode);
 
-        self.assembler.mask(&self.samples, &self.bytes, &mut batch);
+        match &mut self.marks {
+            None => self.assembler.mask(&self.samples, &self.bytes, &mut batch),
+            Some(marks) => {
+                marks.begin(Stage::Mask);
+                self.assembler.mask_marked(&self.samples, &self.bytes, &mut batch, marks);
+            }
+        }
         laps.lap(Stage::Mask);
 
-        self.assembler.collate(&self.samples, &mut batch);
+        match &mut self.marks {
+            None => self.assembler.collate(&self.samples, &mut batch),
+            Some(marks) => {
+                marks.begin(Stage::Collate);
+                self.assembler.collate_marked(&self.samples, &mut batch, marks);
+            }
+        }
         laps.lap(Stage::Collate);
 
         Ok(Loaded {
@@ -100,6 +124,7 @@ impl Build for BatchBuilder {
             bytes_read: self.bytes.len() as u64,
             work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
             intervals: laps.intervals(),
+            operations: self.marks.as_mut().map(Marks::finish),
             exposed: PerStage::default(),
         })
     }

@@ -2,6 +2,7 @@ use expctl_record::PerStage;
 
 use super::Interval;
 use crate::collate::Batch;
+use crate::marks::BatchOperations;
 
 /// A batch with what it cost.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct Loaded<B = Batch> {
     pub work_bytes: u64,
     /// When its thread worked on which stage, or waited for another thread's work on it.
     pub intervals: Vec<Interval>,
+    /// What its thread did inside *mask* and *collate*; `None` if that is not timed.
+    pub operations: Option<BatchOperations>,
     /// Time for which the step waited, by stage.
     pub exposed: PerStage<u64>,
 }
@@ -49,8 +52,17 @@ mod tests {
         let intervals = vec![at(0, 30, false), at(30, 40, true)];
         let exposed = exposed_wait(0, 40, &intervals);
         assert_eq!((exposed[Stage::Read], exposed[Stage::Other]), (40, 0));
-        let loaded =
-            Loaded { batch: (), step: 0, epoch: 0, thread: None, bytes_read: 0, work_bytes: 0, intervals, exposed };
+        let loaded = Loaded {
+            batch: (),
+            step: 0,
+            epoch: 0,
+            thread: None,
+            bytes_read: 0,
+            work_bytes: 0,
+            intervals,
+            operations: None,
+            exposed,
+        };
         assert_eq!(loaded.busy()[Stage::Read], 10);
     }
 }

@@ -1,5 +1,5 @@
 //! Threads that prepare batches ahead of the step. Invariants: batches arrive in the order of the schedule; no more are
-//! ahead of the step than workers × prefetch factor, and no more are held than fit into the memory limit (but one always
+//! ahead of the step than loader threads × prefetch factor, and no more are held than fit into the memory limit (but one always
 //! is); an error arrives at the step it belongs to; dropping the loader ends its threads.
 
 mod buffer;

@@ -3,6 +3,7 @@ use std::time::Instant;
 use expctl_record::{PerStage, Stage};
 
 use super::Loaded;
+use crate::marks::BatchOperations;
 
 /// When a loader thread worked on a stage of one batch, in ns of the loader's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +27,15 @@ pub struct BatchTimes {
     pub thread: Option<u32>,
     /// When the thread worked on which stage, or waited for another thread's work on it.
     pub intervals: Vec<Interval>,
+    /// What the thread did inside *mask* and *collate*; `None` if that is not timed.
+    pub operations: Option<BatchOperations>,
 }
 
 impl BatchTimes {
     /// Those of a batch.
     pub fn of<B>(loaded: &Loaded<B>) -> Self {
-        Self { step: loaded.step, thread: loaded.thread, intervals: loaded.intervals.clone() }
+        let Loaded { step, thread, intervals, operations, .. } = loaded;
+        Self { step: *step, thread: *thread, intervals: intervals.clone(), operations: operations.clone() }
     }
 }
 

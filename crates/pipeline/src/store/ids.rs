@@ -4,6 +4,11 @@ use super::mask_decoder::ascending;
 /// Bytes before the genes.
 const FIXED: usize = 8;
 
+/// Bytes of a record of so many genes.
+pub(super) const fn record_bytes(genes: usize) -> usize {
+    FIXED + 4 * genes
+}
+
 /// Append the record of an ids store, little-endian: float32 label, float32 p-value (NaN if there is none), uint32 of each
 /// perturbed gene. Their number follows from the length.
 pub(super) fn encode(sample: &Sample, out: &mut Vec<u8>) {

@@ -21,6 +21,7 @@ mod npz_walk;
 mod page_set;
 mod sample;
 mod store_decoder;
+mod value_size;
 mod writer;
 
 pub use decoder::RecordDecoder;
@@ -29,4 +30,5 @@ pub use lmdb::{LmdbReader, LmdbStore};
 pub use mask_fields::MaskSizes;
 pub use sample::{MaskForm, Sample, StoredMasks};
 pub use store_decoder::StoreDecoder;
+pub(crate) use value_size::value_bytes;
 pub(crate) use writer::{LmdbWriter, text_order};

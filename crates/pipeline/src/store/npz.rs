@@ -156,6 +156,14 @@ pub(super) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
     bytes
 }
 
+/// Bytes of an archive of these members, each with so many elements, or so many on average.
+pub(super) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>) -> f64 {
+    let of_member = |(member, elements): (&Member, f64)| {
+        (member.header() + CENTRAL + member.file.len()) as f64 + elements * member.dtype.bytes() as f64
+    };
+    members.map(of_member).sum::<f64>() + END as f64
+}
+
 /// Append an archive to `out`. `elements` appends those of the `i`-th member.
 pub(super) fn write<'m>(
     members: impl Iterator<Item = &'m Member>,

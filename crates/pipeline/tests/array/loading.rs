@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 
 use expctl_pipeline::array::sampler::RowSampler;
 use expctl_pipeline::array::{ArrayBatch, Form};
-use expctl_record::{Draw, Output, Sampler};
+use expctl_record::{Draw, Fetch, Output, Sampler};
 use proptest::prelude::*;
 
 use super::store::{Derived, alone, class, dense, drawn, loader, options, rows_of, settings};
@@ -40,6 +40,35 @@ fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
                     }
                     assert!(loader.next_batch().is_none());
                 }
+            }
+        }
+    }
+}
+
+/// Rows that are read one by one make the batches that rows which are read together make.
+#[test]
+fn rows_are_read_together_or_one_by_one() {
+    for draw in [Draw::Uniform, Draw::Weighted, Draw::Balanced] {
+        for form in [Form::Sparse, Form::Dense] {
+            for workers in [0, 3] {
+                let batches = |fetch: Fetch| {
+                    let store = Derived::new(101, form);
+                    let (fetches, read) = (Arc::clone(&store.fetches), Arc::clone(&store.read));
+                    let settings = expctl_record::Array { fetch, ..settings(Output::Sparse) };
+                    let mut loader = loader(store, &drawn(draw), alone(8), &settings, options(workers, 0..20));
+                    let mut all = Vec::new();
+                    while let Some(loaded) = loader.next_batch() {
+                        let loaded = loaded.unwrap();
+                        is_right(&loaded.batch);
+                        assert!(loaded.intervals.windows(2).all(|pair| pair[0].end <= pair[1].start));
+                        all.push(loaded.batch.rows.clone());
+                        loader.recycle(loaded.batch);
+                    }
+                    (all, fetches.load(Ordering::SeqCst), read.load(Ordering::SeqCst))
+                };
+                let ((together, fetches, rows), (singly, by_row, same)) = (batches(Fetch::Batch), batches(Fetch::Row));
+                assert_eq!((together, rows), (singly, same), "{draw:?} {form:?} {workers}");
+                assert_eq!((fetches, by_row), (20, rows), "{draw:?} {form:?} {workers}");
             }
         }
     }

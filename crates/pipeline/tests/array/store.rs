@@ -39,6 +39,8 @@ pub struct Derived {
     pub panics: bool,
     pub unopenable: bool,
     pub read: Arc<AtomicU64>,
+    /// Times that rows were asked for.
+    pub fetches: Arc<AtomicU64>,
     /// Readers that were made.
     pub readers: Arc<AtomicU64>,
     pub genes: Vec<String>,
@@ -57,6 +59,7 @@ impl Derived {
             panics: false,
             unopenable: false,
             read: Arc::default(),
+            fetches: Arc::default(),
             readers: Arc::default(),
             genes: (0..GENES).map(|gene| format!("g{gene}")).collect(),
         }
@@ -153,6 +156,7 @@ impl ReadRows for Reader<'_> {
             assert!(!self.store.panics, "row {row} panics");
             return Err(PipelineError::Invalid(format!("row {row} is bad")));
         }
+        self.store.fetches.fetch_add(1, Ordering::SeqCst);
         self.store.read.fetch_add(self.fetched.len() as u64, Ordering::SeqCst);
         Ok(self.fetched.len() as u64)
     }

@@ -27,6 +27,7 @@ pub fn built(parent: &Path, samples: u64, scale: f64) -> Dataset {
         seed: 7,
         labels: LabelSource::Random,
         files: 1,
+        genes: 0,
     };
     let folder = parent.join(data.folder_name());
     build(&recipe, &data, &folder, &mut quiet).unwrap();

@@ -23,6 +23,8 @@ fn what_cannot_be_opened_says_why() {
         (bucket.s3("text.h5ad"), "is not an HDF5 file"),
         (bucket.http("text.h5ad"), "is not an HDF5 file"),
         (PathBuf::from("s3://errors"), "is not s3://BUCKET/KEY"),
+        (bucket.gs("absent.h5ad"), "there is no such object"),
+        (PathBuf::from("gs://errors"), "is not gs://BUCKET/KEY"),
         (PathBuf::from("https://me:hunter2@127.0.0.1/a.h5ad"), "holds a user or a password"),
         (PathBuf::from("http://127.0.0.1:1/a.h5ad"), "asked for 5 times"),
     ] {

@@ -24,6 +24,8 @@ fn what_passes_leaves_the_same_rows() {
     for (number, format) in [ArrayFormat::H5ad, ArrayFormat::ParquetSparse].into_iter().enumerate() {
         let local = everything(&*open(format, &world.files(format), impatient(8, None)).unwrap()).unwrap();
         let bucket = world.bucket(&format!("faults-{number}"), format);
+        // How requests are grouped depends on when answers come, so one pass may meet nothing but late answers.
+        let mut retries = 0;
         for urls in [world.urls(format, |name| bucket.s3(name)), world.urls(format, |name| bucket.http(name))] {
             *bucket.faults.every.lock().unwrap() = (3, ALL.to_vec());
             let folder = tempfile::tempdir().unwrap();
@@ -31,9 +33,10 @@ fn what_passes_leaves_the_same_rows() {
             for cache in [None, Some(cache)] {
                 let remote = open(format, &urls, impatient(8, cache)).unwrap();
                 assert!(everything(&*remote).unwrap() == local);
-                assert!(remote_counts().retries > 0);
+                retries += remote_counts().retries;
             }
         }
+        assert!(retries > 0, "{}", format.name());
         // One burst after another on the same parts.
         *bucket.faults.every.lock().unwrap() = (0, Vec::new());
         bucket.faults.next.lock().unwrap().extend([Fault::Status(503); 4]);

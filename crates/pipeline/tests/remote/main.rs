@@ -54,6 +54,7 @@ fn world() -> MutexGuard<'static, World> {
             seed: 7,
             labels: LabelSource::Random,
             files: 2,
+            genes: 0,
         };
         let go_on = |_: dataset_progress::Progress| ControlFlow::Continue(());
         dataset::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut { go_on }).unwrap();

@@ -1,7 +1,8 @@
 //! A server on 127.0.0.1 that speaks S3 (s3s) and plain HTTP, and that answers late, slowly, wrongly or not at all where it is
 //! told to.
 //!
-//! `s3://BUCKET/KEY` is what S3 has; `http://…/plain/BUCKET/KEY` is the same file, read without S3. Faults are those of a bucket.
+//! `s3://BUCKET/KEY` is what S3 has, `gs://BUCKET/KEY` the same by Google Cloud Storage's variables; `http://…/plain/BUCKET/KEY` is the
+//! same file, read without S3. Faults are those of a bucket.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -142,6 +143,9 @@ impl Server {
             ("AWS_REGION", "us-east-1".to_owned()),
             ("AWS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
             ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+            ("GS_ENDPOINT_URL", format!("http://{address}")),
+            ("GS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("GS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
         ] {
             // SAFETY: done before any other thread of the process asks for a variable: all wait for the server first.
             unsafe { std::env::set_var(name, value) };
@@ -174,6 +178,10 @@ impl Bucket {
 
     pub fn s3(&self, key: &str) -> PathBuf {
         PathBuf::from(format!("s3://{}/{key}", self.name))
+    }
+
+    pub fn gs(&self, key: &str) -> PathBuf {
+        PathBuf::from(format!("gs://{}/{key}", self.name))
     }
 
     pub fn http(&self, key: &str) -> PathBuf {

@@ -54,10 +54,10 @@ fn graph() -> CellGraph {
 
 fn batch(processor: Processor, first: i64) -> Batch {
     let samples: Vec<Sample> = (first..first + 16)
-        .map(|id| Sample {
-            genes: vec![id * 11 % GENES, (id * 11 + 17) % GENES, (id * 11 + 134) % GENES],
-            label: (id as f32 * 0.7).sin(),
-            ..Sample::default()
+        .map(|id| {
+            let mut genes = vec![id * 11 % GENES, (id * 11 + 17) % GENES, (id * 11 + 134) % GENES];
+            genes.sort_unstable();
+            Sample { genes, label: (id as f32 * 0.7).sin(), ..Sample::default() }
         })
         .collect();
     let pipeline = Pipeline::new(processor, TYPES.map(str::to_owned).to_vec());
@@ -68,15 +68,53 @@ fn batch(processor: Processor, first: i64) -> Batch {
     batch
 }
 
-/// A small model of `kind`, stepped by `optimizer`.
-fn settings(kind: &str, optimizer: &str) -> Settings {
+/// A model, what computes it, and the processor of its batches.
+#[derive(Clone, Copy)]
+struct Model {
+    kind: &'static str,
+    implementation: &'static str,
+    processor: Processor,
+}
+
+impl Model {
+    const LAZY: Self = Self::lazy("replicated", Processor::Lazy);
+    const DANGO: Self = Self { kind: "dango", ..Self::LAZY };
+    /// One graph for all samples: by the kernels of the host, and by libtorch's operations from genes and from removed edges.
+    const SHARED: Self = Self::lazy("shared", Processor::Ids);
+    const OF_GENES: Self = Self::lazy("operations", Processor::Ids);
+    const OF_REMOVED: Self = Self::lazy("operations", Processor::Shared);
+    const OF_SUBGRAPHS: Self = Self::lazy("replicated", Processor::IncidenceSubgraph);
+    const OF_NEIGHBORHOODS: Self = Self::lazy("replicated", Processor::Neighborhood);
+    const ALL: [Self; 7] = [
+        Self::LAZY,
+        Self::DANGO,
+        Self::SHARED,
+        Self::OF_GENES,
+        Self::OF_REMOVED,
+        Self::OF_SUBGRAPHS,
+        Self::OF_NEIGHBORHOODS,
+    ];
+
+    const fn lazy(implementation: &'static str, processor: Processor) -> Self {
+        Self { kind: "lazy", implementation, processor }
+    }
+
+    fn name(self) -> String {
+        format!("{}, {}, {}", self.kind, self.implementation, self.processor.name())
+    }
+}
+
+/// A small model, stepped by `optimizer`.
+fn settings(model: Model, optimizer: &str) -> Settings {
+    let Model { kind, implementation, processor } = model;
     let all = json!({
         "experiment": {"study": "", "title": "", "description": "", "measures": [], "does_not_measure": []},
         "data": {"set": "", "samples": 64, "scale": 1.0, "networks": "real", "seed": 1},
-        "pipeline": {"processor": "lazy", "edge_types": TYPES},
+        "pipeline": {"processor": processor.name(), "edge_types": TYPES},
         "loader": {"batch_size": 16, "workers": 0, "prefetch_factor": 1, "pin_memory": true, "shuffle": false,
                    "drop_last": false, "seed": 0},
-        "model": {"kind": kind, "hidden": 16, "heads": 4, "layers": 2, "edge_types": TYPES, "seed": 17},
+        "model": {"kind": kind, "implementation": implementation, "hidden": 16, "heads": 4, "layers": 2,
+                  "edge_types": TYPES, "seed": 17},
         "train": {"mode": "train", "optimizer": optimizer, "learning_rate": 0.01, "weight_decay": 0.0, "clip_norm": 1.0,
                   "reconstruction": "off", "loss": "mse"},
         "measure": {"warmup": 0, "steps": 1, "repeats": 1},
@@ -126,7 +164,7 @@ fn by_the_host(
         None => (name.clone(), tensor.shallow_clone()),
     };
     here.restore(&start.iter().map(moved).collect()).unwrap();
-    let batches = (0..STEPS).map(|step| batch(Processor::Lazy, step as i64 * 16));
+    let batches = (0..STEPS).map(|step| batch(settings.pipeline.processor, step as i64 * 16));
     let steps = batches.map(|batch| here.step(&batch, &[], 0, group, &Activity::default()).unwrap());
     steps.map(|found| [found.loss.unwrap(), found.gradient_norm.unwrap()]).collect()
 }
@@ -135,8 +173,8 @@ fn by_the_host(
 /// Adam makes much of the rounding of small gradients: what that comes to is measured at neighbouring parameters on the host.
 fn steps_are_those_of_the_host(gpu: Gpu) {
     let group = alone(gpu);
-    for kind in ["lazy", "dango"] {
-        let settings = settings(kind, "adamw");
+    for model in Model::ALL {
+        let settings = settings(model, "adamw");
         let mut there = trainer_on(gpu, &settings, &group);
         let start = there.state().into_iter().map(|(name, tensor)| (name, tensor.to_device(Device::Cpu).copy()));
         let start: BTreeMap<String, Tensor> = start.collect();
@@ -146,7 +184,7 @@ fn steps_are_those_of_the_host(gpu: Gpu) {
         let feed = Feed::new(gpu).unwrap();
         let with_graphs = Network::reads_graphs(&settings);
         for (step, expected) in expected.iter().enumerate() {
-            let mut staged = Staged::of(batch(Processor::Lazy, step as i64 * 16));
+            let mut staged = Staged::of(batch(model.processor, step as i64 * 16));
             staged.pin(PinOptions { gpu, with_graphs }).unwrap();
             staged.send(&feed).unwrap();
             let activity = Activity::default();
@@ -158,7 +196,8 @@ fn steps_are_those_of_the_host(gpu: Gpu) {
             {
                 let peers: Vec<f64> = near.iter().map(|near| near[step][i] - expected[i]).collect();
                 let error = (found.unwrap() - expected[i]).abs();
-                assert_rounding(&format!("{kind}, step {step}, {what}"), error, &peers, floor(&[expected[i]], terms));
+                let name = format!("{}, step {step}, {what}", model.name());
+                assert_rounding(&name, error, &peers, floor(&[expected[i]], terms));
             }
             assert!(staged.copied() > 0 && staged.landed().unwrap().is_some_and(|ns| ns > 0));
             let device = found.device.unwrap();
@@ -177,8 +216,8 @@ fn steps_on_a_gpu_are_those_of_the_host() {
         return;
     }
     let group = alone(GPU);
-    for kind in ["lazy", "dango"] {
-        let settings = settings(kind, "adamw");
+    for model in Model::ALL {
+        let settings = settings(model, "adamw");
         let [here, there] = [Device::Cpu, GPU.device()].map(|device| trainer(&settings, &group, device));
         let (here, there) = (here.parameters_digest().unwrap(), there.parameters_digest().unwrap());
         assert_eq!(here, there, "the same parameters are drawn");
@@ -195,7 +234,7 @@ fn steps_as_a_gpu_does_them_are_those_of_the_host() {
 fn a_loss_that_is_no_number_is_told_and_not_what_it_makes_of_the_gradient() {
     let group = alone(Gpu::Host);
     for optimizer in ["adamw", "sgd"] {
-        let settings = settings("dango", optimizer);
+        let settings = settings(Model::DANGO, optimizer);
         let mut there = trainer_on(Gpu::Host, &settings, &group);
         let before = there.parameters_digest().unwrap();
         let mut batch = batch(Processor::Lazy, 0);
@@ -254,21 +293,17 @@ fn waits(trace: &Value, name: &str) -> (Vec<String>, usize) {
     (calls, copies)
 }
 
-#[test]
-fn a_step_with_masks_of_its_own_waits_for_the_device_once() {
-    if !ready("a_step_with_masks_of_its_own_waits_for_the_device_once") {
-        return;
-    }
+/// One step on `GPU` with the masks of `maker`, if any, behind five that set libtorch up; its trace.
+fn traced_step(model: Model, maker: Option<&DeviceMaskMaker>) -> Value {
     let group = alone(GPU);
-    let maker = DeviceMaskMaker::new(DeviceMasks::Vectorised, &graph(), GPU.device()).unwrap().unwrap();
-    let mut trainer = trainer_on(GPU, &settings("lazy", "adamw"), &group);
+    let mut trainer = trainer_on(GPU, &settings(model, "adamw"), &group);
     let feed = Feed::new(GPU).unwrap();
     let mut step = |first: i64| {
-        let mut staged = Staged::of(batch(Processor::Lazy, first));
+        let mut staged = Staged::of(batch(model.processor, first));
         staged.pin(PinOptions { gpu: GPU, with_graphs: true }).unwrap();
         let _range = Range::open("the step");
         staged.send(&feed).unwrap();
-        let masks: Vec<Tensor> = maker.make(&staged.batch.common).unwrap();
+        let masks = maker.map(|maker| maker.make(&staged.batch.common).unwrap()).unwrap_or_default();
         trainer.step(&staged, &masks, 0, &group, &Activity::default()).unwrap();
         assert_eq!(staged.samples(), 16);
     };
@@ -280,7 +315,24 @@ fn a_step_with_masks_of_its_own_waits_for_the_device_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     profile.stop().unwrap().save(&path).unwrap();
-    let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let (calls, copies) = waits(&trace, "the step");
-    assert_eq!((calls.len(), copies), (1, 1), "{calls:?}");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_step_waits_for_the_device_once_wherever_its_masks_are_made() {
+    if !ready("a_step_waits_for_the_device_once_wherever_its_masks_are_made") {
+        return;
+    }
+    let maker = DeviceMaskMaker::new(DeviceMasks::Vectorised, &graph(), GPU.device()).unwrap().unwrap();
+    // By the step, of which the one model reads copies of the graph and the other none, and by the model.
+    for (model, maker) in [
+        (Model::LAZY, Some(&maker)),
+        (Model::OF_GENES, Some(&maker)),
+        (Model::OF_GENES, None),
+        (Model::OF_REMOVED, None),
+        (Model::OF_SUBGRAPHS, None),
+    ] {
+        let (calls, copies) = waits(&traced_step(model, maker), "the step");
+        assert_eq!((calls.len(), copies), (1, 1), "{}: {calls:?}", model.name());
+    }
 }

@@ -1,5 +1,5 @@
 use expctl_dist::{Cuda, CudaError, GpuFacts};
-use expctl_record::{DeviceChoice, DeviceMasks, Implementation, Mode, ModelKind, RankDevice, RankEnv, Settings};
+use expctl_record::{DeviceChoice, DeviceMasks, Mode, RankDevice, RankEnv, Settings};
 use tch::Device;
 
 use super::DeviceError;
@@ -57,11 +57,7 @@ impl Placement {
 
 /// Whether there is anything in the steps of `settings` for a GPU.
 fn profits(settings: &Settings) -> bool {
-    let model = &settings.model;
-    match settings.train.mode {
-        Mode::Data => settings.pipeline.device_masks != DeviceMasks::None,
-        _ => !(model.kind == ModelKind::Lazy && model.implementation == Implementation::Shared),
-    }
+    settings.train.mode != Mode::Data || settings.pipeline.device_masks != DeviceMasks::None
 }
 
 /// Which of the `visible` GPUs the rank with number `local` of `ranks` on its node takes. One that sees a single GPU was given it by its

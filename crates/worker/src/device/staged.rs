@@ -266,7 +266,7 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
     ) -> Result<Loaded<Self::Batch>, PipelineError> {
         let memory = batch.memory;
         let loaded = self.builder.build(reader, step, batch.batch)?;
-        let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, exposed } = loaded;
+        let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } = loaded;
         let mut batch = Staged { memory, ..Staged::of(batch) };
         if let Some(options) = self.options {
             let start = self.now();
@@ -274,7 +274,7 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
             batch.pin(options).map_err(room)?;
             intervals.push(Interval { stage: Stage::Pin, start, end: self.now(), busy: true });
         }
-        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, exposed })
+        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed })
     }
 }
 

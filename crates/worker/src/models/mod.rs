@@ -19,7 +19,7 @@ mod wide;
 
 pub use edge_list::EdgeList;
 pub use error::ModelError;
-pub use inputs::{EdgeInputs, GraphInputs, Inputs};
+pub use inputs::{EdgeInputs, GraphInputs, Inputs, NodeGenes, RemovedInputs};
 pub use model_batch::{ModelBatch, ModelInputs};
 pub use network::{Network, Output};
 pub use parameters::{named_parameters, named_variables, parameters_digest};

@@ -30,7 +30,7 @@ impl ModelInputs<'_> {
 /// A batch of whatever a trial reads.
 pub trait ModelBatch {
     /// Tensors of it where `place` puts them; `masks` are those that the step made itself, `with_graphs` asks for the graph of each
-    /// sample: both matter for samples of a graph alone.
+    /// sample, or the edges that it lacks: both matter for samples of a graph alone.
     ///
     /// # Errors
     /// There is no room on the device.

@@ -1,5 +1,5 @@
 use expctl_pipeline::graph::CellGraph;
-use expctl_record::{Implementation, ModelKind, Settings};
+use expctl_record::{ModelKind, Settings};
 use tch::{Tensor, nn};
 
 use super::array::{Mlp, MlpConfig, Transformer, TransformerConfig};
@@ -98,12 +98,13 @@ impl Network {
         }
     }
 
-    /// Whether the model reads the graph of each sample.
+    /// Whether the model reads the graph of each sample, or the edges that it lacks, from the device.
     pub fn reads_graphs(settings: &Settings) -> bool {
         let model = &settings.model;
         match model.kind {
             ModelKind::Dango | ModelKind::Mlp | ModelKind::Transformer => false,
-            ModelKind::Lazy => model.implementation == Implementation::Replicated,
+            // On the host nothing is copied for it.
+            ModelKind::Lazy => true,
             ModelKind::Torchscript => model.inputs.iter().any(|i| i == "gene_mask" || i.starts_with("edge_")),
         }
     }

@@ -1,8 +1,10 @@
 //! Rows of a trace for what libtorch's profiler does not see or shows where it does not nest.
 
 use expctl_pipeline::loader::BatchTimes;
+use expctl_pipeline::marks::BatchOperations;
 use expctl_record::trace_rows::{
-    BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_WAIT_CATEGORY, OWN_LOADER,
+    BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
+    OWN_LOADER,
 };
 use expctl_record::{trace_microseconds, trace_nanoseconds};
 use serde_json::{Value as Json, json};
@@ -49,6 +51,13 @@ impl Frame {
                 let category = if interval.busy { LOADER_CATEGORY } else { LOADER_WAIT_CATEGORY };
                 let times = (at(interval.start), at(interval.end));
                 events.push(self.complete(row, category, interval.stage.name(), times, args.clone()));
+            }
+            let operations = batch.operations.iter().flat_map(BatchOperations::intervals);
+            for (of, operand) in operations.filter(|(of, _)| of.end > of.start) {
+                let (stage, operation) = (of.stage.name(), of.operation.name());
+                let args = json!({"step": args["step"], "stage": stage, "operation": operation, "operand": operand});
+                let (name, times) = (format!("{operation} {operand}"), (at(of.start), at(of.end)));
+                events.push(self.complete(row, LOADER_OPERATION_CATEGORY, &name, times, args));
             }
         }
         for thread in rows {
@@ -123,7 +132,8 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use expctl_pipeline::loader::Interval;
-    use expctl_record::Stage;
+    use expctl_pipeline::marks::{Marker, Marks, Operand};
+    use expctl_record::{Operation, Stage};
 
     use super::*;
 
@@ -145,8 +155,8 @@ mod tests {
         let interval = |stage, start, end, busy| Interval { stage, start, end, busy };
         let intervals = vec![interval(Stage::Read, 0, 500, false), interval(Stage::Collate, 500, 900, true)];
         let batches = [
-            BatchTimes { step: 105, thread: Some(2), intervals },
-            BatchTimes { step: 106, thread: None, intervals: vec![] },
+            BatchTimes { step: 105, thread: Some(2), intervals, operations: None },
+            BatchTimes { step: 106, thread: None, intervals: vec![], operations: None },
         ];
         let events = FRAME.loader(&batches, |ns| 2_000_000 + ns as i64, 100);
         assert_eq!((events[0]["cat"].as_str(), events[1]["cat"].as_str()), (Some("loader_wait"), Some("loader")));
@@ -156,6 +166,26 @@ mod tests {
             (&json!(1000.5), &json!(0.4), &json!(LOADER + 2))
         );
         assert!(events.iter().any(|e| e["args"]["name"] == "loader 2"));
+    }
+
+    #[test]
+    fn operations_lie_on_the_row_of_their_thread_with_what_they_are_of() {
+        let start = std::time::Instant::now();
+        let mut marks = Marks::new(start, ["physical"]);
+        marks.begin(Stage::Mask);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        marks.mark(Operation::Fill, Operand::EdgeType(0));
+        let operations = marks.finish();
+        let (from, to) = operations.intervals().map(|(of, _)| (of.start, of.end)).next().unwrap();
+        let mask = Interval { stage: Stage::Mask, start: 0, end: to + 10, busy: true };
+        let batch = BatchTimes { step: 4, thread: Some(1), intervals: vec![mask], operations: Some(operations) };
+        let events = FRAME.loader(&[batch], |ns| FRAME.base + ns as i64, 1);
+        let event = &events[1];
+        assert_eq!((&event["name"], &event["cat"]), (&json!("fill physical"), &json!("loader_operation")));
+        let args = json!({"step": 3, "stage": "mask", "operation": "fill", "operand": "physical"});
+        assert_eq!((&event["args"], &event["tid"]), (&args, &json!(LOADER + 1)));
+        let ns = |key: &str| trace_nanoseconds(event[key].as_f64().unwrap());
+        assert_eq!((ns("ts"), ns("dur")), (from as i64, (to - from) as i64));
     }
 
     #[test]

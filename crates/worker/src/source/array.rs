@@ -49,7 +49,7 @@ impl<'a> ArraySource<'a> {
             [] => {
                 let dataset =
                     ArrayDataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
-                dataset.store_files(array.format)?
+                dataset.store_files_of(array.format, array.file_count)?
             }
             own => own.iter().map(PathBuf::from).collect(),
         };
@@ -135,6 +135,11 @@ impl<'a> Source for ArraySource<'a> {
         = ArrayBatches<'b>
     where
         'a: 'b;
+
+    fn files(&self) -> Vec<PathBuf> {
+        let local = |file: &&PathBuf| !file.to_str().is_some_and(is_url);
+        self.files.iter().filter(local).cloned().collect()
+    }
 
     fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let classes = self.labels.first().map_or(0, |labels| labels.categories.len() as u64);

@@ -1,15 +1,17 @@
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
+use expctl_pipeline::PipelineError;
 use expctl_pipeline::collate::{Assembler, Batch};
 use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
-use expctl_record::{AttemptDir, Select, Settings, Split, Trial, write_json};
+use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
 use tch::Device;
 
-use super::options::{buffer_bytes, options, options_of_steps, pinned};
+use super::options::{buffer_bytes, gene_mask_bytes, options, options_of_steps, pinned};
 use super::{Batches, Source, StepMasks};
 use crate::data_read::data_read;
 use crate::device::{PinOptions, Pinning};
@@ -34,7 +36,7 @@ impl<'a> GraphSource<'a> {
     pub(crate) fn open(trial: &'a Trial) -> Result<Self, Stop> {
         let settings = &trial.settings;
         let dataset = Dataset::open(&trial.data_dir).map_err(|e| e.advise(&trial.data_dir, &settings.data))?;
-        let graph = Arc::new(dataset.graph(&settings.pipeline.edge_types, settings.pipeline.metabolism)?);
+        let graph = Arc::new(dataset.graph_of(&settings.pipeline)?);
         Ok(Self { settings, dataset, graph })
     }
 }
@@ -44,6 +46,10 @@ impl<'a> Source for GraphSource<'a> {
         = GraphBatches<'b>
     where
         'a: 'b;
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.dataset.store_file(self.settings.pipeline.store)]
+    }
 
     fn trainer(&self, group: &ProcessGroup, device: Device) -> Result<Trainer, TrainError> {
         let samples = &self.dataset.manifest().samples;
@@ -85,6 +91,8 @@ impl<'a> GraphBatches<'a> {
             seed: options.seed,
             drop_last: options.drop_last,
         };
+        // In front of the buffers: what masks are made from takes of the memory that these share.
+        let assembler = assembler(settings, env, graph)?;
         let buffer_bytes = buffer_bytes(settings, env);
         if env.rank == 0 {
             let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
@@ -95,7 +103,6 @@ impl<'a> GraphBatches<'a> {
             Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
         })?;
         let (records, schedule) = (Arc::new(records), Arc::new(schedule));
-        let assembler = Assembler::new(&settings.pipeline, Arc::clone(graph))?;
         let pinned = pinned(settings, device);
         Ok(Self { settings, env, dataset, records, schedule, assembler, masks, buffer_bytes, pinned })
     }
@@ -122,6 +129,21 @@ impl<'a> GraphBatches<'a> {
     }
 }
 
+/// What makes batches of `graph`, within the memory that the settings leave for it.
+fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, PipelineError> {
+    let pipeline = &settings.pipeline;
+    let assembler = Assembler::within(pipeline, Arc::clone(graph), gene_mask_bytes(settings, env));
+    if pipeline.mask_source == MaskSource::Incidence {
+        return assembler;
+    }
+    assembler.map_err(|problem| PipelineError::Advised {
+        problem: Box::new(problem),
+        advice: "set pipeline.gene_masks_mib higher where there is memory, or launch.ranks lower, take fewer edge types, or leave \
+                 pipeline.mask_source out"
+            .to_owned(),
+    })
+}
+
 impl Batches for GraphBatches<'_> {
     type Builder = BatchBuilder;
 
@@ -131,6 +153,7 @@ impl Batches for GraphBatches<'_> {
 
     fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<BatchBuilder>>, Stop> {
         let builder = BatchBuilder::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
+        let builder = if self.settings.profile.operations { builder.timing_operations() } else { builder };
         Ok(Loader::start(
             Pinning::new(builder, self.pinned),
             options_of_steps(self.settings, self.buffer_bytes, first, offset),

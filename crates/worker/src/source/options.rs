@@ -7,12 +7,22 @@ use crate::models::Network;
 use expctl_record::RankEnv;
 use expctl_record::free_memory;
 
-/// The most bytes that batches of a rank may take.
-pub(super) fn buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {
-    let bytes = match settings.loader.buffer_mib {
+/// So many MiB in bytes; of 0 a rank's share of six tenths of the memory that is free on its node.
+fn bytes_of(mib: u64, settings: &Settings, env: RankEnv) -> u64 {
+    match mib {
         0 => free_memory() / 10 * 6 / u64::from((env.world_size / settings.launch.nodes.max(1)).max(1)),
         mib => mib.saturating_mul(1 << 20),
-    };
+    }
+}
+
+/// The most bytes that masks of single genes may take in a rank.
+pub(super) fn gene_mask_bytes(settings: &Settings, env: RankEnv) -> u64 {
+    bytes_of(settings.pipeline.gene_masks_mib, settings, env)
+}
+
+/// The most bytes that batches of a rank may take.
+pub(super) fn buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {
+    let bytes = bytes_of(settings.loader.buffer_mib, settings, env);
     // The loader of the training batches stays while the one of the validation works: each has its half.
     let train = &settings.train;
     let validates = train.mode == Mode::Train && train.epochs > 0 && train.validate_every > 0;

@@ -63,13 +63,14 @@ impl Build for RowBuilder {
     ) -> Result<Loaded<RowBatch>, PipelineError> {
         let RowBatch { rows, mut tokens } = batch;
         let loaded = self.builder.build(reader, step, rows)?;
-        let Loaded { batch: rows, step, epoch, thread, bytes_read, work_bytes, mut intervals, exposed } = loaded;
+        let Loaded { batch: rows, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } =
+            loaded;
         if let Some(limit) = self.limit {
             let start = self.now();
             tokens.get_or_insert_default().set(&rows, limit);
             intervals.push(Interval { stage: Stage::Collate, start, end: self.now(), busy: true });
         }
         let batch = RowBatch { rows, tokens };
-        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, exposed })
+        Ok(Loaded { batch, step, epoch, thread, bytes_read, work_bytes, intervals, operations, exposed })
     }
 }

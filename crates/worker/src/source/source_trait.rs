@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use expctl_dist::ProcessGroup;
 use expctl_pipeline::loader::{Build, Loader};
 use expctl_record::AttemptDir;
@@ -20,6 +22,9 @@ pub(crate) trait Source {
     type Batches<'a>: Batches
     where
         Self: 'a;
+
+    /// Files of this machine, or folders of them, that steps read.
+    fn files(&self) -> Vec<PathBuf>;
 
     /// The model of the trial, on `device`; all ranks of `group` together.
     ///

@@ -176,6 +176,11 @@ impl Trainer {
         self.reducer.as_ref()
     }
 
+    /// Number of trained parameters.
+    pub fn parameter_count(&self) -> u64 {
+        named_parameters(&self.vs).iter().map(|(_, tensor)| tensor.numel() as u64).sum()
+    }
+
     /// Digest over the bytes of all parameters, by name.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub fn build(config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     build_as(Implementation::Replicated, config, seed)
 }
 
-/// The same in either implementation.
+/// The same in any implementation.
 pub fn build_as(implementation: Implementation, config: &LazyConfig, seed: i64) -> (nn::VarStore, Lazy) {
     let _alone = GENERATOR.lock();
     tch::manual_seed(seed);

@@ -96,7 +96,7 @@ pub fn lazy_trainer_of(train: Value, change: impl FnOnce(&mut Model), group: &Pr
     settings.model.kind = ModelKind::Lazy;
     settings.pipeline.processor = Processor::Lazy;
     change(&mut settings.model);
-    if settings.model.implementation == Implementation::Shared {
+    if settings.model.implementation != Implementation::Replicated {
         settings.pipeline.processor = Processor::Ids;
     }
     Trainer::new(&settings, &graph(), LABELS, group, tch::Device::Cpu).unwrap()

@@ -3,6 +3,7 @@
 //! Invariant: what the stages of one run say (measured) and what the difference of two modes says (derived) stand in
 //! columns of their own, and no sum or share takes from both.
 
+mod models;
 mod modes;
 mod parts;
 mod rates;
@@ -39,7 +40,8 @@ pub fn isolation(job: &MeasuredJob, results: &Results<'_>) -> Option<Value> {
         .map(|summary| context! { of => summary.of, table => summary.table.markdown() })
         .collect();
     let (rates, verdicts) = rates::rates(results, &variants);
-    Some(context! { summaries, variants => shown, rates => rates.markdown(), verdicts })
+    let models = models::models(&variants).markdown();
+    Some(context! { models, summaries, variants => shown, rates => rates.markdown(), verdicts })
 }
 
 /// The mean step of the mode with the most in it as a tree of measured exposed times.

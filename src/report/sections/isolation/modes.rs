@@ -64,12 +64,6 @@ impl<'a> ByMode<'a> {
         Breakdown::of(completed_steps(self.runs(self.whole())))
     }
 
-    /// Mean samples of a rank's step in a mode.
-    pub fn samples(&self, mode: Mode) -> Option<f64> {
-        let samples: Vec<f64> = completed_steps(self.runs(mode)).map(|step| step.samples as f64).collect();
-        mean(&samples).filter(|samples| *samples > 0.0)
-    }
-
     /// Loader threads of a rank: with any, batches are made while the step computes.
     pub fn workers(&self) -> u32 {
         self.runs(self.whole()).first().map_or(0, |run| run.trial.settings.loader.workers)

@@ -24,8 +24,7 @@ pub(in crate::report::sections) fn parts() -> Vec<(&'static str, Vec<Stage>)> {
 
 /// What the step waited for these stages, ns; none if none of them happened.
 pub(in crate::report::sections) fn exposed(breakdown: &Breakdown, stages: &[Stage]) -> Option<f64> {
-    let of = breakdown.exposed.iter().filter(|(stage, _)| stages.contains(stage));
-    of.filter_map(|(_, ns)| *ns).fold(None, |sum, ns| Some(sum.unwrap_or(0.0) + ns))
+    breakdown.exposed_in(stages)
 }
 
 /// What of the step is in none of the [`parts`], ns: the stage *other*, and what no stage claims.
@@ -49,8 +48,7 @@ pub(super) fn table(variant: &ByMode<'_>) -> Table {
     let whole = variant.whole();
     let (Some(breakdown), Some(total)) = (variant.breakdown(), mean(&variant.times(whole))) else { return table };
     let missing = || MISSING.to_owned();
-    let samples = variant.samples(whole);
-    let per_sample = |ns: f64| samples.map_or_else(missing, |n| format::milliseconds_in_column(ns / n));
+    let per_sample = |ns: f64| breakdown.per_sample(ns).map_or_else(missing, format::milliseconds_in_column);
 
     let stages: Vec<(&str, Option<f64>)> =
         parts().into_iter().map(|(part, stages)| (part, exposed(&breakdown, &stages))).collect();
@@ -68,7 +66,7 @@ pub(super) fn table(variant: &ByMode<'_>) -> Table {
             None => [missing(), missing(), missing(), missing()],
         });
         row.extend(match by_mode {
-            Some(value) => cells(value, total, variant, whole),
+            Some(value) => cells(value, total, &breakdown),
             None => [missing(), missing(), missing(), missing()],
         });
         table.row(row);
@@ -83,7 +81,7 @@ pub(super) fn table(variant: &ByMode<'_>) -> Table {
     table
 }
 
-fn cells(value: &Derived, total: f64, variant: &ByMode<'_>, whole: Mode) -> [String; 4] {
+fn cells(value: &Derived, total: f64, whole: &Breakdown) -> [String; 4] {
     let (ns, interval, class) = match value {
         Derived::Measured(ns) => (*ns, None, "measured"),
         Derived::Difference(difference) => (difference.value, difference.interval, "derived"),
@@ -94,7 +92,7 @@ fn cells(value: &Derived, total: f64, variant: &ByMode<'_>, whole: Mode) -> [Str
         None => time(ns),
     };
     // A batch has as many samples in each mode.
-    let per_sample = variant.samples(whole).map_or_else(|| MISSING.to_owned(), |n| time(ns / n));
+    let per_sample = whole.per_sample(ns).map_or_else(|| MISSING.to_owned(), time);
     [shown, per_sample, format::percent(ns / total), class.to_owned()]
 }
 

@@ -12,7 +12,8 @@ use crate::stats::Verdict;
 /// among all ratios of the job.
 pub(super) fn rates(results: &Results<'_>, variants: &[ByMode<'_>]) -> (Table, Vec<String>) {
     let mut table =
-        Table::new(["Mode", "Variant", "it/s", "samples/s", "Ratio (it/s)", "Ratio (samples/s)", "n"]).right([2, 3, 6]);
+        Table::new(["Mode", "Variant", "it/s", "samples/s", "× faster (it/s)", "× faster (samples/s)", "n"])
+            .right([2, 3, 6]);
     let mut verdicts = Vec::new();
     let missing = || MISSING.to_owned();
     for (mode, _) in MODES {
@@ -25,7 +26,7 @@ pub(super) fn rates(results: &Results<'_>, variants: &[ByMode<'_>]) -> (Table, V
             let across = if line.across() { " †" } else { "" };
             let [by_it, by_sample] = [line.ratio_it_per_s, line.ratio_samples_per_s].map(|ratio| match ratio {
                 _ if line.baseline => "baseline".to_owned(),
-                Some(ratio) => format!("{}{across}", format::ratio_with_interval(&ratio)),
+                Some(ratio) => format!("{}{across}", format::times_as_fast(&ratio)),
                 None => missing(),
             });
             let cells = [
@@ -55,6 +56,6 @@ fn said(line: &Line) -> Option<String> {
     let (base, ratio, (n, base_n)) = (line.base.as_ref()?, line.ratio_samples_per_s?, line.runs?);
     let runs = if line.paired { format!("{n} pairs, by repeat") } else { format!("n = {n} and {base_n}") };
     let lone = if line.lone { "; alone it would have had a verdict, among so many ratios it has none" } else { "" };
-    let ratio = format::ratio_with_interval(&ratio);
+    let ratio = format::times_as_fast(&ratio);
     Some(format!("{} {}, {ratio} in samples/s ({runs}){lone}", verdict.against(), base.variant))
 }

@@ -6,7 +6,7 @@ use crate::ledger::Run;
 use crate::report::Table;
 use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};
-use crate::stats::{mean, ratio};
+use crate::stats::ratio;
 
 /// All variants at one point of a sweep beside each other.
 pub(super) struct Summary {
@@ -32,8 +32,8 @@ struct Line {
 struct Column<'a> {
     variant: &'a ByMode<'a>,
     breakdown: Breakdown,
-    samples: f64,
-    runs: Vec<(Breakdown, f64)>,
+    /// Of each run.
+    runs: Vec<Breakdown>,
 }
 
 /// A table for each point of the sweep, of the fullest mode that all its variants completed.
@@ -69,7 +69,7 @@ fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&ByMo
         right.extend([header.len(), header.len() + 1]);
         header.extend([format!("{name}: ms/step"), format!("{name}: ms/sample")]);
         if let Some(base) = base.filter(|base| !is_same(base, column)) {
-            header.push(format!("{name} / {} (ms/sample)", base.variant.variant));
+            header.push(format!("{name} vs {}: × faster (ms/sample)", base.variant.variant));
         }
     }
     if let Some(base) = base {
@@ -82,10 +82,11 @@ fn summary(baseline: Option<&str>, point: &[(String, String)], variants: &[&ByMo
         for column in &columns {
             let ns = time(&column.breakdown, &line.part);
             let shown = |ns: Option<f64>| ns.map_or_else(|| MISSING.to_owned(), format::milliseconds_in_column);
-            row.extend([shown(ns), shown(ns.map(|ns| ns / column.samples))]);
+            row.extend([shown(ns), shown(ns.and_then(|ns| column.breakdown.per_sample(ns)))]);
             if let Some(base) = base.filter(|base| !is_same(base, column)) {
-                let found = ratio(&per_sample(column, &line.part), &per_sample(base, &line.part));
-                row.push(found.map_or_else(|| MISSING.to_owned(), |found| format::ratio_with_interval(&found)));
+                // Times: the baseline's over the column's is how many times as fast.
+                let found = ratio(&per_sample(base, &line.part), &per_sample(column, &line.part));
+                row.push(found.map_or_else(|| MISSING.to_owned(), |found| format::times_as_fast(&found)));
             }
         }
         row.extend(shares.as_ref().map(|shares| shares[i].clone()));
@@ -101,13 +102,9 @@ fn is_same(one: &Column<'_>, other: &Column<'_>) -> bool {
 }
 
 fn column<'a>(variant: &'a ByMode<'a>, mode: Mode) -> Option<Column<'a>> {
-    let of = |runs: &[&Run]| {
-        let samples = mean(&completed_steps(runs).map(|step| step.samples as f64).collect::<Vec<_>>());
-        Some((Breakdown::of(completed_steps(runs))?, samples.filter(|samples| *samples > 0.0)?))
-    };
+    let of = |runs: &[&Run]| Breakdown::of(completed_steps(runs)).filter(|of| of.samples > 0.0);
     let runs = variant.runs(mode);
-    let (breakdown, samples) = of(runs)?;
-    Some(Column { variant, breakdown, samples, runs: runs.iter().filter_map(|run| of(&[*run])).collect() })
+    Some(Column { variant, breakdown: of(runs)?, runs: runs.iter().filter_map(|run| of(&[*run])).collect() })
 }
 
 /// The rows that a variant has something in; the parts of the step, and what two of them are made of.
@@ -144,7 +141,7 @@ fn time(breakdown: &Breakdown, part: &Part) -> Option<f64> {
 
 /// Time of a part for a sample, ns, a value for each run that has the part.
 fn per_sample(column: &Column<'_>, part: &Part) -> Vec<f64> {
-    column.runs.iter().filter_map(|(breakdown, samples)| Some(time(breakdown, part)? / samples)).collect()
+    column.runs.iter().filter_map(|run| run.per_sample(time(run, part)?)).collect()
 }
 
 /// The share of each row in the baseline's step.

@@ -55,11 +55,11 @@ pub fn build(
     partial.prepare(&digest)?;
     let work = Work::new(recipe, data, jobs, partial.path());
     let finished = Finished::open(partial.path())?;
-    let files = (0..u64::from(data.files)).map(|file| file_range(data, file));
+    let files = (0..u64::from(data.files)).map(|file| file_range(data.samples, data.files.into(), file));
     let files: Vec<(Range<u64>, Option<ArrayFile>)> =
         files.zip(0..).map(|(rows, index)| (rows, finished.get(index, &base_file(index)))).collect();
     let missing: u64 = files.iter().filter(|(_, done)| done.is_none()).map(|(rows, _)| rows.end - rows.start).sum();
-    room(partial.path(), missing * work.row_bytes())?;
+    room(partial.path(), missing.saturating_mul(row_bytes(recipe, data)))?;
     let sub = partial.path().join(base_file(0));
     let sub = sub.parent().unwrap_or(partial.path());
     std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
@@ -105,9 +105,15 @@ pub fn build(
     Ok(manifest)
 }
 
-/// Rows of the n-th of the files: as many in each, and one more in the first ones where that does not come out even.
-fn file_range(data: &Data, file: u64) -> Range<u64> {
-    let (each, over) = (data.samples / u64::from(data.files), data.samples % u64::from(data.files));
+/// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
+pub(super) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+    (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
+}
+
+/// Rows of the n-th of `files` that have `rows` together: as many in each, and one more in the first ones where that does not come out
+/// even.
+pub(super) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
+    let (each, over) = (rows / files, rows % files);
     let start = file * each + file.min(over);
     start..start + each + u64::from(file < over)
 }
@@ -142,9 +148,9 @@ impl<'a> Work<'a> {
         Self { recipe, data, jobs, folder, model, genes }
     }
 
-    /// Bytes of a row on the disk, about: values and their columns, and what obs has of it.
-    fn row_bytes(&self) -> u64 {
-        (self.model.genes() as f64 * self.recipe.density * 8.1) as u64 + 100
+    /// Share of the values that are not 0, on average.
+    fn density(&self) -> f64 {
+        self.recipe.density_of(self.data)
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
@@ -220,7 +226,7 @@ impl<'a> Work<'a> {
         let name = base_file(index);
         let path = self.folder.join(&name);
         let count = rows.end - rows.start;
-        let expected = (count as f64 * self.genes.len() as f64 * self.recipe.density) as u64;
+        let expected = (count as f64 * self.genes.len() as f64 * self.density()) as u64;
         let spec = AnnDataSpec {
             rows: count,
             columns: self.genes.len() as u64,

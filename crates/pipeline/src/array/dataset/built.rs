@@ -57,6 +57,27 @@ impl ArrayDataset {
         Ok(self.files(format)?.into_iter().map(|(path, _)| path).collect())
     }
 
+    /// The files of a format that a trial reads: as [`ArrayDataset::store_files`], of `count` files where that is not 0.
+    ///
+    /// # Errors
+    /// As [`ArrayDataset::store_files`]; there are more or fewer.
+    pub fn store_files_of(&self, format: ArrayFormat, count: u32) -> Result<Vec<PathBuf>, PipelineError> {
+        let files = self.store_files(format)?;
+        self.are_so_many(format, files.len(), count)?;
+        Ok(files)
+    }
+
+    /// An error if files of a format that are there are not the `count` that are asked for; 0 asks for any number.
+    fn are_so_many(&self, format: ArrayFormat, there: usize, count: u32) -> Result<(), PipelineError> {
+        if count == 0 || there == count as usize {
+            return Ok(());
+        }
+        let folder = self.store_folder(format);
+        let convert = command("convert", &self.manifest.data, Some(format.name()));
+        let advice = format!("remove {} and run `{convert} --file-count {count}`", folder.display());
+        Err(PipelineError::damaged(&folder, format!("holds {there} files, and {count} are asked for")).and(advice))
+    }
+
     /// Bytes of the files of a format.
     ///
     /// # Errors
@@ -83,6 +104,18 @@ impl ArrayDataset {
     /// manifest says.
     pub fn converted(&self, format: ArrayFormat) -> Result<Option<ArrayStoreManifest>, PipelineError> {
         self.complete(format).map_err(|e| self.advise(e))
+    }
+
+    /// As [`ArrayDataset::converted`], of `count` files where that is not 0.
+    ///
+    /// # Errors
+    /// As [`ArrayDataset::converted`]; there are more or fewer files.
+    pub fn converted_of(&self, format: ArrayFormat, count: u32) -> Result<Option<ArrayStoreManifest>, PipelineError> {
+        let found = self.converted(format)?;
+        if let Some(manifest) = &found {
+            self.are_so_many(format, manifest.files.len(), count)?;
+        }
+        Ok(found)
     }
 
     fn complete(&self, format: ArrayFormat) -> Result<Option<ArrayStoreManifest>, PipelineError> {

@@ -6,6 +6,7 @@ use expctl_record::ArrayFormat;
 use super::built::part;
 use super::convert_file::{FileConversion, most_bytes, open};
 use super::finished::Finished;
+use super::regroup::Regroup;
 use super::rows::RowsSeen;
 use super::shuffle::{Shards, Shuffle};
 use super::transfer::{seen, stored};
@@ -27,13 +28,15 @@ pub struct ConvertOptions {
     pub shard_rows: u64,
     /// Seed of the order of shuffled files.
     pub seed: u64,
+    /// Number of parquet files that the rows of a data set are put into, in order; 0 makes one of each base file.
+    pub file_count: u64,
     /// Threads.
     pub jobs: usize,
 }
 
 impl Default for ConvertOptions {
     fn default() -> Self {
-        Self { row_group: 1024, shard_rows: 0, seed: 42, jobs: 1 }
+        Self { row_group: 1024, shard_rows: 0, seed: 42, file_count: 0, jobs: 1 }
     }
 }
 
@@ -71,8 +74,9 @@ fn make(
         0 => base.rows.div_ceil(base.files.len().max(1) as u64),
         rows => rows,
     };
-    let (row_group, shard_rows, seed) = relevant(format, options.row_group, shard_rows, options.seed);
-    if let Some(manifest) = there(dataset, format, (row_group, shard_rows, seed))? {
+    let asked = Asked::of(format, &ConvertOptions { shard_rows, ..*options });
+    let Asked { row_group, shard_rows, seed, file_count } = asked;
+    if let Some(manifest) = there(dataset, format, asked)? {
         tidy(&folder);
         return Ok(manifest);
     }
@@ -82,18 +86,30 @@ fn make(
     if row_group == 0 && is_parquet(format) {
         return Err(PipelineError::Invalid("a row group has at least one row".to_owned()));
     }
+    if file_count > base.rows {
+        return Err(PipelineError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
+    }
     let partial = Partial::open(&folder)?;
-    if let Some(manifest) = there(dataset, format, (row_group, shard_rows, seed))? {
+    if let Some(manifest) = there(dataset, format, asked)? {
         partial.discard()?;
         return Ok(manifest);
     }
     let base_blake3 = base.base_blake3();
-    partial.prepare(&format!("{base_blake3} {} {row_group} {shard_rows} {seed} {ARRAY_SCHEMA}", format.name()))?;
+    let files = if file_count == 0 { String::new() } else { format!(" {file_count} files") };
+    partial
+        .prepare(&format!("{base_blake3} {} {row_group} {shard_rows} {seed} {ARRAY_SCHEMA}{files}", format.name()))?;
     let sources = dataset.store_files(ArrayFormat::H5ad)?;
     let finished = Finished::open(partial.path())?;
     let files = if format == ArrayFormat::H5adShuffled {
         let shards = Shards { folder: partial.path(), rows: shard_rows, seed, jobs: options.jobs };
         shuffled(&sources, &shards, &finished, to)?
+    } else if file_count > 0 {
+        let bytes = base.files.iter().map(|file| most_bytes(format, file.rows, base.genes, file.nnz)).sum();
+        room(partial.path(), bytes)?;
+        let sources = H5adStore::open_all(&sources, "")?;
+        let regroup =
+            Regroup { sources: &sources, base: &base.files, format, row_group, file_count, jobs: options.jobs };
+        regroup.run(partial.path(), &finished, to)?
     } else {
         let expected = |index: usize| part(index as u64, format.extension());
         let known: Vec<_> = (0..sources.len()).map(|index| finished.get(index as u64, &expected(index))).collect();
@@ -126,6 +142,7 @@ fn make(
         row_group,
         shard_rows,
         seed,
+        file_count,
         files,
         build_seconds: started.elapsed().as_secs_f64(),
     };
@@ -140,42 +157,61 @@ const fn is_parquet(format: ArrayFormat) -> bool {
     matches!(format, ArrayFormat::Parquet | ArrayFormat::ParquetSparse)
 }
 
-/// The options that a format has; the others are 0.
-const fn relevant(format: ArrayFormat, row_group: u64, shard_rows: u64, seed: u64) -> (u64, u64, u64) {
-    match format {
-        ArrayFormat::H5adShuffled => (0, shard_rows, seed),
-        _ if is_parquet(format) => (row_group, 0, 0),
-        _ => (0, 0, 0),
+/// What is asked of a conversion; what a format does not have is 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    row_group: u64,
+    shard_rows: u64,
+    seed: u64,
+    file_count: u64,
+}
+
+impl Asked {
+    fn of(format: ArrayFormat, options: &ConvertOptions) -> Self {
+        let none = Self { row_group: 0, shard_rows: 0, seed: 0, file_count: 0 };
+        let ConvertOptions { row_group, shard_rows, seed, file_count, .. } = *options;
+        match format {
+            ArrayFormat::H5adShuffled => Self { shard_rows, seed, ..none },
+            _ if is_parquet(format) => Self { row_group, file_count, ..none },
+            _ => none,
+        }
     }
 }
 
-/// What is there of a format, if it was made with these options.
+/// What is there of a format, if it was made as it is asked for.
 fn there(
     dataset: &ArrayDataset,
     format: ArrayFormat,
-    options: (u64, u64, u64),
+    asked: Asked,
 ) -> Result<Option<ArrayStoreManifest>, PipelineError> {
     let Some(found) = dataset.converted(format)? else { return Ok(None) };
-    let made = (found.row_group, found.shard_rows, found.seed);
-    if made == options {
+    let ArrayStoreManifest { row_group, shard_rows, seed, file_count, .. } = found;
+    if (Asked { row_group, shard_rows, seed, file_count }) == asked {
         return Ok(Some(found));
     }
     let reason = match format {
-        ArrayFormat::H5adShuffled => format!("was made with shards of {} rows and seed {}", made.1, made.2),
-        _ => format!("was made with row groups of {} rows", made.0),
+        ArrayFormat::H5adShuffled => format!("was made with shards of {shard_rows} rows and seed {seed}"),
+        _ if file_count != asked.file_count => format!("was made with {} files", found.files.len()),
+        _ => format!("was made with row groups of {row_group} rows"),
     };
     Err(PipelineError::damaged(&dataset.store_folder(format), reason))
 }
 
 /// The rows that came out of a base file are those that were built.
-fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), PipelineError> {
+pub(super) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), PipelineError> {
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
     Err(PipelineError::damaged(path, "holds other rows than were built"))
 }
 
-fn described(folder: &Path, name: String, written: &RowsSeen, to: &mut Report<'_>) -> Result<ArrayFile, PipelineError> {
+/// What is to be known of a file with these rows.
+pub(super) fn described(
+    folder: &Path,
+    name: String,
+    written: &RowsSeen,
+    to: &mut Report<'_>,
+) -> Result<ArrayFile, PipelineError> {
     let file: FileInfo = checksums(folder, &[name], to)?.swap_remove(0);
     let (rows, nnz, sum) = (written.rows, written.nnz, written.sum);
     Ok(ArrayFile { file, rows, nnz, sum, content_blake3: written.digest() })

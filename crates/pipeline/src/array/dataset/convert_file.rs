@@ -49,11 +49,13 @@ pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
 pub(super) fn most_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
-    let annotations = rows * 100 + columns * 100 + (1 << 20);
-    match format {
-        ArrayFormat::H5adDense => rows * columns * 4 + annotations,
-        _ => values * 8 + rows * 8 + annotations,
-    }
+    // What no number can hold fits on no disk.
+    let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
+    let matrix = match format {
+        ArrayFormat::H5adDense => rows.saturating_mul(columns).saturating_mul(4),
+        _ => values.saturating_mul(8).saturating_add(rows.saturating_mul(8)),
+    };
+    matrix.saturating_add(annotations)
 }
 
 impl FileConversion<'_> {
@@ -186,20 +188,11 @@ impl FileConversion<'_> {
         to: &mut Report<'_>,
     ) -> Result<(), PipelineError> {
         let store = self.source;
-        let (columns, frame) = store.table()?;
-        let obs: Vec<ParquetObs> =
-            columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).collect();
-        let announced: Vec<ParquetObsColumn> = obs.iter().map(|(column, _)| column.clone()).collect();
-        let layout = match self.format {
-            ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
-            _ => ParquetLayout::Dense,
-        };
-        let row_group_rows = usize::try_from(self.row_group).unwrap_or(usize::MAX);
-        let options = ParquetOptions { layout, row_group_rows, ..ParquetOptions::default() };
-        let mut writer = ParquetWriter::create(target, store.genes(), &announced, &options)?;
+        let obs = ParquetObs::of(store)?;
+        let options = parquet_options(self.format, self.row_group);
+        let mut writer = ParquetWriter::create(target, store.genes(), &obs.columns, &options)?;
         self.each_row(written, at, to, |piece, range| {
-            let values: Vec<ParquetObsValues<'_>> = obs.iter().map(|(_, values)| values.of(range.clone())).collect();
-            writer.write_rows(&RowsView::Sparse(piece), &values)
+            writer.write_rows(&RowsView::Sparse(piece), &obs.of_rows(range))
         })?;
         writer.finish().map(drop)
     }
@@ -233,8 +226,36 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, PipelineError> {
     })
 }
 
-/// A column of obs with its values, as parquet files have it.
-type ParquetObs = (ParquetObsColumn, ParquetCells);
+/// How parquet files of a format are written, in row groups of so many rows.
+pub(super) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
+    let layout = match format {
+        ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
+        _ => ParquetLayout::Dense,
+    };
+    let row_group_rows = usize::try_from(row_group).unwrap_or(usize::MAX);
+    ParquetOptions { layout, row_group_rows, ..ParquetOptions::default() }
+}
+
+/// obs of an AnnData file as parquet files have it: the columns, and the values of each.
+pub(super) struct ParquetObs {
+    pub(super) columns: Vec<ParquetObsColumn>,
+    cells: Vec<ParquetCells>,
+}
+
+impl ParquetObs {
+    /// # Errors
+    /// obs cannot be read.
+    pub(super) fn of(store: &H5adStore) -> Result<Self, PipelineError> {
+        let (columns, frame) = store.table()?;
+        let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
+        Ok(Self { columns, cells })
+    }
+
+    /// The values of some rows, column by column.
+    pub(super) fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
+        self.cells.iter().map(|cells| cells.of(rows.clone())).collect()
+    }
+}
 
 enum ParquetCells {
     Labels(Vec<i32>),
@@ -254,7 +275,7 @@ impl ParquetCells {
     }
 }
 
-fn parquet_obs(column: Column, cells: Cells) -> ParquetObs {
+fn parquet_obs(column: Column, cells: Cells) -> (ParquetObsColumn, ParquetCells) {
     let (kind, cells) = match (column.kind, cells) {
         (ColumnKind::Categorical { categories, .. }, Cells::Codes(codes)) => {
             (ParquetObsKind::Labels(categories), ParquetCells::Labels(codes))

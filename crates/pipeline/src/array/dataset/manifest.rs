@@ -95,6 +95,9 @@ pub struct ArrayStoreManifest {
     pub shard_rows: u64,
     /// Seed of the order of shuffled files; 0 of other formats.
     pub seed: u64,
+    /// Number of files that parquet's rows were put into; 0 where each is made from one base file.
+    #[serde(default)]
+    pub file_count: u64,
     /// The files, in order.
     pub files: Vec<ArrayFile>,
     /// Seconds that the conversion took (its last run, if it was stopped before), checks included.

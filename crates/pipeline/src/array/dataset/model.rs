@@ -16,12 +16,12 @@ use crate::dataset::rng::Stream;
 /// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
 ///
 /// Means are log-normal over the genes, sizes over the cells and donors. All means are scaled so that the share of values
-/// that are not 0 is the recipe's `density` on average over the donors.
+/// that are not 0 is [`ArrayRecipe::density_of`] on average over the donors.
 ///
 /// Donors come in turn, `run_rows` rows each, and differ in how frequent the types are, as files of real collections do:
 /// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
-/// Every row has a stream of random numbers of its own: it follows from the recipe, seed, scale and its number alone.
+/// Every row has a stream of random numbers of its own: it follows from the recipe, seed, number of genes and its number alone.
 pub(super) struct Model {
     seed: u64,
     scale: f64,
@@ -84,7 +84,7 @@ const FITS: u32 = 100;
 
 impl Model {
     pub(super) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
-        let genes = recipe.genes_at(data.scale) as usize;
+        let genes = recipe.genes_of(data) as usize;
         let stream = |purpose: &str| Stream::new(data.seed, data.scale, purpose);
         let mut of_genes = stream("genes");
         let base: Vec<f64> = (0..genes).map(|_| libm::exp(recipe.gene_log_sd * normal(&mut of_genes))).collect();
@@ -111,7 +111,7 @@ impl Model {
         let depths: Vec<f64> = depths_and_ages.iter().map(|(depth, _)| *depth).collect();
         let zeros = ZeroShare::of_types(recipe.cell_log_sd, &depths, &of_donor);
         let shape = recipe.dispersion_shape;
-        let factor = calibrated(&means, &shares, shape, recipe.density, &zeros);
+        let factor = calibrated(&means, &shares, shape, recipe.density_of(data), &zeros);
         let scaled: Vec<Vec<f64>> = means.iter().map(|of| of.iter().map(|mean| mean * factor).collect()).collect();
         let overall = (0..genes).map(|gene| scaled.iter().zip(&shares).map(|(of, share)| of[gene] * share).sum());
         let overall = overall.collect();

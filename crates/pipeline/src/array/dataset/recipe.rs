@@ -117,9 +117,18 @@ impl ArrayRecipe {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Genes at a scale.
-    pub fn genes_at(&self, scale: f64) -> u64 {
-        ((self.genes as f64 * scale).round() as u64).max(1)
+    /// Genes of a data set: as many as `data` names, or its share of the recipe's.
+    pub fn genes_of(&self, data: &expctl_record::Data) -> u64 {
+        match data.genes {
+            0 => ((self.genes as f64 * data.scale).round() as u64).max(1),
+            genes => genes,
+        }
+    }
+
+    /// Share of the values of a data set that are not 0, on average. Genes beyond those of the recipe are rare ones: a row has as many
+    /// values as with the recipe's genes, and their share falls.
+    pub fn density_of(&self, data: &expctl_record::Data) -> f64 {
+        self.density * (self.genes as f64 / self.genes_of(data) as f64).min(1.0)
     }
 
     /// What makes `data` impossible to build from this recipe.
@@ -133,6 +142,15 @@ impl ArrayRecipe {
         }
         if !(data.scale > 0.0 && data.scale <= 1.0) {
             return invalid(format!("scale is a share of the genes in (0, 1], not {}", data.scale));
+        }
+        if data.genes > i32::MAX as u64 {
+            return invalid(format!("genes are 1 to {}, not {}", i32::MAX, data.genes));
+        }
+        if data.genes > 0 && data.scale != 1.0 {
+            return invalid(format!(
+                "a number of genes ({}) and a share of them ({}) exclude each other",
+                data.genes, data.scale
+            ));
         }
         if data.files == 0 || u64::from(data.files) > data.samples {
             return invalid(format!("{} rows are in 1 to as many files, not in {}", data.samples, data.files));

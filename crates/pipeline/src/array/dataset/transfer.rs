@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::in_order::in_order;
 use super::rows::{RowsSeen, without_zeros};
 use crate::PipelineError;
@@ -20,22 +22,36 @@ pub(super) fn each_row(
     jobs: usize,
     take: impl FnMut(CsrRows) -> Result<(), PipelineError>,
 ) -> Result<(), PipelineError> {
+    each_row_of(store, 0..store.len(), jobs, take)
+}
+
+/// As [`each_row`], of the rows in `range` alone, which end at or before the last one of the store.
+///
+/// # Errors
+/// As [`each_row`].
+pub(super) fn each_row_of(
+    store: &dyn ArrayStore,
+    range: Range<u64>,
+    jobs: usize,
+    take: impl FnMut(CsrRows) -> Result<(), PipelineError>,
+) -> Result<(), PipelineError> {
     // Whole runs, so that none is read twice.
     let of_piece =
         (PIECE * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
     let what = format!("reading {}", store.name());
     let read = |reader: &mut Box<dyn ReadRows + '_>, piece: u64| {
-        let start = piece * of_piece;
+        let start = range.start + piece * of_piece;
         let mut rows = match store.form() {
             Form::Sparse => Rows::Sparse(CsrRows::default()),
             Form::Dense => Rows::Dense(DenseRows { columns: store.genes().len(), data: Vec::new() }),
         };
-        reader.fetch(&Wanted::Range(start..(start + of_piece).min(store.len())), &mut rows)?;
+        reader.fetch(&Wanted::Range(start..(start + of_piece).min(range.end)), &mut rows)?;
         reader.decode(&mut rows)?;
         reader.unchanged()?;
         Ok(without_zeros(rows))
     };
-    in_order(jobs, store.len().div_ceil(of_piece), &what, || store.reader(), read, take)
+    let pieces = range.end.saturating_sub(range.start).div_ceil(of_piece);
+    in_order(jobs, pieces, &what, || store.reader(), read, take)
 }
 
 /// Digest, number and sum of all rows of a store; `passed` is told how many have been read.

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_record::{Array, PerStage, Stage};
+use expctl_record::{Array, Fetch, PerStage, Stage};
 
 use super::blocks::{Block, Blocks, Claim, Share};
 use super::held::Held;
@@ -18,7 +18,7 @@ const STARTS_AHEAD: usize = 8;
 
 /// Builds batches of rows of an array.
 ///
-/// Of a store in memory, batches are made from there. Of files, a batch's rows are read for it; rows that are drawn by chunks
+/// Of a store in memory, batches are made from there. Of files, a batch's rows are read for it, together or one by one; rows that are drawn by chunks
 /// are taken from blocks of chunks, which the loader's threads read together, each batch a share of the next block.
 #[derive(Clone)]
 pub struct ArrayBuilder {
@@ -29,6 +29,7 @@ pub struct ArrayBuilder {
     /// Of this loader alone.
     blocks: Arc<Blocks>,
     workers: u64,
+    fetch: Fetch,
     /// Rows of the batch.
     wanted: Vec<u64>,
     /// What was read of them.
@@ -73,6 +74,7 @@ impl ArrayBuilder {
             clock: Instant::now(),
             blocks: Arc::new(Blocks::new(0..u64::MAX, 1)),
             workers: 0,
+            fetch: settings.fetch,
             wanted: Vec::new(),
             rows,
         })
@@ -104,7 +106,7 @@ impl ArrayBuilder {
         Ok(epoch)
     }
 
-    /// Row by row out of the files.
+    /// Single rows out of the files.
     fn single(
         &mut self,
         reader: &mut dyn ReadRows,
@@ -115,11 +117,21 @@ impl ArrayBuilder {
         let epoch = self.sampler.batch(step, &mut self.wanted);
         work.laps.lap(Stage::Sample);
         self.rows.clear();
-        work.bytes += reader.fetch(&Wanted::Rows(&self.wanted), &mut self.rows)?;
-        reader.unchanged()?;
-        work.laps.lap(Stage::Read);
-        reader.decode(&mut self.rows)?;
-        work.laps.lap(Stage::Decode);
+        let together = match self.fetch {
+            Fetch::Batch => self.wanted.len().max(1),
+            Fetch::Row => 1,
+        };
+        let mut groups = self.wanted.chunks(together).peekable();
+        while let Some(rows) = groups.next() {
+            work.bytes += reader.fetch(&Wanted::Rows(rows), &mut self.rows)?;
+            // Once for each batch, and before its last rows are decoded: of a file that was rewritten that is what is said.
+            if groups.peek().is_none() {
+                reader.unchanged()?;
+            }
+            work.laps.lap(Stage::Read);
+            reader.decode(&mut self.rows)?;
+            work.laps.lap(Stage::Decode);
+        }
         if !self.collator.take(&self.wanted, &mut self.rows, batch)? {
             let rows = self.rows.view();
             self.collator.collate(&self.wanted, |i| rows.row(i), batch)?;
@@ -329,6 +341,7 @@ impl Build for ArrayBuilder {
             bytes_read: work.bytes,
             work_bytes: self.work_bytes(reader),
             intervals: work.laps.intervals(),
+            operations: None,
             exposed: PerStage::default(),
         })
     }

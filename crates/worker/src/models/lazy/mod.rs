@@ -1,7 +1,7 @@
 //! The published lazy model: graph isomorphism convolutions over every edge type on the graph of each sample, pairwise
 //! interaction, attentional readout, a global and a local head. Formulas and shapes: docs/lazy-model.md.
 //!
-//! Invariant: with the same seed, configuration and names of edge types, every rank and both implementations build the
+//! Invariant: with the same seed, configuration and names of edge types, every rank and every implementation builds the
 //! same parameters in the same order.
 
 mod aggregation;

@@ -1,10 +1,10 @@
 use expctl_record::{Implementation, LocalHead};
-use tch::{TchError, Tensor, nn};
+use tch::{Device, TchError, Tensor, nn};
 
 use super::config::LazyConfig;
 use super::parameters::Parameters;
 use super::replicated::Replicated;
-use super::shared::Shared;
+use super::shared::{Operations, Shared};
 use crate::models::wide::wide;
 use crate::models::{EdgeList, Inputs, ModelError, Output};
 
@@ -21,6 +21,7 @@ pub struct Lazy {
 enum Encoder {
     Replicated(Replicated),
     Shared(Shared),
+    Operations(Operations),
 }
 
 /// What an encoder makes of the wild type and of a batch of B samples.
@@ -36,7 +37,8 @@ pub(super) struct Encoded {
 
 impl Lazy {
     /// Build the model; its parameters go into `vs`, drawn from libtorch's generator (call [`tch::manual_seed`] before).
-    /// `graphs` are the edge types that it reads; `places` says where each stands among those of a batch.
+    /// `graphs` are the edge types that it reads; `places` says where each stands among those of a batch. What computes is
+    /// [`Implementation::running`] on the device of `vs`.
     ///
     /// # Errors
     /// A size is not possible, an edge names a gene that does not exist, or there is no memory.
@@ -50,9 +52,11 @@ impl Lazy {
         config.check(graphs)?;
         let types: Vec<&str> = graphs.iter().map(|list| list.name).collect();
         let parameters = Parameters::new(vs, config, &types);
-        let encoder = match implementation {
-            Implementation::Replicated => Encoder::Replicated(Replicated::new(graphs, places, vs.device())?),
-            Implementation::Shared => Encoder::Shared(Shared::new(graphs, places, config.num_genes, vs.device())?),
+        let (genes, device) = (config.num_genes, vs.device());
+        let encoder = match implementation.running(device == Device::Cpu) {
+            Implementation::Replicated => Encoder::Replicated(Replicated::new(graphs, places, device)?),
+            Implementation::Shared => Encoder::Shared(Shared::new(graphs, places, genes)?),
+            Implementation::Operations => Encoder::Operations(Operations::new(graphs, places, genes, device)?),
         };
         Ok(Self { config: *config, parameters, encoder })
     }
@@ -75,6 +79,7 @@ impl Lazy {
         match &self.encoder {
             Encoder::Replicated(replicated) => replicated.forward(&self.parameters, inputs),
             Encoder::Shared(shared) => shared.forward(&self.parameters, inputs),
+            Encoder::Operations(operations) => operations.forward(&self.parameters, inputs),
         }
     }
 

@@ -10,7 +10,7 @@ use super::norm::Norm;
 use crate::models::hyper_sagnn::{HyperSagnn, Make};
 use crate::models::linear::{Activation, apply};
 
-/// All that the model trains; both implementations compute with it.
+/// All that the model trains; every implementation computes with it.
 ///
 /// Invariant: what is made, and in which order, depends on the config and the names of the edge types alone.
 #[derive(Debug)]
@@ -97,6 +97,25 @@ impl Preprocessor {
             x = Activation::Gelu.apply(&self.norm.forward(&apply(linear, &x)?)?)?;
         }
         Ok(x)
+    }
+}
+
+impl Layer {
+    /// float32 `[…, h]` to the same shape, in libtorch's own operations; `sums` gives the sums of each row's sources along the edges
+    /// of a type, of the same shape, by the number of the type.
+    ///
+    /// # Errors
+    /// Those of `sums`, or libtorch has no memory.
+    pub fn forward<E: From<TchError>>(
+        &self,
+        x: &Tensor,
+        sums: impl Fn(usize) -> Result<Tensor, E>,
+    ) -> Result<Tensor, E> {
+        let mut convolved = Vec::with_capacity(self.convolutions.len());
+        for (t, convolution) in self.convolutions.iter().enumerate() {
+            convolved.push(convolution.forward(&sums(t)?, x)?);
+        }
+        Ok(self.aggregation.forward(&convolved)?)
     }
 }
 

@@ -1,10 +1,11 @@
 use tch::{Device, TchError, Tensor};
 
 use super::model::Encoded;
-use super::parameters::{Layer, Parameters, Readout};
-use crate::models::{EdgeInputs, EdgeList, Inputs, ModelError};
+use super::parameters::{Parameters, Readout};
+use crate::models::{EdgeList, GraphInputs, Inputs, ModelError, NodeGenes};
 
-/// The encoder as published: it runs on the graph of the wild type, and on B copies of it with the masks of a batch.
+/// The encoder as published: it runs on the graph of the wild type, and on the graphs of a batch. Those are copies of the wild type's
+/// with masks, as published, or subgraphs of it: without the removed genes and edges, or with the genes around the removed ones alone.
 #[derive(Debug)]
 pub(super) struct Replicated {
     /// All edges of each type, int64 `[2, E]`.
@@ -43,37 +44,64 @@ impl Replicated {
         let absent = || ModelError::Inputs("the graph of each sample".to_owned());
         let graphs = inputs.graphs.as_ref().ok_or_else(absent)?;
         let embedding = &parameters.embedding;
-        let (genes, hidden, batch) = (embedding.size()[0], embedding.size()[1], inputs.batch_size);
-        let rows = genes * batch;
-        if graphs.kept.size() != [rows] || graphs.batch.size() != [rows] {
-            return Err(ModelError::Inputs(format!("all {genes} genes of each of {batch} samples")));
-        }
-        let edges = self.places.iter().zip(&self.names).map(|(place, name)| masked(graphs.edges.get(*place), name));
+        let (genes, batch) = (embedding.size()[0], inputs.batch_size);
+        let start = rows(embedding, graphs, batch)?;
+        let edges = self.places.iter().zip(&self.names).map(|(place, name)| edges(graphs, *place, name));
         let edges: Vec<Edges> = edges.collect::<Result<_, _>>()?;
         let all = |index: &Tensor| Edges { index: index.shallow_clone(), mask: None };
         let all: Vec<Edges> = self.wild_type.iter().map(all).collect();
 
         let wild_type = encode(parameters, embedding, &all)?;
-        // Every sample starts from the same embedding; the rows are copied, and everything is computed for each copy.
-        let copies = embedding.f_expand([batch, genes, hidden], false)?.f_reshape([rows, hidden])?;
-        let encoded = encode(parameters, &copies, &edges)?;
-        let kept = match graphs.kept.device() {
-            Device::Cpu => graphs.kept.f_nonzero()?,
-            // How many there are would have to come from the device first.
-            _ => graphs.kept.f_nonzero_static(graphs.kept_genes, 0)?,
+        let encoded = encode(parameters, &start, &edges)?;
+        let (encoded, sample) = match graphs.nodes {
+            NodeGenes::Without(_) => (encoded, graphs.batch.shallow_clone()),
+            NodeGenes::All | NodeGenes::Listed(_) => {
+                let kept = ones(&graphs.kept, graphs.kept_genes)?;
+                (encoded.f_index_select(0, &kept)?, graphs.batch.f_index_select(0, &kept)?)
+            }
         };
-        let kept = kept.f_squeeze_dim(1)?;
-        let sample = graphs.batch.f_index_select(0, &kept)?;
-        let samples = parameters.readout.forward(&encoded.f_index_select(0, &kept)?, &sample, batch)?;
+        let samples = parameters.readout.forward(&encoded, &sample, batch)?;
         let one = Tensor::f_zeros([genes], (tch::Kind::Int64, embedding.device()))?;
         let readout = parameters.readout.forward(&wild_type, &one, 1)?;
         Ok(Encoded { genes: wild_type, wild_type: readout, samples })
     }
 }
 
-fn masked(edges: Option<&EdgeInputs>, name: &str) -> Result<Edges, ModelError> {
-    let edges = edges.ok_or_else(|| ModelError::Inputs(format!("the edges of {name}")))?;
+/// What the nodes of `graphs` start from, `[ΣN, h]`: the embedding of their genes. Every sample starts from the same one; the rows are
+/// copied, and everything is computed for each copy.
+fn rows(embedding: &Tensor, graphs: &GraphInputs, batch: i64) -> Result<Tensor, ModelError> {
+    let (genes, hidden) = embedding.size2()?;
+    let all = genes * batch;
+    let nodes = graphs.batch.size()[0];
+    let absent = |what: String| Err(ModelError::Inputs(what));
+    match &graphs.nodes {
+        NodeGenes::All if graphs.kept.size() != [all] || nodes != all => {
+            absent(format!("all {genes} genes of each of {batch} samples"))
+        }
+        NodeGenes::All => Ok(embedding.f_expand([batch, genes, hidden], false)?.f_reshape([all, hidden])?),
+        NodeGenes::Listed(listed) if listed.size() != [nodes] || graphs.kept.size() != [nodes] => {
+            absent(format!("the genes of the {nodes} nodes of its graphs"))
+        }
+        NodeGenes::Listed(listed) => Ok(embedding.f_index_select(0, listed)?),
+        NodeGenes::Without(removed) if removed.size() != [all] || graphs.kept_genes != nodes => {
+            absent(format!("which of {genes} genes the {nodes} nodes of its graphs are not"))
+        }
+        NodeGenes::Without(removed) => {
+            // Positions among the genes of all samples, one sample behind another.
+            let kept = ones(&removed.f_logical_not()?, nodes)?;
+            Ok(embedding.f_index_select(0, &kept.f_remainder(genes)?)?)
+        }
+    }
+}
+
+/// The edges of the type at `place` in `graphs`.
+fn edges(graphs: &GraphInputs, place: usize, name: &str) -> Result<Edges, ModelError> {
+    let edges = graphs.edges.get(place).ok_or_else(|| ModelError::Inputs(format!("the edges of {name}")))?;
     let (index, mask) = (&edges.edge_index, &edges.mask);
+    if let NodeGenes::Without(_) = graphs.nodes {
+        // The removed ones are not among them.
+        return Ok(Edges { index: index.shallow_clone(), mask: None });
+    }
     if index.size() != [2, mask.size().iter().product()] {
         let reason = format!("edges and masks of {name}: {:?} and {:?}", index.size(), mask.size());
         return Err(ModelError::Inputs(reason));
@@ -81,17 +109,20 @@ fn masked(edges: Option<&EdgeInputs>, name: &str) -> Result<Edges, ModelError> {
     Ok(Edges { index: index.shallow_clone(), mask: Some(mask.f_flatten(0, -1)?.f_unsqueeze(1)?) })
 }
 
+/// Positions of the ones of `flags`, bool `[n]`, of which there are `count`: int64 `[count]`.
+fn ones(flags: &Tensor, count: i64) -> Result<Tensor, TchError> {
+    let positions = match flags.device() {
+        Device::Cpu => flags.f_nonzero()?,
+        // How many there are would have to come from the device first.
+        _ => flags.f_nonzero_static(count, 0)?,
+    };
+    positions.f_squeeze_dim(1)
+}
+
 /// Preprocessor and message passing layers over the rows of `x`, float32 `[rows, h]`, to the same shape.
 fn encode(parameters: &Parameters, x: &Tensor, edges: &[Edges]) -> Result<Tensor, TchError> {
     let x = parameters.preprocessor.forward(x)?;
-    parameters.layers.iter().try_fold(x, |x, layer| layer.forward(&x, edges))
-}
-
-impl Layer {
-    fn forward(&self, x: &Tensor, edges: &[Edges]) -> Result<Tensor, TchError> {
-        let convolved = self.convolutions.iter().zip(edges).map(|(conv, edges)| conv.forward(&edges.sums(x)?, x));
-        self.aggregation.forward(&convolved.collect::<Result<Vec<_>, _>>()?)
-    }
+    parameters.layers.iter().try_fold(x, |x, layer| layer.forward(&x, |t| edges[t].sums(&x)))
 }
 
 impl Edges {

@@ -30,6 +30,7 @@ fn data() -> Data {
         seed: 5,
         labels: LabelSource::Random,
         files: 1,
+        genes: 0,
     }
 }
 
@@ -90,6 +91,33 @@ fn density_and_classes_are_those_of_the_recipe() {
         assert!((found / rows as f64 - share).abs() < 5.0 * (share / rows as f64).sqrt(), "{found} of {share}");
     }
     assert!((unknown / rows as f64 - 0.1f64).abs() < 0.012, "{unknown}");
+}
+
+/// With more genes than the recipe has a row has as many values, and with fewer its share of them.
+#[test]
+fn genes_beyond_the_recipes_are_rare() {
+    let per_row = |genes: u64| {
+        let model = Model::new(&recipe(), &Data { genes, ..data() });
+        let (mut scratch, mut indices, mut values) = (model.scratch(), Vec::new(), Vec::new());
+        let rows = 8_000;
+        for row in 0..rows {
+            model.draw(row, &mut scratch, &mut indices, &mut values);
+        }
+        assert!(indices.iter().all(|gene| (0..genes as i32).contains(gene)));
+        indices.len() as f64 / rows as f64
+    };
+    for (genes, expected) in [(2000, 0.0616 * 2000.0), (6000, 0.0616 * 2000.0), (500, 0.0616 * 500.0)] {
+        let found = per_row(genes);
+        assert!((found / expected - 1.0).abs() < 0.05, "{genes}: {found}, not {expected}");
+    }
+    // A number of genes that is the recipe's gives the rows of scale 1.
+    let row = |data: &Data| {
+        let model = Model::new(&recipe(), data);
+        let (mut indices, mut values) = (Vec::new(), Vec::new());
+        model.draw(7, &mut model.scratch(), &mut indices, &mut values);
+        (indices, values)
+    };
+    assert_eq!(row(&Data { genes: 2000, ..data() }), row(&data()));
 }
 
 /// Rows that lie together are of one donor, whose cells are of fewer types than those of all.

@@ -115,15 +115,20 @@ fn credentials(address: &Address) -> String {
                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                 "AWS_SKIP_SIGNATURE",
             ];
-            let (set, unset): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| std::env::var_os(name).is_some());
-            let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            format!(
-                "credentials are those of the environment (set: {}; not set: {}); AWS_SKIP_SIGNATURE=true reads public objects",
-                list(&set),
-                list(&unset)
-            )
+            format!("{}; AWS_SKIP_SIGNATURE=true reads public objects", of_environment(&names))
+        }
+        Place::Gs(_) => {
+            let names = of_environment(&["GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"]);
+            format!("{names}, an HMAC key of Google Cloud Storage; without one, public objects alone are read")
         }
     }
+}
+
+/// Which of these variables are set.
+fn of_environment(names: &[&str]) -> String {
+    let (set, unset): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| std::env::var_os(name).is_some());
+    let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("credentials are those of the environment (set: {}; not set: {})", list(&set), list(&unset))
 }
 
 /// What a server says: status, code and message of an S3 error (never more of it: some repeat what was signed), or what the

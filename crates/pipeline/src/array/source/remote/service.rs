@@ -100,6 +100,10 @@ impl Service {
                 let builder = from_environment.with_config(client, "1 day").with_retry(once);
                 builder.with_http_connector(Noting).build().map(|store| Arc::new(store) as _)
             }
+            Place::Gs(bucket) => {
+                let builder = google_cloud_storage(|name| std::env::var(name).ok()).with_bucket_name(bucket);
+                builder.with_retry(once).with_http_connector(Noting).build().map(|store| Arc::new(store) as _)
+            }
             Place::Http(origin) => {
                 let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
                 let builder = HttpBuilder::new().with_url(origin).with_client_options(client).with_retry(once);
@@ -112,7 +116,55 @@ impl Service {
     }
 }
 
+/// Where Google Cloud Storage answers requests of S3's protocol.
+const GS_ENDPOINT: &str = "https://storage.googleapis.com";
+
+/// A client of Google Cloud Storage's XML API without a bucket, by the variables that `variable` yields: requests are signed with
+/// an HMAC key (`GS_ACCESS_KEY_ID` and `GS_SECRET_ACCESS_KEY`, as GDAL calls them), or not at all where one of the two is not set,
+/// which reads public objects. `GS_ENDPOINT_URL` is another server with the same API, such as an emulator.
+///
+/// AWS's variables are not asked: a job may read buckets of both.
+fn google_cloud_storage(variable: impl Fn(&str) -> Option<String>) -> AmazonS3Builder {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let endpoint = set("GS_ENDPOINT_URL").unwrap_or_else(|| GS_ENDPOINT.to_owned());
+    // An answer may take long as long as bytes come.
+    let client = ClientOptions::new().with_timeout_disabled().with_allow_http(endpoint.starts_with("http://"));
+    // The name of the region is signed; the XML API takes "auto" for any.
+    let builder = AmazonS3Builder::new().with_region("auto").with_endpoint(endpoint).with_client_options(client);
+    match (set("GS_ACCESS_KEY_ID"), set("GS_SECRET_ACCESS_KEY")) {
+        (Some(id), Some(secret)) => builder.with_access_key_id(id).with_secret_access_key(secret),
+        _ => builder.with_skip_signature(true),
+    }
+}
+
 /// Nothing below panics between changes that belong together.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn google_cloud_storage_has_variables_of_its_own() {
+        let settings = |variables: &[(&str, &str)]| {
+            let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+            let builder = google_cloud_storage(find);
+            let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
+            (
+                value(AmazonS3ConfigKey::Endpoint),
+                value(AmazonS3ConfigKey::AccessKeyId),
+                value(AmazonS3ConfigKey::SkipSignature),
+            )
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(settings(&[("AWS_ACCESS_KEY_ID", "aws")]), (some(GS_ENDPOINT), None, some("true")));
+        let key = [("GS_ACCESS_KEY_ID", "id"), ("GS_SECRET_ACCESS_KEY", "secret")];
+        assert_eq!(settings(&key), (some(GS_ENDPOINT), some("id"), some("false")));
+        // Half a key signs nothing.
+        assert_eq!(settings(&key[..1]), (some(GS_ENDPOINT), None, some("true")));
+        let emulated = settings(&[("GS_ENDPOINT_URL", "http://127.0.0.1:4443")]);
+        assert_eq!(emulated.0, some("http://127.0.0.1:4443"));
+    }
 }

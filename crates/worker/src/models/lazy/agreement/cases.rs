@@ -97,6 +97,17 @@ impl Case {
         cases
     }
 
+    /// All aggregations and local heads with norms of single nodes: a node that is left out then changes no other one.
+    pub fn of_single_nodes() -> Vec<Self> {
+        let mut cases = Self::norms_and_aggregations();
+        cases.extend(Self::local_heads());
+        for case in &mut cases {
+            (case.config.norm, case.config.preprocessor_norm) = (Norm::Node, Norm::Node);
+            case.name.push_str(", of single nodes");
+        }
+        cases
+    }
+
     /// All local heads with both norms.
     pub fn local_heads() -> Vec<Self> {
         let heads = [LocalHead::Full, LocalHead::Pooled, LocalHead::Zero, LocalHead::None];

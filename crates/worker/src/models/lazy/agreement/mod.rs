@@ -1,6 +1,6 @@
-//! Shared against replicated, over random graphs and batches.
+//! All implementations against the replicated one, over random graphs and batches.
 //!
-//! In double precision both give the same to 1e-9: they are one function. In float32 the shared model's error is bounded by that of
+//! In double precision all give the same to 1e-9: they are one function. In float32 the error of an implementation is bounded by that of
 //! the replicated one, both measured from double precision: no constant would do, because a prediction comes from the difference
 //! of two encodings that are almost equal, and its gradient from that of two gradients.
 
@@ -9,5 +9,6 @@ mod double;
 mod rounding;
 mod run;
 mod single;
+mod subgraphs;
 
 pub(super) use cases::collate;

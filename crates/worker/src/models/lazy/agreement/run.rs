@@ -1,9 +1,11 @@
+use expctl_dist::Autocast;
 use expctl_pipeline::collate::Batch;
-use expctl_record::{Implementation, Processor};
+use expctl_record::{DeviceMasks, Implementation, Precision, Processor};
 use tch::{Device, Kind, Tensor, nn};
 
 use super::super::Lazy;
 use super::cases::{Case, collate};
+use crate::device_masks::DeviceMaskMaker;
 use crate::models::{EdgeList, Inputs, named_parameters};
 
 /// Where the parameters of a case come from.
@@ -31,6 +33,8 @@ pub(super) struct Built {
     vs: nn::VarStore,
     model: Lazy,
     batch: Batch,
+    /// Those that the step makes; empty where it makes none.
+    masks: Vec<Tensor>,
 }
 
 impl Built {
@@ -41,11 +45,24 @@ impl Built {
             lists.map(|e| EdgeList { name: &e.name, sources: e.sources(), targets: e.targets() }).collect();
         let places: Vec<usize> = (0..lists.len()).collect();
         let model = Lazy::new(&vs.root(), &case.config, implementation, &lists, &places).unwrap();
-        Self { vs, model, batch: collate(processor, &case.graph, &case.samples) }
+        Self { vs, model, batch: collate(processor, &case.graph, &case.samples), masks: Vec::new() }
+    }
+
+    /// On gene ids and masks that the step makes in this way.
+    pub fn with_device_masks(case: &Case, way: DeviceMasks) -> Self {
+        let built = Self::new(case, Implementation::Operations, Processor::Ids);
+        let maker = DeviceMaskMaker::new(way, &case.graph, Device::Cpu).unwrap().unwrap();
+        let masks = maker.make(&built.batch.common).unwrap();
+        Self { masks, ..built }
     }
 
     pub fn replicated(case: &Case) -> Self {
         Self::new(case, Implementation::Replicated, Processor::Lazy)
+    }
+
+    /// Names of its parameters, in their order.
+    pub fn names(&self) -> Vec<String> {
+        named_parameters(&self.vs).into_iter().map(|(name, _)| name).collect()
     }
 
     /// With these parameters, which are float32 numbers.
@@ -82,9 +99,15 @@ impl Built {
     }
 
     pub fn run(&self, weight: &Tensor) -> Outcome {
-        let inputs = Inputs::of(&self.batch, &[], true, Device::Cpu).unwrap();
+        self.run_in(Precision::Float32, weight)
+    }
+
+    pub fn run_in(&self, precision: Precision, weight: &Tensor) -> Outcome {
+        let inputs = Inputs::of(&self.batch, &self.masks, true, Device::Cpu).unwrap();
+        let region = (precision == Precision::Bf16Mixed).then(|| Autocast::bf16(Device::Cpu));
         let encoded = self.model.encode(&inputs).unwrap();
         let prediction = self.model.predict(&encoded, &inputs).unwrap();
+        drop(region);
         (&prediction * weight.to_kind(prediction.kind())).sum(None).backward();
         let double = |t: &Tensor| t.detach().to_kind(Kind::Double);
         let gradients = named_parameters(&self.vs).into_iter().map(|(name, mut parameter)| {

@@ -1,5 +1,6 @@
 use std::io::Write as _;
 
+use expctl_record::{Implementation, Precision, Processor};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use tch::{Kind, Tensor};
 
@@ -8,76 +9,90 @@ use super::rounding::{Apart, norm};
 use super::run::{Built, Outcome, Start};
 use crate::models::layer_cases::GENERATOR;
 
-/// The models of a case in float32, and the function's value.
-struct Compared {
-    replicated: Outcome,
-    shared: Outcome,
+/// What is judged, and what it reads: both ways of computing on one graph, and both ways of saying what samples lack.
+const JUDGED: [(Implementation, Processor); 3] = [
+    (Implementation::Shared, Processor::Ids),
+    (Implementation::Operations, Processor::Ids),
+    (Implementation::Operations, Processor::Shared),
+];
+
+/// Unit roundoff of bfloat16 over that of float32: 2⁻⁹ / 2⁻²⁴.
+const BF16_UNITS: f64 = 32768.0;
+
+/// A case as the replicated model computes it.
+struct Replicated {
+    /// In the precision that is judged.
+    rounded: Outcome,
+    /// The function's value.
     exact: Outcome,
+    /// Errors at neighbouring parameters.
+    peers: Vec<Apart>,
 }
 
-impl Compared {
-    fn of(case: &Case, parameters: &[Tensor], weight: &Tensor) -> Self {
-        let run = |built: Built, kind| built.with(parameters, kind).run(weight);
-        Self {
-            replicated: run(Built::replicated(case), Kind::Float),
-            shared: run(Built::shared(case), Kind::Float),
-            exact: run(Built::replicated(case), Kind::Double),
-        }
+impl Replicated {
+    fn of(case: &Case, precision: Precision, parameters: &[Tensor], weight: &Tensor) -> Self {
+        let rounded = |near: &[Tensor]| Built::replicated(case).with(near, Kind::Float).run_in(precision, weight);
+        let exact = |near: &[Tensor]| Built::replicated(case).with(near, Kind::Double).run(weight);
+        let peer = |neighbour| {
+            let near: Vec<Tensor> = parameters.iter().map(|parameter| nudged(parameter, neighbour)).collect();
+            rounded(&near).from(&exact(&near))
+        };
+        Self { rounded: rounded(parameters), exact: exact(parameters), peers: (0..NEIGHBOURS).map(peer).collect() }
+    }
+
+    /// Another computation may be as far from the function's value as rounding makes this one, but for the order of their sums: errors
+    /// are relative, and `floor` is what any of them may err.
+    fn bounds(&self, name: &str, other: &Outcome, floor: f64) {
+        let error = other.from(&self.exact);
+        let judge = |what: &str, of: &dyn Fn(&Apart) -> f64| {
+            let peers: Vec<f64> = self.peers.iter().map(of).collect();
+            assert_rounding(&format!("{name}: {what}"), of(&error), &peers, floor);
+        };
+        judge("encodings", &|apart| apart.encodings);
+        judge("predictions", &|apart| apart.predictions);
+        judge("gradients", &|apart| apart.gradients);
     }
 }
 
-/// The errors of the replicated model at neighbouring parameters.
-fn peers(case: &Case, parameters: &[Tensor], weight: &Tensor) -> Vec<Apart> {
-    let of = |neighbour| {
-        let near: Vec<Tensor> = parameters.iter().map(|parameter| nudged(parameter, neighbour)).collect();
-        let run = |kind| Built::replicated(case).with(&near, kind).run(weight);
-        run(Kind::Float).from(&run(Kind::Double))
-    };
-    (0..NEIGHBOURS).map(of).collect()
-}
-
-/// What is told of all cases.
+/// What is told of all cases of what is judged.
 #[derive(Default)]
 struct Told {
     cases: usize,
     encodings: f64,
     predictions: f64,
     gradients: f64,
-    /// For each case the mean over its parameters of ln(shared model's error / replicated one's).
+    /// For each case the mean over its parameters of ln(error of what is judged / replicated one's).
     ratios: Vec<f64>,
 }
 
 impl Told {
-    /// The shared model may be as far from the function's value as rounding makes the replicated one, but for the order of
-    /// their sums.
-    fn judge(&mut self, case: &Case, start: Start) {
-        let name = format!("{}, {start:?}", case.name);
-        tch::manual_seed(case.seed as i64);
-        let parameters = Built::shared(case).parameters(start);
-        let weight = case.weight();
-        let Compared { replicated, shared, exact } = Compared::of(case, &parameters, &weight);
-        let apart = shared.from(&replicated);
+    fn judge(&mut self, name: &str, replicated: &Replicated, other: &Outcome, floor: f64) {
+        let Replicated { rounded, exact, .. } = replicated;
+        let apart = other.from(rounded);
         self.cases += 1;
         self.encodings = self.encodings.max(apart.encodings);
         self.predictions = self.predictions.max(apart.predictions);
         self.gradients = self.gradients.max(apart.gradients);
-        let (error, peers) = (shared.from(&exact), peers(case, &parameters, &weight));
-        // Errors are relative; norms and readout sum over all genes.
-        let floor = floor(&[1.0], case.config.num_genes as usize);
-        let judge = |what: &str, of: &dyn Fn(&Apart) -> f64| {
-            let peers: Vec<f64> = peers.iter().map(of).collect();
-            assert_rounding(&format!("{name}: {what}"), of(&error), &peers, floor);
-        };
-        judge("encodings", &|apart| apart.encodings);
-        judge("predictions", &|apart| apart.predictions);
-        judge("gradients", &|apart| apart.gradients);
-        let pairs = replicated.gradients.iter().zip(&shared.gradients).zip(&exact.gradients);
-        let ratios = pairs.filter_map(|(((_, replicated), (_, shared)), (_, exact))| {
-            let (own, other) = (norm(&(replicated - exact)), norm(&(shared - exact)));
+        replicated.bounds(name, other, floor);
+        let pairs = rounded.gradients.iter().zip(&other.gradients).zip(&exact.gradients);
+        let ratios = pairs.filter_map(|(((_, replicated), (_, other)), (_, exact))| {
+            let (own, other) = (norm(&(replicated - exact)), norm(&(other - exact)));
             (own > 0.0 && other > 0.0).then(|| (other / own).ln())
         });
         self.ratios.push(mean(&ratios.collect::<Vec<f64>>()));
     }
+}
+
+/// Parameters of a case as a run would have them, and the weights of its predictions.
+fn drawn(case: &Case, start: Start) -> (Vec<Tensor>, Tensor) {
+    tch::manual_seed(case.seed as i64);
+    let parameters = Built::shared(case).parameters(start);
+    (parameters, case.weight())
+}
+
+/// What any computation in float32 may err: norms and readout sum over all genes.
+fn float32_floor(case: &Case) -> f64 {
+    floor(&[1.0], case.config.num_genes as usize)
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -85,37 +100,81 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// All cases with parameters of all kinds. Gradients of single parameters differ more than all together, where one is small.
-/// Over many the shared model's are hardly further from the function's value: the mean is not above 2 by two standard errors. A sum
+/// Over many those that are judged are hardly further from the function's value: the mean is not above 2 by two standard errors. A sum
 /// of n terms in w lanes errs like √(n / w), and of the models one may have 4 lanes, the other the 16 of AVX-512.
 fn agree(of: &str, cases: &[Case]) {
     let _alone = GENERATOR.lock();
     // Small pieces of work: threads would wait for each other.
     tch::set_num_threads(1);
-    let mut ratios = Vec::new();
+    let mut ratios: [Vec<f64>; JUDGED.len()] = Default::default();
     for start in [Start::Initial, Start::Trained, Start::Shifted] {
-        let mut told = Told::default();
+        let mut told: [Told; JUDGED.len()] = Default::default();
         for case in cases {
-            told.judge(case, start);
+            let (parameters, weight) = drawn(case, start);
+            let replicated = Replicated::of(case, Precision::Float32, &parameters, &weight);
+            for ((implementation, processor), told) in JUDGED.iter().zip(&mut told) {
+                let built = Built::new(case, *implementation, *processor).with(&parameters, Kind::Float);
+                let name = format!("{}, {start:?}, {}, {}", case.name, implementation.name(), processor.name());
+                told.judge(&name, &replicated, &built.run(&weight), float32_floor(case));
+            }
         }
-        let Told { cases, encodings, predictions, gradients, .. } = told;
+        for ((told, ratios), (implementation, processor)) in told.into_iter().zip(&mut ratios).zip(JUDGED) {
+            let Told { cases, encodings, predictions, gradients, .. } = told;
+            let _ = writeln!(
+                std::io::stderr(),
+                "{of}, {start:?}, {}, {}: {cases} cases; encodings differ by up to {encodings:.1e}, predictions \
+                 {predictions:.1e}, gradients {gradients:.1e}",
+                implementation.name(),
+                processor.name()
+            );
+            ratios.extend(told.ratios);
+        }
+    }
+    for (ratios, (implementation, processor)) in ratios.iter().zip(JUDGED) {
+        let count = ratios.len() as f64;
+        let middle = mean(ratios);
+        let error = (ratios.iter().map(|r| (r - middle).powi(2)).sum::<f64>() / (count * (count - 1.0))).sqrt();
+        let what = format!("{of}, {}, {}", implementation.name(), processor.name());
         let _ = writeln!(
             std::io::stderr(),
-            "{of}, {start:?}: {cases} cases; encodings differ by up to {encodings:.1e}, predictions {predictions:.1e}, \
-             gradients {gradients:.1e}"
+            "{what}: gradients of single parameters are {:.2} times as far from double precision as the replicated model's \
+             (geometric mean; times or over {:.2})",
+            middle.exp(),
+            (2.0 * error).exp()
         );
-        ratios.extend(told.ratios);
+        assert!(middle - 2.0 * error < 2f64.ln(), "{what}: {}", middle.exp());
     }
-    let count = ratios.len() as f64;
-    let middle = mean(&ratios);
-    let error = (ratios.iter().map(|r| (r - middle).powi(2)).sum::<f64>() / (count * (count - 1.0))).sqrt();
-    let _ = writeln!(
-        std::io::stderr(),
-        "{of}: gradients of single parameters are {:.2} times as far from double precision as the replicated model's \
-         (geometric mean; times or over {:.2})",
-        middle.exp(),
-        (2.0 * error).exp()
-    );
-    assert!(middle - 2.0 * error < 2f64.ln(), "{of}: {}", middle.exp());
+}
+
+/// Subgraphs err as copies with masks do, where they are the same function.
+#[test]
+fn subgraphs_agree() {
+    let _alone = GENERATOR.lock();
+    tch::set_num_threads(1);
+    for case in Case::of_single_nodes() {
+        let (parameters, weight) = drawn(&case, Start::Trained);
+        let replicated = Replicated::of(&case, Precision::Float32, &parameters, &weight);
+        let built = Built::new(&case, Implementation::Replicated, Processor::IncidenceSubgraph);
+        let subgraphs = built.with(&parameters, Kind::Float).run(&weight);
+        replicated.bounds(&format!("{}, subgraphs", case.name), &subgraphs, float32_floor(&case));
+    }
+}
+
+/// Under autocast to bfloat16 what errs most are the linear layers, which all have.
+#[test]
+fn bfloat16_errs_as_the_replicated_model_does() {
+    let _alone = GENERATOR.lock();
+    tch::set_num_threads(1);
+    for case in Case::local_heads() {
+        let (parameters, weight) = drawn(&case, Start::Trained);
+        let replicated = Replicated::of(&case, Precision::Bf16Mixed, &parameters, &weight);
+        for (implementation, processor) in JUDGED {
+            let built = Built::new(&case, implementation, processor).with(&parameters, Kind::Float);
+            let name = format!("{}, bf16, {}, {}", case.name, implementation.name(), processor.name());
+            let found = built.run_in(Precision::Bf16Mixed, &weight);
+            replicated.bounds(&name, &found, BF16_UNITS * float32_floor(&case));
+        }
+    }
 }
 
 #[test]

@@ -8,30 +8,29 @@ use super::removed::{BatchRemoved, Edges};
 use crate::models::wide::wide;
 use crate::models::{EdgeList, Inputs, ModelError};
 
-/// The encoder on one graph for all samples: `[N, B, h]`, so that a gene's rows of all samples lie together.
+/// The kernels are for processors.
+const HOST: Device = Device::Cpu;
+
+/// The encoder on one graph for all samples with expctl's kernels, on the host: `[N, B, h]`, so that a gene's rows of all samples lie
+/// together.
 #[derive(Debug)]
 pub(in super::super) struct Shared {
     neighbours: Neighbours,
     edges: Vec<Edges>,
-    device: Device,
 }
 
 impl Shared {
     /// `places` says where each edge type stands among those of a batch. The lists are checked ones.
     ///
     /// # Errors
-    /// The device is not the host.
-    pub fn new(graphs: &[EdgeList], places: &[usize], genes: i64, device: Device) -> Result<Self, ModelError> {
+    /// There is no memory.
+    pub fn new(graphs: &[EdgeList], places: &[usize], genes: i64) -> Result<Self, ModelError> {
         if graphs.len() != places.len() {
             return Err(ModelError::Size(format!("{} edge types at {} places", graphs.len(), places.len())));
-        }
-        if device != Device::Cpu {
-            return Err(ModelError::Size("the shared lazy model runs on the host only".to_owned()));
         }
         Ok(Self {
             neighbours: Neighbours::new(genes, graphs.iter().map(|list| (list.sources, list.targets)))?,
             edges: graphs.iter().zip(places).map(|(list, place)| Edges::new(list, *place, genes as usize)).collect(),
-            device,
         })
     }
 
@@ -40,9 +39,9 @@ impl Shared {
     pub fn forward(&self, parameters: &Parameters, inputs: &Inputs<'_>) -> Result<Encoded, ModelError> {
         let (genes, h) = parameters.embedding.size2()?;
         let batch = inputs.batch_size;
-        let removed = BatchRemoved::of(inputs, &self.edges, genes as usize, self.device)?;
-        let first = FirstLayer::of(&removed, self.device)?;
-        let everywhere = removed.of_all_rows(self.device)?;
+        let removed = BatchRemoved::of(inputs, &self.edges, genes as usize, HOST)?;
+        let first = FirstLayer::of(&removed, HOST)?;
+        let everywhere = removed.of_all_rows(HOST)?;
 
         let start = contiguous(&parameters.preprocessor.forward(&parameters.embedding)?)?;
         let mut wild_type = start.shallow_clone();
@@ -66,17 +65,27 @@ impl Shared {
             wild_type = contiguous(&layer.rows(&sums, None)?)?;
         }
         let samples = samples.ok_or_else(|| ModelError::Size("0 message passing layers".to_owned()))?;
-        let all = Tensor::f_ones([genes, 1], (Kind::Bool, self.device))?;
-        Ok(Encoded {
-            wild_type: parameters.readout.of_samples(&wild_type.f_unsqueeze(1)?, &all)?,
-            samples: parameters.readout.of_samples(&samples, &removed.kept)?,
-            genes: wild_type,
-        })
+        read_out(&parameters.readout, wild_type, &samples, &removed.kept)
     }
 }
 
+/// What was encoded with its readouts: `wild_type` float32 `[N, h]`, `samples` `[N, B, h]`, `gene_mask` bool `[N, B]`, 0 = removed.
+pub(super) fn read_out(
+    readout: &Readout,
+    wild_type: Tensor,
+    samples: &Tensor,
+    gene_mask: &Tensor,
+) -> Result<Encoded, ModelError> {
+    let all = Tensor::f_ones([wild_type.size()[0], 1], (Kind::Bool, gene_mask.device()))?;
+    Ok(Encoded {
+        wild_type: readout.of_samples(&wild_type.f_unsqueeze(1)?, &all)?,
+        samples: readout.of_samples(samples, gene_mask)?,
+        genes: wild_type,
+    })
+}
+
 /// Sums and norms are float32 under autocast, too.
-fn contiguous(x: &Tensor) -> Result<Tensor, tch::TchError> {
+pub(super) fn contiguous(x: &Tensor) -> Result<Tensor, tch::TchError> {
     wide(x)?.f_contiguous()
 }
 

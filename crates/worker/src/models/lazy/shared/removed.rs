@@ -1,4 +1,4 @@
-use expctl_pipeline::collate::RemovedLists;
+use expctl_pipeline::collate::{Common, RemovedLists};
 use expctl_pipeline::graph::{EdgeType, Incidence};
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -85,17 +85,13 @@ impl BatchRemoved {
     /// A gene, a sample or a position is out of range.
     pub fn of(inputs: &Inputs<'_>, edges: &[Edges], genes: usize, device: Device) -> Result<Self, ModelError> {
         let batch = inputs.batch_size as usize;
-        let numbers = |t: &Tensor| -> Result<Vec<i64>, TchError> { Vec::try_from(t.f_to_device(Device::Cpu)?) };
         let mut genes_of = vec![Vec::<u32>::new(); batch];
         let mut kept = vec![true; genes * batch];
-        for (gene, sample) in numbers(&inputs.genes)?.into_iter().zip(numbers(&inputs.gene_sample)?) {
-            let gene = usize::try_from(gene).ok().filter(|g| *g < genes);
-            let gene = gene.ok_or_else(|| ModelError::Inputs(format!("a gene that is not among {genes}")))?;
-            let own = usize::try_from(sample).ok().and_then(|s| genes_of.get_mut(s));
-            let own = own.ok_or_else(|| ModelError::Inputs(format!("sample {sample} is not among {batch}")))?;
-            if !own.contains(&(gene as u32)) {
-                own.push(gene as u32);
-                kept[gene * batch + sample as usize] = false;
+        for (gene, sample) in perturbed(inputs.common, genes)? {
+            let of_sample = &mut genes_of[sample];
+            if !of_sample.contains(&(gene as u32)) {
+                of_sample.push(gene as u32);
+                kept[gene * batch + sample] = false;
             }
         }
         let edges = match inputs.removed {
@@ -114,6 +110,23 @@ impl BatchRemoved {
             (t as i64 * genes * batch + row(gone.target, gone.sample), row(gone.source, gone.sample))
         })
     }
+}
+
+/// The perturbed genes of a batch, each with its sample: all of them exist. They are looked at on the host, because on a GPU an index that
+/// is out of range ends the process.
+///
+/// # Errors
+/// One is not among the `genes` genes of the graph, or its sample is not among those of the batch.
+pub(super) fn perturbed(common: &Common, genes: usize) -> Result<Vec<(usize, usize)>, ModelError> {
+    let batch = common.len();
+    let one = |(gene, sample): (&i64, &i64)| -> Result<(usize, usize), ModelError> {
+        let gene = usize::try_from(*gene).ok().filter(|gene| *gene < genes);
+        let gene = gene.ok_or_else(|| ModelError::Inputs(format!("a gene that is not among {genes}")))?;
+        let known = usize::try_from(*sample).ok().filter(|sample| *sample < batch);
+        let known = known.ok_or_else(|| ModelError::Inputs(format!("sample {sample} is not among {batch}")))?;
+        Ok((gene, known))
+    };
+    common.genes.iter().zip(&common.gene_sample).map(one).collect()
 }
 
 /// Rows that lose and rows that they lose, for each removed edge of type t.

@@ -1,0 +1,100 @@
+use expctl_record::GraphType;
+
+use super::{CellGraph, EdgeType};
+use crate::PipelineError;
+
+impl EdgeType {
+    /// Several edge types as one: each pair of source and target that any of them has, once.
+    ///
+    /// A graph has no weights, so an edge counts once however many types have it. An undirected network has each edge once, from the
+    /// gene with the smaller index to the other, so an edge that several have is the same pair in all. Of a directed network
+    /// both directions between two genes are pairs of their own, and stay so. Edges ascend by source and target; self-loops follow.
+    pub fn merged(name: &str, members: &[&Self]) -> Self {
+        let ends = members.iter().flat_map(|edges| edges.sources().iter().zip(edges.targets()));
+        let mut pairs: Vec<(i64, i64)> = ends.map(|(source, target)| (*source, *target)).collect();
+        pairs.sort_unstable_by_key(|(source, target)| (source == target, *source, *target));
+        pairs.dedup();
+        let sources = pairs.iter().map(|(source, _)| *source);
+        let targets = pairs.iter().map(|(_, target)| *target);
+        Self { name: name.to_owned(), edge_index: sources.chain(targets).collect() }
+    }
+}
+
+impl CellGraph {
+    /// The graph with these edge types, each of one or several of the present ones.
+    ///
+    /// # Errors
+    /// A member is not one of the present edge types.
+    pub fn with_types(self, types: &[GraphType]) -> Result<Self, PipelineError> {
+        let Self { genes, edge_types, metabolism } = self;
+        let member = |name: &String| {
+            let found = edge_types.iter().find(|edges| edges.name == *name);
+            found.ok_or_else(|| PipelineError::Invalid(format!("the graph has no edge type `{name}` to merge")))
+        };
+        let of_type = |of: &GraphType| {
+            let members = of.members.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+            Ok(match members[..] {
+                [alone] if alone.name == of.name => alone.clone(),
+                _ => EdgeType::merged(&of.name, &members),
+            })
+        };
+        let merged = types.iter().map(of_type).collect::<Result<Vec<_>, PipelineError>>()?;
+        Ok(Self { genes, edge_types: merged, metabolism })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use expctl_record::graph_types;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn edge_type(name: &str, pairs: &[(i64, i64)]) -> EdgeType {
+        let edge_index = pairs.iter().map(|pair| pair.0).chain(pairs.iter().map(|pair| pair.1)).collect();
+        EdgeType { name: name.to_owned(), edge_index }
+    }
+
+    fn pairs(edges: &EdgeType) -> Vec<(i64, i64)> {
+        edges.sources().iter().copied().zip(edges.targets().iter().copied()).collect()
+    }
+
+    #[test]
+    fn an_edge_of_several_types_counts_once_and_a_direction_by_itself() {
+        let a = edge_type("a", &[(0, 1), (1, 2), (0, 0), (1, 1), (2, 2)]);
+        let b = edge_type("b", &[(0, 2), (1, 2), (2, 1), (0, 0), (1, 1), (2, 2)]);
+        let both = EdgeType::merged("both", &[&a, &b]);
+        assert_eq!(both.name, "both");
+        assert_eq!(pairs(&both), [(0, 1), (0, 2), (1, 2), (2, 1), (0, 0), (1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn types_that_are_not_merged_stay_what_they_are() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| edge_type(name, &[(1, 0), (1, 0), (0, 0)]));
+        let genes = vec![String::new(); 2];
+        let graph = CellGraph { genes, edge_types: vec![a, b.clone(), c], metabolism: None };
+        let types = graph_types(&["a", "b", "c"], &["ac=a+c"]).unwrap();
+        let merged = graph.clone().with_types(&types).unwrap();
+        assert_eq!(merged.edge_types[1], b);
+        assert_eq!((merged.edge_types[0].name.as_str(), pairs(&merged.edge_types[0])), ("ac", vec![(1, 0), (0, 0)]));
+        let foreign = graph_types(&["a", "d"], &["ad=a+d"]).unwrap();
+        let message = graph.with_types(&foreign).unwrap_err().to_string();
+        assert_eq!(message, "the graph has no edge type `d` to merge");
+    }
+
+    proptest! {
+        /// Against the definition: the set of all pairs, in order, self-loops behind.
+        #[test]
+        fn merging_is_the_union(
+            types in proptest::collection::vec(proptest::collection::vec((0i64..9, 0i64..9), 0..40), 1..6),
+        ) {
+            let types: Vec<EdgeType> = types.iter().map(|pairs| edge_type("e", pairs)).collect();
+            let all: BTreeSet<(i64, i64)> = types.iter().flat_map(pairs).collect();
+            let (loops, edges): (Vec<_>, Vec<_>) = all.into_iter().partition(|(source, target)| source == target);
+            let members: Vec<&EdgeType> = types.iter().collect();
+            prop_assert_eq!(pairs(&EdgeType::merged("all", &members)), [edges, loops].concat());
+        }
+    }
+}
