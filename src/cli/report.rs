@@ -50,6 +50,9 @@ struct NoteArgs {
     /// Replace what was edited between markers, or a note without markers; the old file is kept beside
     #[arg(long)]
     force: bool,
+    /// Leave earlier jobs of the config out of the performance comparison table
+    #[arg(long)]
+    alone: bool,
 }
 
 impl NoteArgs {
@@ -61,7 +64,7 @@ impl NoteArgs {
             links: self.links,
             vault: None,
         };
-        NoteOptions { settings, force: self.force, restore: self.restore.clone() }
+        NoteOptions { settings, force: self.force, restore: self.restore.clone(), alone: self.alone }
     }
 }
 

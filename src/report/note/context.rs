@@ -73,7 +73,7 @@ pub(super) fn values(
         ("causes", json!(prose::causes(job))),
         ("step_times", json!(results.step_times().markdown())),
         ("epochs", json!(sections::epochs(job))),
-        ("comparison", json!(earlier::comparison(project, job))),
+        ("comparison", json!(earlier::comparison(project, job, options))),
         ("earlier", json!(earlier::links(project, folder, job, options))),
         ("methods", json!(prose::methods(job))),
         ("pictures", json!(shown)),

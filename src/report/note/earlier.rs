@@ -5,7 +5,7 @@ use super::file::{Known, known_notes};
 use super::links::to_note;
 use super::options::NoteOptions;
 use crate::console::say;
-use crate::ledger::{Ledger, MeasuredJob};
+use crate::ledger::{Ledger, MeasuredJob, Run};
 use crate::project::Project;
 use crate::report::compare::{Comparison, Format, measured_rows};
 
@@ -37,12 +37,14 @@ pub(super) fn links(project: &Project, folder: &Path, job: &MeasuredJob, options
 }
 
 /// The job beside the last earlier ones of its config, as `expctl compare` shows them; alone where there are none, or none that
-/// compares. Below it stands which of them are missing, and why.
-pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String> {
+/// compares. Below it stands which of them are missing, and why; an earlier job without a completed trial is left out unnamed.
+pub(super) fn comparison(project: &Project, job: &MeasuredJob, options: &NoteOptions) -> Option<String> {
     let record = &job.record;
     let mut earlier: Vec<(i64, u64)> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
-    let ids = Ledger::open(project).map(|ledger| ledger.measured_ids()).unwrap_or_else(|failure| {
+    let known =
+        if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
+    let ids = known.unwrap_or_else(|failure| {
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &failure.message)));
         BTreeSet::new()
     });
@@ -64,8 +66,12 @@ pub(super) fn comparison(project: &Project, job: &MeasuredJob) -> Option<String>
         row.notes.clear();
     }
     let mut jobs = vec![own.clone()];
-    for (_, id) in earlier.into_iter().take(COMPARED) {
+    for (_, id) in earlier {
+        if jobs.len() > COMPARED {
+            break;
+        }
         match MeasuredJob::load(&project.job(id)) {
+            Ok(other) if !other.runs.iter().any(Run::completed) => {}
             Ok(other) => jobs.push(measured_rows(&other)),
             Err(e) => {
                 missing.push(format!("Job {id} is missing: {}", reason(project, &e.to_string())));

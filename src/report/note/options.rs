@@ -13,6 +13,8 @@ pub struct NoteOptions {
     pub force: bool,
     /// Removed sections to put back; `all` is every one.
     pub restore: Vec<String>,
+    /// Leave earlier jobs of the config out of the performance comparison table.
+    pub alone: bool,
 }
 
 impl NoteOptions {
