@@ -4,23 +4,30 @@
 namespace expctl::dist::EXPCTL_SET {
 
 void gather(const Gather& g) {
+  constexpr int parts = 64 / width; // vectors of a row
   alignas(64) real row[64];
   for (int64_t i = g.first; i < g.last; i++) {
-    vec a[4] = {}, b[4] = {};
+    vec a[parts] = {};
     int32_t j = g.starts[i];
     const int32_t end = g.starts[i + 1];
-    for (; j + 2 <= end; j += 2) {
-      const vec *one = vecs(g.x + (int64_t)g.columns[j] * 64), *two = vecs(g.x + (int64_t)g.columns[j + 1] * 64);
+    if constexpr (parts <= 4) {
+      // Two sums beside each other: registers are left, and additions of one wait for each other.
+      vec b[parts] = {};
+      for (; j + 2 <= end; j += 2) {
+        const vec *one = vecs(g.x + (int64_t)g.columns[j] * 64), *two = vecs(g.x + (int64_t)g.columns[j + 1] * 64);
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; v++) a[v] += one[v], b[v] += two[v];
+        for (int v = 0; v < parts; v++) a[v] += one[v], b[v] += two[v];
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < parts; v++) a[v] += b[v];
     }
-    if (j < end) {
+    for (; j < end; j++) {
       const vec* one = vecs(g.x + (int64_t)g.columns[j] * 64);
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; v++) a[v] += one[v];
+#pragma GCC unroll 16
+      for (int v = 0; v < parts; v++) a[v] += one[v];
     }
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) vecs(row)[v] = a[v] + b[v];
+#pragma GCC unroll 16
+    for (int v = 0; v < parts; v++) vecs(row)[v] = a[v];
     real* y = g.y + i * g.stride;
     if (g.own)
       for (int c = 0; c < g.channels; c++) row[c] += g.own_factor * g.own[i * g.stride + c];

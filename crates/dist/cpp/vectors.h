@@ -14,14 +14,25 @@ using real = float;
 using whole = int32_t;
 #endif
 
-constexpr int width = 16; // numbers of a vector
-constexpr int group = 4;  // vectors that a tile of a product holds per channel
-constexpr int vectors = 8;
-constexpr int lanes = width * vectors; // rows of a block
+// A vector is as wide as a register of the set. GCC keeps wider ones in memory: every operation then reads and writes its operands
+// there, and a layer takes eleven times as long (examples/row_floor.rs of the worker, AVX2).
+#if defined(__AVX512F__)
+constexpr int register_bytes = 64;
+constexpr int tile_vectors = 4; // of a tile of a product: vectors of each channel; with 4 outputs, accumulators in half of the registers
+#elif defined(__AVX2__)
+constexpr int register_bytes = 32;
+constexpr int tile_vectors = 2;
+#else
+constexpr int register_bytes = 16;
+constexpr int tile_vectors = 2;
+#endif
+constexpr int width = register_bytes / sizeof(real); // numbers of a vector
+constexpr int lanes = 128;                           // rows of a block
+constexpr int vectors = lanes / width;               // of a channel of a block
 
-using vec = real __attribute__((vector_size(width * sizeof(real)), aligned(64)));
-using ints = whole __attribute__((vector_size(width * sizeof(real)), aligned(64)));
-using doubles = double __attribute__((vector_size(width * 8), aligned(64)));
+using vec = real __attribute__((vector_size(register_bytes)));
+using ints = whole __attribute__((vector_size(register_bytes)));
+using doubles = double __attribute__((vector_size(width * 8)));
 
 #define EXPCTL_INLINE static inline __attribute__((always_inline))
 
@@ -37,8 +48,16 @@ EXPCTL_INLINE vec splat(real x) {
   return x - vec{};
 }
 
+// 0, 1, 2, …
+EXPCTL_INLINE ints lane_numbers() {
+  ints numbers;
+#pragma GCC unroll 16
+  for (int i = 0; i < width; i++) numbers[i] = i;
+  return numbers;
+}
+
 EXPCTL_INLINE real total(vec x) {
-  const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const ints places = lane_numbers();
 #pragma GCC unroll 4
   for (int n = width / 2; n >= 1; n /= 2) x += __builtin_shuffle(x, places ^ n);
   return x[0];
@@ -58,30 +77,26 @@ EXPCTL_INLINE vec larger(vec a, vec b) {
 template <int outs>
 EXPCTL_INLINE void tile(
     const real* w, long by_out, long by_in, const real* bias, const vec* x, vec* y, int ins, bool add) {
-  vec a[outs][group];
+  vec a[outs][tile_vectors];
 #pragma GCC unroll 8
   for (int o = 0; o < outs; o++)
 #pragma GCC unroll 8
-    for (int v = 0; v < group; v++) a[o][v] = add ? y[o * vectors + v] : splat(bias ? bias[o] : 0);
+    for (int v = 0; v < tile_vectors; v++) a[o][v] = add ? y[o * vectors + v] : splat(bias ? bias[o] : 0);
   for (int k = 0; k < ins; k++)
 #pragma GCC unroll 8
     for (int o = 0; o < outs; o++)
 #pragma GCC unroll 8
-      for (int v = 0; v < group; v++) a[o][v] += w[o * by_out + k * by_in] * x[k * vectors + v];
+      for (int v = 0; v < tile_vectors; v++) a[o][v] += w[o * by_out + k * by_in] * x[k * vectors + v];
 #pragma GCC unroll 8
   for (int o = 0; o < outs; o++)
 #pragma GCC unroll 8
-    for (int v = 0; v < group; v++) y[o * vectors + v] = a[o][v];
+    for (int v = 0; v < tile_vectors; v++) y[o * vectors + v] = a[o][v];
 }
 
 static void product(
     const real* w, long by_out, long by_in, const real* bias, const real* x, real* y, int ins, int outs, bool add) {
-#if defined(__AVX512F__)
   constexpr int step = 4;
-#else
-  constexpr int step = 1;
-#endif
-  for (int v = 0; v < vectors; v += group) {
+  for (int v = 0; v < vectors; v += tile_vectors) {
     int o = 0;
     for (; o + step <= outs; o += step)
       tile<step>(w + o * by_out, by_out, by_in, bias ? bias + o : nullptr, vecs(x) + v, vecs(y) + o * vectors + v, ins, add);
@@ -101,10 +116,9 @@ static void linear_input(const real* w, long ld, const real* dy, real* dx, int i
   product(w, 1, ld, nullptr, dy, dx, outs, ins, add);
 }
 
-// Lane j of the result is the sum of a[j].
+// Lane j of the result is the sum of a[j], of as many vectors as one has lanes.
 EXPCTL_INLINE vec totals(vec* a) {
-  const ints even = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-  const ints odd = even + 1;
+  const ints even = lane_numbers() * 2, odd = even + 1;
 #pragma GCC unroll 4
   for (int n = width / 2; n >= 1; n /= 2)
 #pragma GCC unroll 8
@@ -115,24 +129,26 @@ EXPCTL_INLINE vec totals(vec* a) {
 
 // dW [outs, ·] += Σ over lanes of dy xᵀ, rows `ld` numbers apart; db [outs] += Σ dy unless it is null.
 static void linear_weights(const real* dy, const real* x, double* dw, long ld, double* db, int ins, int outs) {
+  // Entries of dW that are added up together: as many as a vector has lanes, so that `totals` ends with one vector.
+  constexpr int down = width >= 16 ? 4 : width >= 4 ? 2 : 1, across = width / down;
   const vec *d = vecs(dy), *s = vecs(x);
-  for (int o = 0; o < outs; o += 4) {
-    for (int k = 0; k < ins; k += 4) {
-      vec a[16] = {};
-      if (o + 4 <= outs && k + 4 <= ins) {
+  for (int o = 0; o < outs; o += down) {
+    for (int k = 0; k < ins; k += across) {
+      if (o + down <= outs && k + across <= ins) {
+        vec a[width] = {};
         for (int v = 0; v < vectors; v++)
 #pragma GCC unroll 4
-          for (int i = 0; i < 4; i++)
+          for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) a[i * 4 + j] += d[(o + i) * vectors + v] * s[(k + j) * vectors + v];
+            for (int j = 0; j < across; j++) a[i * across + j] += d[(o + i) * vectors + v] * s[(k + j) * vectors + v];
         const vec sums = totals(a);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
-          for (int j = 0; j < 4; j++) dw[(o + i) * ld + k + j] += sums[i * 4 + j];
+          for (int j = 0; j < across; j++) dw[(o + i) * ld + k + j] += sums[i * across + j];
       } else {
-        for (int i = 0; i < 4 && o + i < outs; i++)
-          for (int j = 0; j < 4 && k + j < ins; j++) {
+        for (int i = 0; i < down && o + i < outs; i++)
+          for (int j = 0; j < across && k + j < ins; j++) {
             vec sum = {};
             for (int v = 0; v < vectors; v++) sum += d[(o + i) * vectors + v] * s[(k + j) * vectors + v];
             dw[(o + i) * ld + k + j] += total(sum);
@@ -140,7 +156,7 @@ static void linear_weights(const real* dy, const real* x, double* dw, long ld, d
       }
     }
     if (db) {
-      for (int i = 0; i < 4 && o + i < outs; i++) {
+      for (int i = 0; i < down && o + i < outs; i++) {
         vec sum = {};
         for (int v = 0; v < vectors; v++) sum += d[(o + i) * vectors + v];
         db[o + i] += total(sum);
@@ -151,9 +167,9 @@ static void linear_weights(const real* dy, const real* x, double* dw, long ld, d
 
 using loose = real __attribute__((vector_size(width * sizeof(real)), aligned(sizeof(real)), may_alias));
 
-// Rows and columns of 16 vectors change places.
+// Rows and columns of as many vectors as one has lanes change places.
 EXPCTL_INLINE void transpose(vec* a) {
-  const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const ints places = lane_numbers();
 #pragma GCC unroll 4
   for (int n = 1; n < width; n *= 2) {
     // Of two vectors n apart: where bit n of a place is set, the first takes from the second, which takes the rest.
