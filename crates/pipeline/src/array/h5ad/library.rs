@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::Duration;
 
 use hdf5_metno::plist::FileAccess;
 use hdf5_metno::sync::sync;
@@ -288,14 +290,27 @@ unsafe extern "C" fn write(_: *mut Opened, _: c_int, _: hid_t, _: haddr_t, _: us
     -1
 }
 
-/// Another program that writes has it locked.
+/// Times that a file is tried to be locked, [`LOCK_PAUSE`] apart.
+const LOCK_TRIES: usize = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Lock the file for reading; an error if another program writes it. A writer of this process has closed its file by then, but a
+/// process that another thread is about to start shares the lock from `fork` to `exec`: the lock is tried for half a second.
 unsafe extern "C" fn lock(file: *mut Opened, _: bool) -> herr_t {
     // SAFETY: as the caller says.
     let Content::Local(file) = (unsafe { &(*file).file }) else { return 0 };
-    // SAFETY: the file is open.
-    let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
-    // File systems that have no locks are read without.
-    if locked || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock { 0 } else { -1 }
+    for attempt in 1..=LOCK_TRIES {
+        // SAFETY: the file is open.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
+        // File systems without locks are read without.
+        if locked || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
+            return 0;
+        }
+        if attempt < LOCK_TRIES {
+            thread::sleep(LOCK_PAUSE);
+        }
+    }
+    -1
 }
 
 unsafe extern "C" fn unlock(file: *mut Opened) -> herr_t {
