@@ -9,7 +9,7 @@ export CARGO_TARGET_DIR ?= $(EXPCTL_CACHE)/target
 export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 
 # What torch-sys and the HDF5 library need to build; the scripts print what they set up.
-WITH_LIBRARIES = scripts/target_dir.sh && export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
+WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
 .PHONY: help setup build install env demo test figures test-gpu bench-gpu gpu-bundle clean
 
@@ -18,6 +18,7 @@ help: ## This list
 
 setup: ## Compiler, Python, libtorch and cmake (skips what is there)
 	@scripts/system.sh
+	@scripts/target_dir.sh
 	@scripts/libtorch.sh >/dev/null
 	@scripts/cmake.sh >/dev/null
 
