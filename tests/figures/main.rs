@@ -285,8 +285,9 @@ fn synthetic() -> Records {
                 let file = base.split('#').next().unwrap_or(base);
                 text += &read(&root().join("conf").join(file));
             }
-            let labels = label.captures_iter(&text).enumerate();
-            let labels = labels.map(|(place, found)| (found[1].to_owned(), scattered(&variant, place)));
+            let labels = label.captures_iter(&text).map(|found| found[1].to_owned());
+            let labels = labels.chain(swept_labels(&texts, &source.name)).enumerate();
+            let labels = labels.map(|(place, label)| (label, scattered(&variant, place)));
             Record::Job(Box::new(ReferenceRecord {
                 schema: REFERENCE_SCHEMA_VERSION,
                 job: 1,
@@ -318,6 +319,21 @@ fn synthetic() -> Records {
         all.insert(source.name, record);
     }
     Records(all)
+}
+
+/// Labels of swept points, as `lazy (train.mode="forward")`, that the templates ask for of a record.
+fn swept_labels(templates: &str, record: &str) -> BTreeSet<String> {
+    let call = regex::Regex::new(&format!(r#"\w+\("{record}", (.*?)\) *\}}\}}"#)).unwrap();
+    let label = regex::Regex::new(r#""(\w+ \([^"]+\))"|'(\w+ \([^']+\))'"#).unwrap();
+    let arguments = call.captures_iter(templates).map(|found| found[1].to_owned());
+    arguments
+        .flat_map(|all| {
+            label
+                .captures_iter(&all)
+                .map(|found| found.get(1).or(found.get(2)).map_or_else(String::new, |label| label.as_str().to_owned()))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The same figures with runs a little apart from those of the variants at other places, and the same mean: without any spread there is
