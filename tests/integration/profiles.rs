@@ -1,0 +1,267 @@
+//! Cluster profiles as a user meets them: the scripts that they make, what wins over what, and `expctl doctor`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common;
+use crate::common::cluster::Cluster;
+use crate::common::{SMALL, TestProject, text};
+use expctl::conf::SHIPPED_PROFILES;
+
+const IMAGE: &str = "/images/rocky linux.sif";
+
+/// The script of a config under a profile; what only a user knows is filled in.
+fn script(project: &TestProject, profile: &str, set: &[&str]) -> String {
+    script_of(project, SMALL, profile, set)
+}
+
+fn script_of(project: &TestProject, config: &str, profile: &str, set: &[&str]) -> String {
+    let conf = project.conf("small", config);
+    let profile = format!("slurm.profile={profile}");
+    let mut line = vec!["plan", conf.to_str().unwrap(), "--script", "--set", &profile];
+    line.extend(set.iter().flat_map(|s| ["--set", s]));
+    project.ok(&line)
+}
+
+fn shipped(project: &TestProject, config: &str, name: &str, set: &[&str]) -> String {
+    let image = format!("slurm.image={IMAGE}");
+    let mut all =
+        if ["dev-cluster", "local"].contains(&name) { vec![] } else { vec![image.as_str(), "slurm.account=lab"] };
+    all.extend(set);
+    script_of(project, config, name, &all)
+}
+
+fn write(project: &TestProject, path: &str, content: &str) {
+    let path = project.path().join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+fn refused(project: &TestProject, set: &str) -> String {
+    let conf = project.conf("small", SMALL);
+    let output = project.run(&["check", conf.to_str().unwrap(), "--set", set]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+fn bash_reads(script: &Path) {
+    let output = Command::new("bash").arg("-n").arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn shipped_profiles_make_these_scripts() {
+    let project = TestProject::new();
+    let worker = common::worker();
+    let mut settings = insta::Settings::clone_current();
+    // The libtorch of whoever runs the test, the folders of the programs, and the project's folder.
+    settings.add_filter(r"  --bind=\S*libtorch\S* \\\n", "");
+    settings.add_filter(&format!(r"{}", worker.parent().unwrap().display()), "BIN");
+    settings.add_filter(&format!(r"{}", project.path().display()), "PROJECT");
+    for (name, _) in SHIPPED_PROFILES {
+        let script = shipped(&project, SMALL, name, &[]);
+        let file = project.path().join("batch.sh");
+        std::fs::write(&file, &script).unwrap();
+        bash_reads(&file);
+        settings.bind(|| insta::assert_snapshot!(name, script));
+    }
+}
+
+#[test]
+fn slurm_takes_the_scripts_of_shipped_profiles() {
+    let Some(cluster) = Cluster::start(&["--nodes", "1", "--gpus", "4", "--cpus", "64", "--mem", "600000"]) else {
+        return;
+    };
+    let project = TestProject::new();
+    // Two variants that ask for the same are one array, others are one each.
+    let uneven = SMALL.replace("[variant.ids]", "[variant.ids]\nlaunch.ranks = 1");
+    for (name, _) in SHIPPED_PROFILES {
+        for (config, arrays) in [(SMALL, 1), (uneven.as_str(), 2)] {
+            let all = shipped(&project, config, name, &["slurm.partition=batch", "slurm.constraint="]);
+            let scripts: Vec<&str> = all.split("#!/bin/bash\n").skip(1).collect();
+            assert_eq!(scripts.len(), arrays, "{name}: {all}");
+            for script in scripts {
+                let file = project.path().join(format!("{name}.sh"));
+                std::fs::write(&file, format!("#!/bin/bash\n{script}")).unwrap();
+                bash_reads(&file);
+                cluster.ask("sbatch", &["--test-only", file.to_str().unwrap()]);
+            }
+        }
+    }
+    let doctor = |profile: &str| {
+        let mut command = project.expctl(&["doctor", "--profile", profile, "--json"]);
+        let output = command.env("SLURM_CONF", cluster.conf()).output().unwrap();
+        let checks: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let state = |name: &str| checks.iter().find(|c| c["check"] == name).unwrap()["state"].clone();
+        (output.status.code(), state("partition"), state("clock"), state("sbatch"))
+    };
+    assert_eq!(doctor("dev-cluster"), (Some(0), "ok".into(), "ok".into(), "ok".into()));
+    let (code, partition, ..) = doctor("mmli");
+    assert_eq!((code, partition), (Some(4), "problem".into()), "no such partition there");
+}
+
+#[test]
+fn the_upper_word_on_a_cluster_wins() {
+    let project = TestProject::new();
+    let with = |script: &str, line: &str| assert!(script.contains(line), "{line}\n{script}");
+    write(&project, "config/expctl/profiles/mine.toml", "[slurm]\npartition = \"users\"\nqos = \"low\"\n");
+    with(&script(&project, "mine", &[]), "#SBATCH --partition=\"users\"\n#SBATCH --qos=\"low\"");
+    write(&project, "slurm/profiles/mine.toml", "[slurm]\npartition = \"own\"\nqos = \"high\"\n");
+    with(&script(&project, "mine", &[]), "#SBATCH --partition=\"own\"\n#SBATCH --qos=\"high\"");
+    let defaults =
+        "[slurm]\nprofile = \"mine\"\npartition = \"any\"\naccount = \"me\"\n[profile.mine]\nqos = \"best\"\n";
+    write(&project, "config/expctl/config.toml", defaults);
+    let conf = project.conf("small", &format!("{SMALL}\n[slurm]\naccount = \"lab\"\n"));
+    let all = project.ok(&["plan", conf.to_str().unwrap(), "--script"]);
+    with(&all, "--partition=\"own\"\n#SBATCH --account=\"lab\"\n#SBATCH --qos=\"best\"");
+    let set = project.ok(&["plan", conf.to_str().unwrap(), "--script", "--set", "slurm.partition=x"]);
+    with(&set, "#SBATCH --partition=\"x\"");
+}
+
+#[test]
+fn a_users_folders_hold_unless_a_variable_names_others() {
+    let project = TestProject::new();
+    write(&project, "config/expctl/config.toml", "runs = \"/u/runs\"\ndata = \"/u/data\"\n");
+    let conf = project.conf("small", SMALL);
+    let line = ["plan", conf.to_str().unwrap(), "--script"];
+    assert!(project.ok(&line).contains("\nruns=/u/runs\n"));
+    let moved = project.expctl(&line).env("EXPCTL_RUNS", "/e/runs").output().unwrap();
+    assert!(text(&moved.stdout).contains("\nruns=/e/runs\n"));
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_is_shown_with_its_place() {
+    let project = TestProject::new();
+    write(
+        &project,
+        "slurm/profiles/bad.toml",
+        "modulse = [\"x\"]\n[slurm]\npartitoin = \"a\"\n[extra]\n\"mail-tpye\" = \"END\"\n\
+        array = \"0-9\"\n[environment]\n\"A B\" = \"x\"\nRANK = \"1\"\n[container]\nbinds = [\"-x\"]\nimage = \"i\"\n",
+    );
+    let message = refused(&project, "slurm.profile=bad");
+    for part in [
+        "did you mean `modules`?",
+        "did you mean `slurm.partition`?",
+        "did you mean `mail-type`?",
+        "unknown key `array`",
+        "`A B` cannot name a variable",
+        "`RANK` is not for a profile to set",
+        "`container.binds` cannot hold \"-x\"",
+        "the image is `image` in [slurm]",
+        "slurm/profiles/bad.toml",
+    ] {
+        assert!(message.contains(part), "{part}\n{message}");
+    }
+    let message = refused(&project, "slurm.profile=dleta");
+    assert!(
+        message.contains("there is no profile `dleta`") && message.contains("did you mean \"delta\"?"),
+        "{message}"
+    );
+    let message = refused(&project, "slurm.profile=delta");
+    assert!(message.contains("needs `slurm.account`") && message.contains("needs `slurm.image`"), "{message}");
+    let message = refused(&project, "slurm.profile=../../etc/passwd");
+    assert!(message.contains("there is no profile"), "{message}");
+    write(&project, "config/expctl/config.toml", "bakcend = \"slurm\"\nruns = \"x\"\n");
+    let message = refused(&project, "slurm.profile=dev-cluster");
+    assert!(message.contains("did you mean `backend`?") && message.contains("config/expctl/config.toml"), "{message}");
+}
+
+#[test]
+fn a_job_longer_than_the_profiles_arrays_is_several() {
+    let project = TestProject::new();
+    write(&project, "slurm/profiles/tiny.toml", "max_array_size = 1\n");
+    let scripts = script(&project, "tiny", &[]);
+    assert_eq!(scripts.lines().filter(|line| *line == "#!/bin/bash").count(), 2, "{scripts}");
+    assert_eq!(scripts.lines().filter(|line| *line == "#SBATCH --array=0").count(), 2, "{scripts}");
+}
+
+/// Run with programs that note what they were given: the values arrive as they are, and do nothing.
+#[test]
+fn hostile_values_arrive_as_they_are() {
+    let project = TestProject::new();
+    let hostile = "it's \"a\" \\ $(touch pwned) `touch pwned` ; touch pwned\n#SBATCH --uid=0";
+    let quoted = serde_json::to_string(hostile).unwrap();
+    write(
+        &project,
+        "slurm/profiles/hostile.toml",
+        &format!(
+            "modules = [{quoted}]\nsetup = [\"module() {{ :; }}\"]\nscratch = {0}\n[container]\nbinds = [{0}]\n[environment]\nHOSTILE = {quoted}\n\
+         [extra]\ncomment = 'a\" $(touch pwned)'\n",
+            serde_json::to_string(&format!("/{}", hostile.replace(['\n', ','], " "))).unwrap(),
+        ),
+    );
+    let image = hostile.replace('\n', " ");
+    let script = script(&project, "hostile", &[&format!("slurm.image={}", serde_json::to_string(&image).unwrap())]);
+    let directives: Vec<&str> = script
+        .lines()
+        .take_while(|l| l.is_empty() || l.starts_with('#'))
+        .filter(|l| l.starts_with("#SBATCH"))
+        .collect();
+    assert!(directives.iter().all(|line| !line.contains("uid")), "{script}");
+    let bin = project.path().join("bin");
+    write(
+        &project,
+        "bin/srun",
+        "#!/bin/bash\nwhile [ \"$1\" != exec ]; do shift; done\nprintf '%s\\0' \"$HOSTILE\" \"$@\" > \"$SEEN\"\n",
+    );
+    write(
+        &project,
+        "bin/expctl",
+        "#!/bin/bash\n# One trial, then the list of the task is done.\n[ \"$1 ${*: -1}\" != \"stage-attempt 0\" ] || echo \"1 $PWD/attempt\"\n",
+    );
+    std::fs::create_dir(project.path().join("attempt")).unwrap();
+    for name in ["srun", "expctl"] {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // Its own launcher is replaced; `module` is a function of the environment, as it is on clusters.
+    let launcher = script.lines().find(|l| l.starts_with("expctl=")).unwrap();
+    let script = script.replace(launcher, &format!("expctl={}/expctl", bin.display()));
+    write(&project, "batch.sh", &script);
+    let seen = project.path().join("seen");
+    let output = Command::new("bash")
+        .args(["-c", "module() { printf '%s' \"$2\" > \"$SEEN.module\"; }; export -f module; exec bash batch.sh"])
+        .current_dir(project.path())
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .env("SEEN", &seen)
+        .env("SLURM_ARRAY_JOB_ID", "7")
+        .env("SLURM_ARRAY_TASK_ID", "0")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{script}", text(&output.stderr));
+    let given = std::fs::read_to_string(&seen).unwrap();
+    let given: Vec<&str> = given.split('\0').collect();
+    assert_eq!(given[0], hostile);
+    assert!(given.contains(&image.as_str()), "{given:?}");
+    assert!(given.contains(&format!("--bind=/{image}").as_str()), "{given:?}");
+    assert_eq!(std::fs::read_to_string(project.path().join("seen.module")).unwrap(), hostile);
+    assert!(!project.path().join("pwned").exists());
+}
+
+#[test]
+fn the_doctor_works_without_slurm() {
+    let project = TestProject::new();
+    let doctor = || {
+        let mut command = project.expctl(&["doctor"]);
+        command.env("PATH", "/usr/bin/nowhere:/bin/nowhere").env_remove("SLURM_CONF");
+        command
+    };
+    // Without a PATH there is no ldd either: libtorch is the one thing that is missing.
+    let output = doctor().output().unwrap();
+    assert_eq!(output.status.code(), Some(70), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("| Slurm | ok | no Slurm: jobs run on this machine"),
+        "{}",
+        text(&output.stdout)
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let ldd = ["/usr/bin/ldd", "/bin/ldd"].into_iter().find(|p| Path::new(p).exists()).unwrap();
+    std::os::unix::fs::symlink(ldd, folder.path().join("ldd")).unwrap();
+    let output = doctor().env("PATH", folder.path()).output().unwrap();
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    assert!(table.contains("| worker | ok | expctl-worker ") && table.contains("| libtorch | ok | "), "{table}");
+    let output = doctor().env("PATH", folder.path()).env("EXPCTL_WORKER", "/nonexistent").output().unwrap();
+    assert_eq!(output.status.code(), Some(70));
+    assert!(text(&output.stdout).contains("| worker | problem | "), "{}", text(&output.stdout));
+}

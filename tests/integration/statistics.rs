@@ -1,0 +1,607 @@
+//! Statistics against what SciPy, statsmodels and arch say of the same values, and against simulation.
+
+use std::io::Write;
+
+use expctl::stats::{
+    Periods, Verdict, drift, holm, judge, minimum_detectable, minimum_detectable_paired, noncentral_t, paired_ratio,
+    permutation_test, quantile, rate_over_runs, ratio, run_rate, slow_outliers, verdict, warm_up,
+};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde_json::Value;
+
+/// Past the capture of the test harness, so that the table is in the output of `make test`.
+fn show(line: &str) {
+    std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+fn vectors() -> Value {
+    serde_json::from_str(include_str!("../samples/statistics/vectors.json")).unwrap()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+/// Largest distance of what was found from what is expected, as a share of it.
+#[derive(Default)]
+struct Distance(f64, usize);
+
+impl Distance {
+    fn add(&mut self, got: f64, want: f64) {
+        // Shares of probabilities that are nearly 0 mean nothing.
+        self.0 = self.0.max((got - want).abs() / want.abs().max(1e-4));
+        self.1 += 1;
+    }
+
+    fn within(self, what: &str, limit: f64) {
+        show(&format!("  {what:<44} {:>4} figures, at most {:.1e} apart", self.1, self.0));
+        assert!(self.1 > 0 && self.0 < limit, "{what}: {} is above {limit}", self.0);
+    }
+}
+
+#[test]
+fn figures_are_those_of_scipy() {
+    let all = vectors();
+    let cases = |key: &str| all[key].as_array().unwrap().clone();
+    let sides = |case: &Value| (numbers(&case["side"]), numbers(&case["base"]));
+    show(&format!("\nStatistics against {}:", all["by"].as_str().unwrap()));
+
+    let mut found = Distance::default();
+    for case in cases("welch") {
+        let (side, base) = sides(&case);
+        let got = ratio(&side, &base).unwrap();
+        let interval = got.interval.unwrap();
+        for (got, key) in [(got.value, "ratio"), (interval.low, "low"), (interval.high, "high"), (got.p.unwrap(), "p")]
+        {
+            found.add(got, case[key].as_f64().unwrap());
+        }
+    }
+    found.within("ratio, interval, p (Welch)", 1e-7);
+
+    let (mut found, mut detectable) = (Distance::default(), Distance::default());
+    for case in cases("paired") {
+        let (side, base) = sides(&case);
+        let pairs: Vec<(f64, f64)> = side.into_iter().zip(base).collect();
+        detectable.add(minimum_detectable_paired(&pairs).unwrap(), case["detectable"].as_f64().unwrap());
+        let got = paired_ratio(&pairs).unwrap();
+        let interval = got.interval.unwrap();
+        for (got, key) in [(got.value, "ratio"), (interval.low, "low"), (interval.high, "high"), (got.p.unwrap(), "p")]
+        {
+            found.add(got, case[key].as_f64().unwrap());
+        }
+    }
+    found.within("paired ratio, interval, p", 1e-7);
+    detectable.within("minimum detectable ratio of pairs", 1e-5);
+
+    let (mut exact, mut drawn) = (Distance::default(), Vec::new());
+    for case in cases("permutation") {
+        let (side, base) = sides(&case);
+        let got = permutation_test(&side, &base).unwrap();
+        let want = case["p"].as_f64().unwrap();
+        assert_eq!(got.exact, case["exact"].as_bool().unwrap());
+        if got.exact { exact.add(got.p, want) } else { drawn.push((got.p, want)) }
+    }
+    exact.within("permutation test, all arrangements: p", 1e-9);
+    for (got, want) in &drawn {
+        // Four standard errors of what was drawn here.
+        assert!((got - want).abs() < 4.0 * (want * (1.0 - want) / 9999.0).sqrt() + 2e-4, "{got} is not {want}");
+    }
+    assert!(!drawn.is_empty());
+
+    let mut found = Distance::default();
+    for case in cases("holm") {
+        let got = holm(&numbers(&case["p"]));
+        let want = numbers(&case["corrected"]);
+        assert_eq!(got.len(), want.len());
+        got.iter().zip(want).for_each(|(got, want)| found.add(*got, want));
+    }
+    found.within("Holm", 1e-12);
+
+    let mut found = Distance::default();
+    let values = numbers(&all["quantiles"]["values"]);
+    for at in all["quantiles"]["at"].as_array().unwrap() {
+        let at = numbers(at);
+        found.add(quantile(&values, at[0]).unwrap(), at[1]);
+    }
+    found.within("quantiles", 1e-12);
+
+    let mut found = Distance::default();
+    for case in cases("noncentral_t") {
+        let number = |key: &str| case[key].as_f64().unwrap();
+        found.add(noncentral_t(number("t"), number("freedom"), number("delta")), number("p"));
+    }
+    found.within("noncentral t", 1e-5);
+
+    let mut found = Distance::default();
+    for case in cases("detectable") {
+        let (side, base) = sides(&case);
+        found.add(minimum_detectable(&side, &base).unwrap(), case["ratio"].as_f64().unwrap());
+    }
+    found.within("minimum detectable ratio", 1e-5);
+
+    for case in cases("blocks") {
+        let got = run_rate(&numbers(&case["times"]), 1, None).unwrap();
+        let want = 2.0 * case["circular"].as_f64().unwrap();
+        show(&format!("  block length: {} steps, twice arch's is {want:.1}", got.block));
+        // arch estimates each autocorrelation from the stretch that has it, and so has slightly others.
+        assert!((got.block as f64 - want).abs() <= 1.0 + 0.1 * want, "{} is not {want}", got.block);
+    }
+}
+
+/// Reproducible draws.
+struct Draws(Pcg64);
+
+impl Draws {
+    fn new(seed: u64) -> Self {
+        Self(Pcg64::seed_from_u64(seed))
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.0.random::<f64>()
+    }
+
+    /// Standard normal (Box & Muller).
+    fn normal(&mut self) -> f64 {
+        let (u, v) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// Rates of runs about `mean`, with a relative spread.
+    fn rates(&mut self, n: usize, mean: f64, spread: f64) -> Vec<f64> {
+        (0..n).map(|_| mean * (spread * self.normal()).exp()).collect()
+    }
+
+    /// Of variance 1, each with correlation `phi` to the one before.
+    fn autoregressive(&mut self, n: usize, phi: f64) -> Vec<f64> {
+        let mut value = self.normal();
+        let fresh = (1.0 - phi * phi).sqrt();
+        let next = |_| {
+            value = phi * value + fresh * self.normal();
+            value
+        };
+        (0..n).map(next).collect()
+    }
+
+    /// Step times in seconds whose logarithm is autoregressive; their mean is exp(spread²/2), their median 1.
+    fn steps(&mut self, n: usize, phi: f64, spread: f64) -> Vec<f64> {
+        self.autoregressive(n, phi).into_iter().map(|x| (spread * x).exp()).collect()
+    }
+
+    /// Every `period`-th step is `slow` times as long, from a phase on that is drawn.
+    fn periodic(&mut self, n: usize, period: usize, slow: f64, spread: f64) -> Vec<f64> {
+        let phase = self.0.random_range(0..period);
+        let mut times = self.steps(n, 0.0, spread);
+        times.iter_mut().enumerate().filter(|(i, _)| (i + phase) % period == 0).for_each(|(_, time)| *time *= slow);
+        times
+    }
+
+    /// Steps of a loader that reads a block of rows at once, with noise that hangs together: a slow step a block, which takes about as long
+    /// as half of the others and may come a step earlier or later, and steps that are the slower the nearer they are behind it. The series
+    /// begins with a block, or anywhere in one.
+    fn blocks(&mut self, n: usize, period: f64) -> Vec<f64> {
+        let mut times: Vec<f64> = self.autoregressive(n, 0.5).into_iter().map(|noise| 1.0 + 0.05 * noise).collect();
+        let mut start = if self.uniform() < 0.5 { 0.0 } else { -self.uniform() * period };
+        while start < n as f64 {
+            let first = start.ceil();
+            for behind in 0..period.ceil() as usize {
+                let at = first + behind as f64;
+                if at >= 0.0 && at < (start + period).min(n as f64) {
+                    times[at as usize] += decay(at - start, period);
+                }
+            }
+            let slow = first + f64::from(self.0.random_range(-1..=1));
+            let takes = 0.5 * period * (JITTER * self.normal()).exp();
+            if slow >= 0.0 && slow < n as f64 {
+                times[slow as usize] += takes;
+            }
+            start += period;
+        }
+        times
+    }
+
+    /// A share of the steps, drawn, is `slow` times as long.
+    fn stalling(&mut self, n: usize, share: f64, slow: f64) -> Vec<f64> {
+        let mut times = self.steps(n, 0.0, 0.1);
+        for time in &mut times {
+            *time *= if self.uniform() < share { slow } else { 1.0 };
+        }
+        times
+    }
+}
+
+/// Spread of what the slow step of a block takes.
+const JITTER: f64 = 0.2;
+
+/// What a step takes more for being so far behind the start of its block.
+fn decay(behind: f64, period: f64) -> f64 {
+    0.5 * (-4.0 * behind / period).exp()
+}
+
+/// Mean time of the steps of [`Draws::blocks`].
+fn mean_of_blocks(period: f64) -> f64 {
+    let decays = 0.125 * (1.0 - (-4.0_f64).exp());
+    // Sums over whole steps exceed the integral by half a step's fall.
+    1.0 + decays + decay(0.0, period) * 0.5 * (1.0 - (-4.0_f64).exp()) / period + 0.5 * (0.5 * JITTER * JITTER).exp()
+}
+
+/// Share of replicates in which something holds.
+fn share(replicates: usize, mut holds: impl FnMut() -> bool) -> f64 {
+    (0..replicates).filter(|_| holds()).count() as f64 / replicates as f64
+}
+
+/// Simulated shares, all of which are shown before one that does not hold fails the test.
+struct Claims(Vec<String>);
+
+impl Claims {
+    fn new(title: &str) -> Self {
+        show(&format!("\n{title}"));
+        Self(Vec::new())
+    }
+
+    /// A share with its binomial error, and what it is claimed to lie between.
+    fn claim(&mut self, what: &str, found: f64, replicates: usize, bounds: (f64, f64)) {
+        self.within(0.005, what, found, replicates, bounds);
+    }
+
+    /// The same of a coverage or a power, of which a percent is enough to know.
+    fn covers(&mut self, what: &str, found: f64, replicates: usize, bounds: (f64, f64)) {
+        self.within(0.015, what, found, replicates, bounds);
+    }
+
+    fn within(&mut self, most: f64, what: &str, found: f64, replicates: usize, (low, high): (f64, f64)) {
+        let error = (found * (1.0 - found) / replicates as f64).sqrt();
+        show(&format!("  {what:<62} {found:.4} ± {error:.4}   claimed {low:.3} to {high:.3}"));
+        assert!(error < most, "{what}: too few replicates");
+        if !(low..=high).contains(&found) {
+            self.0.push(format!("{what}: {found} is not within {low} to {high}"));
+        }
+    }
+
+    fn hold(self) {
+        assert!(self.0.is_empty(), "{}", self.0.join("\n"));
+    }
+}
+
+/// Of α = 0.05.
+const EXACT: (f64, f64) = (0.04, 0.06);
+/// Of 95 %.
+const COVERS: (f64, f64) = (0.93, 0.97);
+
+#[test]
+fn verdicts_are_wrong_as_often_as_they_say() {
+    const N: usize = 20_000;
+    let mut claims =
+        Claims::new("False verdicts where there is no difference, α = 0.05, and coverage of the ratio's interval:");
+    let mut draws = Draws::new(1);
+    let cells = [
+        (3, 3, 0.02, 0.02, (0.030, 0.05)),
+        (3, 3, 0.02, 0.06, EXACT),
+        (3, 3, 0.01, 0.10, (0.04, 0.065)),
+        (5, 5, 0.02, 0.02, EXACT),
+        (5, 5, 0.02, 0.06, EXACT),
+        (10, 10, 0.02, 0.02, EXACT),
+        (10, 10, 0.02, 0.06, EXACT),
+        (3, 10, 0.02, 0.02, (0.04, 0.065)),
+        // Three runs tell badly that theirs is the larger spread: 0.07, the worst that was found.
+        (3, 10, 0.06, 0.02, (0.05, 0.075)),
+        (3, 10, 0.02, 0.06, EXACT),
+    ];
+    for (n, m, a, b, bounds) in cells {
+        let mut covered = 0;
+        let false_ones = share(N, || {
+            let (side, base) = (draws.rates(n, 1.2, a), draws.rates(m, 1.2, b));
+            let found = ratio(&side, &base).unwrap();
+            let interval = found.interval.unwrap();
+            covered += usize::from((interval.low..=interval.high).contains(&1.0));
+            verdict(&found, (n, m)) != Verdict::NoDifferenceShown
+        });
+        let what = format!("n = {n} and {m}, spread {:.0} % and {:.0} %", 100.0 * a, 100.0 * b);
+        claims.claim(&format!("verdict, {what}"), false_ones, N, bounds);
+        claims.claim(&format!("interval of the ratio, {what}"), covered as f64 / N as f64, N, (1.0 - bounds.1, 0.97));
+    }
+    for n in [3, 5, 10] {
+        let mut covered = 0;
+        let false_ones = share(N, || {
+            // What hits both of a repeat is larger than what is to be told apart.
+            let pairs: Vec<(f64, f64)> = (0..n)
+                .map(|_| {
+                    let repeat = (0.3 * draws.normal()).exp();
+                    (repeat * (0.02 * draws.normal()).exp(), repeat * (0.05 * draws.normal()).exp())
+                })
+                .collect();
+            let found = paired_ratio(&pairs).unwrap();
+            let interval = found.interval.unwrap();
+            covered += usize::from((interval.low..=interval.high).contains(&1.0));
+            verdict(&found, (n, n)) != Verdict::NoDifferenceShown
+        });
+        claims.claim(&format!("paired verdict, n = {n}"), false_ones, N, EXACT);
+        claims.claim(&format!("interval of the paired ratio, n = {n}"), covered as f64 / N as f64, N, COVERS);
+    }
+    claims.hold();
+}
+
+#[test]
+fn a_table_is_wrong_no_more_often_than_one_row() {
+    const N: usize = 5_000;
+    let mut claims = Claims::new("Tables without any difference in which a verdict is wrong, α = 0.05:");
+    let mut draws = Draws::new(2);
+    for (rows, n) in [(3, 5), (10, 5), (10, 10)] {
+        let (mut plain, mut corrected) = (0, 0);
+        for _ in 0..N {
+            // All against one baseline, as in a note: the tests are not independent.
+            let base = draws.rates(n, 1.0, 0.03);
+            let table: Vec<_> =
+                (0..rows).map(|_| (ratio(&draws.rates(n, 1.0, 0.03), &base).unwrap(), (n, n))).collect();
+            let found = judge(&table);
+            corrected += usize::from(found.iter().any(|j| j.verdict != Verdict::NoDifferenceShown));
+            plain += usize::from(table.iter().any(|(ratio, runs)| verdict(ratio, *runs) != Verdict::NoDifferenceShown));
+        }
+        let [plain, corrected] = [plain, corrected].map(|count| count as f64 / N as f64);
+        claims.claim(&format!("{rows} rows, n = {n}, corrected by Holm"), corrected, N, (0.01, 0.06));
+        show(&format!("  {:<62} {plain:.4}", format!("{rows} rows, n = {n}, without correction")));
+        assert!(plain > 0.08);
+    }
+    claims.hold();
+}
+
+#[test]
+fn permutation_tests_are_wrong_as_often_as_they_say() {
+    const N: usize = 4_000;
+    let mut claims = Claims::new("Permutation test where there is no difference, p below 0.05:");
+    let mut draws = Draws::new(3);
+    // With 4 and 4 the p values are multiples of 2/70, of which one is below 0.05.
+    for (n, m, a, b, bounds) in [
+        (4, 4, 0.02, 0.02, (0.02, 0.04)),
+        (5, 5, 0.02, 0.02, EXACT),
+        // Unequal spread does no harm to many runs; to few it does some, which is why no verdict rests on this test.
+        (5, 5, 0.02, 0.06, (0.04, 0.085)),
+        (7, 7, 0.02, 0.06, (0.04, 0.075)),
+        (10, 10, 0.02, 0.06, EXACT),
+    ] {
+        let found = share(N, || permutation_test(&draws.rates(n, 1.0, a), &draws.rates(m, 1.0, b)).unwrap().p < 0.05);
+        claims.claim(&format!("n = {n} and {m}, spread {:.0} % and {:.0} %", 100.0 * a, 100.0 * b), found, N, bounds);
+    }
+    claims.hold();
+}
+
+#[test]
+fn what_is_called_detectable_is_shown() {
+    const N: usize = 20_000;
+    let mut claims = Claims::new("Share of the verdicts that show the minimum detectable ratio, claimed power 0.8:");
+    let mut draws = Draws::new(4);
+    for n in [3, 5, 10] {
+        // Sides whose variance is exactly that of the population.
+        let spread: f64 = 0.03;
+        let logs: Vec<f64> = (0..n).map(|i| i as f64).collect();
+        let (middle, squares) = ((n - 1) as f64 / 2.0, (n * (n * n - 1)) as f64 / 12.0);
+        let scale = spread / (squares / (n - 1) as f64).sqrt();
+        let side: Vec<f64> = logs.iter().map(|x| ((x - middle) * scale).exp()).collect();
+        let detectable = minimum_detectable(&side, &side).unwrap();
+        let shown = share(N, || {
+            let found = ratio(&draws.rates(n, detectable, spread), &draws.rates(n, 1.0, spread)).unwrap();
+            verdict(&found, (n, n)) == Verdict::Faster
+        });
+        // With three runs the degrees of freedom that Welch estimates cost some of it.
+        let low = if n == 3 { 0.67 } else { 0.77 };
+        claims.claim(&format!("n = {n}, spread 3 %: a ratio of {detectable:.4}"), shown, N, (low, 0.82));
+    }
+    claims.hold();
+}
+
+#[test]
+fn intervals_within_a_run_cover() {
+    const N: usize = 4_000;
+    let mut claims = Claims::new("Coverage of the 95 % intervals within a run:");
+    let mut draws = Draws::new(5);
+    // Steps, dependence, bounds of the mean rate's, of the median rate's.
+    let below = |low: f64| (low, 0.97);
+    let cells = [
+        (100, 0.0, COVERS, COVERS),
+        (100, 0.8, below(0.85), below(0.85)),
+        (200, 0.0, COVERS, COVERS),
+        (200, 0.5, below(0.91), below(0.91)),
+        (1000, 0.0, COVERS, COVERS),
+        (1000, 0.5, COVERS, COVERS),
+        (1000, 0.8, COVERS, COVERS),
+        (1000, 0.9, below(0.92), below(0.92)),
+    ];
+    for (steps, phi, mean_bounds, median_bounds) in cells {
+        let truth = (-0.3_f64.powi(2) / 2.0).exp();
+        let (mut median, mut squares, mut within) = (0, 0.0, 0.0);
+        let mean = share(N, || {
+            let found = run_rate(&draws.steps(steps, phi, 0.3), 1, None).unwrap();
+            let [mean, middle] = [found.it_per_s, found.median_it_per_s].map(|rate| rate.interval.unwrap());
+            median += usize::from((middle.low..=middle.high).contains(&1.0));
+            squares += (found.it_per_s.value / truth).ln().powi(2) / N as f64;
+            within += found.it_per_s.error.unwrap().powi(2) / N as f64;
+            (mean.low..=mean.high).contains(&truth)
+        });
+        let what = format!("{steps} steps, AR(1) {phi}");
+        // Few blocks make the error too small, for which the interval reaches farther; it is not that reach.
+        let share = (within / squares).sqrt();
+        show(&format!("  {:<62} {share:.4}", format!("standard error over the scatter that there is, {what}")));
+        assert!(share > 0.6 && share < 1.1, "{what}: {share}");
+        claims.claim(&format!("mean rate, {what}"), mean, N, mean_bounds);
+        claims.claim(&format!("median rate, {what}"), median as f64 / N as f64, N, median_bounds);
+    }
+    for (steps, period, slow, bounds) in
+        [(200, 10, 100.0, below(0.92)), (1000, 10, 100.0, COVERS), (1000, 4, 5.0, COVERS), (1000, 7, 30.0, COVERS)]
+    {
+        let mean_time = 0.005_f64.exp() * (period as f64 - 1.0 + slow) / period as f64;
+        let found = share(N, || {
+            let found =
+                run_rate(&draws.periodic(steps, period, slow, 0.1), 1, None).unwrap().it_per_s.interval.unwrap();
+            (found.low..=found.high).contains(&(1.0 / mean_time))
+        });
+        claims.claim(&format!("mean rate, {steps} steps, every {period}th {slow} × as slow"), found, N, bounds);
+    }
+    for (steps, bounds) in [(1000, below(0.92)), (5000, COVERS)] {
+        let mean_time = 0.005_f64.exp() * (1.0 + 0.02 * 19.0);
+        let found = share(N, || {
+            let found = run_rate(&draws.stalling(steps, 0.02, 20.0), 1, None).unwrap().it_per_s.interval.unwrap();
+            (found.low..=found.high).contains(&(1.0 / mean_time))
+        });
+        claims.claim(&format!("mean rate, {steps} steps, of which 2 % by chance 20 × as slow"), found, N, bounds);
+    }
+    claims.hold();
+}
+
+#[test]
+fn intervals_over_runs_cover() {
+    const N: usize = 2_500;
+    let mut claims = Claims::new("Coverage of the 95 % interval over runs, 200 steps each:");
+    let mut draws = Draws::new(6);
+    for (n, between, phi) in
+        [(3, 0.05, 0.5), (5, 0.05, 0.5), (10, 0.05, 0.5), (3, 0.0, 0.5), (5, 0.0, 0.8), (5, 0.01, 0.0)]
+    {
+        let truth = (-0.3_f64.powi(2) / 2.0).exp();
+        let found = share(N, || {
+            let runs: Vec<_> = (0..n)
+                .map(|_| {
+                    let pace = (between * draws.normal()).exp();
+                    let times: Vec<f64> = draws.steps(200, phi, 0.3).into_iter().map(|time| time * pace).collect();
+                    run_rate(&times, 1, None).unwrap().it_per_s
+                })
+                .collect();
+            let interval = rate_over_runs(&runs).unwrap().interval.unwrap();
+            (interval.low..=interval.high).contains(&truth)
+        });
+        claims.claim(&format!("n = {n}, {:.0} % between runs, AR(1) {phi} within", 100.0 * between), found, N, COVERS);
+    }
+    claims.hold();
+}
+
+#[test]
+fn steady_runs_are_left_in_peace() {
+    const N: usize = 2_000;
+    let mut claims =
+        Claims::new("Steady series of which a warm-up, a drift or outliers are reported, and series that have them:");
+    let mut draws = Draws::new(7);
+    type Series = fn(&mut Draws) -> Vec<f64>;
+    let steady: [(&str, Series); 8] = [
+        ("independent, 100 steps", |d| d.steps(100, 0.0, 0.1)),
+        ("independent, 1,000 steps", |d| d.steps(1000, 0.0, 0.3)),
+        ("AR(1) 0.8, 100 steps", |d| d.steps(100, 0.8, 0.1)),
+        ("AR(1) 0.8, 100 steps, large", |d| d.steps(100, 0.8, 0.3)),
+        ("AR(1) 0.8, 1,000 steps", |d| d.steps(1000, 0.8, 0.1)),
+        ("every 10th 100 × as slow, 400 steps", |d| d.periodic(400, 10, 100.0, 0.1)),
+        ("every 4th 30 × as slow, 100 steps", |d| d.periodic(100, 4, 30.0, 0.1)),
+        ("10 % by chance 20 × as slow, 400 steps", |d| d.stalling(400, 0.1, 20.0)),
+    ];
+    for (what, series) in steady {
+        let mut reported = [0; 3];
+        for _ in 0..N {
+            let times = series(&mut draws);
+            let found =
+                [warm_up(&times, None).is_some(), drift(&times, None).is_some(), slow_outliers(&times, None).is_some()];
+            reported.iter_mut().zip(found).for_each(|(count, found)| *count += usize::from(found));
+        }
+        let [warm, drifts, apart] = reported.map(|count| count as f64 / N as f64);
+        for (sign, found) in [("warm-up", warm), ("drift", drifts), ("outliers", apart)] {
+            // A short run whose steps hang together closely looks like one that drifts, or has outliers.
+            let most = if what.starts_with("AR(1) 0.8, 100") { 0.025 } else { 0.01 };
+            claims.claim(&format!("{what}: {sign}"), found, N, (0.0, most));
+        }
+    }
+    let warming = share(N, || {
+        let mut times = draws.steps(400, 0.3, 0.2);
+        times[..40].iter_mut().for_each(|time| *time *= 2.0);
+        warm_up(&times, None).is_some_and(|found| (35..=120).contains(&found.steps))
+    });
+    let drifting = share(N, || {
+        let times = draws.steps(400, 0.3, 0.2).into_iter().enumerate();
+        drift(&times.map(|(i, time)| time * (1.0 + 0.5 * i as f64 / 400.0)).collect::<Vec<_>>(), None).is_some()
+    });
+    claims.claim("40 of 400 steps twice as slow: warm-up of 35 to 120 steps", warming, N, (0.95, 1.0));
+    claims.claim("half as slow again over 400 steps: drift", drifting, N, (0.93, 1.0));
+    claims.hold();
+}
+
+#[test]
+fn blocks_of_rows_are_no_signs_and_their_intervals_cover() {
+    const N: usize = 1_000;
+    let mut claims = Claims::new("Series of a slow step a block, with the period from the settings, and without:");
+    let mut draws = Draws::new(8);
+    for period in [128.0, 512.0, 163.84] {
+        for blocks in [3.3, 8.3, 20.3] {
+            let n = (blocks * period) as usize;
+            // The loader may read ahead, so where a block begins by the settings need not be where the slow step is.
+            let known = Periods::new(period, &[0.0], n).unwrap();
+            for periods in [Some(&known), None] {
+                // Fewer than eight cannot be told from chance by the series alone.
+                if periods.is_none() && blocks < 8.0 {
+                    continue;
+                }
+                let (mut reported, mut covered, mut without) = ([0; 3], 0, 0);
+                for _ in 0..N {
+                    let times = draws.blocks(n, period);
+                    let found = [
+                        warm_up(&times, periods).is_some(),
+                        drift(&times, periods).is_some(),
+                        slow_outliers(&times, periods).is_some(),
+                    ];
+                    reported.iter_mut().zip(found).for_each(|(count, found)| *count += usize::from(found));
+                    match run_rate(&times, 1, periods).unwrap().it_per_s.interval {
+                        Some(i) => covered += usize::from((i.low..=i.high).contains(&(1.0 / mean_of_blocks(period)))),
+                        None => without += 1,
+                    }
+                }
+                let how = if periods.is_some() { "known" } else { "found" };
+                let what = format!("{blocks} blocks of {period} steps, {how}");
+                for (sign, count) in ["warm-up", "drift", "outliers"].into_iter().zip(reported) {
+                    claims.claim(&format!("{what}: {sign}"), count as f64 / N as f64, N, (0.0, 0.01));
+                }
+                if blocks < 5.0 {
+                    claims.claim(&format!("{what}: no interval"), without as f64 / N as f64, N, (1.0, 1.0));
+                } else {
+                    claims.claim(&format!("{what}: no interval"), without as f64 / N as f64, N, (0.0, 0.0));
+                    claims.covers(&format!("{what}: interval"), covered as f64 / N as f64, N, (0.92, 1.0));
+                }
+            }
+        }
+    }
+    claims.hold();
+}
+
+#[test]
+fn warm_ups_and_stalls_among_blocks_are_found() {
+    const N: usize = 1_000;
+    let mut claims = Claims::new("Series of a slow step a block that do have a sign:");
+    let mut draws = Draws::new(9);
+    for (period, blocks) in [(128.0, 3.3), (128.0, 8.3), (128.0, 20.3), (163.84, 8.3), (512.0, 3.3)] {
+        let n = (blocks * period) as usize;
+        let known = Periods::new(period, &[0.0], n).unwrap();
+        let long = n / 10;
+        let found = share(N, || {
+            let mut times = draws.blocks(n, period);
+            times[..long].iter_mut().filter(|time| **time < 5.0).for_each(|time| *time *= 2.0);
+            let found = warm_up(&times, Some(&known));
+            found.is_some_and(|w| w.steps + 20 >= long && w.steps as f64 <= 1.5 * long as f64 + period)
+        });
+        claims.covers(&format!("{blocks} blocks of {period}: warm-up of {long} steps"), found, N, (0.88, 1.0));
+        let found = share(N, || {
+            let times = draws.blocks(n, period).into_iter().enumerate();
+            let times: Vec<f64> = times.map(|(i, time)| time * (1.0 + 0.5 * i as f64 / n as f64)).collect();
+            drift(&times, Some(&known)).is_some()
+        });
+        claims.covers(&format!("{blocks} blocks of {period}: half as slow again"), found, N, (0.95, 1.0));
+        let found = share(N, || {
+            let mut times = draws.blocks(n, period);
+            // Half a block behind where one begins, as far as the settings know; it may still fall beside a slow step.
+            let at = (1.5 * period) as usize;
+            times[at] += 0.3 * n as f64;
+            slow_outliers(&times, Some(&known)).is_some_and(|found| found.places.contains(&at))
+        });
+        claims.covers(&format!("{blocks} blocks of {period}: a stall"), found, N, (0.87, 1.0));
+    }
+    // A cold store: the first blocks take five times as long, the steps between are as ever.
+    let known = Periods::new(128.0, &[0.0], 2598).unwrap();
+    let found = share(N, || {
+        let mut times = draws.blocks(2598, 128.0);
+        times[..300].iter_mut().filter(|time| **time > 5.0).for_each(|time| *time *= 5.0);
+        warm_up(&times, Some(&known)).is_some_and(|found| found.steps >= 128 && found.period == Some(128.0))
+    });
+    claims.covers("20.3 blocks of 128: the first two or three 5 × as slow", found, N, (0.75, 1.0));
+    claims.hold();
+}
