@@ -41,7 +41,7 @@ test: setup ## Everything: format, lints, docs, unit and end-to-end tests
 	@$(WITH_LIBRARIES) scripts/test.sh
 
 figures: setup ## Make README.md and docs from docs/templates and results/reference/records
-	@$(WITH_LIBRARIES) EXPCTL_UPDATE_FIGURES=1 cargo test --release --locked --workspace --test figures -- documents_are_rendered
+	@$(WITH_LIBRARIES) EXPCTL_UPDATE_FIGURES=1 cargo test --release --locked --workspace --test integration -- figures::documents_are_rendered
 
 test-gpu: build ## What needs a GPU; says what it skips without one
 	@$(WITH_LIBRARIES) scripts/gpu.sh test

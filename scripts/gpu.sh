@@ -82,7 +82,7 @@ executables() {
     for file in $bundle/test-*; do [ ! -e "$file" ] || echo "${file#"$bundle"/test-} $file"; done
     return
   fi
-  built -p expctl-dist --test cuda && built -p expctl-worker --lib && built -p expctl --test gpu
+  built -p expctl-dist --test cuda && built -p expctl-worker --lib && built -p expctl --test integration
 }
 
 built() { # ARGUMENTS of cargo, for one test program
@@ -109,7 +109,10 @@ run_tests() {
   while read -r name path; do
     echo "==> $name"
     filter=()
-    [ "$name" != expctl_worker ] || filter=(device::gpu_cases)
+    case $name in
+      expctl_worker) filter=(device::gpu_cases);;
+      integration) filter=(gpu::);;
+    esac
     # One after another: they share the GPU, and the profiler is one a process. The list is on this loop's standard input.
     "$path" --test-threads=1 --nocapture "${filter[@]}" < /dev/null 2>&1 || failed=1
     count=$((count + 1))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::cluster;
 use crate::common::cluster::Cluster;
+use test_support::{Requirement, skip};
 
 /// A job that counts in the file `$1` until it has counted to `$2`, eight a second; its lines are the order of its runs.
 const COUNT: &str = "for i in $(seq $2); do echo ${SLURM_RESTART_COUNT:-0} >> $1; sleep 0.125; done";
@@ -139,7 +140,7 @@ fn a_node_without_network_is_lost_though_its_job_runs(cluster: &Cluster) {
 #[test]
 fn a_job_over_its_memory_is_out_of_memory() {
     if !Path::new("/sys/fs/cgroup/memory/tasks").exists() {
-        cluster::skip("needs cgroup v1");
+        skip(Requirement::Other, "needs cgroup v1");
         return;
     }
     let Some(cluster) = Cluster::start(&["--cgroup", "--nodes", "1"]) else { return };

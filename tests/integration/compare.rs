@@ -2,24 +2,14 @@
 
 mod published;
 
-use crate::common::TestProject;
 use crate::common::ledger::{completed, in_epochs, running, steps, sweep, two_variants};
+use crate::common::{TestProject, close};
 use expctl_record::{
     Collation, JobRecord, Mode, ModelKind, Networks, Processor, SampleSet, Select, Split, StoreKind, Trial,
 };
 
 /// Ratio, lower and upper end.
 const SCIPY: [f64; 3] = [3.9996998574311537, 3.795808644783065, 4.21454305172148];
-
-fn json(project: &TestProject, args: &[&str]) -> serde_json::Value {
-    let (stdout, _) = project.expect(&[&["compare", "--format", "json"], args].concat(), 0);
-    serde_json::from_str(&stdout).unwrap()
-}
-
-fn close(value: &serde_json::Value, expected: f64) {
-    let value = value.as_f64().unwrap();
-    assert!((value - expected).abs() < 1e-9 * expected.abs(), "{value} is not {expected}");
-}
 
 #[test]
 fn the_published_table() {
@@ -38,7 +28,7 @@ fn the_published_table_as_csv() {
 #[test]
 fn the_published_table_as_json() {
     let project = TestProject::new();
-    let all = json(&project, &["392", "447", "456"]);
+    let all = project.compare(&["392", "447", "456"]);
     let lines = all["groups"][0]["lines"].as_array().unwrap();
     assert_eq!(lines.len(), 3);
     assert!(lines.iter().all(|l| l["class"] == "imported"));
@@ -106,7 +96,7 @@ fn profiled_trials_are_in_no_ratio() {
             .collect()
     };
     let expected = [("lazy", false), ("ids", true), ("traced", false)].map(|(label, ratio)| (label.to_owned(), ratio));
-    assert_eq!(lines(&json(&project, &["12"])), expected);
+    assert_eq!(lines(&project.compare(&["12"])), expected);
     let (table, _) = project.expect(&["compare", "12"], 0);
     assert!(table.contains("set apart (train, profiler on): a profiler ran along"), "{table}");
     project.expect(&["report", "12"], 0);
@@ -120,7 +110,7 @@ fn profiled_trials_are_in_no_ratio() {
     assert!(!row.contains('×') && ids.contains('×'), "{row}\n{ids}");
 
     // What the profiler cost is of the variant without it: 400 of 900 ms.
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let line = &all["groups"][1]["lines"][0];
     close(&line["with_profiler"][0], 400.0 / 900.0);
     close(&line["profiler_ratio"]["value"], (400.0_f64 * 410.0 * 390.0 / (900.0 * 910.0 * 890.0)).cbrt());
@@ -146,10 +136,10 @@ fn profiled_trials_are_in_no_ratio() {
         assert!(table.contains(said), "{said}\n{table}");
     }
     assert!(!table.contains('×'), "{table}");
-    assert_eq!(lines(&json(&project, &["13", "14"])), [("traced".to_owned(), false), ("traced".to_owned(), false)]);
-    assert_eq!(lines(&json(&project, &["13"])), [("traced".to_owned(), false)]);
+    assert_eq!(lines(&project.compare(&["13", "14"])), [("traced".to_owned(), false), ("traced".to_owned(), false)]);
+    assert_eq!(lines(&project.compare(&["13"])), [("traced".to_owned(), false)]);
     // Beside a job with unprofiled rows the cost is known, and no rate of profiled steps is in a ratio.
-    let all = json(&project, &["12", "13"]);
+    let all = project.compare(&["12", "13"]);
     let apart = all["groups"].as_array().unwrap().iter().find(|group| group["profiler"] == true).unwrap();
     let costs: Vec<bool> =
         apart["lines"].as_array().unwrap().iter().map(|line| line["with_profiler"].is_array()).collect();
@@ -160,7 +150,7 @@ fn profiled_trials_are_in_no_ratio() {
 fn published_profiling_per_iteration_and_per_sample() {
     let project = TestProject::new();
     insta::assert_snapshot!(project.expect(&["compare", "525"], 0).0);
-    let all = json(&project, &["524"]);
+    let all = project.compare(&["524"]);
     let lines = &all["groups"][0]["lines"];
     assert_eq!((&lines[0]["it_per_s"][0], &lines[1]["it_per_s"][0]), (&1.592.into(), &19.904.into()));
 }
@@ -171,7 +161,7 @@ fn a_range_and_its_runs_are_the_same_in_every_format() {
     let (table, _) = project.expect(&["compare", "428/430"], 0);
     assert!(table.contains("| 0.26–0.38 | 29.12–42.56 |") && table.contains("| imported | 2 |"), "{table}");
     assert!(!table.contains("n = "), "{table}");
-    let row = &json(&project, &["428/430"])["groups"][0]["lines"][0];
+    let row = &project.compare(&["428/430"])["groups"][0]["lines"][0];
     assert_eq!((&row["n"], &row["range"]), (&2.into(), &serde_json::json!([0.26, 0.38])));
     close(&row["samples_range"][0], 29.12);
     close(&row["samples_range"][1], 42.56);
@@ -199,7 +189,7 @@ fn sources_are_named() {
     let title = "Data Loading Optimization Results (2025-11-04), torchcell notes";
     assert!(stdout.contains(&format!("- 392, 447: {title}")), "{stdout}");
     assert_eq!(stdout.matches("- 525: Experiment 086 Results Summary (2025-11-07), ").count(), 1, "{stdout}");
-    let row = &json(&project, &["392"])["groups"][0]["lines"][0];
+    let row = &project.compare(&["392"])["groups"][0]["lines"][0];
     assert_eq!(row["source"]["date"], "2025-11-04");
     assert!(row["estimator"].as_str().unwrap().starts_with("one rate read off the progress bar"));
 }
@@ -290,7 +280,7 @@ fn ratios_across_page_caches_are_flagged() {
 fn a_sweep_is_compared_point_by_point() {
     let project = TestProject::new();
     sweep(&project, 12);
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let lines = all["groups"][0]["lines"].as_array().unwrap();
     let bases: Vec<_> = lines.iter().map(|l| l["baseline"].as_bool().unwrap()).collect();
     assert_eq!(bases, [true, true, false, false, false]);
@@ -304,7 +294,7 @@ fn a_sweep_is_compared_point_by_point() {
     assert!(stdout.contains(alone) && !stdout.contains('†'), "{stdout}");
     // Another job with the same sweep meets the same points.
     sweep(&project, 13);
-    let all = json(&project, &["12", "13"]);
+    let all = project.compare(&["12", "13"]);
     close(&all["groups"][0]["lines"][8]["ratio_samples_per_s"]["value"], 5.0);
 }
 
@@ -330,7 +320,7 @@ fn a_baseline_that_was_not_run_is_not_replaced() {
 fn another_baseline() {
     let project = TestProject::new();
     for args in [["392", "447", "--baseline", "447"], ["392", "--baseline", "447", "392"]] {
-        let all = json(&project, &args);
+        let all = project.compare(&args);
         let lines = all["groups"][0]["lines"].as_array().unwrap();
         let base = lines.iter().find(|l| l["baseline"] == true).unwrap();
         let other = lines.iter().find(|l| l["baseline"] == false).unwrap();
@@ -344,7 +334,7 @@ fn measured_jobs_get_intervals_and_verdicts() {
     let project = TestProject::new();
     two_variants(&project, 12);
     insta::assert_snapshot!(project.expect(&["compare", "12"], 0).0);
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let ratio = &all["groups"][0]["lines"][1]["ratio_samples_per_s"];
     // scipy.stats.ttest_ind(log([10, 1000/102, 1000/98]), log([2.5, 1000/410, 1000/390]), equal_var=False)
     for (value, expected) in
@@ -474,7 +464,7 @@ fn time_per_epoch_is_a_column_where_epochs_were_timed() {
     let header = stdout.lines().find(|line| line.starts_with("| Job ID |")).unwrap();
     assert!(header.contains("| samples/s | ms/sample | s/epoch | Storage |"), "{stdout}");
     assert!(stdout.contains("(8 epochs of 2 runs)") && stdout.contains(" (derived) |"), "{stdout}");
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let lines = all["groups"][0]["lines"].as_array().unwrap();
     let basis: Vec<_> = lines.iter().map(|line| line["epoch_time"]["basis"].as_str().unwrap()).collect();
     assert_eq!(basis, ["whole_epochs", "rate"]);

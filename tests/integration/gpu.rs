@@ -1,12 +1,12 @@
 //! Ranks on a GPU, end to end. What needs one says that it is skipped where none is; what is told where none is, is tested there.
 
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::common::{Guard, PATIENCE, TestProject, text, wait_until, worker_pids};
 use expctl_record::{AttemptDir, RankStatus, Stage, TrialState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use test_support::{Requirement, skip, skip_test};
 
 const SMALL: &str = r#"
 [experiment]
@@ -43,16 +43,11 @@ fn sees_gpu() -> bool {
     Command::new("nvidia-smi").arg("-L").output().is_ok_and(|output| output.status.success())
 }
 
-/// Written past the harness, which would keep it to itself: skips are counted.
-fn skipped(test: &str, why: &str) {
-    std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes()).unwrap();
-}
-
 /// Whether there is one to test with; says why not.
 fn has_gpu(test: &str) -> bool {
     let there = std::env::var_os("EXPCTL_TEST_GPU").is_some() && sees_gpu();
     if !there {
-        skipped(test, "nvidia-smi shows no GPU, or it is not run by `make test-gpu`");
+        skip_test(test, Requirement::Gpu, "nvidia-smi shows no GPU, or it is not run by `make test-gpu`");
     }
     there
 }
@@ -74,7 +69,7 @@ fn attempt(project: &TestProject) -> AttemptDir {
 #[test]
 fn a_gpu_that_is_not_there_is_missed_in_one_line() {
     if sees_gpu() {
-        return skipped("a_gpu_that_is_not_there_is_missed_in_one_line", "there is one");
+        return skip(Requirement::Other, "there is a GPU");
     }
     let project = TestProject::new();
     let output = submit(&project, &["launch.device=cuda"]);

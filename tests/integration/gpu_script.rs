@@ -1,7 +1,6 @@
 //! `scripts/gpu.sh`, run whole on a machine without a GPU: `nvidia-smi` and the test programs are stand-ins, the jobs compute on the host.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,6 +9,7 @@ use crate::common::programs::install_torch;
 use crate::common::{TestProject, text, worker};
 use expctl::report::reference::ReferenceRecord;
 use expctl_record::{JobRecord, Stage, Trial};
+use test_support::{Requirement, skip};
 
 /// Longest that a part of the benchmark may take, seconds.
 const LONGEST_PART_S: u64 = 480;
@@ -127,11 +127,6 @@ impl Checkout {
 
 fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
-}
-
-/// Written past the harness, which would keep it to itself: skips are counted.
-fn skipped(test: &str, why: &str) {
-    std::io::stderr().write_all(format!("SKIPPED {test}: {why}\n").as_bytes()).unwrap();
 }
 
 #[test]
@@ -257,10 +252,7 @@ fn parts_that_fail_or_take_too_long_keep_no_other_from_running() {
 fn pytorch_takes_the_device_and_the_precision_that_the_trial_names() {
     let clone = Checkout::new();
     if !install_torch(&clone.0) {
-        return skipped(
-            "pytorch_takes_the_device_and_the_precision_that_the_trial_names",
-            "no PyTorch wheel is known for this Python",
-        );
+        return skip(Requirement::Python, "no PyTorch wheel is known for this Python");
     }
     clone.parts(&[
         ("alone", "job", 300, "conf/gpu_ddp_bf16.toml --only s_expctl --set measure.steps=3", "torch --only s_torch"),

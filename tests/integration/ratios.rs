@@ -2,20 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::TestProject;
 use crate::common::ledger::{completed, steps, two_variants};
+use crate::common::{TestProject, close};
 use expctl_record::{Mode, Settings, Stage, StepRecord, Trial};
 use serde_json::Value;
-
-fn json(project: &TestProject, args: &[&str]) -> Value {
-    let (stdout, _) = project.expect(&[&["compare", "--format", "json"], args].concat(), 0);
-    serde_json::from_str(&stdout).unwrap()
-}
-
-fn close(value: &Value, expected: f64) {
-    let value = value.as_f64().unwrap();
-    assert!((value - expected).abs() < 1e-9 * expected.abs(), "{value} is not {expected}");
-}
 
 fn words(confounds: &Value) -> Vec<String> {
     let of = |c: &Value| format!("{}: {} {}", c["setting"], c["base"], c["row"]).replace('"', "");
@@ -39,7 +29,7 @@ fn job(project: &TestProject, id: u64, lazy: &[u64], ids: &[u64], change: impl F
 #[test]
 fn what_was_published_is_said_with_what_else_differs() {
     let project = TestProject::new();
-    let all = json(&project, &["392", "428/430", "447", "456"]);
+    let all = project.compare(&["392", "428/430", "447", "456"]);
     let lines = &all["groups"][0]["lines"];
     for (line, percent, storage) in [(1, -0.18 / 0.42, 8.8 / 3.8), (2, -0.20 / 0.42, 225.0)] {
         close(&lines[line]["percent"], 100.0 * percent);
@@ -76,7 +66,7 @@ fn what_was_published_is_said_with_what_else_differs() {
 #[test]
 fn the_published_isolation_is_taken_apart() {
     let project = TestProject::new();
-    let all = json(&project, &["525"]);
+    let all = project.compare(&["525"]);
     let (lazy, dango) = (&all["decompositions"][0], &all["decompositions"][1]);
     let forward = |base: f64, more: f64| 1e3 / more - 1e3 / base;
     let (of_lazy, of_dango) = (forward(1.310, 0.879), forward(73.816, 16.980));
@@ -105,7 +95,7 @@ fn the_published_isolation_is_taken_apart() {
 #[test]
 fn classes_have_tables_of_their_own_and_ratios_between_them_are_marked() {
     let project = TestProject::new();
-    let all = json(&project, &["524", "525"]);
+    let all = project.compare(&["524", "525"]);
     let groups = all["groups"].as_array().unwrap();
     let class = |g: &Value| format!("{} {}", g["mode"], g["class"]).replace('"', "");
     assert_eq!(class(&groups[0]), "zero_loss ranks 4, samples 332313, device 4 x RTX 6000 Ada");
@@ -137,7 +127,7 @@ fn samples_of_other_data_sets_are_refused() {
     assert!(stderr.contains("comparable are jobs with steps of one kind on one data set"), "{stderr}");
     // With a third job of the first set there is something to say; the other stands by itself.
     job(&project, 14, &[200], &[50], |_| {});
-    let all = json(&project, &["12", "13", "14"]);
+    let all = project.compare(&["12", "13", "14"]);
     let sets: Vec<&str> = all["groups"].as_array().unwrap().iter().map(|g| g["data_set"].as_str().unwrap()).collect();
     assert_eq!(sets, ["006-kuzmin-tmi", "007-other"]);
     let other = &all["groups"][1]["lines"][0];
@@ -156,7 +146,7 @@ fn settings_that_no_rate_depends_on_are_no_confounds() {
         s.launch.hang_timeout_s = 5;
         s.loader.workers = 2;
     });
-    let all = json(&project, &["12", "13"]);
+    let all = project.compare(&["12", "13"]);
     let line = &all["groups"][0]["lines"][2];
     assert_eq!((&line["job"], words(&line["confounds"])), (&"13".into(), vec!["workers: 4 2".to_owned()]));
 }
@@ -170,7 +160,7 @@ fn interleaved_trials_are_paired_by_repeat() {
     let (lazy, ids) = DRIFTING;
     job(&project, 12, &lazy, &ids, |s| s.measure.interleave = true);
     job(&project, 13, &lazy, &ids, |_| {});
-    let line = &json(&project, &["12"])["groups"][0]["lines"][1];
+    let line = &project.compare(&["12"])["groups"][0]["lines"][1];
     assert_eq!(
         (&line["paired"], &line["verdict"], &line["runs"]),
         (&true.into(), &"faster".into(), &serde_json::json!([4, 4]))
@@ -188,14 +178,14 @@ fn interleaved_trials_are_paired_by_repeat() {
     assert!(text.contains("(4 pairs, by repeat); p < 0.0001 (paired t)"), "{text}");
     // Pairs that show nothing say what they would have shown.
     job(&project, 14, &lazy, &[400, 436, 483, 517], |s| s.measure.interleave = true);
-    let line = &json(&project, &["14"])["groups"][0]["lines"][1];
+    let line = &project.compare(&["14"])["groups"][0]["lines"][1];
     assert_eq!((&line["paired"], &line["verdict"]), (&true.into(), &"no_difference_shown".into()));
     let detectable = line["detectable"].as_f64().unwrap();
     assert!(detectable > 1.005 && detectable < 1.05, "{detectable}");
     let (text, _) = project.expect(&["compare", "14"], 0);
     assert!(text.contains(&format!("a ratio of {detectable:.2}× or more")), "{text}");
     // The same figures, but not of one allocation.
-    let line = &json(&project, &["13"])["groups"][0]["lines"][1];
+    let line = &project.compare(&["13"])["groups"][0]["lines"][1];
     assert_eq!((&line["paired"], &line["verdict"]), (&false.into(), &"no_difference_shown".into()));
     let (text, _) = project.expect(&["compare", "13"], 0);
     let detectable = line["detectable"].as_f64().unwrap();
@@ -221,7 +211,7 @@ fn a_table_of_many_ratios_is_judged_together() {
     }
     let dir = project.submitted(12, "086_ddp", trials.iter().map(|(trial, _)| trial.clone()).collect());
     trials.iter().for_each(|(trial, wall)| completed(&dir, trial, &[steps(*wall, 0), steps(*wall, 0)]));
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let line = &all["groups"][0]["lines"][1];
     let (p, holm) = (line["ratio_samples_per_s"]["p"].as_f64().unwrap(), line["p_holm"].as_f64().unwrap());
     // Alone it would have passed; as the smallest of three it counts threefold.
@@ -238,7 +228,7 @@ fn jobs_are_pooled_into_one_row() {
     job(&project, 12, &[400, 410], &[100, 102], |_| {});
     job(&project, 13, &[390], &[98], |_| {});
     job(&project, 14, &[390], &[98], |s| s.loader.batch_size = 32);
-    let all = json(&project, &["12/13"]);
+    let all = project.compare(&["12/13"]);
     let lines = &all["groups"][0]["lines"];
     let rates =
         |line: &Value| line["it_per_s"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect::<Vec<_>>();
@@ -295,7 +285,7 @@ fn runs_of_milliseconds_have_no_verdict() {
     let short = |settings: &mut Settings| settings.measure.steps = 20;
     // 20 steps of 20 ms and of 5 ms: three runs that agree, of 0.4 s and 0.1 s.
     job(&project, 12, &[20, 20, 21], &[5, 5, 5], short);
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let line = &all["groups"][0]["lines"][1];
     assert_eq!((&line["verdict"], &line["p_holm"]), (&"too_short".into(), &Value::Null), "{line}");
     assert!((line["measured_s"][0].as_f64().unwrap() - 0.1).abs() < 1e-9, "{line}");
@@ -315,7 +305,7 @@ fn runs_of_milliseconds_have_no_verdict() {
     assert!(said.contains("measured for 100 ms per run, which is less than 1 s, so there is no verdict"), "{said}");
     // The same rates over more than a second are a finding.
     job(&project, 13, &[60, 60, 63], &[51, 52, 51], short);
-    assert_eq!(json(&project, &["13"])["groups"][0]["lines"][1]["verdict"], "faster");
+    assert_eq!(project.compare(&["13"])["groups"][0]["lines"][1]["verdict"], "faster");
 }
 
 #[test]
@@ -433,7 +423,7 @@ fn what_is_hidden_is_read_off_the_exposed_times_of_the_full_step() {
     ];
     let dir = project.submitted(12, "006_isolation", cases.iter().map(|(trial, _)| trial.clone()).collect());
     cases.iter().for_each(|(trial, steps)| completed(&dir, trial, std::slice::from_ref(steps)));
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let lazy = &all["decompositions"][0];
     assert_eq!((&lazy["variant"], &lazy["baseline"]), (&"lazy".into(), &true.into()));
     close(&lazy["parts"][1]["ms_per_step"], 50.0);
@@ -472,7 +462,7 @@ fn parts_of_another_class_are_marked_and_modes_that_took_turns_are_paired() {
     }
     let dir = project.submitted(12, "006_isolation", cases.iter().map(|(trial, _)| trial.clone()).collect());
     cases.iter().for_each(|(trial, steps)| completed(&dir, trial, std::slice::from_ref(steps)));
-    let all = json(&project, &["12"]);
+    let all = project.compare(&["12"]);
     let part = &all["decompositions"][1]["parts"][1];
     // 50, 49 and 50 ms, by repeat; unpaired, the drift would be all there is to see.
     let end = |end: &str| part["interval"][end].as_f64().unwrap();

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::cluster;
 use crate::common::cluster::Cluster;
 use crate::common::rest_server::RestServer;
 use expctl::exit::{Exit, Failure};
 use expctl::launch::slurm::{Queue, Rest, Slurm, Submitted};
+use test_support::{Requirement, skip};
 
 /// Two tasks end by themselves, one of them badly; the others stay until they are cancelled.
 const SCRIPT: &str = "#!/bin/bash
@@ -113,7 +113,10 @@ fn the_way_of_an_array() {
 #[test]
 fn the_server_that_the_environment_names() {
     if std::env::var_os("EXPCTL_TEST_SLURMRESTD").is_none() {
-        return cluster::skip("it is for a slurmrestd of your own: set EXPCTL_TEST_SLURMRESTD=1 and SLURMRESTD_URL");
+        return skip(
+            Requirement::Other,
+            "it is for a slurmrestd of your own: set EXPCTL_TEST_SLURMRESTD=1 and SLURMRESTD_URL",
+        );
     }
     let rest = Rest::from_environment().unwrap();
     assert!(rest.ping().unwrap().contains(" UP"));

@@ -11,7 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common;
-use crate::common::cluster;
 use crate::common::cluster::Cluster;
 use crate::common::job;
 use crate::common::job::{Flow, fixed_programs, job, ledger};
@@ -20,6 +19,7 @@ use crate::common::{SMALL, TestProject};
 use expctl::exit::Exit;
 use expctl::launch::slurm::{self, Availability, Programs, TrialProgress};
 use expctl_record::{Outcome, RankStatus, TrialState};
+use test_support::{Requirement, skip};
 
 const HOSTILE: &str = "it's \"a\" \\ config; touch pwned; $(touch pwned) `touch pwned` #%A\n#SBATCH --array=0-9";
 
@@ -206,7 +206,7 @@ fn a_cancelled_task_gets_an_outcome_whether_it_ran_or_not() {
 #[test]
 fn the_accounting_is_asked_about_a_task_that_the_controller_forgot() {
     if !Path::new("/usr/sbin/slurmdbd").exists() {
-        cluster::skip("needs accounting: slurm/dev-cluster/install.sh --dbd");
+        skip(Requirement::Slurm, "needs accounting: slurm/dev-cluster/install.sh --dbd");
         return;
     }
     let cluster = cluster!("--dbd", "--nodes", "1");

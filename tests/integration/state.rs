@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::common;
 use crate::common::TestProject;
-use crate::common::cluster;
 use crate::common::cluster::Cluster;
 use crate::common::job::{Flow, job};
 use crate::common::ledger::{completed, finish, running, steps};
 use expctl_record::{AttemptDir, SlurmStep, SlurmTry, SlurmUsage, TrialState};
+use test_support::{Requirement, skip};
 
 /// Ranks that take 200 MB for some seconds, fail, or end well in their second attempt only.
 const WORKER: &str = r#"#!/bin/bash
@@ -48,7 +48,7 @@ fn usages(flow: &Flow, id: u64, variant: &str) -> Option<Vec<SlurmUsage>> {
 #[test]
 fn the_accounting_of_every_try_comes_into_the_ledger() {
     if !Path::new("/usr/sbin/slurmdbd").exists() {
-        cluster::skip("needs accounting: slurm/dev-cluster/install.sh --dbd");
+        skip(Requirement::Slurm, "needs accounting: slurm/dev-cluster/install.sh --dbd");
         return;
     }
     let Some(cluster) = Cluster::start(&["--dbd"]) else { return };

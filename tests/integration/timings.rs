@@ -21,8 +21,7 @@ fn written() -> (TestProject, PathBuf, Value) {
 }
 
 fn json(project: &TestProject, args: &[&str]) -> Value {
-    let (stdout, _) = project.expect(&[&["timings", "--json"], args].concat(), 0);
-    serde_json::from_str(&stdout).unwrap()
+    project.json(&[&["timings", "--json"], args].concat(), 0)
 }
 
 fn close(a: &Value, b: &Value, within: f64) {

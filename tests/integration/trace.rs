@@ -11,7 +11,7 @@ use crate::common;
 use crate::common::perfetto;
 use crate::common::trace_format;
 use crate::common::traces::{profiled, traced, write_trace};
-use crate::common::{Guard, TestProject, text, wait_until, worker, worker_pids};
+use crate::common::{Guard, TestProject, close, text, wait_until, worker, worker_pids};
 use expctl::trace::{RankTrace, nest, step_times};
 use expctl_record::{AttemptDir, Settings, Stage};
 use nix::sys::signal::{Signal, kill};
@@ -324,17 +324,12 @@ fn a_killed_rank_leaves_no_half_written_trace() {
 }
 
 fn json(project: &TestProject, args: &[&str], code: i32) -> Json {
-    serde_json::from_str(&project.expect(&[&["trace"], args, &["--json"]].concat(), code).0).unwrap()
+    project.json(&[&["trace"], args, &["--json"]].concat(), code)
 }
 
 /// The entry of this name in a list.
 fn named<'j>(list: &'j Json, name: &str) -> &'j Json {
     list.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name}: {list}"))
-}
-
-fn close(value: &Json, expected: f64) {
-    let value = value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
-    assert!((value - expected).abs() <= 1e-9 * expected.abs(), "{value} is not {expected}");
 }
 
 const WINDOW: fn(&mut Settings) = |settings| settings.profile.active = 4;

@@ -1,4 +1,4 @@
-"""Writes tests/samples/statistics/vectors.json: what SciPy, statsmodels and arch say, for tests/statistics.rs to hold ours against.
+"""Writes tests/samples/statistics/vectors.json: what SciPy, statsmodels and arch say, for tests/integration/statistics.rs to hold ours against.
 
 Only who regenerates the file needs them: pip install numpy scipy statsmodels arch; then: python tests/python/statistics_vectors.py
 """

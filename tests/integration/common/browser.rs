@@ -1,8 +1,8 @@
 //! A browser for tests that open pages.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use test_support::{Requirement, skip_test};
 
 /// The browser, or why there is none where it could not be installed.
 fn installed() -> Result<PathBuf, String> {
@@ -21,8 +21,7 @@ pub fn chromium(what: &str) -> Option<PathBuf> {
         Ok(program) => Some(program),
         Err(why) => {
             assert!(why.starts_with("no Chromium"), "{why}");
-            // Past the capture of the test harness: a skipped test must be seen.
-            std::io::stderr().write_all(format!("SKIPPED: {what}: {why}\n").as_bytes()).unwrap();
+            skip_test(what, Requirement::Chromium, why);
             None
         }
     }

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use expctl::launch::slurm::{Availability, Slurm};
+use test_support::{Requirement, skip};
 
 /// A running development cluster; ended and wiped when dropped, also by a failing test, and by its guard when the test process
 /// is killed.
@@ -160,7 +161,7 @@ pub fn newer_slurm() -> Option<&'static str> {
 /// Whether a cluster with these options can run here, with its packages installed.
 pub fn installed(options: &[&str]) -> bool {
     if let Some(missing) = missing() {
-        skip(&format!("a development Slurm cluster {missing}"));
+        skip(Requirement::Slurm, format!("a development Slurm cluster {missing}"));
         return false;
     }
     // Its words go to the terminal: whoever runs the tests sees what is installed on the machine, and why that failed.
@@ -198,12 +199,6 @@ fn missing() -> Option<String> {
         Err(e) => e.to_string(),
     };
     Some(format!("needs mount, UTS and network namespaces, which root may not make here ({why})"))
-}
-
-/// Say on stderr, past the harness that captures what tests print, that a test did not run.
-pub fn skip(why: &str) {
-    let name = std::thread::current().name().unwrap_or_default().to_owned();
-    std::io::stderr().write_all(format!("SKIPPED {name}: {why}\n").as_bytes()).unwrap();
 }
 
 pub fn script(name: &str, arguments: &[&str]) -> Output {

@@ -114,6 +114,16 @@ impl TestProject {
         text(&output.stdout)
     }
 
+    /// Run to the end with an exit code; returns stdout as JSON.
+    pub fn json(&self, args: &[&str], code: i32) -> serde_json::Value {
+        serde_json::from_str(&self.expect(args, code).0).unwrap()
+    }
+
+    /// `expctl compare --format json`.
+    pub fn compare(&self, args: &[&str]) -> serde_json::Value {
+        self.json(&[&["compare", "--format", "json"], args].concat(), 0)
+    }
+
     /// A job of the ledger.
     pub fn job(&self, id: &str) -> JobDir {
         JobDir::new(self.path().join("results/runs").join(id.trim()))
@@ -157,6 +167,12 @@ pub fn worker() -> PathBuf {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Equal but for rounding: within 1e-9 of the expected value.
+pub fn close(value: &serde_json::Value, expected: f64) {
+    let value = value.as_f64().unwrap_or_else(|| panic!("{value} is no number"));
+    assert!((value - expected).abs() <= 1e-9 * expected.abs(), "{value} is not {expected}");
 }
 
 /// How long a test waits for what should come soon: more than a machine at work on other things takes, and less than the ten

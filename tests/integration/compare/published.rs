@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use expctl_record::{Estimator, JobRecord, Mode, PerStage, Stage, StepRecord, Trial};
 
-use crate::common::TestProject;
 use crate::common::ledger::{completed, steps, two_variants};
-use super::{close, json};
+use crate::common::{TestProject, close};
 
 /// Steps of one rank with these samples and these exposed times, ms; what is left of `wall` is in no stage.
 fn exposed(samples: u64, wall: u64, stages: &[(Stage, u64)]) -> Vec<StepRecord> {
@@ -46,7 +45,7 @@ fn what_repeats_a_published_job_stands_beside_it_in_one_table() {
     let dir = project.submitted_as(19, "086_as_run", trials.to_vec(), as_run);
     completed(&dir, &trials[0], &[exposed(28, 400, &[(Stage::Collate, 390)])]);
     completed(&dir, &trials[1], &[exposed(64, 100, &[(Stage::Collate, 90)])]);
-    let all = json(&project, &["19", "525"]);
+    let all = project.compare(&["19", "525"]);
     let rates = all["published"]["rates"].as_array().unwrap();
     let of: Vec<_> = rates.iter().map(|one| (&one["published"], &one["mode"])).collect();
     let zero_loss = serde_json::json!("zero_loss");
@@ -110,7 +109,7 @@ fn a_published_summary_stands_beside_an_isolated_job() {
         completed(&dir, trial, &[exposed(samples, wall, shown)]);
     }
     // No kind of step is in both, but the components of the published steps are.
-    let all = json(&project, &["525", "23"]);
+    let all = project.compare(&["525", "23"]);
     let breakdowns = all["published"]["breakdowns"].as_array().unwrap();
     let lazy = breakdowns.iter().find(|one| one["config"] == "086b" && one["variant"] == "lazy").unwrap();
     // As run it was forward; its source has a backward pass, and the nearest mode that has one is shown.
