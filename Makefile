@@ -11,7 +11,7 @@ export EXPCTL_BUILD_COMMIT ?= $(shell git describe --always --dirty --abbrev=12 
 # What torch-sys and the HDF5 library need to build; the scripts print what they set up.
 WITH_LIBRARIES = export LIBTORCH="$$(scripts/libtorch.sh)" LIBTORCH_CXX11_ABI=1 CMAKE="$$(scripts/cmake.sh)" &&
 
-.PHONY: help setup build install env demo test figures test-gpu bench-gpu gpu-bundle clean
+.PHONY: help setup build install env demo check test figures test-gpu bench-gpu gpu-bundle clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -36,6 +36,9 @@ env: setup ## Print what plain cargo needs: eval "$$(make -s env)"
 
 demo: build ## Run the main job on this machine and show its result
 	@scripts/demo.sh
+
+check: setup ## Format, lints and fast tests: minutes
+	@$(WITH_LIBRARIES) scripts/test.sh check
 
 test: setup ## Everything: format, lints, docs, unit and end-to-end tests
 	@$(WITH_LIBRARIES) scripts/test.sh

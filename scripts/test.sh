@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
 # All checks, in the order in which they fail fastest. Run through `make test`, which sets the environment.
 #
+#   scripts/test.sh         everything
+#   scripts/test.sh check   format, lints, unit tests and those integration tests that are not in a module called `slow`
+#
+# EXPCTL_REQUIRE=slurm,python,chromium (any of them) makes a test fail that would be skipped for want of it.
+#
 # A check that fails does not keep the later ones from running: the last lines name every check and every test that failed, and
 # count what was skipped.
 #
@@ -83,10 +88,10 @@ numeric_tests_under_each_set() {
 }
 
 summary() {
-  local skipped name
+  local name
   # One test may be left out under several sets of instructions: it counts each time.
   skipped=$(sed -nE 's/^[^:]*: SKIPPED ([0-9]+) numeric tests .*/\1/p; s/^[^:]*: SKIPPED.*/1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
-  say "==> skipped: $skipped"
+  [ "$skipped" = 0 ] || say "==> skipped: $skipped"
   sed -nE 's/^[^:]*: (SKIPPED.*)/    \1/p' "$log" | sort | uniq -c | sed -E 's/^ *1 //; s/^ *([0-9]+) +/    \1 × /' >&2
   [ ${#failed[@]} -gt 0 ] || return 0
   say "==> failed: ${#failed[@]} checks"
@@ -103,9 +108,15 @@ unset ATEN_CPU_CAPABILITY EXPCTL_ROW_INSTRUCTIONS MKL_CBWR ONEDNN_MAX_CPU_ISA
 check "shell scripts" shell_scripts
 check "cargo fmt" cargo fmt --all --check
 check "cargo clippy" cargo clippy --release --workspace --all-targets --locked -- -D warnings
+if [ "${1:-}" = check ]; then
+  check "cargo test" cargo test --release --workspace --locked --no-fail-fast --lib --bins --tests -- --skip slow::
+  summary || exit 1
+  say "==> quick checks passed, $skipped tests skipped; make test has the others"
+  exit
+fi
 RUSTDOCFLAGS="-D warnings" check "cargo doc" cargo doc --release --workspace --no-deps --locked --document-private-items --quiet
 check "Python test tools" scripts/python.sh
 check "cargo test" cargo test --release --workspace --locked --no-fail-fast
 numeric_tests_under_each_set
 summary || exit 1
-say "==> all checks passed"
+say "==> all checks passed, $skipped tests skipped"

@@ -33,6 +33,7 @@ mod plot;
 mod profiles;
 mod ranks;
 mod ratios;
+mod release_0_1;
 mod report;
 mod rest;
 mod scaling;
