@@ -78,7 +78,7 @@ fn a_test_that_fails_leaves_no_cluster_behind() {
     if !cluster::installed(&[]) {
         return;
     }
-    let failing = ["--exact", "a_test_that_fails", "--ignored", "--nocapture"];
+    let failing = ["--exact", "ways::a_test_that_fails", "--ignored", "--nocapture"];
     let run = Command::new(std::env::current_exe().unwrap()).args(failing).stdin(Stdio::null()).output().unwrap();
     let said = common::text(&run.stdout);
     assert!(!run.status.success() && common::text(&run.stderr).contains("on purpose"), "{said}");
