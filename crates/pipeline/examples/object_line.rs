@@ -38,6 +38,7 @@ fn main() {
     std::fs::remove_dir(&path).unwrap();
     symlink(folder.canonicalize().unwrap(), &path).unwrap();
     *bucket.faults.latency.lock().unwrap() = Duration::from_millis(latency_ms);
+    bucket.faults.straight.store(true, Ordering::Relaxed);
     bucket.faults.bandwidth.store(mb_s * 1_000_000, Ordering::Relaxed);
     let status = Command::new(program).args(arguments).status().unwrap();
     drop(place);

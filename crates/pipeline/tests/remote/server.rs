@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ pub struct Faults {
     pub latency: Mutex<Duration>,
     /// Bytes a second of all answers together; 0 has no bound.
     pub bandwidth: AtomicU64,
+    /// Parts of objects come straight from their files: s3s-fs reads a whole file for each part of it, to sum it up.
+    pub straight: AtomicBool,
     /// When the line is free again.
     line: Mutex<Option<Instant>>,
     /// Requests for parts so far, and bytes that were sent of them.
@@ -221,8 +223,11 @@ async fn answer(
         Some(Fault::Late(late)) => tokio::time::sleep(late).await,
         _ => {}
     }
+    let object = root.join(path.trim_start_matches('/'));
+    let straight = faults.straight.load(Ordering::Relaxed) && request.method() != hyper::Method::PUT && object.is_file();
     let (mut parts, bytes) = match plain {
         Some(name) => plain_file(&request, &root.join(name)),
+        None if straight => plain_file(&request, &object),
         None => match Service::call(&s3, request).await {
             Ok(answer) => {
                 let (parts, body) = answer.into_parts();
