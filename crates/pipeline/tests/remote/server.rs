@@ -224,7 +224,8 @@ async fn answer(
         _ => {}
     }
     let object = root.join(path.trim_start_matches('/'));
-    let straight = faults.straight.load(Ordering::Relaxed) && request.method() != hyper::Method::PUT && object.is_file();
+    let straight =
+        faults.straight.load(Ordering::Relaxed) && request.method() != hyper::Method::PUT && object.is_file();
     let (mut parts, bytes) = match plain {
         Some(name) => plain_file(&request, &root.join(name)),
         None if straight => plain_file(&request, &object),
