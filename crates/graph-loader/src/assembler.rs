@@ -2,15 +2,17 @@ use std::sync::Arc;
 
 use expctl_record::{Collation, MaskSource, Operation, Pipeline, Processor};
 
-use super::nodes::{mask_genes, refill};
-use super::tensors::{BitMasks, Graphs, Nodes, Phenotype, RemovedLists};
-use super::work::Work;
-use super::{Batch, Common, Layout, graphs, neighborhood::Neighborhoods};
-use crate::PipelineError;
-use crate::graph::{CellGraph, Neighbours};
-use crate::marks::{Marker, Operand, Unmarked};
-use crate::mask::{EdgeSampling, MaskSources};
-use crate::store::Sample;
+use crate::GraphError;
+use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
+use crate::cell_graph::CellGraph;
+use crate::incidence::RemovedMetabolism;
+use crate::mask::Union;
+use crate::mask_sources::{EdgeSampling, MaskSources};
+use crate::neighborhood::{Neighborhoods, Neighbours, Visited};
+use crate::operations::{Marker, Operand, Unmarked};
+use crate::records::Sample;
+use crate::sample_graphs::{mask_genes, refill};
+use crate::subgraph::OwnEdges;
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
@@ -19,14 +21,14 @@ use crate::store::Sample;
 /// sample's genes; the other processors go by the genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    pub(super) plan: Plan,
-    pub(super) shared: Arc<Shared>,
+    pub(super) plan: BatchLayout,
+    pub(super) shared: Arc<SharedGraph>,
     work: Work,
 }
 
 /// What the settings say of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct BatchLayout {
     pub(super) processor: Processor,
     /// Edge indices and stoichiometry go into the batch.
     pub(super) with_index: bool,
@@ -40,7 +42,7 @@ pub(super) struct Plan {
 
 /// What all loader threads share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedGraph {
     pub(super) graph: Arc<CellGraph>,
     pub(super) sources: Option<MaskSources>,
     pub(super) neighborhoods: Option<Neighborhoods>,
@@ -53,7 +55,7 @@ impl Assembler {
     /// Settings that contradict each other: edges that differ from sample to sample cannot stay with the graph;
     /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3; some of the removed edges are asked
     /// for where they are all needed; masks of single genes where no mask is made.
-    pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, PipelineError> {
+    pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, GraphError> {
         Self::within(pipeline, graph, u64::MAX)
     }
 
@@ -61,9 +63,9 @@ impl Assembler {
     ///
     /// # Errors
     /// As [`Assembler::new`]; these masks would take more.
-    pub fn within(pipeline: &Pipeline, graph: Arc<CellGraph>, gene_mask_bytes: u64) -> Result<Self, PipelineError> {
+    pub fn within(pipeline: &Pipeline, graph: Arc<CellGraph>, gene_mask_bytes: u64) -> Result<Self, GraphError> {
         let processor = pipeline.processor;
-        let plan = Plan::of(pipeline)?;
+        let plan = BatchLayout::of(pipeline)?;
         let sources = match processor {
             Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
                 let sampling = EdgeSampling::new(pipeline.mask_fraction, pipeline.mask_seed);
@@ -81,7 +83,7 @@ impl Assembler {
         };
         let neighborhoods = (processor == Processor::Neighborhood)
             .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
-        Ok(Self { plan, shared: Arc::new(Shared { graph, sources, neighborhoods }), work: Work::default() })
+        Ok(Self { plan, shared: Arc::new(SharedGraph { graph, sources, neighborhoods }), work: Work::default() })
     }
 
     /// Names of the edge types, in the order of the graph.
@@ -133,7 +135,9 @@ impl Assembler {
     pub fn mask_marked<M: Marker>(&mut self, samples: &[Sample], bytes: &[u8], batch: &mut Batch, marks: &mut M) {
         let Self { plan, shared, work } = self;
         match (&mut batch.layout, &shared.sources) {
-            (Layout::Graphs(graphs), _) => graphs::mask(*plan, shared, samples, bytes, work, graphs, marks),
+            (Layout::Graphs(graphs), _) => {
+                crate::sample_graphs::mask_graphs(*plan, shared, samples, bytes, work, graphs, marks)
+            }
             (Layout::Perturbation { genes, .. }, _) => {
                 mask_genes(samples, shared.graph.num_genes(), genes);
                 marks.mark(Operation::Fill, Operand::Genes);
@@ -178,12 +182,14 @@ impl Assembler {
         collate_common(samples, &mut batch.common);
         marks.mark(Operation::Copy, Operand::Labels);
         match &mut batch.layout {
-            Layout::Graphs(graphs) => graphs::join(self.plan, &self.shared, samples, &self.work, graphs, marks),
+            Layout::Graphs(graphs) => {
+                crate::sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.work, graphs, marks)
+            }
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
-                super::nodes::join_nodes(counts, self.plan.with_ptr, genes);
+                crate::sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
                 marks.mark(Operation::Copy, Operand::Genes);
-                super::nodes::join_phenotype(samples.len(), phenotype);
+                crate::sample_graphs::join_phenotype(samples.len(), phenotype);
                 marks.mark(Operation::Copy, Operand::Labels);
             }
             Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}
@@ -191,10 +197,10 @@ impl Assembler {
     }
 }
 
-impl Plan {
-    fn of(pipeline: &Pipeline) -> Result<Self, PipelineError> {
+impl BatchLayout {
+    fn of(pipeline: &Pipeline) -> Result<Self, GraphError> {
         let Pipeline { processor, collation, hops, follow_batch, .. } = pipeline;
-        let invalid = |reason: String| Err(PipelineError::Invalid(reason));
+        let invalid = |reason: String| Err(GraphError::Invalid(reason));
         let own_edges =
             matches!(processor, Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood);
         if *processor == Processor::Rows {
@@ -246,10 +252,93 @@ fn collate_common(samples: &[Sample], common: &mut Common) {
     }
 }
 
+impl Assembler {
+    /// Bytes of a batch of `samples` samples with `perturbed` perturbed genes in all, where they do not depend on which
+    /// genes these are; `None` where they do. What [`crate::batch::Batch::bytes`] counts, without making the batch.
+    pub fn fixed_bytes(&self, samples: usize, perturbed: usize) -> Option<u64> {
+        let (plan, graph) = (self.plan, &self.shared.graph);
+        let ptr = 8 * (samples + 1);
+        let nodes = |count: usize| samples * count * (1 + 1 + 8) + if plan.with_ptr { ptr } else { 0 };
+        let edges = |count: usize| samples * (count * if plan.with_index { 16 + 1 } else { 1 } + 8);
+        let phenotype = 4 * 8 * samples;
+        let common = 2 * 8 * perturbed + ptr + 2 * 4 * samples;
+        let genes = graph.num_genes();
+        let rest = match plan.processor {
+            Processor::Lazy => {
+                let types: usize = graph.edge_types.iter().map(|e| edges(e.num_edges())).sum();
+                let followed = if plan.follow_x { 8 * samples * genes + ptr } else { 0 };
+                let metabolism = graph.metabolism.as_ref().map_or(0, |m| {
+                    let stoichiometry = if plan.with_index { 4 * samples * m.num_rmr() } else { 0 };
+                    let w_growth = 4 * samples * m.reactions;
+                    let ends = edges(m.num_gpr()) + edges(m.num_rmr());
+                    nodes(m.reactions) + w_growth + nodes(m.metabolites) + ends + stoichiometry
+                });
+                nodes(genes) + followed + phenotype + types + metabolism
+            }
+            Processor::Perturbation => nodes(genes) + phenotype,
+            Processor::Packed => {
+                let entries = self.shared.sources.iter().flat_map(|sources| sources.entries());
+                entries.map(|entries| 8 * samples * entries.div_ceil(64)).sum()
+            }
+            Processor::Ids | Processor::Rows => 0,
+            Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood | Processor::Shared => {
+                return None;
+            }
+        };
+        Some((common + rest) as u64)
+    }
+}
+
+/// What one thread needs while it makes a batch. It holds nothing between batches, so a clone starts empty.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// What each sample removes of the metabolism.
+    pub(super) removed: Vec<RemovedMetabolism>,
+    pub(super) union: Union,
+    pub(super) positions: Vec<i32>,
+    pub(super) visited: Visited,
+    pub(super) found: Vec<u32>,
+    pub(super) gone: Vec<u8>,
+    /// New number of each gene in the sample at hand.
+    pub(super) table: Vec<u32>,
+    /// New number of each reaction.
+    pub(super) reaction_table: Vec<u32>,
+    /// Genes of each sample.
+    pub(super) genes: Vec<usize>,
+    /// Edges of each type that the samples lose.
+    pub(super) lost: Vec<RemovedLists>,
+    /// Edge types and, with metabolism, gpr and rmr; of the subgraph processors only the latter.
+    pub(super) edges: Vec<OwnEdges>,
+}
+
+impl Work {
+    /// Forget the samples of the last batch.
+    pub(super) fn clear(&mut self, edge_types: usize, metabolism: bool) {
+        self.genes.clear();
+        self.lost.resize_with(edge_types, RemovedLists::default);
+        self.lost.iter_mut().for_each(RemovedLists::clear);
+        self.edges.resize_with(edge_types + if metabolism { 2 } else { 0 }, OwnEdges::default);
+        self.edges.iter_mut().for_each(OwnEdges::clear);
+    }
+
+    /// Bytes of the edges and tables that a thread holds for itself. What is left out is a few tables of the graph's genes.
+    pub(super) fn own_bytes(&self) -> usize {
+        let edges: usize = self.edges.iter().map(OwnEdges::capacity_bytes).sum();
+        let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();
+        edges + lost + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
+    }
+}
+
+impl Clone for Work {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::EdgeType;
+    use crate::cell_graph::EdgeType;
 
     #[test]
     fn clones_share_what_is_large() {

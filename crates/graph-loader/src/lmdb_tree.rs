@@ -1,8 +1,5 @@
-use super::lmdb::lmdb_error;
-use super::lmdb_file::StoreFile;
-use super::lmdb_meta::{NO_PAGE, PAGE_HEADER};
-use super::page_set::PageSet;
-use crate::PipelineError;
+use crate::GraphError;
+use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile, lmdb_error};
 
 /// Flags of pages.
 const BRANCH: u16 = 0x01;
@@ -17,7 +14,7 @@ const DEEPEST: u16 = 32;
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ValueLocation {
     /// Position of its first byte in the file.
     pub offset: u64,
     /// Its length.
@@ -26,7 +23,7 @@ pub(super) struct Place {
     pub big: bool,
 }
 
-impl Place {
+impl ValueLocation {
     /// What is wrong with the header of the value's overflow pages.
     pub(super) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
@@ -46,7 +43,7 @@ impl Place {
 ///
 /// # Errors
 /// A page or node that cannot be, or keys other than the decimal numbers from 0 on.
-pub(super) fn places(file: &StoreFile) -> Result<Vec<Place>, PipelineError> {
+pub(super) fn places(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
     let failed = |reason: String| lmdb_error(file.folder(), reason);
     let meta = &file.meta;
     let mut found = Vec::new();
@@ -163,7 +160,7 @@ impl Node<'_, '_> {
     }
 
     /// Key and place of the value of a leaf's node. Pages of the value are entered in `seen`.
-    fn value(&self, seen: &mut PageSet) -> Result<(u64, Place), String> {
+    fn value(&self, seen: &mut PageSet) -> Result<(u64, ValueLocation), String> {
         let (number, page_size) = (self.page.number, self.page.bytes.len());
         let key = &self.page.bytes[self.at + NODE_HEADER..self.key_end];
         let key = index_of(key).ok_or_else(|| format!("key `{}` is no decimal number", key.escape_ascii()))?;
@@ -172,7 +169,7 @@ impl Node<'_, '_> {
         match self.flags() {
             0 if self.key_end + bytes as usize <= page_size => {
                 let offset = number * page_size as u64 + self.key_end as u64;
-                Ok((key, Place { offset, bytes, big: false }))
+                Ok((key, ValueLocation { offset, bytes, big: false }))
             }
             BIG if self.key_end + 8 <= page_size => {
                 let first = self.page.u64_at(self.key_end);
@@ -182,7 +179,7 @@ impl Node<'_, '_> {
                     ));
                 }
                 // Within the file, so this does not overflow.
-                Ok((key, Place { offset: first * page_size as u64 + PAGE_HEADER as u64, bytes, big: true }))
+                Ok((key, ValueLocation { offset: first * page_size as u64 + PAGE_HEADER as u64, bytes, big: true }))
             }
             0 | BIG => Err(outside()),
             flags => {
@@ -196,4 +193,52 @@ impl Node<'_, '_> {
 fn index_of(key: &[u8]) -> Option<u64> {
     let plain = !key.is_empty() && key.iter().all(u8::is_ascii_digit) && (key.len() == 1 || key[0] != b'0');
     if plain { std::str::from_utf8(key).ok()?.parse().ok() } else { None }
+}
+
+/// Pages of a file that have been met, a bit each.
+pub(super) struct PageSet {
+    bits: Vec<u64>,
+    pages: u64,
+}
+
+impl PageSet {
+    /// None of `0..pages`.
+    pub(super) fn new(pages: u64) -> Self {
+        Self { bits: vec![0; pages.div_ceil(64) as usize], pages }
+    }
+
+    /// Enter `count` pages from `first` on; false if one of them is not in the file or has been entered before.
+    pub(super) fn insert(&mut self, first: u64, count: u64) -> bool {
+        let Some(end) = first.checked_add(count).filter(|end| *end <= self.pages) else {
+            return false;
+        };
+        let mut page = first;
+        while page < end {
+            // All that fall into one word at once: a value may have hundreds of pages.
+            let (word, bit) = ((page / 64) as usize, page % 64);
+            let n = (64 - bit).min(end - page);
+            let mask = (u64::MAX >> (64 - n)) << bit;
+            if self.bits[word] & mask != 0 {
+                return false;
+            }
+            self.bits[word] |= mask;
+            page += n;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_entered_once_and_none_outside() {
+        let mut set = PageSet::new(200);
+        assert!(set.insert(3, 150) && set.insert(0, 3) && set.insert(199, 1));
+        assert!(!set.insert(152, 2), "152 was there");
+        for (first, count) in [(199, 1), (200, 1), (198, 3), (u64::MAX, 2)] {
+            assert!(!set.insert(first, count), "{first} {count}");
+        }
+    }
 }

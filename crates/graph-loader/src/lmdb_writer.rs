@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags};
 
-use super::lmdb::lmdb_error;
-use crate::PipelineError;
+use crate::GraphError;
+use crate::lmdb::lmdb_error;
 
 /// Bulk load of a store. Invariant: records arrive in key order, so each is appended to the last page.
 pub(crate) struct LmdbWriter {
@@ -16,13 +16,13 @@ pub(crate) struct LmdbWriter {
 impl LmdbWriter {
     /// Create the store in `folder`, or go on with the one that is there. `map_size` is the most the file may grow to, in
     /// bytes; the file itself grows as it is written.
-    pub(crate) fn open(folder: &Path, map_size: u64) -> Result<Self, PipelineError> {
-        std::fs::create_dir_all(folder).map_err(PipelineError::io("create", folder))?;
+    pub(crate) fn open(folder: &Path, map_size: u64) -> Result<Self, GraphError> {
+        std::fs::create_dir_all(folder).map_err(GraphError::io("create", folder))?;
         // LMDB would make files that only their owner may read, whatever the umask; it takes empty ones for new.
         for name in ["data.mdb", "lock.mdb"] {
             let path = folder.join(name);
             let made = std::fs::File::options().create(true).append(true).open(&path);
-            made.map_err(PipelineError::io("create", &path))?;
+            made.map_err(GraphError::io("create", &path))?;
         }
         let failed = |e: heed::Error| lmdb_error(folder, e);
         let mut options = EnvOpenOptions::new();
@@ -44,7 +44,7 @@ impl LmdbWriter {
     }
 
     /// How many records there are, and the last key.
-    pub(crate) fn state(&self) -> Result<(u64, Option<Vec<u8>>), PipelineError> {
+    pub(crate) fn state(&self) -> Result<(u64, Option<Vec<u8>>), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let txn = self.env.read_txn().map_err(failed)?;
         let last = self.database.last(&txn).map_err(failed)?.map(|(key, _)| key.to_vec());
@@ -52,11 +52,7 @@ impl LmdbWriter {
     }
 
     /// Append records in one transaction: all of them or none.
-    pub(crate) fn append(
-        &self,
-        indices: &[u64],
-        mut value: impl FnMut(u64, &mut Vec<u8>),
-    ) -> Result<(), PipelineError> {
+    pub(crate) fn append(&self, indices: &[u64], mut value: impl FnMut(u64, &mut Vec<u8>)) -> Result<(), GraphError> {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(indices.len());
         for &index in indices {
@@ -67,7 +63,7 @@ impl LmdbWriter {
     }
 
     /// Append records whose values lie one after another in `bytes`, each up to its place in `ends`, in one transaction.
-    pub(crate) fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), PipelineError> {
+    pub(crate) fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let mut txn = self.env.write_txn().map_err(failed)?;
         let mut start = 0;
@@ -81,11 +77,11 @@ impl LmdbWriter {
     }
 
     /// Flush everything to disk, close, and leave `data.mdb` alone in the folder.
-    pub(crate) fn finish(self) -> Result<(), PipelineError> {
+    pub(crate) fn finish(self) -> Result<(), GraphError> {
         self.env.force_sync().map_err(|e| lmdb_error(&self.path, e))?;
         self.env.prepare_for_closing().wait();
         let lock = self.path.join("lock.mdb");
-        std::fs::remove_file(&lock).map_err(PipelineError::io("remove", &lock))
+        std::fs::remove_file(&lock).map_err(GraphError::io("remove", &lock))
     }
 }
 
@@ -99,7 +95,7 @@ pub(crate) fn text_order(n: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::LmdbStore;
+    use crate::lmdb::LmdbStore;
 
     #[test]
     fn keys_are_written_in_byte_order_and_each_is_found() {
@@ -131,13 +127,13 @@ mod tests {
             }
         });
         let missing = store.reader().unwrap().read(1234, &mut Vec::new()).unwrap_err();
-        assert!(matches!(missing, PipelineError::Record { index: 1234, .. }), "{missing}");
+        assert!(matches!(missing, GraphError::Record { index: 1234, .. }), "{missing}");
         assert!(missing.to_string().contains("the store has 1234"), "{missing}");
     }
 
     #[test]
     fn a_folder_without_a_store_is_not_built() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(LmdbStore::open(folder.path()), Err(PipelineError::NotBuilt { .. })));
+        assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NotBuilt { .. })));
     }
 }

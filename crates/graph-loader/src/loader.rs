@@ -1,14 +1,18 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_record::{PerStage, Stage};
+use expctl_datasets::graph::dataset::Dataset;
+use expctl_record::{PerStage, Pipeline, Stage};
+use loader_core::{Build, Laps, Loaded};
 
-use super::{Build, Laps, Loaded, ReadRecord, Records};
-use crate::PipelineError;
-use crate::collate::{Assembler, Batch};
-use crate::marks::Marks;
+use crate::GraphError;
+use crate::assembler::Assembler;
+use crate::batch::Batch;
+use crate::lmdb::{LmdbReader, LmdbStore};
+use crate::operations::Marks;
+use crate::records::{Sample, StoreDecoder};
 use crate::sampler::Schedule;
-use crate::store::Sample;
 
 /// Builds batches of graphs from records.
 #[derive(Clone)]
@@ -56,7 +60,7 @@ impl Build for BatchBuilder {
         Arc::clone(&self.records)
     }
 
-    fn reader(source: &Arc<dyn Records>) -> Result<Self::Reader<'_>, PipelineError> {
+    fn reader(source: &Arc<dyn Records>) -> Result<Self::Reader<'_>, GraphError> {
         source.reader()
     }
 
@@ -74,7 +78,7 @@ impl Build for BatchBuilder {
 
     /// Stage by stage over the whole batch, so each stage is one interval and timing costs six clock reads a batch; where operations are
     /// timed, another one for each of them.
-    fn build(&mut self, reader: &mut Self::Reader<'_>, step: u64, mut batch: Batch) -> Result<Loaded, PipelineError> {
+    fn build(&mut self, reader: &mut Self::Reader<'_>, step: u64, mut batch: Batch) -> Result<Loaded, GraphError> {
         let mut laps = Laps::start(self.clock);
 
         let chosen = self.schedule.batch(step);
@@ -127,5 +131,80 @@ impl Build for BatchBuilder {
             operations: self.marks.as_mut().map(Marks::finish),
             exposed: PerStage::default(),
         })
+    }
+}
+
+/// Where a loader gets its records: a store and what decodes it.
+pub trait Records: Send + Sync + 'static {
+    /// A reader of one thread.
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError>;
+
+    /// Decode record `index`, which lies at `range` of the batch's `bytes`.
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError>;
+}
+
+/// Reads raw records.
+pub trait ReadRecord {
+    /// Append the bytes of record `index` to `out`; returns how many.
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError>;
+
+    /// An error if what was read so far may be of something else than was opened. Called once for each batch, after its
+    /// reads.
+    fn unchanged(&self) -> Result<(), GraphError> {
+        Ok(())
+    }
+}
+
+/// The records of a built data set: one of its stores, and what decodes it.
+pub struct DatasetRecords {
+    dataset: Dataset,
+    store: LmdbStore,
+    decoder: StoreDecoder,
+}
+
+/// Reads them on one thread.
+struct DatasetReader<'r> {
+    reader: LmdbReader<'r>,
+    dataset: &'r Dataset,
+}
+
+impl DatasetRecords {
+    /// Open the store of `dataset` that `pipeline` reads.
+    ///
+    /// # Errors
+    /// [`GraphError::NotConverted`] if there is none of that kind; it is damaged; or it has no masks of an edge type.
+    pub fn open(dataset: &Dataset, pipeline: &Pipeline) -> Result<Self, GraphError> {
+        let (store, decoder) = dataset.records(pipeline)?;
+        Ok(Self { dataset: dataset.clone(), store, decoder })
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    /// No records.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Records for DatasetRecords {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
+        Ok(Box::new(DatasetReader { reader: self.store.reader()?, dataset: &self.dataset }))
+    }
+
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
+        self.decoder.decode(index, bytes, range, sample).map_err(|e| self.dataset.advise(e))
+    }
+}
+
+impl ReadRecord for DatasetReader<'_> {
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
+        self.reader.read(index, out).map_err(|e| self.dataset.advise(e))
+    }
+
+    fn unchanged(&self) -> Result<(), GraphError> {
+        self.reader.unchanged()
     }
 }

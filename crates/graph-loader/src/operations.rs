@@ -1,14 +1,15 @@
-//! Clock readings inside the stages *mask* and *collate*, which say how long each operation took on each edge type.
-//!
-//! Stages call [`Marker::mark`] behind each operation. With [`Unmarked`] the calls are nothing, and the code is that without marks;
-//! with [`Marks`] a call reads the clock once. Stages go through a batch edge type by edge type and, within one, sample by sample,
-//! so an operation on an edge type is one reading for the whole batch. The neighborhood alone goes sample by sample, because it
-//! searches the genes of each sample once for all edge types.
-
 use std::sync::Arc;
 use std::time::Instant;
 
 use expctl_record::{OPERANDS, Operation, OperationTime, Stage};
+
+//@DOC marks.rs
+//@ Clock readings inside the stages *mask* and *collate*, which say how long each operation took on each edge type.
+//@
+//@ Stages call [`Marker::mark`] behind each operation. With [`Unmarked`] the calls are nothing, and the code is that without marks;
+//@ with [`Marks`] a call reads the clock once. Stages go through a batch edge type by edge type and, within one, sample by sample,
+//@ so an operation on an edge type is one reading for the whole batch. The neighborhood alone goes sample by sample, because it
+//@ searches the genes of each sample once for all edge types.
 
 /// What an operation works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

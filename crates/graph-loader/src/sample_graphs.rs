@@ -1,24 +1,24 @@
-//! The two stages of the processors that make a graph for each sample.
-
 use std::iter::repeat_n;
 
 use expctl_record::{Operation, Processor};
 
-use super::assembler::{Plan, Shared};
-use super::join::{join_kept, join_own};
-use super::nodes::{follow, join_nodes, join_phenotype, keep_all, mask_genes};
-use super::replicate::replicate;
-use super::tensors::{Graphs, MetabolicGraphs, Nodes};
-use super::work::Work;
-use super::{full, subgraph};
-use crate::graph::Metabolism;
-use crate::marks::{Marker, Operand};
-use crate::store::Sample;
+use crate::assembler::{BatchLayout, SharedGraph, Work};
+use crate::batch::{Edges, Followed, Graphs, MetabolicGraphs, Nodes, Phenotype};
+use crate::cell_graph::{CellGraph, Metabolism};
+use crate::mask::fill_gene_masks;
+use crate::mask_sources::MaskSources;
+use crate::operations::{Marker, Operand};
+use crate::records::Sample;
+use crate::stream::{replicate, replicate_shifted};
+use crate::subgraph::{join_kept, join_own};
 
-/// Stage *mask*.
-pub(super) fn mask<M: Marker>(
-    plan: Plan,
-    shared: &Shared,
+//@DOC collate/graphs.rs
+//@ The two stages of the processors that make a graph for each sample.
+
+/// Stage *mask_graphs*.
+pub(super) fn mask_graphs<M: Marker>(
+    plan: BatchLayout,
+    shared: &SharedGraph,
     samples: &[Sample],
     bytes: &[u8],
     work: &mut Work,
@@ -28,7 +28,7 @@ pub(super) fn mask<M: Marker>(
     let graph = &shared.graph;
     if plan.processor == Processor::Lazy {
         if let Some(sources) = &shared.sources {
-            full::mask(graph, sources, samples, bytes, work, graphs, marks);
+            mask_whole_graphs(graph, sources, samples, bytes, work, graphs, marks);
         }
         return;
     }
@@ -59,8 +59,8 @@ pub(super) fn mask<M: Marker>(
                 neighborhoods.process(graph, sample, at, work, graphs, marks);
             }
         }
-        (None, Some(sources)) => subgraph::from_sources(graph, sources, samples, bytes, work, graphs, marks),
-        (None, None) => subgraph::scan(graph, samples, work, graphs, marks),
+        (None, Some(sources)) => crate::subgraph::from_sources(graph, sources, samples, bytes, work, graphs, marks),
+        (None, None) => crate::subgraph::scan(graph, samples, work, graphs, marks),
     }
 }
 
@@ -79,9 +79,9 @@ fn size_metabolic(metabolism: &Metabolism, samples: usize, neighborhood: bool, j
 }
 
 /// Stage *collate*.
-pub(super) fn join<M: Marker>(
-    plan: Plan,
-    shared: &Shared,
+pub(super) fn join_graphs<M: Marker>(
+    plan: BatchLayout,
+    shared: &SharedGraph,
     samples: &[Sample],
     work: &Work,
     graphs: &mut Graphs,
@@ -94,7 +94,7 @@ pub(super) fn join<M: Marker>(
     if plan.processor == Processor::Lazy {
         join_genes(plan, repeat_n(graph.num_genes(), b), samples, graphs);
         marks.mark(Operation::Copy, Operand::Genes);
-        full::join_edges(graph, b, plan.with_index, graphs, marks);
+        join_whole_edges(graph, b, plan.with_index, graphs, marks);
         if let (Some(metabolism), Some(joined)) = (&graph.metabolism, &mut graphs.metabolism) {
             join_nodes(repeat_n(metabolism.reactions, b), plan.with_ptr, &mut joined.reactions);
             join_nodes(repeat_n(metabolism.metabolites, b), plan.with_ptr, &mut joined.metabolites);
@@ -124,13 +124,13 @@ pub(super) fn join<M: Marker>(
     let (operand, metabolites) = (Operand::Metabolism, repeat_n(metabolism.metabolites, b));
     if neighborhood {
         let reactions = repeat_n(metabolism.reactions, b);
-        super::nodes::complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
+        complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
         join_nodes(reactions.clone(), plan.with_ptr, &mut joined.reactions);
         marks.mark(Operation::Copy, operand);
         join_own(gpr, genes(), reactions, true, &mut joined.gpr, operand, marks);
         let stride = (metabolism.reactions as i64, metabolism.metabolites as i64);
         let rmr = (metabolism.rmr_reactions(), metabolism.rmr_metabolites());
-        full::join(rmr, stride, b, true, &mut joined.rmr, operand, marks);
+        join_edge_type(rmr, stride, b, true, &mut joined.rmr, operand, marks);
         replicate(&metabolism.stoichiometry, b, &mut joined.stoichiometry);
         marks.mark(Operation::Copy, operand);
     } else {
@@ -146,7 +146,7 @@ pub(super) fn join<M: Marker>(
     }
 }
 
-fn join_genes(plan: Plan, genes: impl Iterator<Item = usize> + Clone, samples: &[Sample], graphs: &mut Graphs) {
+fn join_genes(plan: BatchLayout, genes: impl Iterator<Item = usize> + Clone, samples: &[Sample], graphs: &mut Graphs) {
     join_nodes(genes.clone(), plan.with_ptr, &mut graphs.genes);
     if plan.follow_x {
         follow(genes.clone(), &mut graphs.x);
@@ -158,5 +158,158 @@ fn join_genes(plan: Plan, genes: impl Iterator<Item = usize> + Clone, samples: &
         } else {
             follow(samples.iter().map(|sample| sample.genes.len()), &mut graphs.x_pert);
         }
+    }
+}
+
+//@DOC collate/full.rs
+//@ The whole graph for each sample, with masks: the published LazySubgraphRepresentation.
+
+/// Masks of all samples, straight into their place in the batch.
+pub(super) fn mask_whole_graphs<M: Marker>(
+    graph: &CellGraph,
+    sources: &MaskSources,
+    samples: &[Sample],
+    bytes: &[u8],
+    work: &mut Work,
+    graphs: &mut Graphs,
+    marks: &mut M,
+) {
+    mask_genes(samples, graph.num_genes(), &mut graphs.genes);
+    marks.mark(Operation::Fill, Operand::Genes);
+    let mut masks: Vec<&mut Vec<u8>> = graphs.edges.iter_mut().map(|edges| &mut edges.mask).collect();
+    if let Some(joined) = &mut graphs.metabolism {
+        masks.extend([&mut joined.reactions.kept, &mut joined.gpr.mask, &mut joined.rmr.mask]);
+    }
+    for (number, (mask_whole_graphs, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
+        mask_whole_graphs.resize(samples.len() * entries, 0);
+        marks.mark(Operation::Allocate, sources.operand(number));
+    }
+    sources.for_each(samples, bytes, &mut work.removed, marks, |mask_whole_graphs, at, source| {
+        let entries = sources.entries()[mask_whole_graphs];
+        source.to_bytes(&mut masks[mask_whole_graphs][at * entries..(at + 1) * entries]);
+    });
+    if let (Some(joined), Some(metabolism)) = (&mut graphs.metabolism, &graph.metabolism) {
+        complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
+        keep_all(samples.len(), metabolism.metabolites, &mut joined.metabolites);
+        refill(&mut joined.w_growth, samples.len() * metabolism.reactions, 0.0);
+        marks.mark(Operation::Fill, Operand::Metabolism);
+    }
+}
+
+/// Edge indices of all samples, and the stoichiometry; nothing but the counts if the index stays with the graph.
+pub(super) fn join_whole_edges<M: Marker>(
+    graph: &CellGraph,
+    samples: usize,
+    with_index: bool,
+    graphs: &mut Graphs,
+    marks: &mut M,
+) {
+    let genes = graph.num_genes() as i64;
+    for (index, (edge_type, edges)) in graph.edge_types.iter().zip(&mut graphs.edges).enumerate() {
+        let ends = (edge_type.sources(), edge_type.targets());
+        join_edge_type(ends, (genes, genes), samples, with_index, edges, Operand::EdgeType(index), marks);
+    }
+    if let (Some(joined), Some(metabolism)) = (&mut graphs.metabolism, &graph.metabolism) {
+        let (reactions, metabolites) = (metabolism.reactions as i64, metabolism.metabolites as i64);
+        let gpr = (metabolism.gpr_genes(), metabolism.gpr_reactions());
+        join_edge_type(gpr, (genes, reactions), samples, with_index, &mut joined.gpr, Operand::Metabolism, marks);
+        let rmr = (metabolism.rmr_reactions(), metabolism.rmr_metabolites());
+        join_edge_type(rmr, (reactions, metabolites), samples, with_index, &mut joined.rmr, Operand::Metabolism, marks);
+        if with_index {
+            replicate(&metabolism.stoichiometry, samples, &mut joined.stoichiometry);
+            marks.mark(Operation::Copy, Operand::Metabolism);
+        }
+    }
+}
+
+/// One edge type, once per sample: `(sources, targets)`, each shifted by its stride from one sample to the next.
+pub(super) fn join_edge_type<M: Marker>(
+    (sources, targets): (&[i64], &[i64]),
+    stride: (i64, i64),
+    samples: usize,
+    with_index: bool,
+    edges: &mut Edges,
+    operand: Operand,
+    marks: &mut M,
+) {
+    refill(&mut edges.num_edges, samples, sources.len() as i64);
+    if with_index {
+        let all = samples * sources.len();
+        edges.edge_index.resize(2 * all, 0);
+        marks.mark(Operation::Allocate, operand);
+        let (to_sources, to_targets) = edges.edge_index.split_at_mut(all);
+        replicate_shifted(sources, samples, stride.0, to_sources);
+        replicate_shifted(targets, samples, stride.1, to_targets);
+    }
+    marks.mark(Operation::Copy, operand);
+}
+
+/// Gene masks of all samples over the whole graph.
+pub(super) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
+    nodes.kept.resize(samples.len() * genes, 0);
+    nodes.perturbed.resize(samples.len() * genes, 0);
+    let kept = nodes.kept.chunks_exact_mut(genes.max(1));
+    let perturbed = nodes.perturbed.chunks_exact_mut(genes.max(1));
+    for (sample, (kept, perturbed)) in samples.iter().zip(kept.zip(perturbed)) {
+        fill_gene_masks(&sample.genes, kept, perturbed);
+    }
+}
+
+/// Every node of every sample is kept: metabolites.
+pub(super) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
+    refill(&mut nodes.kept, samples * per_sample, 1);
+    refill(&mut nodes.perturbed, samples * per_sample, 0);
+}
+
+/// The complement of a byte mask.
+pub(super) fn complement(mask: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend(mask.iter().map(|kept| u8::from(*kept == 0)));
+}
+
+/// `vec` of `len` times `value`, in the same buffer.
+pub(super) fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
+    vec.clear();
+    vec.resize(len, value);
+}
+
+/// The sample of each row, of which the samples have `counts`.
+pub(super) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+    out.clear();
+    for (sample, count) in counts.enumerate() {
+        out.resize(out.len() + count, sample as i64);
+    }
+}
+
+/// Where each sample's rows start, and the end.
+pub(super) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+    out.clear();
+    out.push(0);
+    let mut end = 0;
+    out.extend(counts.map(|count| {
+        end += count as i64;
+        end
+    }));
+}
+
+/// `batch` of one kind of node and, where the collation makes it, `ptr`.
+pub(super) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
+    sample_of_rows(counts.clone(), &mut nodes.batch);
+    if with_ptr {
+        starts_of_rows(counts, &mut nodes.ptr);
+    }
+}
+
+/// Vectors of a followed field.
+pub(super) fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
+    sample_of_rows(counts.clone(), &mut field.batch);
+    starts_of_rows(counts, &mut field.ptr);
+}
+
+/// Coordinates of one label and one p-value per sample.
+pub(super) fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
+    let Phenotype { type_indices, sample_indices, stat_type_indices, stat_sample_indices } = phenotype;
+    for indices in [type_indices, sample_indices, stat_type_indices, stat_sample_indices] {
+        refill(indices, samples, 0);
     }
 }

@@ -1,5 +1,6 @@
-//! Writing around the caches. A plain store first reads the line that it writes to; where a batch is far larger than the
-//! caches that is half as much traffic again, and it drives out what the next stage needs.
+//@DOC collate/stream.rs
+//@ Writing around the caches. A plain store first reads the line that it writes to; where a batch is far larger than the
+//@ caches that is half as much traffic again, and it drives out what the next stage needs.
 
 /// Outputs of fewer elements stay in the caches, where a plain store is faster: 4 MiB.
 const FEW: usize = 4 << 17;
@@ -14,7 +15,7 @@ pub(super) type Write = fn(&[i64], Renumber<'_>, &mut [i64]);
 /// Numbers of nodes without some of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renumber<'a> {
-    /// Nodes that are gone; a handful, because each is compared with each number.
+    /// Nodes that are gone; a handful, because write_each is compared with write_each number.
     pub(super) removed: &'a [i64],
     /// Number of the first node.
     pub(super) shift: i64,
@@ -34,7 +35,7 @@ pub(super) fn shift_for(len: usize) -> Shift {
         return |nodes, shift, out| unsafe { avx2::shift(nodes, shift, out) };
     }
     let _ = len;
-    |nodes, shift, out| each(nodes, out, |node| node + shift)
+    |nodes, shift, out| write_each(nodes, out, |node| node + shift)
 }
 
 /// As [`shift_for`].
@@ -45,7 +46,7 @@ pub(super) fn widen_for(len: usize) -> Widen {
         return |nodes, shift, out| unsafe { avx2::widen(nodes, shift, out) };
     }
     let _ = len;
-    |nodes, shift, out| each(nodes, out, |node| i64::from(node) + shift)
+    |nodes, shift, out| write_each(nodes, out, |node| i64::from(node) + shift)
 }
 
 /// As [`shift_for`].
@@ -56,7 +57,7 @@ pub(super) fn renumber_for(len: usize) -> Write {
         return |nodes, numbers, out| unsafe { avx2::renumber(nodes, numbers, out) };
     }
     let _ = len;
-    |nodes, numbers, out| each(nodes, out, |node| numbers.of(node))
+    |nodes, numbers, out| write_each(nodes, out, |node| numbers.of(node))
 }
 
 /// Make what was written around the caches visible to other threads, as any other write is.
@@ -74,7 +75,7 @@ fn around_caches(len: usize) -> bool {
     len >= FEW && std::arch::is_x86_feature_detected!("avx2")
 }
 
-fn each<T: Copy>(nodes: &[T], out: &mut [i64], of: impl Fn(T) -> i64) {
+fn write_each<T: Copy>(nodes: &[T], out: &mut [i64], of: impl Fn(T) -> i64) {
     for (to, from) in out.iter_mut().zip(nodes) {
         *to = of(*from);
     }
@@ -88,7 +89,7 @@ mod avx2 {
         _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_stream_si256,
     };
 
-    use super::{Renumber, each};
+    use super::{Renumber, write_each};
 
     /// Split `nodes` and `out` where `out` is aligned; vectors of four elements between.
     fn split<'a, T>(nodes: &'a [T], out: &'a mut [i64]) -> [(&'a [T], &'a mut [i64]); 3] {
@@ -113,7 +114,7 @@ mod avx2 {
                 _mm256_stream_si256(to.as_mut_ptr().cast(), _mm256_add_epi64(nodes, shifts));
             }
         }
-        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| node + shift));
+        [head, tail].into_iter().for_each(|(nodes, out)| write_each(nodes, out, |node| node + shift));
     }
 
     #[target_feature(enable = "avx2")]
@@ -127,7 +128,7 @@ mod avx2 {
                 _mm256_stream_si256(to.as_mut_ptr().cast(), _mm256_add_epi64(nodes, shifts));
             }
         }
-        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| i64::from(node) + shift));
+        [head, tail].into_iter().for_each(|(nodes, out)| write_each(nodes, out, |node| i64::from(node) + shift));
     }
 
     #[target_feature(enable = "avx2")]
@@ -145,7 +146,37 @@ mod avx2 {
             // SAFETY: `to` is 32 bytes that are ours, aligned by `split`.
             unsafe { _mm256_stream_si256(to.as_mut_ptr().cast(), number) };
         }
-        [head, tail].into_iter().for_each(|(nodes, out)| each(nodes, out, |node| numbers.of(node)));
+        [head, tail].into_iter().for_each(|(nodes, out)| write_each(nodes, out, |node| numbers.of(node)));
+    }
+}
+
+/// Source elements of a block, which stays in the first-level cache while all its copies are written: 16 KiB.
+const BLOCK: usize = 2048;
+
+/// Write `copies` copies of `nodes` one after another into `out`, the i-th shifted by `i · stride`.
+///
+/// Floor: one write of `copies · nodes.len() · 8` bytes. The source is taken in blocks, so it is read from memory once and
+/// not once per copy; large outputs are written around the caches, so that memory is not read before it is overwritten.
+///
+/// # Panics
+/// If `out` has another length than `copies · nodes.len()`.
+pub fn replicate_shifted(nodes: &[i64], copies: usize, stride: i64, out: &mut [i64]) {
+    assert_eq!(out.len(), copies * nodes.len(), "the caller sizes the output");
+    let shift = shift_for(out.len());
+    for (b, block) in nodes.chunks(COPY_BLOCK).enumerate() {
+        for copy in 0..copies {
+            let start = copy * nodes.len() + b * COPY_BLOCK;
+            shift(block, copy as i64 * stride, &mut out[start..start + block.len()]);
+        }
+    }
+    finish();
+}
+
+/// `copies` copies of `values` one after another, in the buffer of `out`.
+pub(super) fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
+    out.clear();
+    for _ in 0..copies {
+        out.extend_from_slice(values);
     }
 }
 
@@ -178,6 +209,18 @@ mod tests {
                     assert_eq!(*to, from + 500 - [0, 13, 96].iter().filter(|gone| *gone < from).count() as i64);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn copies_are_shifted() {
+        // The last is large enough to be written around the caches; odd lengths give every alignment.
+        for (n, copies) in [(0, 3), (1, 3), (2047, 3), (2048, 2), (5000, 3), (44_311, 29)] {
+            let nodes: Vec<i64> = (0..n).map(|i| i * 7 % 13).collect();
+            let mut out = vec![-1; nodes.len() * copies];
+            replicate_shifted(&nodes, copies, 100, &mut out);
+            let expected = (0..copies as i64).flat_map(|c| nodes.iter().map(move |v| v + 100 * c));
+            assert!(out.iter().copied().eq(expected), "{n} × {copies}");
         }
     }
 }

@@ -1,19 +1,20 @@
-//! The graph without the perturbed genes, its nodes numbered anew: the published SubgraphRepresentation, which looks at
-//! every edge, and IncidenceSubgraphRepresentation, which gives the same and knows where the removed edges lie.
-//!
-//! The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
-//! published processor made a graph of each sample first, which is 40 MB more to write and to read.
-
 use expctl_record::Operation;
 
-use super::nodes::refill;
-use super::own::{ABSENT, OwnEdges, number_without};
-use super::tensors::{Graphs, MetabolicGraphs};
-use super::work::Work;
-use crate::graph::{CellGraph, Metabolism};
-use crate::marks::{Marker, Operand};
-use crate::mask::MaskSources;
-use crate::store::Sample;
+use crate::assembler::Work;
+use crate::batch::{Edges, Graphs, MetabolicGraphs, RemovedLists};
+use crate::cell_graph::{CellGraph, EdgeType, Metabolism};
+use crate::mask_sources::MaskSources;
+use crate::operations::{Marker, Operand};
+use crate::records::Sample;
+use crate::sample_graphs::refill;
+use crate::stream::Renumber;
+
+//@DOC collate/subgraph.rs
+//@ The graph without the perturbed genes, its nodes numbered anew: the published SubgraphRepresentation, which looks at
+//@ every edge, and IncidenceSubgraphRepresentation, which gives the same and knows where the removed edges lie.
+//@
+//@ The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
+//@ published processor made a graph of each sample first, which is 40 MB more to write and to read.
 
 /// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.
 pub(super) fn scan<M: Marker>(
@@ -144,4 +145,208 @@ fn metabolic(
         }
     }
     rmr.take(n);
+}
+
+//@DOC collate/own.rs
+//@ Graphs with their own numbering, sample after sample, before they are joined.
+
+/// A node that the sample does not have.
+pub(super) const ABSENT: u32 = u32::MAX;
+
+/// Edges of one type of all samples of a batch. A sample's nodes are numbered from 0.
+///
+/// Processors make these, and collation copies them into the batch, as it was in the published runs: the two are timed
+/// apart. 8 B per edge and, where there is a mask, 1 B more; buffers keep their length, so nothing is cleared.
+#[derive(Debug, Default)]
+pub(super) struct OwnEdges {
+    sources: Vec<u32>,
+    targets: Vec<u32>,
+    mask: Vec<u8>,
+    used: usize,
+    /// Edges of each sample.
+    pub(super) counts: Vec<usize>,
+}
+
+/// Room for the edges of one sample; the same length in all three.
+pub(super) struct Room<'a> {
+    pub(super) sources: &'a mut [u32],
+    pub(super) targets: &'a mut [u32],
+    pub(super) mask: &'a mut [u8],
+}
+
+impl OwnEdges {
+    /// Forget the samples.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.counts.clear();
+    }
+
+    /// Room for at most `most` edges of the next sample; what it holds is left over from others.
+    pub(super) fn room(&mut self, most: usize) -> Room<'_> {
+        let (start, end) = (self.used, self.used + most);
+        if self.sources.len() < end {
+            self.sources.resize(end, 0);
+            self.targets.resize(end, 0);
+            self.mask.resize(end, 0);
+        }
+        Room {
+            sources: &mut self.sources[start..end],
+            targets: &mut self.targets[start..end],
+            mask: &mut self.mask[start..end],
+        }
+    }
+
+    /// The next sample has the first `edges` of its room.
+    pub(super) fn take(&mut self, edges: usize) {
+        self.used += edges;
+        self.counts.push(edges);
+    }
+
+    /// Bytes that are held, used or not.
+    pub(super) fn capacity_bytes(&self) -> usize {
+        4 * (self.sources.capacity() + self.targets.capacity()) + self.mask.capacity()
+    }
+
+    pub(super) fn sources(&self) -> &[u32] {
+        &self.sources[..self.used]
+    }
+
+    pub(super) fn targets(&self) -> &[u32] {
+        &self.targets[..self.used]
+    }
+
+    pub(super) fn mask(&self) -> &[u8] {
+        &self.mask[..self.used]
+    }
+}
+
+/// New index of each of `nodes` nodes when `removed` (ascending, each once) are gone.
+pub(super) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize, table: &mut Vec<u32>) {
+    table.clear();
+    let mut next = 0;
+    for gone in removed {
+        let kept = (gone - table.len()) as u32;
+        table.extend(next..next + kept);
+        table.push(ABSENT);
+        next += kept;
+    }
+    let kept = (nodes - table.len()) as u32;
+    table.extend(next..next + kept);
+}
+
+//@DOC collate/join.rs
+//@ Graphs of different sizes put together.
+
+/// Edges of a block, whose two ends stay in the first-level cache while all samples are written: 16 KiB.
+const BLOCK: usize = 1024;
+
+/// Edges of one type of all samples, each end shifted by the nodes of the samples before.
+pub(super) fn join_own<M: Marker>(
+    own: &OwnEdges,
+    source_nodes: impl Iterator<Item = usize>,
+    target_nodes: impl Iterator<Item = usize>,
+    with_mask: bool,
+    edges: &mut Edges,
+    operand: Operand,
+    marks: &mut M,
+) {
+    edges.num_edges.clear();
+    edges.num_edges.extend(own.counts.iter().map(|count| *count as i64));
+    let all = own.sources().len();
+    edges.edge_index.resize(2 * all, 0);
+    marks.mark(Operation::Allocate, operand);
+    let (sources, targets) = edges.edge_index.split_at_mut(all);
+    shift(own.sources(), &own.counts, source_nodes, sources);
+    shift(own.targets(), &own.counts, target_nodes, targets);
+    if with_mask {
+        edges.mask.clear();
+        edges.mask.extend_from_slice(own.mask());
+    }
+    marks.mark(Operation::Copy, operand);
+}
+
+fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>, mut to: &mut [i64]) {
+    let widen = crate::stream::widen_for(to.len());
+    let mut before = 0;
+    for (count, nodes) in counts.iter().zip(nodes) {
+        let (sample, rest) = from.split_at(*count);
+        from = rest;
+        let (place, rest) = to.split_at_mut(*count);
+        to = rest;
+        widen(sample, before, place);
+        before += nodes as i64;
+    }
+    crate::stream::finish();
+}
+
+/// Edges of one type without those that each sample loses, its genes numbered anew and shifted by the genes of the samples
+/// before.
+///
+/// Floor: one write of the edges. The graph is taken in blocks, so it is read from memory once and not once per sample;
+/// within a block the runs between lost edges are copied.
+pub(super) fn join_kept<M: Marker>(
+    edge_type: &EdgeType,
+    lost: &RemovedLists,
+    samples: &[Sample],
+    num_genes: usize,
+    edges: &mut Edges,
+    operand: Operand,
+    marks: &mut M,
+) {
+    /// Where a sample is in its lost edges and in the batch.
+    struct Place<'a> {
+        lost: &'a [i32],
+        next: usize,
+        renumber: Renumber<'a>,
+    }
+    let e = edge_type.num_edges();
+    let (mut next, mut before) = (0, 0);
+    edges.num_edges.clear();
+    let mut places = Vec::with_capacity(samples.len());
+    for (at, sample) in samples.iter().enumerate() {
+        let lost = lost.of(at);
+        places.push(Place { lost, next, renumber: Renumber { removed: &sample.genes, shift: before } });
+        edges.num_edges.push((e - lost.len()) as i64);
+        next += e - lost.len();
+        before += (num_genes - sample.genes.len()) as i64;
+    }
+    edges.edge_index.resize(2 * next, 0);
+    marks.mark(Operation::Allocate, operand);
+    let (to_sources, to_targets) = edges.edge_index.split_at_mut(next);
+    let write = crate::stream::renumber_for(next);
+    let (sources, targets) = (edge_type.sources(), edge_type.targets());
+    for first in (0..e).step_by(EDGE_BLOCK) {
+        let end = e.min(first + EDGE_BLOCK);
+        for place in &mut places {
+            let here = place.lost.partition_point(|position| (*position as usize) < end);
+            let (lost, rest) = place.lost.split_at(here);
+            place.lost = rest;
+            let mut start = first;
+            for stop in lost.iter().map(|position| *position as usize).chain([end]) {
+                let run = place.next..place.next + (stop - start);
+                place.next = run.end;
+                write(&sources[start..stop], place.renumber, &mut to_sources[run.clone()]);
+                write(&targets[start..stop], place.renumber, &mut to_targets[run]);
+                start = stop + 1;
+            }
+        }
+    }
+    crate::stream::finish();
+    marks.mark(Operation::Copy, operand);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_behind_a_removed_one_move_up() {
+        let mut table = Vec::new();
+        number_without([0, 2, 3].into_iter(), 6, &mut table);
+        assert_eq!(table, [ABSENT, 0, ABSENT, ABSENT, 1, 2]);
+        number_without([5].into_iter(), 6, &mut table);
+        assert_eq!(table, [0, 1, 2, 3, 4, ABSENT]);
+        number_without([].into_iter(), 2, &mut table);
+        assert_eq!(table, [0, 1]);
+    }
 }

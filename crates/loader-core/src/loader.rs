@@ -4,10 +4,42 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::buffer::{Buffer, Reduced};
-use super::own_reader::OwnReader;
-use super::{BatchBuilder, BatchTimes, Build, Loaded, exposed_wait};
-use crate::PipelineError;
+use crate::batcher::{Batcher, Dataset, Loaded, Reader};
+use crate::memory_budget::{FewerBatches, MemoryBudget};
+use crate::timing::{BatchTimes, exposed_wait};
+
+/// Why a loader cannot deliver a batch, beside the errors of its [`Batcher`].
+#[derive(Debug, thiserror::Error)]
+pub enum LoaderError {
+    /// The system starts no more threads.
+    #[error("cannot start loader thread {thread}: {source}")]
+    ThreadStart {
+        /// The thread.
+        thread: u32,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A batcher panicked.
+    #[error("a loader thread panicked at step {step}: {message}")]
+    ThreadPanicked {
+        /// The step of the batch that was being built.
+        step: u64,
+        /// Message of the panic.
+        message: String,
+    },
+    /// No thread is left that could build the batch.
+    #[error("all loader threads have ended")]
+    ThreadsEnded,
+    /// The loader ends, or a batch that this one depends on could not be built.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// The message of a panic.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("unknown reason").to_owned()
+}
 
 /// How a loader works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +48,22 @@ pub struct LoaderOptions {
     pub workers: u32,
     /// Batches that each thread may be ahead of the step.
     pub prefetch_factor: u32,
-    /// First step that a batch is made for.
+    /// First step that a batch is built for.
     pub first: u64,
-    /// Step behind the last one.
+    /// Step after the last one.
     pub steps: u64,
-    /// The most bytes that are held: of batches in the making, ready, delivered and not given back, and of what threads work
-    /// with. 0 is no limit; a batch that is larger is held alone. Without threads there is never more than one.
+    /// Maximum bytes of batches that are being built, ready, or delivered and not given back, and of the threads' scratch
+    /// memory. 0 is no limit; a batch that is larger is held alone. Without threads there is never more than one.
     pub buffer_bytes: u64,
+    /// Name of the limit in warnings, which give it in MiB.
+    pub buffer_name: &'static str,
+}
+
+impl Default for LoaderOptions {
+    /// No threads, no steps, no limit.
+    fn default() -> Self {
+        Self { workers: 0, prefetch_factor: 2, first: 0, steps: 0, buffer_bytes: 0, buffer_name: "the memory limit" }
+    }
 }
 
 impl LoaderOptions {
@@ -33,80 +74,83 @@ impl LoaderOptions {
 }
 
 /// Delivers the batches of a schedule in order, built by threads ahead of the step.
-pub struct Loader<B: Build = BatchBuilder> {
-    shared: Arc<Shared<B::Batch>>,
+pub struct Loader<B: Batcher> {
+    shared: Arc<Shared<B>>,
     threads: Vec<JoinHandle<()>>,
-    /// Builds here when there are no threads; keeps the clock otherwise.
-    builder: B,
-    /// What it reads with here; none before the first batch.
-    reader: Option<OwnReader<B>>,
+    /// Builds batches if there are no threads; keeps the clock otherwise.
+    batcher: B,
+    /// Reader of `batcher`; `None` before the first batch.
+    reader: Option<OwnedReader<B>>,
     options: LoaderOptions,
 }
 
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct Shared<B: Batcher> {
+    state: Mutex<State<B>>,
     /// A batch is ready, or a thread has ended.
     ready: Condvar,
     /// There is room for another batch, or the loader stops.
     room: Condvar,
 }
 
-struct State<T> {
+struct State<B: Batcher> {
     /// Next step that no thread has claimed.
     claim: u64,
     /// Next step to deliver.
     deliver: u64,
-    finished: BTreeMap<u64, Result<Loaded<T>, PipelineError>>,
-    spare: Vec<T>,
-    buffer: Buffer,
+    finished: BTreeMap<u64, Result<Loaded<B::Batch>, B::Error>>,
+    spare: Vec<B::Batch>,
+    budget: MemoryBudget,
     stopped: bool,
 }
 
-impl<T> State<T> {
+impl<B: Batcher> State<B> {
     /// Takes out the spare buffers that there is no room for. Drop them without the lock: giving a gigabyte back to the
     /// system takes a while.
-    fn surplus(&mut self) -> Vec<T> {
-        let keep = self.spare.len() - self.buffer.surplus(self.spare.len());
+    fn surplus(&mut self) -> Vec<B::Batch> {
+        let keep = self.spare.len() - self.budget.surplus(self.spare.len());
         self.spare.split_off(keep)
     }
 
     /// Whether another batch may be begun.
     fn may_begin(&self, ahead: u64) -> bool {
-        self.claim < self.deliver + ahead && self.buffer.may_begin(self.spare.len())
+        self.claim < self.deliver + ahead && self.budget.may_begin(self.spare.len())
     }
 }
 
-impl<T> Shared<T> {
+impl<B: Batcher> Shared<B> {
     /// A thread that panicked while it held the lock left whole values: nothing below panics between changes that belong
     /// together.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<B: Build> Loader<B> {
+impl<B: Batcher> Loader<B> {
     /// Start the threads.
-    pub fn start(mut builder: B, options: LoaderOptions) -> Result<Self, PipelineError> {
-        builder.starting(&options);
+    ///
+    /// # Errors
+    /// [`LoaderError::ThreadStart`].
+    pub fn start(mut batcher: B, options: LoaderOptions) -> Result<Self, B::Error> {
+        batcher.starting(&options);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 claim: options.first,
                 deliver: options.first,
                 finished: BTreeMap::new(),
                 spare: Vec::new(),
-                buffer: Buffer::new(options.buffer_bytes, u64::from(options.workers)),
+                budget: MemoryBudget::new(options.buffer_bytes, u64::from(options.workers)),
                 stopped: false,
             }),
             ready: Condvar::new(),
             room: Condvar::new(),
         });
-        let mut loader = Self { shared, threads: Vec::new(), builder, reader: None, options };
+        let mut loader = Self { shared, threads: Vec::new(), batcher, reader: None, options };
         for i in 0..options.workers {
-            let (shared, builder) = (Arc::clone(&loader.shared), loader.builder.clone());
+            let (shared, batcher) = (Arc::clone(&loader.shared), loader.batcher.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("loader-{i}"))
-                .spawn(move || work(&shared, builder, options, i))
-                .map_err(|e| PipelineError::Invalid(format!("cannot start loader thread {i}: {e}")))?;
+                .spawn(move || work(&shared, batcher, options, i))
+                .map_err(|e| LoaderError::ThreadStart { thread: i, source: e })?;
             loader.threads.push(thread);
         }
         Ok(loader)
@@ -118,12 +162,12 @@ impl<B: Build> Loader<B> {
         state.finished.contains_key(&state.deliver)
     }
 
-    /// The next batch; none after the last. Waits, and says in `Loaded::exposed` on which stages.
-    pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
+    /// Wait for the next batch; `None` after the last. [`Loaded::exposed`] says which stages the wait was for.
+    pub fn next_batch(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
         if self.options.workers == 0 { self.build_here() } else { self.wait_for_next() }
     }
 
-    fn build_here(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
+    fn build_here(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
         let (step, batch) = {
             let mut state = self.shared.lock();
             if state.deliver >= self.options.steps {
@@ -132,23 +176,23 @@ impl<B: Build> Loader<B> {
             state.deliver += 1;
             (state.deliver - 1, state.spare.pop())
         };
-        let batch = batch.unwrap_or_else(|| self.builder.empty());
-        let from = self.builder.now();
-        // An error leaves none: what it has in hand may be halves.
-        let reader = self.reader.take().map_or_else(|| OwnReader::open(&self.builder), Ok);
+        let batch = batch.unwrap_or_else(|| self.batcher.empty());
+        let from = self.batcher.now();
+        // After an error there is none: the reader may be halfway through a read.
+        let reader = self.reader.take().map_or_else(|| OwnedReader::open(&self.batcher), Ok);
         let result = reader.and_then(|mut reader| {
-            let loaded = self.builder.build(reader.get(), step, batch)?;
+            let loaded = self.batcher.build(reader.get(), step, batch)?;
             self.reader = Some(reader);
             Ok(loaded)
         });
         if result.is_err() {
-            self.builder.stop(step + 1);
+            self.batcher.stop(step + 1);
         }
         Some(result.map(|loaded| self.with_wait(loaded, from)))
     }
 
-    fn wait_for_next(&mut self) -> Option<Result<Loaded<B::Batch>, PipelineError>> {
-        let from = self.builder.now();
+    fn wait_for_next(&mut self) -> Option<Result<Loaded<B::Batch>, B::Error>> {
+        let from = self.batcher.now();
         let mut state = self.shared.lock();
         let step = state.deliver;
         if step >= self.options.steps {
@@ -159,12 +203,12 @@ impl<B: Build> Loader<B> {
                 break result;
             }
             if self.threads.iter().all(JoinHandle::is_finished) {
-                break Err(PipelineError::Invalid("all loader threads have ended".into()));
+                break Err(LoaderError::ThreadsEnded.into());
             }
-            // What the step holds itself may be all that fits.
-            state.buffer.wait(true);
+            // The batches that the step itself holds may be all that fit.
+            state.budget.wait(true);
             self.memory_changed();
-            // The time-out only guards against a thread that ends without a word.
+            // The timeout only guards against a thread that ends without a notice.
             let (next, _) = self
                 .shared
                 .ready
@@ -174,22 +218,22 @@ impl<B: Build> Loader<B> {
         };
         state.deliver = if result.is_ok() { step + 1 } else { self.options.steps };
         state.stopped |= result.is_err();
-        state.buffer.wait(false);
-        state.buffer.delivered();
+        state.budget.wait(false);
+        state.budget.delivered();
         drop(state);
         self.shared.room.notify_all();
         Some(result.map(|loaded| self.with_wait(loaded, from)))
     }
 
     fn with_wait(&self, mut loaded: Loaded<B::Batch>, from: u64) -> Loaded<B::Batch> {
-        loaded.exposed = exposed_wait(from, self.builder.now(), &loaded.intervals);
+        loaded.exposed = exposed_wait(from, self.batcher.now(), &loaded.intervals);
         loaded
     }
 
     /// Give a batch's buffers back for reuse. A batch that is not given back counts as held.
     pub fn recycle(&self, batch: B::Batch) {
         let mut state = self.shared.lock();
-        state.buffer.given_back();
+        state.budget.given_back();
         state.spare.push(batch);
         let surplus = state.surplus();
         drop(state);
@@ -197,18 +241,18 @@ impl<B: Build> Loader<B> {
         drop(surplus);
     }
 
-    /// Start of the clock that intervals are in.
+    /// Time 0 of the clock that intervals are measured on.
     pub fn clock(&self) -> Instant {
-        self.builder.clock()
+        self.batcher.clock()
     }
 
-    /// What threads did for batches that are ready and not delivered yet, in order of their steps.
+    /// Times of the batches that are ready and not delivered yet, in order of their steps.
     pub fn ahead(&self) -> Vec<BatchTimes> {
         let state = self.shared.lock();
-        state.finished.values().filter_map(|result| result.as_ref().ok()).map(BatchTimes::of).collect()
+        state.finished.values().filter_map(|result| result.as_ref().ok()).map(BatchTimes::from).collect()
     }
 
-    /// Threads that wait for memory look again. Without a limit there are none to be woken at every step.
+    /// Wake threads that wait for memory. Without a limit there are none, and steps do not pay for it.
     fn memory_changed(&self) {
         if self.options.buffer_bytes > 0 {
             self.shared.room.notify_all();
@@ -216,11 +260,11 @@ impl<B: Build> Loader<B> {
     }
 }
 
-impl<B: Build> Drop for Loader<B> {
+impl<B: Batcher> Drop for Loader<B> {
     fn drop(&mut self) {
         self.shared.lock().stopped = true;
         self.shared.room.notify_all();
-        self.builder.stop(0);
+        self.batcher.stop(0);
         for thread in self.threads.drain(..) {
             // A panic in a thread has been delivered as an error already.
             let _ = thread.join();
@@ -229,8 +273,8 @@ impl<B: Build> Drop for Loader<B> {
 }
 
 /// A loader thread: claim the next step, build it, hand it over.
-fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOptions, thread: u32) {
-    let source = builder.source();
+fn work<B: Batcher>(shared: &Shared<B>, mut batcher: B, options: LoaderOptions, thread: u32) {
+    let dataset = batcher.dataset();
     let mut reader = None;
     let ahead = options.ahead();
     loop {
@@ -243,32 +287,33 @@ fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOpti
                 return;
             }
             state.claim += 1;
-            state.buffer.begin();
+            state.budget.begin();
             (state.claim - 1, state.spare.pop())
         };
-        let batch = batch.unwrap_or_else(|| builder.empty());
+        let batch = batch.unwrap_or_else(|| batcher.empty());
         let built = std::panic::catch_unwind(AssertUnwindSafe(|| {
             if reader.is_none() {
-                reader = Some(B::reader(&source)?);
+                reader = Some(dataset.reader()?);
             }
             match &mut reader {
-                Some(reader) => Ok(Loaded { thread: Some(thread), ..builder.build(reader, step, batch)? }),
-                None => Err(PipelineError::Stopped),
+                Some(reader) => Ok(Loaded { thread: Some(thread), ..batcher.build(reader, step, batch)? }),
+                None => Err(LoaderError::Stopped.into()),
             }
         }));
         let result = built.unwrap_or_else(|panic| {
-            Err(PipelineError::panicked(&format!("a loader thread panicked at step {step}"), panic.as_ref()))
+            let message = panic_message(panic.as_ref());
+            Err(LoaderError::ThreadPanicked { step, message }.into())
         });
         if result.is_err() {
             // Earlier steps are still wanted.
-            builder.stop(step + 1);
+            batcher.stop(step + 1);
         }
         let size = result.as_ref().ok().map(|loaded| (B::bytes(&loaded.batch), loaded.work_bytes));
         let mut state = shared.lock();
         let reduced = match size {
-            Some((bytes, work)) => state.buffer.built(bytes, work, ahead + 1),
+            Some((bytes, scratch)) => state.budget.built(bytes, scratch, ahead + 1),
             None => {
-                state.buffer.failed();
+                state.budget.failed();
                 None
             }
         };
@@ -277,23 +322,50 @@ fn work<B: Build>(shared: &Shared<B::Batch>, mut builder: B, options: LoaderOpti
         drop(state);
         shared.ready.notify_all();
         if options.buffer_bytes > 0 {
-            // Now that its size is known, others may begin.
+            // Now that the size of a batch is known, others may be begun.
             shared.room.notify_all();
         }
         drop(surplus);
-        if let Some(Reduced { batches, largest, work }) = reduced {
+        if let Some(FewerBatches { batches, largest, scratch }) = reduced {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             tracing::warn!(
-                "batches of {:.1} MiB: {batches} of them fit into loader.buffer_mib = {:.0} beside the {:.1} MiB that the \
+                "batches of {:.1} MiB: {batches} of them fit into {} = {:.0} beside the {:.1} MiB that the \
                  threads work with, the step's own among them, and not {}; fewer are loaded ahead",
                 mib(largest),
+                options.buffer_name,
                 mib(options.buffer_bytes),
-                mib(work),
+                mib(scratch),
                 ahead + 1
             );
         }
         if size.is_none() {
             return;
         }
+    }
+}
+
+/// A reader together with the data set that it borrows from, for a loader without threads.
+struct OwnedReader<B: Batcher> {
+    // Dropped before what it borrows from: fields are dropped in this order.
+    reader: Reader<'static, B>,
+    _dataset: Arc<B::Dataset>,
+}
+
+impl<B: Batcher> OwnedReader<B> {
+    /// Open a reader of the batcher's data set.
+    ///
+    /// # Errors
+    /// As [`Dataset::reader`].
+    fn open(batcher: &B) -> Result<Self, B::Error> {
+        let dataset = batcher.dataset();
+        // SAFETY: the data set lies on the heap, is never moved or changed, and lives as long as `_dataset`, which is dropped
+        // after the reader. The reader is seen through `get` alone, with a lifetime for which it cannot lend what outlives it:
+        // `Batcher::build` takes readers of every lifetime.
+        let lent: &'static B::Dataset = unsafe { &*Arc::as_ptr(&dataset) };
+        Ok(Self { reader: lent.reader()?, _dataset: dataset })
+    }
+
+    fn get(&mut self) -> &mut Reader<'static, B> {
+        &mut self.reader
     }
 }

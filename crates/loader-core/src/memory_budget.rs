@@ -1,50 +1,50 @@
-/// How many batches a loader holds, and whether it may begin another one.
+/// Counts the batches that a loader holds, and decides whether another one may be begun.
 ///
-/// Invariants, where there is a limit: no more batches are held than fit beside what the threads work with, if all are as
-/// large as the largest so far, spare buffers included, but one always is; until that size is known it is one. A step is
-/// never left waiting for memory: what it waits for may be begun if nothing is under way, whatever the step itself still
-/// holds.
+/// Invariants under a limit: all batches, spare buffers included, fit beside the scratch memory of the threads if each batch
+/// is as large as the largest so far. One batch is always allowed; until the first size is known, no more than one. A step
+/// never waits for memory for ever: the batch that it waits for may be begun if no other is being built, whatever the step
+/// itself still holds.
 #[derive(Clone, Debug)]
-pub(super) struct Buffer {
-    /// Bytes; none is no limit.
+pub(crate) struct MemoryBudget {
+    /// Bytes; `None` is no limit.
     limit: Option<u64>,
-    /// Threads, each of which keeps what it works with.
     threads: u64,
-    /// Bytes of the largest batch that was built.
+    /// Bytes of the largest batch so far.
     largest: Option<u64>,
-    /// The most bytes that a thread has kept beside batches.
-    work: u64,
+    /// Maximum bytes of scratch memory of a thread so far.
+    scratch: u64,
     /// Batches that are being built.
-    making: u64,
-    /// Built, not delivered.
+    building: u64,
+    /// Batches built and not delivered.
     ready: u64,
-    /// Delivered, not given back.
+    /// Batches delivered and not given back.
     in_step: u64,
+    /// The step waits for a batch.
     waiting: bool,
     reported: bool,
 }
 
 /// The limit leaves room for fewer batches than would be loaded ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reduced {
+pub(crate) struct FewerBatches {
     /// Batches that fit.
     pub batches: u64,
     /// Bytes of the largest of them.
     pub largest: u64,
-    /// Bytes that the threads keep beside them.
-    pub work: u64,
+    /// Bytes of scratch memory of all threads.
+    pub scratch: u64,
 }
 
-impl Buffer {
-    /// At most `limit` bytes, of which each of `threads` threads takes what it works with; 0 is no limit.
+impl MemoryBudget {
+    /// A budget of `limit` bytes, scratch memory of `threads` threads included; 0 is no limit.
     pub fn new(limit: u64, threads: u64) -> Self {
         let limit = (limit > 0).then_some(limit);
         Self {
             limit,
             threads,
             largest: None,
-            work: 0,
-            making: 0,
+            scratch: 0,
+            building: 0,
             ready: 0,
             in_step: 0,
             waiting: false,
@@ -57,15 +57,16 @@ impl Buffer {
         match (self.limit, self.largest) {
             (None, _) => u64::MAX,
             (Some(_), None) => 1,
-            (Some(limit), Some(largest)) => (limit.saturating_sub(self.threads * self.work) / largest.max(1)).max(1),
+            (Some(limit), Some(largest)) => (limit.saturating_sub(self.threads * self.scratch) / largest.max(1)).max(1),
         }
     }
 
+    /// Batches that exist, spare buffers not counted.
     fn held(&self) -> u64 {
-        self.making + self.ready + self.in_step
+        self.building + self.ready + self.in_step
     }
 
-    /// How many of `spare` buffers are to be dropped.
+    /// How many of `spare` buffers must be dropped.
     pub fn surplus(&self, spare: usize) -> usize {
         let room = self.capacity().saturating_sub(self.held());
         spare.saturating_sub(usize::try_from(room).unwrap_or(usize::MAX))
@@ -74,29 +75,29 @@ impl Buffer {
     /// Whether a batch may be begun while there are `spare` buffers, of which it takes one.
     pub fn may_begin(&self, spare: usize) -> bool {
         self.held().saturating_add(spare.max(1) as u64) <= self.capacity()
-            || (self.waiting && self.making + self.ready == 0)
+            || (self.waiting && self.building + self.ready == 0)
     }
 
     pub fn begin(&mut self) {
-        self.making += 1;
+        self.building += 1;
     }
 
-    /// A batch of this size was built, by a thread that keeps `work` bytes beside it. Says once if the limit keeps the loader
-    /// from having `wanted` batches.
-    pub fn built(&mut self, bytes: u64, work: u64, wanted: u64) -> Option<Reduced> {
-        self.making = self.making.saturating_sub(1);
+    /// A batch of `bytes` bytes was built by a thread with `scratch` bytes of scratch memory. Returns, once, that the limit
+    /// leaves room for fewer than `wanted` batches.
+    pub fn built(&mut self, bytes: u64, scratch: u64, wanted: u64) -> Option<FewerBatches> {
+        self.building = self.building.saturating_sub(1);
         self.ready += 1;
         let largest = self.largest.map_or(bytes, |largest| largest.max(bytes));
         self.largest = Some(largest);
-        self.work = self.work.max(work);
+        self.scratch = self.scratch.max(scratch);
         let batches = self.capacity();
         let report = batches < wanted && !self.reported;
         self.reported |= report;
-        report.then_some(Reduced { batches, largest, work: self.threads * self.work })
+        report.then_some(FewerBatches { batches, largest, scratch: self.threads * self.scratch })
     }
 
     pub fn failed(&mut self) {
-        self.making = self.making.saturating_sub(1);
+        self.building = self.building.saturating_sub(1);
     }
 
     pub fn delivered(&mut self) {
@@ -120,11 +121,11 @@ mod tests {
 
     #[test]
     fn one_until_the_size_is_known_then_as_many_as_fit() {
-        let mut buffer = Buffer::new(350, 2);
+        let mut buffer = MemoryBudget::new(350, 2);
         assert!(buffer.may_begin(0));
         buffer.begin();
         assert!(!buffer.may_begin(0), "the size is not known yet");
-        assert_eq!(buffer.built(100, 0, 9), Some(Reduced { batches: 3, largest: 100, work: 0 }));
+        assert_eq!(buffer.built(100, 0, 9), Some(FewerBatches { batches: 3, largest: 100, scratch: 0 }));
         buffer.begin();
         assert!(buffer.may_begin(0));
         buffer.begin();
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_batch_beyond_the_limit_runs_alone_and_keeps_its_buffer() {
-        let mut buffer = Buffer::new(50, 1);
+        let mut buffer = MemoryBudget::new(50, 1);
         buffer.begin();
         buffer.built(100, 0, 1);
         assert!(!buffer.may_begin(0));
@@ -148,9 +149,9 @@ mod tests {
 
     #[test]
     fn what_threads_work_with_takes_room_from_batches() {
-        let mut buffer = Buffer::new(500, 2);
+        let mut buffer = MemoryBudget::new(500, 2);
         buffer.begin();
-        assert_eq!(buffer.built(100, 60, 9), Some(Reduced { batches: 3, largest: 100, work: 120 }));
+        assert_eq!(buffer.built(100, 60, 9), Some(FewerBatches { batches: 3, largest: 100, scratch: 120 }));
         buffer.begin();
         buffer.begin();
         assert!(!buffer.may_begin(0), "three of 100 are held beside 120");
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn spare_buffers_count_and_a_waiting_step_comes_first() {
-        let mut buffer = Buffer::new(200, 1);
+        let mut buffer = MemoryBudget::new(200, 1);
         buffer.begin();
         buffer.built(100, 0, 1);
         buffer.delivered();

@@ -1,23 +1,21 @@
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
 use expctl_record::{Data, LabelSource};
+use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
-use super::files::{DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, report, room};
-use super::genes::Genes;
-use super::graph_file::{self, GRAPH_FILE};
-use super::labels::{Labels, statistics};
-use super::manifest::{BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SampleInfo, StoreInfo};
-use super::metabolism::Metabolism;
-use super::networks;
-use super::partial::{Partial, existing};
-use super::planted;
-use super::sample_genes::{SAMPLES_FILE, SampleGenes};
-use super::template::RecordTemplate;
-use super::triples::{GENES_PER_SAMPLE, Triples};
-use super::{BuildProgress, Recipe, SCHEMA};
-use crate::PipelineError;
-use crate::store::{LmdbStore, LmdbWriter, text_order};
+use crate::DatasetError;
+use crate::build_folder::{
+    BuildProgress, DATA_FILE, GENES_FILE, Partial, Report, STORE_FOLDER, checksums, existing, report, room,
+};
+use crate::graph::graph_file::GRAPH_FILE;
+use crate::graph::manifest::{
+    BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SCHEMA, SampleInfo, StoreInfo,
+};
+use crate::graph::networks::{Genes, Metabolism};
+use crate::graph::recipe::Recipe;
+use crate::graph::samples::{GENES_PER_SAMPLE, Labels, SAMPLES_FILE, SampleGenes, Triples, statistics};
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -26,7 +24,7 @@ const PAGE: u64 = 4096;
 
 /// Build a data set in `folder`, or return its manifest at once if it is there.
 ///
-/// A build that was stopped (`Break`, which gives [`PipelineError::Stopped`], or a killed process) leaves
+/// A build that was stopped (`Break`, which gives [`DatasetError::Stopped`], or a killed process) leaves
 /// `<folder>.partial`; the next one goes on with it and ends with the same records. `folder` itself appears only when
 /// all is complete.
 pub fn build(
@@ -34,7 +32,7 @@ pub fn build(
     data: &Data,
     folder: &Path,
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
-) -> Result<Manifest, PipelineError> {
+) -> Result<Manifest, DatasetError> {
     let started = Instant::now();
     recipe.check(data)?;
     let digest = recipe.digest(data)?;
@@ -60,11 +58,11 @@ pub fn build(
     room_for(partial.path(), store_bytes + graph_bytes)?;
 
     report(progress, "graph", 0, 1)?;
-    let networks = networks::build_all(recipe, data, &genes)?;
+    let networks = crate::graph::networks::build_all(recipe, data, &genes)?;
     let metabolism = Metabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
-    graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
+    crate::graph::graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
     let names = partial.path().join(GENES_FILE);
-    std::fs::write(&names, genes.names.join("\n") + "\n").map_err(PipelineError::io("write", &names))?;
+    std::fs::write(&names, genes.names.join("\n") + "\n").map_err(DatasetError::io("write", &names))?;
     records.sample_genes(data.samples).write(&partial.path().join(SAMPLES_FILE))?;
     report(progress, "graph", 1, 1)?;
 
@@ -90,7 +88,7 @@ pub fn build(
         resumed_at,
     };
     let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
     partial.finish(folder)?;
     Ok(manifest)
 }
@@ -100,7 +98,7 @@ fn labels(recipe: &Recipe, data: &Data, genes: &Genes, triples: &Triples) -> Lab
         LabelSource::Random => Labels::new(&recipe.samples, data.samples, data.seed, data.scale),
         LabelSource::Planted => {
             let samples = (0..data.samples).map(|index| triples.at(index));
-            let values = planted::values(samples, genes.len(), data.seed, data.scale);
+            let values = crate::graph::samples::values(samples, genes.len(), data.seed, data.scale);
             Labels::planted(values, &recipe.samples, data.seed, data.scale)
         }
     }
@@ -137,13 +135,13 @@ impl Records<'_> {
     }
 
     /// Write the records that are not there yet; returns how many were.
-    fn write(&self, folder: &Path, samples: u64, bytes: u64, to: &mut Report<'_>) -> Result<u64, PipelineError> {
+    fn write(&self, folder: &Path, samples: u64, bytes: u64, to: &mut Report<'_>) -> Result<u64, DatasetError> {
         let order = text_order(samples);
         let writer = LmdbWriter::open(folder, 2 * bytes + (1 << 30))?;
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(PipelineError::damaged(folder, "holds other records than a build leaves; remove it"));
+            return Err(DatasetError::damaged(folder, "holds other records than a build leaves; remove it"));
         }
         report(to, "samples", there, samples)?;
         let mut done = there;
@@ -158,7 +156,7 @@ impl Records<'_> {
 }
 
 /// Read the whole store once more: what is counted and summed up is what lies on the disk.
-fn store_info(folder: &Path) -> Result<StoreInfo, PipelineError> {
+fn store_info(folder: &Path) -> Result<StoreInfo, DatasetError> {
     let store = LmdbStore::open(folder)?;
     let mut hasher = blake3::Hasher::new();
     let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
@@ -189,7 +187,90 @@ fn sample_info(labels: &Labels) -> SampleInfo {
 }
 
 /// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
-fn room_for(partial: &Path, needed: u64) -> Result<(), PipelineError> {
+fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
     let there = partial.join(STORE_FOLDER).join(DATA_FILE).metadata().map_or(0, |meta| meta.len());
     room(partial, needed.saturating_sub(there))
+}
+
+/// The JSON of a record with places to fill in.
+///
+/// The file is a JSON list with one `{experiment, experiment_reference}`. Strings in it stand for what differs between
+/// samples: `$gene0` to `$gene2` inside any string are systematic names, the whole strings `"$index"`, `"$label"` and
+/// `"$p_value"` become numbers. Invariant: every record is valid JSON if the template is, because gene names need no
+/// escaping.
+pub(crate) struct RecordTemplate {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone)]
+enum Part {
+    Text(String),
+    Gene(usize),
+    Index,
+    Label,
+    PValue,
+}
+
+impl RecordTemplate {
+    pub(crate) fn load(path: &Path) -> Result<Self, DatasetError> {
+        let text = std::fs::read_to_string(path).map_err(DatasetError::io("read", path))?;
+        Self::parse(&text).map_err(|reason| DatasetError::damaged(path, reason))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let mut rest = compact.to_string();
+        let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), Part::Gene(k)));
+        let numbers = [("index", Part::Index), ("label", Part::Label), ("p_value", Part::PValue)];
+        let numbers = numbers.map(|(name, part)| (format!("\"${name}\""), part));
+        let marks: Vec<(String, Part)> = genes.chain(numbers).collect();
+        let mut parts = Vec::new();
+        let mut met = vec![false; marks.len()];
+        while let Some((start, k)) =
+            marks.iter().enumerate().filter_map(|(k, (mark, _))| Some((rest.find(mark.as_str())?, k))).min()
+        {
+            let tail = rest.split_off(start + marks[k].0.len());
+            rest.truncate(start);
+            parts.extend([Part::Text(rest), marks[k].1.clone()]);
+            met[k] = true;
+            rest = tail;
+        }
+        if let Some(k) = met.iter().position(|met| !met) {
+            return Err(format!("{} does not occur in it", marks[k].0));
+        }
+        parts.push(Part::Text(rest));
+        Ok(Self { parts })
+    }
+
+    /// Append the record of sample `index`.
+    pub(crate) fn render(&self, index: u64, genes: [&str; GENES_PER_SAMPLE], label: f64, p: f64, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            // Writing to a Vec cannot fail. `{:?}` is the shortest text that gives the same number back.
+            let _ = match part {
+                Part::Text(text) => out.write_all(text.as_bytes()),
+                Part::Gene(k) => out.write_all(genes[*k].as_bytes()),
+                Part::Index => write!(out, "{index}"),
+                Part::Label => write!(out, "{label:?}"),
+                Part::PValue => write!(out, "{p:?}"),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_filled_in_and_missing_ones_refused() {
+        let text = r#"[{"a": ["$gene2", "x$gene0-$gene1"], "b": "$label", "c": "$p_value", "d": "$index"}]"#;
+        let template = RecordTemplate::parse(text).unwrap();
+        let mut out = Vec::new();
+        template.render(12, ["A", "B", "C"], -0.5, 1e-9, &mut out);
+        assert_eq!(out, br#"[{"a":["C","xA-B"],"b":-0.5,"c":1e-9,"d":12}]"#);
+        for (left_out, instead) in [("$gene2", "g"), ("$label", "l")] {
+            assert!(RecordTemplate::parse(&text.replace(left_out, instead)).is_err());
+        }
+        assert!(RecordTemplate::parse("[").is_err());
+    }
 }

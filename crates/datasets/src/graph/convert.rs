@@ -1,19 +1,20 @@
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use expctl_record::StoreKind;
+use graph_loader::{
+    CellGraph, EdgeType, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
+    StoreEncoder, text_order,
+};
 
-use super::estimate::{ESTIMATED_FROM, lmdb_bytes, record_bytes};
-use super::files::{Report, checksums, free_bytes, report};
-use super::manifest::MANIFEST_FILE;
-use super::partial::{Partial, tidy};
-use super::store_manifest::{CONVERTED, base_blake3};
-use super::{BuildProgress, Dataset, Estimate, MaskInfo, STORE_SCHEMA, StoreManifest};
-use crate::PipelineError;
-use crate::graph::CellGraph;
-use crate::store::{LmdbStore, LmdbWriter, RecordDecoder, Sample, StoreEncoder, text_order};
+use crate::DatasetError;
+use crate::build_folder::{BuildProgress, Partial, Report, checksums, free_bytes, report, tidy};
+use crate::graph::dataset::Dataset;
+use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
+use crate::graph::manifest::{CONVERTED, MANIFEST_FILE, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
 
 /// The most bytes that are encoded at a time and written in one transaction (one record, if that is more).
 const PIECE: u64 = 16 << 20;
@@ -48,9 +49,9 @@ impl<'d> Conversion<'d> {
     ///
     /// # Errors
     /// The base store or the graph cannot be read, or `kind` is the base store.
-    pub fn new(dataset: &'d Dataset, kind: StoreKind) -> Result<Self, PipelineError> {
+    pub fn new(dataset: &'d Dataset, kind: StoreKind) -> Result<Self, DatasetError> {
         if kind == StoreKind::Json {
-            return Err(PipelineError::Invalid("the json store is what the others are made from".to_owned()));
+            return Err(DatasetError::Invalid("the json store is what the others are made from".to_owned()));
         }
         let names: Vec<String> = dataset.manifest().networks.iter().map(|network| network.name.clone()).collect();
         let graph = dataset.graph(&names, true)?;
@@ -74,7 +75,7 @@ impl<'d> Conversion<'d> {
         &self.estimate
     }
 
-    fn estimate(&mut self) -> Result<(), PipelineError> {
+    fn estimate(&mut self) -> Result<(), DatasetError> {
         let records = self.base.len();
         let from = records.min(ESTIMATED_FROM);
         let chosen: Vec<u64> = (0..from).map(|i| i * records / from).collect();
@@ -107,22 +108,22 @@ impl<'d> Conversion<'d> {
         &self,
         jobs: usize,
         progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
-    ) -> Result<StoreManifest, PipelineError> {
+    ) -> Result<StoreManifest, DatasetError> {
         self.make(jobs, progress).map_err(|e| self.dataset.advise(e))
     }
 
-    fn make(&self, jobs: usize, progress: &mut Report<'_>) -> Result<StoreManifest, PipelineError> {
+    fn make(&self, jobs: usize, progress: &mut Report<'_>) -> Result<StoreManifest, DatasetError> {
         let started = Instant::now();
         if let Some(manifest) = self.dataset.converted(self.kind)? {
             tidy(&self.folder);
             return Ok(manifest);
         }
         if self.folder.exists() {
-            return Err(PipelineError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
+            return Err(DatasetError::damaged(&self.folder, "exists, but is no store (it has no manifest)"));
         }
         if self.estimate.missing() > 0 {
             let full = std::io::Error::new(std::io::ErrorKind::StorageFull, self.estimate.to_string());
-            return Err(PipelineError::io("build", &self.folder)(full));
+            return Err(DatasetError::io("build", &self.folder)(full));
         }
         let base = base_blake3(self.dataset.manifest());
         let partial = Partial::open(&self.folder)?;
@@ -154,20 +155,20 @@ impl<'d> Conversion<'d> {
             resumed_at,
         };
         let path = partial.path().join(MANIFEST_FILE);
-        expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+        expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
         partial.finish(&self.folder)?;
         Ok(manifest)
     }
 
     /// Write the records that are not there yet; returns how many were.
-    fn write(&self, folder: &Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, PipelineError> {
+    fn write(&self, folder: &Path, jobs: usize, to: &mut Report<'_>) -> Result<u64, DatasetError> {
         let records = self.base.len();
         let order = text_order(records);
         let writer = LmdbWriter::open(folder, 2 * self.estimate.bytes + (1 << 30))?;
         let (there, last) = writer.state()?;
         let expected = there.checked_sub(1).and_then(|at| order.get(at as usize)).map(|index| index.to_string());
         if last != expected.map(String::into_bytes) {
-            return Err(PipelineError::damaged(folder, "holds other records than a conversion leaves"));
+            return Err(DatasetError::damaged(folder, "holds other records than a conversion leaves"));
         }
         report(to, "samples", there, records)?;
         let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
@@ -193,7 +194,7 @@ impl<'d> Conversion<'d> {
             }
             for (i, indices) in pieces.iter().enumerate() {
                 let piece = threads[i % jobs].recv();
-                let ended = |_| PipelineError::Invalid("a thread of the conversion has ended".to_owned());
+                let ended = |_| DatasetError::Invalid("a thread of the conversion has ended".to_owned());
                 let piece = piece.map_err(ended)??;
                 writer.append_values(indices, &piece.ends, &piece.bytes)?;
                 done += indices.len() as u64;
@@ -206,17 +207,17 @@ impl<'d> Conversion<'d> {
     }
 
     /// A panic while a piece is encoded is an error like others.
-    fn encode_or_say_where(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
+    fn encode_or_say_where(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, DatasetError> {
         let piece = std::panic::catch_unwind(AssertUnwindSafe(|| self.encode(indices, encoder)));
         piece.unwrap_or_else(|panic| {
             let first = indices.first().copied().unwrap_or_default();
             let base = self.base.path().display();
             let what = format!("the conversion panicked at one of {} records of {base} from {first} on", indices.len());
-            Err(PipelineError::panicked(&what, panic.as_ref()))
+            Err(DatasetError::panicked(&what, panic.as_ref()))
         })
     }
 
-    fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, PipelineError> {
+    fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, DatasetError> {
         let mut reader = self.base.reader()?;
         let (mut json, mut sample) = (Vec::new(), Sample::default());
         let mut piece = Piece { bytes: Vec::new(), ends: Vec::with_capacity(indices.len()) };
@@ -233,12 +234,113 @@ impl<'d> Conversion<'d> {
 }
 
 /// Whether a problem is what lies in `folder`, rather than that it could not be read.
-fn is_damage_in(folder: &Path, problem: &PipelineError) -> bool {
+fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
-        PipelineError::Record { store: path, .. }
-        | PipelineError::Damaged { path, .. }
-        | PipelineError::Lmdb { path, .. } => path.starts_with(folder),
+        DatasetError::Record { store: path, .. }
+        | DatasetError::Damaged { path, .. }
+        | DatasetError::Lmdb { path, .. } => path.starts_with(folder),
         _ => false,
+    }
+}
+
+/// Records between two reports.
+const STRIDE: u64 = 100;
+
+impl Conversion<'_> {
+    /// Read the store in `folder` once more, record by record beside the base store, and compare genes and label of all of
+    /// them and the masks of some with what the definition of a mask gives.
+    pub(super) fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
+        let store = LmdbStore::open(folder)?;
+        let records = self.base.len();
+        if store.len() != records {
+            let reason = format!("{} records, but the base store has {records}", store.len());
+            return Err(DatasetError::damaged(folder, reason));
+        }
+        let names: Vec<String> = self.graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
+        let decoder = StoreDecoder::converted(folder, self.kind, self.dataset.mask_sizes(), &names, true)?;
+        let mut base = self.base.reader()?;
+        let (mut json, mut expected, mut found) = (Vec::new(), Sample::default(), Sample::default());
+        let mut hasher = blake3::Hasher::new();
+        let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
+        let stride = (records / ESTIMATED_FROM).max(1);
+        let read = store.for_each(|index, value| {
+            let key = index.to_string();
+            for bytes in [key.as_bytes(), value] {
+                hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+            }
+            info.value_bytes += value.len() as u64;
+            info.largest_value = info.largest_value.max(value.len() as u64);
+            json.clear();
+            base.read(index, &mut json)?;
+            self.decoder.decode(index, &json, &mut expected)?;
+            decoder.decode(index, value, 0..value.len(), &mut found)?;
+            let wrong = |what: &str| DatasetError::Record {
+                store: folder.to_owned(),
+                index,
+                reason: format!("{what} differs from the base store"),
+            };
+            let of = |sample: &Sample| (sample.label.to_bits(), sample.p_value.to_bits());
+            if expected.genes != found.genes || of(&expected) != of(&found) {
+                return Err(wrong("gene, label or p-value"));
+            }
+            if self.kind != StoreKind::Ids && index % stride == 0 && !masks_agree(&self.graph, &found, value) {
+                return Err(wrong("a mask"));
+            }
+            info.records += 1;
+            if info.records.is_multiple_of(STRIDE) || info.records == records {
+                report(to, "check", info.records, records)?;
+            }
+            Ok(())
+        });
+        // A base store that has changed is no reason to find fault with this one.
+        base.unchanged()?;
+        read?;
+        info.content_blake3 = hasher.finalize().to_hex().to_string();
+        Ok(info)
+    }
+}
+
+/// Whether the masks in `bytes` are what their definition says, edge by edge.
+fn masks_agree(graph: &CellGraph, sample: &Sample, bytes: &[u8]) -> bool {
+    let perturbed = |gene: &i64| sample.genes.contains(gene);
+    let network = |e: &EdgeType| -> Vec<bool> {
+        e.sources().iter().zip(e.targets()).map(|(s, t)| !perturbed(s) && !perturbed(t)).collect()
+    };
+    let mut expected: Vec<Vec<bool>> = graph.edge_types.iter().map(network).collect();
+    if let Some(metabolism) = &graph.metabolism {
+        expected.extend(metabolic_masks(metabolism, perturbed));
+    }
+    let spans = &sample.masks.spans;
+    spans.len() == expected.len()
+        && spans.iter().zip(&expected).all(|(span, kept)| mask(sample.masks.form, bytes, span, kept.len()) == *kept)
+}
+
+/// Kept reactions, gpr edges and rmr edges.
+fn metabolic_masks(metabolism: &Metabolism, perturbed: impl Fn(&i64) -> bool) -> [Vec<bool>; 3] {
+    let mut reactions = vec![true; metabolism.reactions];
+    for (gene, reaction) in metabolism.gpr_genes().iter().zip(metabolism.gpr_reactions()) {
+        reactions[*reaction as usize] &= !perturbed(gene);
+    }
+    let gpr = metabolism.gpr_genes().iter().map(|gene| !perturbed(gene)).collect();
+    let rmr = metabolism.rmr_reactions().iter().map(|reaction| reactions[*reaction as usize]).collect();
+    [reactions, gpr, rmr]
+}
+
+/// A stored mask of `entries` entries, written out.
+fn mask(form: MaskForm, bytes: &[u8], span: &Range<usize>, entries: usize) -> Vec<bool> {
+    let bytes = &bytes[span.clone()];
+    match form {
+        MaskForm::None => Vec::new(),
+        MaskForm::FalsePositions => {
+            let mut kept = vec![true; entries];
+            for word in bytes.as_chunks::<8>().0 {
+                // The decoder has checked that they are among the entries.
+                kept[i64::from_le_bytes(*word) as usize] = false;
+            }
+            kept
+        }
+        MaskForm::Bytes => bytes.iter().map(|byte| *byte == 1).collect(),
+        MaskForm::Bits => (0..entries).map(|i| bytes[i / 8] >> (i % 8) & 1 == 1).collect(),
     }
 }
 
@@ -249,8 +351,8 @@ mod tests {
     use expctl_record::{Data, LabelSource, Networks};
 
     use super::*;
-    use crate::dataset::{Recipe, build};
-    use crate::graph::EdgeType;
+    use crate::graph::build::build;
+    use crate::graph::recipe::Recipe;
 
     #[test]
     fn a_panic_in_a_thread_says_where() {

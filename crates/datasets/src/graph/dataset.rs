@@ -1,15 +1,13 @@
 use std::path::{Path, PathBuf};
 
 use expctl_record::{Pipeline, StoreKind};
+use graph_loader::{CellGraph, LmdbStore, MaskSizes, RecordDecoder, StoreDecoder};
 
-use super::advice::command;
-use super::files::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
-use super::graph_file::{self, GRAPH_FILE};
-use super::store_manifest::{CONVERTED, base_blake3};
-use super::{Manifest, StoreManifest};
-use crate::PipelineError;
-use crate::graph::CellGraph;
-use crate::store::{LmdbStore, MaskSizes, RecordDecoder, StoreDecoder};
+use crate::DatasetError;
+use crate::build_folder::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
+use crate::error::command;
+use crate::graph::graph_file::GRAPH_FILE;
+use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
 
 /// A built data set.
 #[derive(Clone, Debug)]
@@ -19,8 +17,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Open the data set in `folder`; [`PipelineError::NotBuilt`] if there is none.
-    pub fn open(folder: &Path) -> Result<Self, PipelineError> {
+    /// Open the data set in `folder`; [`DatasetError::NotBuilt`] if there is none.
+    pub fn open(folder: &Path) -> Result<Self, DatasetError> {
         Ok(Self { folder: folder.to_owned(), manifest: Manifest::load(folder)? })
     }
 
@@ -35,13 +33,13 @@ impl Dataset {
     }
 
     /// Names of the genes, ascending; the index of a gene is its position.
-    pub fn genes(&self) -> Result<Vec<String>, PipelineError> {
+    pub fn genes(&self) -> Result<Vec<String>, DatasetError> {
         let path = self.folder.join(GENES_FILE);
-        let text = std::fs::read_to_string(&path).map_err(PipelineError::io("read", &path))?;
+        let text = std::fs::read_to_string(&path).map_err(DatasetError::io("read", &path))?;
         let genes: Vec<String> = text.lines().map(str::to_owned).collect();
         if genes.len() as u64 != self.manifest.genes.count {
             let reason = format!("{} names, but the manifest says {}", genes.len(), self.manifest.genes.count);
-            return Err(self.advise(PipelineError::damaged(&path, reason)));
+            return Err(self.advise(DatasetError::damaged(&path, reason)));
         }
         Ok(genes)
     }
@@ -51,7 +49,7 @@ impl Dataset {
     /// # Errors
     /// An edge type is unknown (those that exist are named), the file is damaged, or it has other numbers of edges than the
     /// manifest says.
-    pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
+    pub fn graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, DatasetError> {
         self.read_graph(edge_types, metabolism).map_err(|e| self.advise(e))
     }
 
@@ -59,19 +57,20 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::graph`]; networks cannot be merged as it says.
-    pub fn graph_of(&self, pipeline: &Pipeline) -> Result<CellGraph, PipelineError> {
-        let types = pipeline.graph_types().map_err(|(_, reason)| PipelineError::Invalid(reason))?;
+    pub fn graph_of(&self, pipeline: &Pipeline) -> Result<CellGraph, DatasetError> {
+        let types = pipeline.graph_types().map_err(|(_, reason)| DatasetError::Invalid(reason))?;
         self.graph(&pipeline.edge_types, pipeline.metabolism)?.with_types(&types)
     }
 
-    fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, PipelineError> {
+    fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, DatasetError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
-        let edge_types = graph_file::read(&path, edge_types, genes.len())?;
+        let edge_types = crate::graph::graph_file::read(&path, edge_types, genes.len())?;
         let sizes = &self.manifest.bipartite;
-        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
+        let metabolism =
+            if metabolism { Some(crate::graph::graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
         let graph = CellGraph { genes, edge_types, metabolism };
-        self.as_in_manifest(&graph).map_err(|reason| PipelineError::damaged(&path, reason))?;
+        self.as_in_manifest(&graph).map_err(|reason| DatasetError::damaged(&path, reason))?;
         Ok(graph)
     }
 
@@ -99,12 +98,12 @@ impl Dataset {
     }
 
     /// The base store, open for reading.
-    pub fn store(&self) -> Result<LmdbStore, PipelineError> {
+    pub fn store(&self) -> Result<LmdbStore, DatasetError> {
         LmdbStore::open(&self.records_folder(StoreKind::Json)).map_err(|e| self.advise(e))
     }
 
     /// A decoder of the store's records.
-    pub fn decoder(&self) -> Result<RecordDecoder, PipelineError> {
+    pub fn decoder(&self) -> Result<RecordDecoder, DatasetError> {
         Ok(RecordDecoder::new(&self.records_folder(StoreKind::Json), self.genes()?))
     }
 
@@ -136,27 +135,27 @@ impl Dataset {
     /// # Errors
     /// Its manifest is damaged, it was made from another base store, or its file is missing or of another length than the
     /// manifest says.
-    pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
+    pub fn converted(&self, kind: StoreKind) -> Result<Option<StoreManifest>, DatasetError> {
         self.complete(kind).map_err(|e| self.advise(e))
     }
 
-    fn complete(&self, kind: StoreKind) -> Result<Option<StoreManifest>, PipelineError> {
+    fn complete(&self, kind: StoreKind) -> Result<Option<StoreManifest>, DatasetError> {
         let folder = self.store_folder(kind);
         let Some(manifest) = StoreManifest::load(&folder, kind)? else { return Ok(None) };
         if manifest.base_blake3 != base_blake3(&self.manifest) {
             let reason = "was made from another base store or graph than lies beside it";
-            return Err(PipelineError::damaged(&folder, reason));
+            return Err(DatasetError::damaged(&folder, reason));
         }
         let file = self.store_file(kind);
         let bytes = match file.metadata() {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(PipelineError::damaged(&file, "is missing"));
+                return Err(DatasetError::damaged(&file, "is missing"));
             }
-            other => other.map_err(PipelineError::io("inspect", &file))?.len(),
+            other => other.map_err(DatasetError::io("inspect", &file))?.len(),
         };
         if bytes != manifest.file.bytes {
             let reason = format!("{bytes} bytes, but the manifest of the store says {}", manifest.file.bytes);
-            return Err(PipelineError::damaged(&file, reason));
+            return Err(DatasetError::damaged(&file, reason));
         }
         Ok(Some(manifest))
     }
@@ -178,16 +177,16 @@ impl Dataset {
     /// The store that `pipeline` reads, and the decoder of its records.
     ///
     /// # Errors
-    /// [`PipelineError::NotConverted`] if the base store has not been converted to it; it holds masks of networks that `pipeline` merges.
-    pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
+    /// [`DatasetError::NotConverted`] if the base store has not been converted to it; it holds masks of networks that `pipeline` merges.
+    pub fn records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), DatasetError> {
         self.open_records(pipeline).map_err(|e| self.advise(e))
     }
 
-    fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), PipelineError> {
+    fn open_records(&self, pipeline: &Pipeline) -> Result<(LmdbStore, StoreDecoder), DatasetError> {
         let kind = pipeline.store;
         if kind.has_masks() && !pipeline.merge_edge_types.is_empty() {
             let reason = format!("the store {} has a mask for each network, and none of several as one", kind.name());
-            return Err(PipelineError::Invalid(reason));
+            return Err(DatasetError::Invalid(reason));
         }
         if kind == StoreKind::Json {
             let decoder = StoreDecoder::json(&self.records_folder(kind), self.decoder()?);
@@ -195,7 +194,7 @@ impl Dataset {
         }
         let Some(manifest) = self.converted(kind)? else {
             let command = command("convert", &self.manifest.data, Some(kind.name()));
-            return Err(PipelineError::NotConverted { path: self.folder.clone(), store: kind.name(), command });
+            return Err(DatasetError::NotConverted { path: self.folder.clone(), store: kind.name(), command });
         };
         let folder = self.records_folder(kind);
         let decoder =
@@ -203,7 +202,7 @@ impl Dataset {
         let store = LmdbStore::open(&folder)?;
         if store.len() != manifest.store.records {
             let reason = format!("{} records, but its manifest says {}", store.len(), manifest.store.records);
-            return Err(PipelineError::damaged(&folder, reason));
+            return Err(DatasetError::damaged(&folder, reason));
         }
         Ok((store, decoder))
     }

@@ -1,20 +1,18 @@
-//! How large the stores of a data set will be, from its recipe alone: before anything of it is there.
-
+use std::fmt;
 use std::path::Path;
 
 use expctl_record::{Data, StoreKind};
+use graph_loader::{MaskSizes, value_bytes};
 
-use super::Recipe;
-use super::estimate::{PAGE, lmdb_bytes, record_bytes};
-use super::files::bytes_of;
-use super::genes::Genes;
-use super::metabolism::Sizes;
-use super::networks::expected_edges;
-use super::partial::Partial;
-use super::template::RecordTemplate;
-use super::triples::GENES_PER_SAMPLE;
-use crate::PipelineError;
-use crate::store::{MaskSizes, value_bytes};
+use crate::DatasetError;
+use crate::build_folder::{Partial, bytes_of};
+use crate::graph::build::RecordTemplate;
+use crate::graph::networks::{Genes, Sizes, expected_edges};
+use crate::graph::recipe::Recipe;
+use crate::graph::samples::GENES_PER_SAMPLE;
+
+//@DOC dataset/forecast.rs
+//@ How large the stores of a data set will be, from its recipe alone: before anything of it is there.
 
 /// Bytes that a store of a data set will take on disk; of the base store (`json`) with the graph's file.
 ///
@@ -23,11 +21,11 @@ use crate::store::{MaskSizes, value_bytes};
 ///
 /// # Errors
 /// A file of the recipe cannot be read.
-pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u64, PipelineError> {
+pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u64, DatasetError> {
     let genes = Genes::new(recipe, data.seed, data.scale)?;
     let share = genes.len() as f64 / recipe.genes as f64;
     let metabolism = Sizes::of(&recipe.bipartite, genes.len(), share);
-    let counted = |network| Ok::<_, PipelineError>((network, expected_edges(recipe, network, data, &genes)?));
+    let counted = |network| Ok::<_, DatasetError>((network, expected_edges(recipe, network, data, &genes)?));
     let networks = recipe.network.iter().map(counted).collect::<Result<Vec<_>, _>>()?;
     let (value, of_graph) = match kind {
         StoreKind::Json => {
@@ -76,4 +74,92 @@ fn removed(networks: &[(String, usize)], metabolism: &Sizes, genes: u64) -> Vec<
 /// Bytes on disk that a build or conversion of `folder` that was stopped has left, for the next one to go on with.
 pub fn unfinished_bytes(folder: &Path) -> u64 {
     bytes_of(&Partial::path_of(folder)).map_or(0, |(_, allocated)| allocated)
+}
+
+/// Records that are encoded to find how large a store will be.
+pub(crate) const ESTIMATED_FROM: u64 = 64;
+/// LMDB's page, bytes.
+pub(crate) const PAGE: u64 = 4096;
+/// A node of more bytes has its value in pages of its own.
+const NODE_MAX: u64 = 2038;
+
+/// How large a store will be, before anything of it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// What the whole store will take, in bytes.
+    pub bytes: u64,
+    /// Records that were encoded to find that.
+    pub from: u64,
+    /// What of it is there already, left by a stopped conversion, in bytes.
+    pub there: u64,
+    /// Bytes that are free where it is written.
+    pub free: u64,
+}
+
+impl Estimate {
+    /// Bytes that there is no room for.
+    pub fn missing(&self) -> u64 {
+        self.bytes.saturating_sub(self.there).saturating_sub(self.free)
+    }
+}
+
+/// `about 854.8 GB (estimated from 64 records), 80.1 GB are free, 774.7 GB are missing`
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let records = if self.from == 1 { "record" } else { "records" };
+        write!(f, "about {} (estimated from {} {records}), ", Decimal(self.bytes), self.from)?;
+        if self.there > 0 {
+            write!(f, "{} of it are there, ", Decimal(self.there))?;
+        }
+        write!(f, "{} are free", Decimal(self.free))?;
+        if self.missing() > 0 { write!(f, ", {} are missing", Decimal(self.missing())) } else { Ok(()) }
+    }
+}
+
+/// Bytes that a record takes in an LMDB file, from the lengths of its key and value: in leaves of the tree, and in pages of
+/// its own.
+pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
+    let (header, pointer) = (8, 2);
+    if header + key + value > NODE_MAX {
+        ((header + key + 8).next_multiple_of(2) + pointer, (16 + value).next_multiple_of(PAGE))
+    } else {
+        ((header + key + value).next_multiple_of(2) + pointer, 0)
+    }
+}
+
+/// Bytes of an LMDB file of so many records, each with `leaf` bytes in leaves of the tree and `pages` bytes in pages of its own: two meta
+/// pages, and a percent of the leaves for branches and what a full leaf has no more room for.
+pub(crate) fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
+    ((leaf * 1.01 + pages) * records as f64) as u64 + 4 * PAGE
+}
+
+/// Bytes in decimal units, as disks are sold and as the published sizes are given.
+struct Decimal(u64);
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        match self.0 {
+            1_000_000_000.. => write!(f, "{:.1} GB", bytes / 1e9),
+            1_000_000.. => write!(f, "{:.1} MB", bytes / 1e6),
+            _ => write!(f, "{:.1} kB", bytes / 1e3),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_says_what_is_missing() {
+        let estimate = Estimate { bytes: 854_800_000_000, from: 64, there: 0, free: 80_100_000_000 };
+        assert_eq!(
+            estimate.to_string(),
+            "about 854.8 GB (estimated from 64 records), 80.1 GB are free, 774.7 GB are missing"
+        );
+        let rest = Estimate { there: 800_000_000_000, ..estimate };
+        assert_eq!(rest.missing(), 0);
+        assert!(rest.to_string().ends_with(", 800.0 GB of it are there, 80.1 GB are free"), "{rest}");
+    }
 }

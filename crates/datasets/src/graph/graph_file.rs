@@ -1,22 +1,22 @@
-//! `graph.safetensors`: int64 `edge_index/<type>` `[2, E]` of each network, int64 `hyperedge_index/gpr` and
-//! `hyperedge_index/rmr` `[2, E]`, float32 `stoichiometry/rmr` `[E]`.
-
 use std::collections::HashMap;
 use std::path::Path;
 
+use graph_loader::EdgeType;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::BipartiteInfo;
-use super::metabolism::Metabolism;
-use super::networks::BuiltNetwork;
-use crate::PipelineError;
-use crate::graph::{self, EdgeType};
+use crate::graph::manifest::BipartiteInfo;
+use crate::graph::networks::{BuiltNetwork, Metabolism};
+use crate::{DatasetError, graph};
+
+//@DOC dataset/graph_file.rs
+//@ `graph.safetensors`: int64 `edge_index/<type>` `[2, E]` of each network, int64 `hyperedge_index/gpr` and
+//@ `hyperedge_index/rmr` `[2, E]`, float32 `stoichiometry/rmr` `[E]`.
 
 /// File name inside a data set.
 pub(crate) const GRAPH_FILE: &str = "graph.safetensors";
 
 /// Write all edges.
-pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabolism) -> Result<(), PipelineError> {
+pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabolism) -> Result<(), DatasetError> {
     let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
     for network in networks {
         let edges = network.edge_index.len() / 2;
@@ -33,24 +33,24 @@ pub(crate) fn write(path: &Path, networks: &[BuiltNetwork], metabolism: &Metabol
         .iter()
         .map(|(name, dtype, shape, bytes)| Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), bytes)?)))
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
-        .map_err(|e| PipelineError::damaged(path, e))?;
+        .map_err(|e| DatasetError::damaged(path, e))?;
     let about = HashMap::from([("format".to_owned(), "expctl graph 1".to_owned())]);
     // Not `serialize_to_file`, which makes a file that only its owner may read, whatever the umask.
-    let bytes = safetensors::serialize(views, Some(about)).map_err(|e| PipelineError::damaged(path, e))?;
-    std::fs::write(path, bytes).map_err(PipelineError::io("write", path))
+    let bytes = safetensors::serialize(views, Some(about)).map_err(|e| DatasetError::damaged(path, e))?;
+    std::fs::write(path, bytes).map_err(DatasetError::io("write", path))
 }
 
 /// Read the edges of some networks between `genes` genes, in the order asked for.
-pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, PipelineError> {
+pub(crate) fn read(path: &Path, edge_types: &[String], genes: usize) -> Result<Vec<EdgeType>, DatasetError> {
     // Not mapped: a file cut short by someone else just now would end the process with SIGBUS.
-    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
+    let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
     let mut found = Vec::with_capacity(edge_types.len());
     for name in edge_types {
         let Ok(tensor) = tensors.tensor(&format!("edge_index/{name}")) else {
             let mut known: Vec<&str> = tensors.names().iter().filter_map(|n| n.strip_prefix("edge_index/")).collect();
             known.sort_unstable();
-            return Err(PipelineError::Invalid(format!(
+            return Err(DatasetError::Invalid(format!(
                 "no edge type `{name}` in {}; it has {}",
                 path.display(),
                 known.join(", ")
@@ -68,10 +68,10 @@ pub(crate) fn read_metabolism(
     path: &Path,
     sizes: &BipartiteInfo,
     genes: usize,
-) -> Result<graph::Metabolism, PipelineError> {
-    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
-    let tensor = |name: &str| tensors.tensor(name).map_err(|e| PipelineError::damaged(path, format!("{name}: {e}")));
+) -> Result<graph::Metabolism, DatasetError> {
+    let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
+    let tensor = |name: &str| tensors.tensor(name).map_err(|e| DatasetError::damaged(path, format!("{name}: {e}")));
     let (reactions, metabolites) = (sizes.reactions as usize, sizes.metabolites as usize);
     let pairs = |name: &str, ends| indices(path, name, &tensor(name)?, ends);
     let gpr = pairs("hyperedge_index/gpr", [("gene", genes), ("reaction", reactions)])?;
@@ -79,14 +79,14 @@ pub(crate) fn read_metabolism(
     for (name, of) in [("gpr", &gpr[gpr.len() / 2..]), ("rmr", &rmr[..rmr.len() / 2])] {
         if let Some(at) = of.windows(2).position(|pair| pair[0] > pair[1]) {
             let reason = format!("hyperedge_index/{name}: reaction {} at {at} is followed by {}", of[at], of[at + 1]);
-            return Err(PipelineError::damaged(path, reason));
+            return Err(DatasetError::damaged(path, reason));
         }
     }
     let coefficients = tensor("stoichiometry/rmr")?;
     if coefficients.dtype() != Dtype::F32 || coefficients.shape() != [rmr.len() / 2] {
         let (dtype, shape, edges) = (coefficients.dtype(), coefficients.shape(), rmr.len() / 2);
         let reason = format!("stoichiometry/rmr is {dtype:?} {shape:?}, not F32 [{edges}]");
-        return Err(PipelineError::damaged(path, reason));
+        return Err(DatasetError::damaged(path, reason));
     }
     let words = coefficients.data().as_chunks::<4>().0;
     let stoichiometry: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
@@ -99,8 +99,8 @@ fn indices(
     name: &str,
     tensor: &TensorView<'_>,
     rows: [(&str, usize); 2],
-) -> Result<Vec<i64>, PipelineError> {
-    let damaged = |reason: String| PipelineError::damaged(path, format!("{name}{reason}"));
+) -> Result<Vec<i64>, DatasetError> {
+    let damaged = |reason: String| DatasetError::damaged(path, format!("{name}{reason}"));
     let edges = match tensor.shape() {
         [2, edges] if tensor.dtype() == Dtype::I64 => *edges,
         shape => return Err(damaged(format!(" is {:?} {shape:?}, not I64 [2, E]", tensor.dtype()))),
@@ -119,9 +119,9 @@ fn indices(
 }
 
 /// Shape of each tensor, for verification.
-pub(crate) fn shapes(path: &Path) -> Result<HashMap<String, Vec<usize>>, PipelineError> {
-    let bytes = std::fs::read(path).map_err(PipelineError::io("read", path))?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| PipelineError::damaged(path, e))?;
+pub(crate) fn shapes(path: &Path) -> Result<HashMap<String, Vec<usize>>, DatasetError> {
+    let bytes = std::fs::read(path).map_err(DatasetError::io("read", path))?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|e| DatasetError::damaged(path, e))?;
     Ok(tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.shape().to_vec())).collect())
 }
 
@@ -143,7 +143,7 @@ mod tests {
         metabolites: 2,
         gpr: 2,
         rmr: 2,
-        class: super::super::Origin::Generated,
+        class: crate::graph::manifest::Origin::Generated,
     };
 
     /// A file of three genes with one tensor replaced; returns what reading all of it says.
@@ -206,7 +206,7 @@ mod tests {
         for length in [0, 7, 8, 50, 4096, whole.len() - 1] {
             std::fs::write(&path, &whole[..length]).unwrap();
             let error = read(&path, &["a".to_owned()], 1).unwrap_err();
-            assert!(matches!(error, PipelineError::Damaged { .. }), "{error}");
+            assert!(matches!(error, DatasetError::Damaged { .. }), "{error}");
             assert!(shapes(&path).is_err());
         }
     }

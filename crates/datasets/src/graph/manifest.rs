@@ -1,14 +1,14 @@
 use std::path::Path;
 
-use expctl_record::Data;
+use expctl_record::{Data, StoreKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Family;
-use super::genes::Genes;
-use super::metabolism::Metabolism;
-use super::networks::BuiltNetwork;
-use crate::PipelineError;
+use crate::DatasetError;
+use crate::build_folder::GENES_FILE;
+use crate::graph::graph_file::GRAPH_FILE;
+use crate::graph::networks::{BuiltNetwork, Genes, Metabolism};
+use crate::graph::recipe::Family;
 
 /// Version of the layout of a built data set.
 pub const SCHEMA: u32 = 2;
@@ -170,7 +170,7 @@ pub struct FileInfo {
 
 impl Manifest {
     /// Read the manifest of a data set.
-    pub fn load(folder: &Path) -> Result<Self, PipelineError> {
+    pub fn load(folder: &Path) -> Result<Self, DatasetError> {
         load(folder, Family::Graph, SCHEMA)
     }
 
@@ -191,32 +191,32 @@ impl Manifest {
 }
 
 /// Read the manifest of a data set, if that is of this family and version.
-pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, PipelineError> {
+pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, DatasetError> {
     let path = folder.join(MANIFEST_FILE);
     let text = match std::fs::read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(PipelineError::NotBuilt { path: folder.to_owned() });
+            return Err(DatasetError::NotBuilt { path: folder.to_owned() });
         }
-        other => other.map_err(PipelineError::io("read", &path))?,
+        other => other.map_err(DatasetError::io("read", &path))?,
     };
-    let again = |e: PipelineError| e.and(format!("remove {} and build it again", folder.display()));
+    let again = |e: DatasetError| e.and(format!("remove {} and build it again", folder.display()));
     Family::of_manifest(&path, &text).map_err(again)?.expect(family, &path)?;
     check_version(&path, &text, schema).map_err(again)?;
-    serde_json::from_slice(&text).map_err(|e| again(PipelineError::damaged(&path, e)))
+    serde_json::from_slice(&text).map_err(|e| again(DatasetError::damaged(&path, e)))
 }
 
 /// Refuse a manifest of another version by that alone: its other fields may be others, too.
-pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), PipelineError> {
+pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetError> {
     #[derive(Deserialize)]
     struct Version {
         schema: u32,
     }
-    let Version { schema } = serde_json::from_slice(text).map_err(|e| PipelineError::damaged(path, e))?;
+    let Version { schema } = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
     if schema == expected {
         return Ok(());
     }
     let todo = if schema < expected { "" } else { ": a newer expctl made it" };
-    Err(PipelineError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
+    Err(DatasetError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
 }
 
 impl GeneCounts {
@@ -250,4 +250,70 @@ impl BipartiteInfo {
             class: Origin::Generated,
         }
     }
+}
+
+/// Version of the layout of a converted store.
+pub const STORE_SCHEMA: u32 = 1;
+/// The LMDB store inside the folder of a converted store.
+pub(crate) const CONVERTED: &str = "lmdb";
+
+/// `stores/<kind>/manifest.json`: a store that was made from the base store. It is written last, so a folder that has one is
+/// complete.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoreManifest {
+    /// Layout version.
+    pub schema: u32,
+    /// How its records are laid out.
+    pub kind: StoreKind,
+    /// What it was made from: blake3 over the contents of base store, graph and genes.
+    pub base_blake3: String,
+    /// Length of each mask, in the order in which a record has them.
+    pub masks: Vec<MaskInfo>,
+    /// Its records.
+    pub store: StoreInfo,
+    /// Its one file.
+    pub file: FileInfo,
+    /// Seconds that the conversion took (its last run, if it was stopped before), checks included.
+    pub build_seconds: f64,
+    /// Records that earlier, stopped runs had already written.
+    pub resumed_at: u64,
+}
+
+/// One mask of every record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaskInfo {
+    /// Type of nodes, or `<source>__<type>__<target>`.
+    pub name: String,
+    /// Number of its entries.
+    pub entries: u64,
+}
+
+impl StoreManifest {
+    /// Read the manifest in the folder of a converted store; `None` if there is no such store.
+    ///
+    /// # Errors
+    /// It is damaged, of another version, or of a store of another kind.
+    pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
+        let path = folder.join(MANIFEST_FILE);
+        let text = match std::fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(DatasetError::io("read", &path))?,
+        };
+        check_version(&path, &text, STORE_SCHEMA)?;
+        let manifest: Self = serde_json::from_slice(&text).map_err(|e| DatasetError::damaged(&path, e))?;
+        if manifest.kind != kind {
+            return Err(DatasetError::damaged(&path, format!("of a {} store", manifest.kind.name())));
+        }
+        Ok(Some(manifest))
+    }
+}
+
+/// blake3 over the contents of what stores are made from. Not over files: the same content may lie in another file.
+pub(crate) fn base_blake3(manifest: &Manifest) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(manifest.store.content_blake3.as_bytes());
+    for file in manifest.files.iter().filter(|file| [GENES_FILE, GRAPH_FILE].contains(&file.path.as_str())) {
+        hasher.update(file.path.as_bytes()).update(file.blake3.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
 }

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
 use expctl_record::{SampleSet, Select, Split};
+use graph_loader::Catalysis;
 
-use crate::PipelineError;
-use crate::dataset::rng::Stream;
-use crate::dataset::{Dataset, SampleGenes};
-use crate::graph::Catalysis;
+use crate::DatasetError;
+use crate::graph::dataset::Dataset;
+use crate::graph::samples::SampleGenes;
+use crate::random::Stream;
 
 /// Which records a trial uses. A sampler deals positions `0..len`; this says which record lies at each.
 ///
@@ -46,7 +47,7 @@ impl Selection {
     ///
     /// # Errors
     /// The genes of the samples, or the reactions, cannot be read.
-    pub fn of(dataset: &Dataset, select: &Select) -> Result<Self, PipelineError> {
+    pub fn of(dataset: &Dataset, select: &Select) -> Result<Self, DatasetError> {
         if *select == (Select { seed: select.seed, ..Select::default() }) {
             return Ok(Self::all(dataset.manifest().samples.count));
         }
@@ -165,9 +166,10 @@ fn shuffle(list: &mut Vec<u64>, seed: u64, purpose: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::sampler::{DistributedSampler, Schedule};
+    use graph_loader::{DistributedSampler, Schedule};
     use proptest::prelude::*;
+
+    use super::*;
 
     fn triples(n: i32) -> SampleGenes {
         let genes: Vec<[i32; 3]> = (0..n).map(|i| [i % 50, 50 + i % 7, 60 + i % 11]).collect();
