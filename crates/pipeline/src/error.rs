@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use anndata_io::AnnDataError;
+
 /// What can go wrong between the store and the batch; every variant names the file or record.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
@@ -83,6 +85,9 @@ pub enum PipelineError {
         /// What to do, or what was done.
         advice: String,
     },
+    /// A file of an array cannot be read or written.
+    #[error(transparent)]
+    AnnData(#[from] AnnDataError),
     /// Something was asked for that cannot be.
     #[error("{0}")]
     Invalid(String),

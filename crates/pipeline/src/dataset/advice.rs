@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anndata_io::AnnDataError;
 use expctl_record::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 
 use super::Dataset;
@@ -18,6 +19,7 @@ impl PipelineError {
             Self::NotBuilt { path }
             | Self::Lmdb { path, .. }
             | Self::Damaged { path, .. }
+            | Self::AnnData(AnnDataError::Damaged { path, .. })
             | Self::Record { store: path, .. } => {
                 let Ok(inside) = path.strip_prefix(folder) else { return self };
                 match made_store(inside) {
