@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_pipeline::PipelineError;
 use expctl_pipeline::array;
 use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_pipeline::dataset::{self, Dataset, Family, Recipe};
+use expctl_pipeline::{AnnDataError, PipelineError};
 use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
 use indicatif::HumanCount;
 
@@ -180,13 +180,18 @@ pub(super) fn failure(e: &PipelineError) -> Failure {
         }
         PipelineError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
         PipelineError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
-        PipelineError::Invalid(_) => Failure::new(Exit::Config, e),
-        PipelineError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+        PipelineError::Invalid(_) | PipelineError::AnnData(AnnDataError::Invalid(_)) => Failure::new(Exit::Config, e),
+        PipelineError::Io { source, .. } | PipelineError::AnnData(AnnDataError::Io { source, .. })
+            if source.kind() == std::io::ErrorKind::StorageFull =>
+        {
             Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
         }
-        PipelineError::NotBuilt { .. } | PipelineError::Damaged { .. } | PipelineError::Rewritten { .. } => {
-            Failure::new(Exit::Incomplete, e)
-        }
+        PipelineError::NotBuilt { .. }
+        | PipelineError::Damaged { .. }
+        | PipelineError::Rewritten { .. }
+        | PipelineError::AnnData(
+            AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
+        ) => Failure::new(Exit::Incomplete, e),
         _ => Failure::internal(e),
     }
 }

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::{CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
@@ -92,7 +92,7 @@ fn same(one: &Rows, other: &Rows) -> bool {
 }
 
 /// All rows, at once, piece by piece, and one by one from the end.
-fn read(path: &Path, location: &str) -> Result<Rows, PipelineError> {
+fn read(path: &Path, location: &str) -> Result<Rows, AnnDataError> {
     let file = MatrixFile::open(path, location)?;
     let mut reader = file.reader()?;
     let mut out = Rows::Sparse(CsrRows::default());

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::{ArrayStore, CsrRows, DenseRows, Form, MdsStore, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -119,7 +119,7 @@ fn seed(folder: &Path) -> Result<Seed, Box<dyn Error>> {
 }
 
 /// All rows.
-fn rows(store: &MdsStore) -> Result<Rows, PipelineError> {
+fn rows(store: &MdsStore) -> Result<Rows, AnnDataError> {
     let mut out = match store.form() {
         Form::Sparse => Rows::Sparse(CsrRows::default()),
         Form::Dense => Rows::Dense(DenseRows::default()),
@@ -132,7 +132,7 @@ fn rows(store: &MdsStore) -> Result<Rows, PipelineError> {
 }
 
 /// Rows one by one, columns of obs, and all rows.
-fn read(folder: &Path, rng: &mut Pcg64Mcg) -> Result<Rows, PipelineError> {
+fn read(folder: &Path, rng: &mut Pcg64Mcg) -> Result<Rows, AnnDataError> {
     let store = MdsStore::open(folder)?;
     let mut some = match store.form() {
         Form::Sparse => Rows::Sparse(CsrRows::default()),

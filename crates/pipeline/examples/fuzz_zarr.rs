@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::zarr::open_matrix;
 use expctl_pipeline::array::{ArrayStore, CsrRows, Rows, Wanted, ZarrStore};
 use rand::{RngExt, SeedableRng};
@@ -78,7 +78,7 @@ fn child(seed: &Path, start: u64, case: &Path) -> Result<ExitCode, Box<dyn Error
 const LOCATIONS: [&str; 7] = ["X", "layers/split", "layers/large", "layers/f8", "layers/fives", "raw", "all"];
 
 /// All rows, piece by piece, and some one by one from the end.
-fn read(path: &Path, location: &str) -> Result<(), PipelineError> {
+fn read(path: &Path, location: &str) -> Result<(), AnnDataError> {
     if location == "all" {
         let store = ZarrStore::open(path, "")?;
         store.row_names()?;

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::{CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
@@ -16,7 +16,7 @@ use rand_pcg::Pcg64Mcg;
 
 const BATCH: usize = 128;
 
-fn main() -> Result<(), PipelineError> {
+fn main() -> Result<(), AnnDataError> {
     for path in std::env::args().skip(1) {
         let start = Instant::now();
         let file = MatrixFile::open(Path::new(&path), "X")?;
@@ -34,13 +34,18 @@ fn main() -> Result<(), PipelineError> {
         for threads in [1, 2] {
             for (name, how) in [("random rows", 0), ("random blocks of 64 rows", 64), ("ranges of 4096 rows", 4096)] {
                 let start = Instant::now();
-                let done: Result<Vec<[f64; 3]>, PipelineError> = std::thread::scope(|scope| {
+                let done: Result<Vec<[f64; 3]>, AnnDataError> = std::thread::scope(|scope| {
                     let file = &file;
                     let running: Vec<_> =
                         (0..threads).map(|thread| scope.spawn(move || read(file, how, thread))).collect();
                     running
                         .into_iter()
-                        .map(|thread| thread.join().map_err(|_| PipelineError::Stopped).and_then(|done| done))
+                        .map(|thread| {
+                            thread
+                                .join()
+                                .map_err(|_| AnnDataError::Invalid("a thread panicked".to_owned()))
+                                .and_then(|done| done)
+                        })
                         .collect()
                 });
                 let done = done?;
@@ -59,7 +64,7 @@ fn main() -> Result<(), PipelineError> {
 }
 
 /// Rows, seconds of fetching, seconds of decoding.
-fn read(file: &MatrixFile, how: u64, seed: u64) -> Result<[f64; 3], PipelineError> {
+fn read(file: &MatrixFile, how: u64, seed: u64) -> Result<[f64; 3], AnnDataError> {
     let mut reader = file.reader()?;
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let mut out = Rows::Sparse(CsrRows::default());

@@ -11,4 +11,5 @@ pub mod mask;
 pub mod sampler;
 pub mod store;
 
+pub use anndata_io::AnnDataError;
 pub use error::PipelineError;

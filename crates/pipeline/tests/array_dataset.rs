@@ -6,12 +6,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use expctl_pipeline::PipelineError;
+use expctl_pipeline::array::Join;
 use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_pipeline::array::{
     self, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Rows, RowsView, Wanted, ZarrStore,
 };
 use expctl_pipeline::dataset::{BuildProgress, Dataset, Recipe};
-use expctl_record::{Array, ArrayFormat, Data, Join, LabelSource, Networks};
+use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
 
 fn study(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(name)

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
+use expctl_pipeline::array::Join;
 use expctl_pipeline::array::{ArrayStore, Collection, Form, H5adStore, MemoryStore, Rows, ZarrStore};
-use expctl_record::Join;
 use truth::{Part, Truth, dense, read_range, read_rows};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
@@ -77,7 +77,7 @@ fn check_part(store: &dyn ArrayStore, part: &Part, name: &str) {
 
 /// What stores of AnnData have beside rows.
 trait AnnData: ArrayStore + Sized {
-    fn open(path: &Path, layer: &str) -> Result<Self, PipelineError>;
+    fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError>;
     fn row_names(&self) -> Vec<String>;
     fn columns(&self) -> Vec<String>;
 }
@@ -85,7 +85,7 @@ trait AnnData: ArrayStore + Sized {
 macro_rules! ann_data {
     ($store:ty) => {
         impl AnnData for $store {
-            fn open(path: &Path, layer: &str) -> Result<Self, PipelineError> {
+            fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError> {
                 Self::open(path, layer)
             }
             fn row_names(&self) -> Vec<String> {

@@ -7,7 +7,7 @@ mod matrix_cases;
 use std::fs;
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::MatrixFile;
 use expctl_pipeline::array::h5ad::register;
 use expctl_pipeline::array::{CsrRows, Rows, Wanted};
@@ -17,7 +17,7 @@ use rand_pcg::Pcg64Mcg;
 
 const SCRIPT: &str = "write_h5ad_matrix.py";
 
-fn open(path: &Path, location: &str) -> Result<MatrixFile, PipelineError> {
+fn open(path: &Path, location: &str) -> Result<MatrixFile, AnnDataError> {
     MatrixFile::open(path, location)
 }
 
@@ -31,7 +31,7 @@ fn what_python_wrote() {
 #[test]
 fn a_file_that_changes() {
     let (folder, _) = written(SCRIPT);
-    let read = |path: &Path, change: &dyn Fn()| -> PipelineError {
+    let read = |path: &Path, change: &dyn Fn()| -> AnnDataError {
         let file = MatrixFile::open(path, "X").unwrap();
         let mut reader = file.reader().unwrap();
         let mut out = Rows::Sparse(CsrRows::default());
@@ -62,7 +62,7 @@ fn a_file_that_changes() {
         for change in changes {
             fs::write(&path, &bytes).unwrap();
             let e = read(&path, change);
-            assert!(matches!(e, PipelineError::Rewritten { .. }), "{e}");
+            assert!(matches!(e, AnnDataError::Rewritten { .. }), "{e}");
             assert!(e.to_string().contains(name), "{e}");
         }
     }

@@ -8,7 +8,7 @@ mod matrix_cases;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::dataset::{ConvertOptions, convert_files};
 use expctl_pipeline::array::zarr::{open_matrix, size};
 use expctl_pipeline::array::{ArrayStore, CsrRows, H5adStore, Rows, Wanted, ZarrStore};
@@ -124,7 +124,7 @@ fn a_folder_that_changes() {
             change();
             let read = reader.fetch(&Wanted::Rows(&[1, 2, 3]), &mut out).and_then(|_| reader.decode(&mut out));
             let e = read.and_then(|()| reader.unchanged()).unwrap_err();
-            assert!(matches!(e, PipelineError::Rewritten { .. }), "{e}");
+            assert!(matches!(e, AnnDataError::Rewritten { .. }), "{e}");
             assert!(e.to_string().contains(name), "{e}");
         }
     }

@@ -1,4 +1,4 @@
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::{ArrayStore, CsrView, Form, Labels, ReadRows, Resident};
 
 /// Rows in memory, all of as many values, at columns as even as can be.
@@ -50,7 +50,7 @@ impl ArrayStore for Memory {
     }
 
     /// Of any name: a hundred classes, one behind the other.
-    fn labels(&self, _: &str) -> Result<Labels, PipelineError> {
+    fn labels(&self, _: &str) -> Result<Labels, AnnDataError> {
         let class = |row: u64| (row * 100 / self.len()) as i32;
         Ok(Labels {
             categories: (0..100).map(|class| class.to_string()).collect(),
@@ -59,7 +59,7 @@ impl ArrayStore for Memory {
         })
     }
 
-    fn numbers(&self, _: &str) -> Result<Vec<f64>, PipelineError> {
+    fn numbers(&self, _: &str) -> Result<Vec<f64>, AnnDataError> {
         Ok((0..self.len()).map(|row| (row % 17) as f64).collect())
     }
 
@@ -67,7 +67,7 @@ impl ArrayStore for Memory {
         Some(Resident::Csr(CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }))
     }
 
-    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
-        Err(PipelineError::Invalid("all rows are in memory".into()))
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
+        Err(AnnDataError::Invalid("all rows are in memory".into()))
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 
 use crate::tally::{Tally, without_numbers};
 
@@ -144,7 +144,7 @@ fn one_child(
 ///
 /// # Errors
 /// Nobody listens.
-pub fn say(case: &Path, read: impl FnOnce() -> Result<bool, PipelineError>) -> std::io::Result<()> {
+pub fn say(case: &Path, read: impl FnOnce() -> Result<bool, AnnDataError>) -> std::io::Result<()> {
     let line = match catch_unwind(AssertUnwindSafe(read)) {
         Err(_) => "panic".to_owned(),
         Ok(Err(e)) => format!("error\t{}", without_numbers(&e.to_string(), case)),

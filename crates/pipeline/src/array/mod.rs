@@ -1,47 +1,19 @@
-//! Arrays of rows (cells) × columns (genes): stores, samplers and batches of the second family of experiments.
-//!
-//! Invariants: a store hands out rows in exactly the order asked for, whatever lies how in the file; values are float32,
-//! columns int32 and ascending within a row; whoever reads never waits for another thread; a file that changed, is cut
-//! short or is not what it says is an error that names it, never other numbers.
+//! Arrays of rows (cells) × columns (genes): samplers and batches of the second family of experiments. The files are read and
+//! written by `anndata-io`.
 
-mod ann_data;
-mod annotation;
 mod batch;
 pub mod collate;
-mod collection;
 pub mod dataset;
-mod file_state;
-pub mod h5ad;
-mod labels;
-mod limit;
 pub mod loading;
-mod matrix;
-mod mds;
-mod memory;
-mod names;
 mod open;
-mod parquet;
-mod rows;
 pub mod sampler;
-mod source;
-mod store;
-pub mod write;
-pub mod zarr;
 
-pub use ann_data::AnnDataStore;
-pub use batch::{ArrayBatch, Values};
-pub use collection::Collection;
-pub use h5ad::H5adStore;
-pub use labels::{LabelKind, Labels};
-pub use matrix::{CSC_BYTES, MatrixFile};
-pub use mds::{INDEX_FILE as MDS_INDEX_FILE, MdsCompression, MdsOptions, MdsStore, MdsWriter};
-pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
-pub use open::{open, open_as_configured};
-pub use parquet::{
-    ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
-    ParquetStore, ParquetWriter,
+pub use anndata_io::{
+    Ahead, AnnDataError, AnnDataStore, ArrayStore, CSC_BYTES, Collection, CsrRows, CsrView, DenseRows, Form, H5adStore,
+    Join, LabelKind, Labels, MDS_INDEX_FILE, MatrixFile, MdsCompression, MdsOptions, MdsStore, MdsWriter, MemoryStore,
+    NarrowRow, NarrowRows, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues,
+    ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Resident, Rows, RowsView, Wanted, ZarrStore, ZarrWriter,
+    h5ad, remote, write, zarr,
 };
-pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
-pub use source::remote::{self, Ahead};
-pub use store::{ArrayStore, Form, ReadRows, Wanted};
-pub use zarr::{ZarrStore, ZarrWriter};
+pub use batch::{ArrayBatch, Values};
+pub use open::{open, open_as_configured, remote_counts, remote_options};

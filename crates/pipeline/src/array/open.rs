@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use expctl_record::Array;
+use anndata_io::Join;
+use anndata_io::remote::{self, CacheOptions, Patience, RemoteOptions};
+use expctl_record::{Array, RemoteCounts, is_url};
 
-use super::remote::{self, RemoteOptions};
-use super::source::url_of;
-use super::{ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore, ZarrStore};
+use super::{AnnDataError, ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore, ZarrStore};
 use crate::PipelineError;
 
 /// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
@@ -20,8 +20,8 @@ pub fn open(
     threads: usize,
     free: u64,
 ) -> Result<Arc<dyn ArrayStore>, PipelineError> {
-    if files.iter().any(|file| url_of(file).is_some()) {
-        remote::configure(RemoteOptions::of(settings))?;
+    if files.iter().any(|file| file.to_str().is_some_and(is_url)) {
+        remote::configure(remote_options(settings))?;
     }
     open_as_configured(settings, files, threads, free)
 }
@@ -37,26 +37,66 @@ pub fn open_as_configured(
     free: u64,
 ) -> Result<Arc<dyn ArrayStore>, PipelineError> {
     let layer = settings.layer.as_str();
+    let join = match settings.join {
+        expctl_record::Join::Inner => Join::Inner,
+        expctl_record::Join::Outer => Join::Outer,
+    };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {
             return Err(PipelineError::Invalid(format!("{other} files have no layers: array.layer = \"{layer}\"")));
         }
         "mds" => {
             let stores = MdsStore::open_all(files)?.into_iter();
-            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), join, &[])?
         }
         "parquet" => {
             let stores = ParquetStore::open_all(files)?.into_iter();
-            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), join, &[])?
         }
         "zarr" => {
             let stores = ZarrStore::open_all(files, layer)?.into_iter();
-            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), settings.join, &[])?
+            Collection::new(stores.map(|store| Box::new(store) as Box<dyn ArrayStore>).collect(), join, &[])?
         }
-        _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, settings.join, &[])?,
+        _ => Collection::open_h5ad(files, if layer.is_empty() { "X" } else { layer }, join, &[])?,
     };
     if settings.memory && collection.resident().is_none() {
-        return Ok(Arc::new(MemoryStore::read(Box::new(collection), threads, free)?));
+        let store = MemoryStore::read(Box::new(collection), threads, free).map_err(|problem| match problem {
+            AnnDataError::OutOfMemory { .. } => PipelineError::from(problem).and(
+                "leave `array.memory` out, or read fewer files; all genes are read, whatever `array.genes` chooses"
+                    .to_owned(),
+            ),
+            other => other.into(),
+        })?;
+        return Ok(Arc::new(store));
     }
     Ok(Arc::new(collection))
+}
+
+/// How `settings` say that remote files are read.
+pub fn remote_options(settings: &Array) -> RemoteOptions {
+    let cache = CacheOptions { folder: cache_folder(&settings.cache_dir), bytes: settings.cache_mib << 20 };
+    RemoteOptions {
+        requests: settings.requests.max(1) as usize,
+        cache: (settings.cache_mib > 0).then_some(cache),
+        patience: Patience::default(),
+    }
+}
+
+/// Folder of the cache of remote files: the one that is named, `EXPCTL_CACHE_DIR`, or one of this user's where temporary files
+/// are, which on most clusters is a disk of the node.
+fn cache_folder(named: &str) -> PathBuf {
+    if !named.is_empty() {
+        return PathBuf::from(named);
+    }
+    match std::env::var_os("EXPCTL_CACHE_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::temp_dir().join(format!("expctl-cache-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// Requests and bytes that reading remote files took this process since [`open`]; all 0 before.
+pub fn remote_counts() -> RemoteCounts {
+    let remote::RemoteCounts { requests, retries, remote_bytes, cache_bytes, hits, misses, not_kept } =
+        remote::remote_counts();
+    RemoteCounts { requests, retries, remote_bytes, cache_bytes, hits, misses, not_kept }
 }

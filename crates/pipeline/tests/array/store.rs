@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::loading::ArrayBuilder;
 use expctl_pipeline::array::sampler::{RowSampler, Sharding};
 use expctl_pipeline::array::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, Rows, Values, Wanted};
@@ -113,28 +113,28 @@ impl ArrayStore for Derived {
         0
     }
 
-    fn labels(&self, column: &str) -> Result<Labels, PipelineError> {
+    fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
         if column != "kind" {
-            return Err(PipelineError::Invalid(format!("no column {column}")));
+            return Err(AnnDataError::Invalid(format!("no column {column}")));
         }
         let categories = (0..4).map(|class| format!("c{class}")).collect();
         Ok(Labels { categories, codes: (0..self.rows).map(class).collect(), ..Labels::default() })
     }
 
-    fn numbers(&self, column: &str) -> Result<Vec<f64>, PipelineError> {
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         if column == "weight" {
             return Ok(self.weights.clone());
         }
-        Err(PipelineError::Invalid(format!("no column {column}")))
+        Err(AnnDataError::Invalid(format!("no column {column}")))
     }
 
     fn resident(&self) -> Option<Resident<'_>> {
         self.resident.as_ref().map(CsrRows::view).map(Resident::Csr)
     }
 
-    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, PipelineError> {
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         if self.unopenable {
-            return Err(PipelineError::Invalid("cannot open".into()));
+            return Err(AnnDataError::Invalid("cannot open".into()));
         }
         self.readers.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Reader { store: self, fetched: Vec::new() }))
@@ -147,21 +147,21 @@ struct Reader<'s> {
 }
 
 impl ReadRows for Reader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, PipelineError> {
+    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         self.fetched = match wanted {
             Wanted::Rows(rows) => rows.to_vec(),
             Wanted::Range(range) => range.clone().collect(),
         };
         if let Some(row) = self.fetched.iter().find(|row| Some(**row) == self.store.bad || **row >= self.store.rows) {
             assert!(!self.store.panics, "row {row} panics");
-            return Err(PipelineError::Invalid(format!("row {row} is bad")));
+            return Err(AnnDataError::Invalid(format!("row {row} is bad")));
         }
         self.store.fetches.fetch_add(1, Ordering::SeqCst);
         self.store.read.fetch_add(self.fetched.len() as u64, Ordering::SeqCst);
         Ok(self.fetched.len() as u64)
     }
 
-    fn decode(&mut self, out: &mut Rows) -> Result<(), PipelineError> {
+    fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
         self.fetched.drain(..).for_each(|row| append(row, out));
         Ok(())
     }

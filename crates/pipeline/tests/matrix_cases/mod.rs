@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::{CsrRows, Form, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -51,10 +51,10 @@ pub fn written(script: &str) -> (tempfile::TempDir, Vec<Case>) {
 }
 
 /// How a format opens the matrix at a location of a file.
-pub type Open = fn(&Path, &str) -> Result<MatrixFile, PipelineError>;
+pub type Open = fn(&Path, &str) -> Result<MatrixFile, AnnDataError>;
 
 /// All rows, of what is then still the same.
-pub fn read_all(open: Open, path: &Path, location: &str) -> Result<Rows, PipelineError> {
+pub fn read_all(open: Open, path: &Path, location: &str) -> Result<Rows, AnnDataError> {
     let file = open(path, location)?;
     let mut out = Rows::Sparse(CsrRows::default());
     let mut reader = file.reader()?;
@@ -108,7 +108,7 @@ fn dense(rows: &Rows, columns: usize) -> (Vec<u32>, u64) {
     }
 }
 
-fn check(open: Open, case: &Case, folder: &Path) -> Result<(), PipelineError> {
+fn check(open: Open, case: &Case, folder: &Path) -> Result<(), AnnDataError> {
     let what = format!("{} {}", case.file, case.location);
     let expected: Vec<u32> = fs::read(folder.join(&case.values))
         .unwrap()

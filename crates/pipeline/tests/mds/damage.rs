@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
+use expctl_pipeline::AnnDataError;
 use expctl_pipeline::array::{ArrayStore, MdsCompression, MdsStore, Wanted};
 use serde_json::{Value, json};
 
 use super::{empty, written};
 
 /// Everything that there is to read.
-fn all(path: &Path) -> Result<(), PipelineError> {
+fn all(path: &Path) -> Result<(), AnnDataError> {
     let store = MdsStore::open(path)?;
     let (mut reader, mut rows) = (store.reader()?, empty(&store));
     reader.fetch(&Wanted::Range(0..store.len()), &mut rows)?;
@@ -158,6 +158,6 @@ fn what_is_rewritten_while_it_is_read_is_an_error() {
         reader.unchanged().unwrap();
         reader.fetch(&Wanted::Rows(&[0]), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
-        assert!(matches!(reader.unchanged(), Err(PipelineError::Rewritten { path }) if path.ends_with(name)));
+        assert!(matches!(reader.unchanged(), Err(AnnDataError::Rewritten { path }) if path.ends_with(name)));
     }
 }

@@ -62,7 +62,7 @@ impl<'a> ArraySource<'a> {
             let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
             return Err(PipelineError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels)?;
+        let labels = Labels::of(store.as_ref(), &array.labels).map_err(PipelineError::from)?;
         Ok(Self { settings, files, store, labels })
     }
 

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
+use anndata_io::nontemporal;
 use expctl_record::Output;
 
 use super::dense::{goes_around, write_dense, write_sparse};
 use super::{GeneMap, Row, Transform};
 use crate::PipelineError;
 use crate::array::{ArrayBatch, Labels, NarrowRow, Rows, Values};
-use crate::collate::finish;
 
 /// Makes batches of rows. Each thread has a clone.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl Collator {
             }
         }
         if around {
-            finish();
+            nontemporal::fence();
         }
         Ok(())
     }

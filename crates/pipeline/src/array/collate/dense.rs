@@ -2,12 +2,14 @@
 //! scattering costs next to nothing beside the clearing. A batch that the caches hold is written in place. A larger one is
 //! written around them, from a segment that stays there: a plain store would first read the line that it writes to.
 
+use anndata_io::nontemporal;
+
 /// Values of a batch that the caches are taken to hold: 32 MiB.
 const FEW: usize = 8 << 20;
 /// Values of a segment: 8 KiB.
 const SEGMENT: usize = 2048;
 
-/// Whether a batch of `len` values in all is written around the caches. After its last row call `crate::collate::finish`.
+/// Whether a batch of `len` values in all is written around the caches. After its last row call [`nontemporal::fence`].
 pub(super) fn goes_around(len: usize) -> bool {
     len >= FEW
 }
@@ -20,7 +22,7 @@ pub(super) fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around
 
 /// Write a row as it is.
 pub(super) fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
-    if around { copy_around(values, out) } else { out.copy_from_slice(values) }
+    if around { nontemporal::copy(values, out) } else { out.copy_from_slice(values) }
 }
 
 fn write<const AROUND: bool>(cols: &[i32], values: &[f32], out: &mut [f32]) -> Result<(), i32> {
@@ -41,41 +43,11 @@ fn write<const AROUND: bool>(cols: &[i32], values: &[f32], out: &mut [f32]) -> R
             }
         }
         if AROUND {
-            copy_around(&space[..part.len()], part);
+            nontemporal::copy(&space[..part.len()], part);
         }
         (start, rest, len) = (end, behind, SEGMENT);
     }
     pairs.next().map_or(Ok(()), |(column, _)| Err(*column))
-}
-
-/// Copy without reading what is written to; of one length. After the last call call `crate::collate::finish`.
-pub(in crate::array) fn copy_around(from: &[f32], to: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has AVX.
-        return unsafe { avx(from, to) };
-    }
-    to.copy_from_slice(from);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx")]
-fn avx(from: &[f32], to: &mut [f32]) {
-    use std::arch::x86_64::{_mm256_loadu_ps, _mm256_stream_ps};
-
-    let head = to.as_ptr().align_offset(64).min(to.len());
-    let (from_head, from) = from.split_at(head);
-    let (to_head, to) = to.split_at_mut(head);
-    to_head.copy_from_slice(from_head);
-    let ((from, from_tail), (to, to_tail)) = (from.as_chunks::<16>(), to.as_chunks_mut::<16>());
-    for (from, to) in from.iter().zip(to) {
-        // A whole line at a time.
-        for half in [0, 8] {
-            // SAFETY: both arrays have 16 values; `to` is ours, and aligned by the split above.
-            unsafe { _mm256_stream_ps(to.as_mut_ptr().add(half), _mm256_loadu_ps(from.as_ptr().add(half))) };
-        }
-    }
-    to_tail.copy_from_slice(from_tail);
 }
 
 #[cfg(test)]
@@ -94,12 +66,12 @@ mod tests {
                 for around in [false, true] {
                     let mut out = vec![-1.0; len + 17];
                     write_sparse(&cols, &values, &mut out[places.clone()], around).unwrap();
-                    crate::collate::finish();
+                    nontemporal::fence();
                     assert!(out[places.clone()].iter().enumerate().all(|(place, value)| *value == expected(place)));
                     assert!(out[..start].iter().chain(&out[start + len..]).all(|value| *value == -1.0));
                     let mut again = vec![-1.0; len + 17];
                     write_dense(&out[places.clone()], &mut again[places.clone()], around);
-                    crate::collate::finish();
+                    nontemporal::fence();
                     assert_eq!(again, out);
                 }
             }
@@ -114,7 +86,7 @@ mod tests {
             assert_eq!(error(&[1, 3 * SEGMENT as i32]), 3 * SEGMENT as i32);
             assert_eq!(error(&[-1, 5]), -1);
             assert_eq!(error(&[2 * SEGMENT as i32, 5]), 5);
-            crate::collate::finish();
+            nontemporal::fence();
         }
     }
 }

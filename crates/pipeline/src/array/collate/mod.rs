@@ -5,12 +5,10 @@ mod collator;
 mod dense;
 mod gene_map;
 mod log1p;
-mod row;
 mod transform;
 
+pub use anndata_io::Row;
 pub use collator::Collator;
-pub(super) use dense::copy_around;
 pub use gene_map::GeneMap;
 pub use log1p::log1p;
-pub use row::Row;
 pub use transform::Transform;

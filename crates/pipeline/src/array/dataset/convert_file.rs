@@ -152,7 +152,7 @@ impl FileConversion<'_> {
         writer.copy_annotations(store.path())?;
         if matrix == Matrix::Csc {
             let mut reading = 0;
-            let take = |view: CsrView<'_>, _| writer.push(view);
+            let take = |view: CsrView<'_>, _| Ok(writer.push(view)?);
             each_column(store, self.jobs, take, |piece, first| {
                 if first {
                     written.add(piece.view());
@@ -161,9 +161,10 @@ impl FileConversion<'_> {
                 report(to, "rows", done + reading, rows)
             })?;
         } else {
-            self.each_row(written, (done, rows), to, |piece, _| writer.push(piece))?;
+            self.each_row(written, (done, rows), to, |piece, _| Ok(writer.push(piece)?))?;
         }
-        writer.finish().map(drop)
+        writer.finish()?;
+        Ok(())
     }
 
     fn zarr(
@@ -176,8 +177,8 @@ impl FileConversion<'_> {
         let store = self.source;
         let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
         writer.copy_annotations(store.path())?;
-        self.each_row(written, at, to, |piece, _| writer.push(piece))?;
-        writer.finish()
+        self.each_row(written, at, to, |piece, _| Ok(writer.push(piece)?))?;
+        Ok(writer.finish()?)
     }
 
     fn parquet(
@@ -192,9 +193,10 @@ impl FileConversion<'_> {
         let options = parquet_options(self.format, self.row_group);
         let mut writer = ParquetWriter::create(target, store.genes(), &obs.columns, &options)?;
         self.each_row(written, at, to, |piece, range| {
-            writer.write_rows(&RowsView::Sparse(piece), &obs.of_rows(range))
+            Ok(writer.write_rows(&RowsView::Sparse(piece), &obs.of_rows(range))?)
         })?;
-        writer.finish().map(drop)
+        writer.finish()?;
+        Ok(())
     }
 
     fn mds(
@@ -211,8 +213,9 @@ impl FileConversion<'_> {
         };
         let options = MdsOptions { compression, ..MdsOptions::default() };
         let mut writer = MdsWriter::create(target, self.source.genes(), columns, frame, options)?;
-        self.each_row(written, at, to, |piece, _| writer.write_rows(piece))?;
-        writer.finish().map(drop)
+        self.each_row(written, at, to, |piece, _| Ok(writer.write_rows(piece)?))?;
+        writer.finish()?;
+        Ok(())
     }
 }
 

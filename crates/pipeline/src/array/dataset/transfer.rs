@@ -51,7 +51,7 @@ pub(super) fn each_row_of(
         Ok(without_zeros(rows))
     };
     let pieces = range.end.saturating_sub(range.start).div_ceil(of_piece);
-    in_order(jobs, pieces, &what, || store.reader(), read, take)
+    in_order(jobs, pieces, &what, || Ok(store.reader()?), read, take)
 }
 
 /// Digest, number and sum of all rows of a store; `passed` is told how many have been read.

@@ -290,7 +290,7 @@ impl Build for ArrayBuilder {
     }
 
     fn reader(source: &Arc<dyn ArrayStore>) -> Result<Reader<'_>, PipelineError> {
-        if source.resident().is_some() { Ok(None) } else { source.reader().map(Some) }
+        if source.resident().is_some() { Ok(None) } else { Ok(Some(source.reader()?)) }
     }
 
     fn empty(&self) -> ArrayBatch {

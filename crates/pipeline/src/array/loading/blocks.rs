@@ -7,10 +7,9 @@ use expctl_record::Stage;
 
 use super::held::Held;
 use crate::PipelineError;
-use crate::array::ReadRows;
 use crate::array::collate::Row;
 use crate::array::sampler::{BlockKey, BlockOrder, ChunkSampler};
-use crate::array::source::remote::Ahead;
+use crate::array::{Ahead, ReadRows};
 use crate::loader::Laps;
 
 /// Blocks that usually are in memory at most: that of the batches at work, and the next.

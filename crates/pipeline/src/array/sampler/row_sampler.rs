@@ -133,7 +133,7 @@ impl RowSampler {
         let order = match settings.draw {
             Draw::Uniform => Order::Uniform,
             Draw::Weighted => {
-                let weights = store.numbers(by()?).map_err(|error| advised(error, store, settings))?;
+                let weights = store.numbers(by()?).map_err(|error| advised(error.into(), store, settings))?;
                 of_all_rows(weights.len(), store, by()?)?;
                 Order::Weighted(AliasTable::new(&weights, by()?)?)
             }

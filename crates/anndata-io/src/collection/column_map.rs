@@ -1,0 +1,161 @@
+use std::collections::HashMap;
+
+use crate::{CsrRows, CsrView, DenseRows};
+
+/// What the columns of one list of genes are in another.
+#[derive(Debug, PartialEq)]
+pub(super) struct ColumnMap {
+    /// For each column its number there; -1 if it is not there.
+    forward: Vec<i32>,
+    /// For each column there its number here; -1 if there is none.
+    backward: Vec<i32>,
+    order: Order,
+}
+
+/// What the map does to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Each column keeps its number.
+    Same,
+    /// Columns that are kept stay ascending.
+    Ascending,
+    Any,
+}
+
+/// Space in which rows of any order are put in order.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// A bit for each column: it has a value.
+    present: Vec<u64>,
+    /// `[columns]`: the values of those that have one.
+    values: Vec<f32>,
+}
+
+impl ColumnMap {
+    /// From columns named `genes` to those that `numbers` numbers, `count` of them.
+    pub(super) fn new(genes: &[String], numbers: &HashMap<&str, i32>, count: usize) -> Self {
+        let forward: Vec<i32> = genes.iter().map(|gene| numbers.get(gene.as_str()).copied().unwrap_or(-1)).collect();
+        let mut backward = vec![-1; count];
+        for (here, there) in forward.iter().enumerate() {
+            if let Ok(there) = usize::try_from(*there) {
+                backward[there] = here as i32;
+            }
+        }
+        let order = if forward.iter().enumerate().all(|(here, there)| here as i32 == *there) {
+            Order::Same
+        } else if forward.iter().filter(|there| **there >= 0).is_sorted() {
+            Order::Ascending
+        } else {
+            Order::Any
+        };
+        Self { forward, backward, order }
+    }
+
+    /// Rows in CSR stay what they are, whatever columns there are more.
+    pub(super) fn keeps_sparse(&self) -> bool {
+        self.order == Order::Same
+    }
+
+    /// Dense rows stay what they are.
+    pub(super) fn keeps_dense(&self) -> bool {
+        self.order == Order::Same && self.forward.len() == self.backward.len()
+    }
+
+    /// Columns that rows had before.
+    pub(super) fn columns_before(&self) -> usize {
+        self.forward.len()
+    }
+
+    /// Add a row to `out`, its columns renumbered and ascending. `columns` are of the list that the map is from.
+    pub(super) fn add_sparse(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut Scratch) {
+        match self.order {
+            Order::Same => {
+                out.indices.extend_from_slice(columns);
+                out.data.extend_from_slice(values);
+            }
+            Order::Ascending => self.add_ascending(columns, values, out),
+            Order::Any => self.add_any(columns, values, out, scratch),
+        }
+        out.indptr.push(out.indices.len() as u64);
+    }
+
+    /// Every value is written, and the place moves on only behind those that are kept: no branch that depends on the data.
+    fn add_ascending(&self, columns: &[i32], values: &[f32], out: &mut CsrRows) {
+        let start = out.indices.len();
+        out.indices.resize(start + columns.len(), 0);
+        out.data.resize(start + columns.len(), 0.0);
+        let (indices, data) = (&mut out.indices[start..], &mut out.data[start..]);
+        let mut kept = 0;
+        for (column, value) in columns.iter().zip(values) {
+            let there = self.forward[*column as usize];
+            indices[kept] = there;
+            data[kept] = *value;
+            kept += usize::from(there >= 0);
+        }
+        out.indices.truncate(start + kept);
+        out.data.truncate(start + kept);
+    }
+
+    /// Values go to their places in a dense row; the bits that say where are then read in order. This costs as much as a row
+    /// has values, and a word for 64 columns.
+    fn add_any(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut Scratch) {
+        let count = self.backward.len();
+        scratch.present.clear();
+        scratch.present.resize(count.div_ceil(64), 0);
+        scratch.values.resize(count.max(scratch.values.len()), 0.0);
+        let mut kept = 0;
+        for (column, value) in columns.iter().zip(values) {
+            if let Ok(there) = usize::try_from(self.forward[*column as usize]) {
+                scratch.present[there / 64] |= 1 << (there % 64);
+                scratch.values[there] = *value;
+                kept += 1;
+            }
+        }
+        out.indices.reserve(kept);
+        out.data.reserve(kept);
+        for (word, mut bits) in scratch.present.iter().copied().enumerate() {
+            while bits != 0 {
+                let there = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                out.indices.push(there as i32);
+                out.data.push(scratch.values[there]);
+            }
+        }
+    }
+
+    /// Add a dense row to `out`, its columns in their new places, 0 where there is none.
+    pub(super) fn add_dense(&self, values: &[f32], out: &mut DenseRows) {
+        if self.keeps_dense() {
+            out.data.extend_from_slice(values);
+        } else {
+            let value = |here: &i32| usize::try_from(*here).map_or(0.0, |here| values[here]);
+            out.data.extend(self.backward.iter().map(value));
+        }
+    }
+
+    /// Add a dense row to `out` in CSR; zeros are left out.
+    pub(super) fn add_dense_as_sparse(&self, values: &[f32], out: &mut CsrRows) {
+        for (there, here) in self.backward.iter().enumerate() {
+            let value = usize::try_from(*here).map_or(0.0, |here| values[here]);
+            if value != 0.0 {
+                out.indices.push(there as i32);
+                out.data.push(value);
+            }
+        }
+        out.indptr.push(out.indices.len() as u64);
+    }
+
+    /// Add several rows as they are: only where [`ColumnMap::keeps_sparse`].
+    pub(super) fn add_same(rows: CsrView<'_>, out: &mut CsrRows) {
+        let start = out.indices.len() as u64;
+        out.indices.extend_from_slice(rows.indices);
+        out.data.extend_from_slice(rows.data);
+        out.indptr.extend(rows.indptr[1..].iter().map(|end| start + end));
+    }
+}
+
+impl Scratch {
+    pub(super) fn bytes(&self) -> u64 {
+        (self.present.capacity() * 8 + self.values.capacity() * 4) as u64
+    }
+}

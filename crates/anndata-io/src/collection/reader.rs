@@ -1,0 +1,367 @@
+use std::ops::Range;
+
+use super::Collection;
+use super::column_map::{ColumnMap, Scratch};
+use super::part::{Part, PartWanted, add_row, empty};
+use super::reader_set::ReaderSet;
+use crate::AnnDataError;
+use crate::source::remote::Ahead;
+use crate::{ArrayStore, Form, ReadRows, Rows, Wanted};
+
+/// Reads a collection's rows, file by file, and puts them in order.
+///
+/// Rows of one file that are as they are to be go straight into the result; those of several go straight to their places
+/// in it, where files say how long rows are before they are read. All others are read beside it and copied.
+pub(super) struct CollectionReader<'c> {
+    collection: &'c Collection,
+    readers: ReaderSet<'c>,
+    /// What the last fetch reads, a part for each file; those behind `used` are kept for their memory.
+    parts: Vec<Part>,
+    used: usize,
+    /// For each row that was wanted its part and its place there, where parts do not simply follow each other.
+    order: Vec<(u32, u32)>,
+    mixed: bool,
+    way: Way,
+    /// What `out` had before the last fetch: rows, and values.
+    before: (usize, usize),
+    /// `[stores]`: the file's part in this fetch, or [`NONE`].
+    part_of: Vec<u32>,
+    scratch: Scratch,
+}
+
+/// A file has no part in this fetch.
+const NONE: u32 = u32::MAX;
+
+/// How the rows of a fetch get into the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// There is one part, which is read into it.
+    Straight,
+    /// Each row is read to its place in it.
+    Placed,
+    /// Parts are read beside it and copied.
+    Beside,
+}
+
+impl<'c> CollectionReader<'c> {
+    /// With at most `kept` readers of files open, which keep no more than `bytes` between calls.
+    pub(super) fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
+        Self {
+            collection,
+            readers: ReaderSet::new(collection.stores(), kept, bytes),
+            parts: Vec::new(),
+            used: 0,
+            order: Vec::new(),
+            mixed: false,
+            way: Way::Beside,
+            before: (0, 0),
+            part_of: vec![NONE; collection.stores().len()],
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Say which rows of which files are wanted.
+    fn split(&mut self, wanted: &Wanted<'_>) -> Result<(), AnnDataError> {
+        self.used = 0;
+        self.order.clear();
+        self.mixed = false;
+        match wanted {
+            Wanted::Range(range) => self.split_range(range),
+            Wanted::Rows(rows) => {
+                let result = self.split_rows(rows);
+                for part in &self.parts[..self.used] {
+                    self.part_of[part.store] = NONE;
+                }
+                result
+            }
+        }
+    }
+
+    fn split_range(&mut self, range: &Range<u64>) -> Result<(), AnnDataError> {
+        if range.end > self.collection.len() || range.start > range.end {
+            return Err(self.beyond(range.end.max(range.start)));
+        }
+        let mut row = range.start;
+        while row < range.end {
+            let store = self.store_of(row);
+            let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
+            let until = end.min(range.end);
+            let part = self.new_part(store);
+            part.wanted = PartWanted::Range(row - start..until - start);
+            row = until;
+        }
+        Ok(())
+    }
+
+    fn split_rows(&mut self, rows: &[u64]) -> Result<(), AnnDataError> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        if let Some(row) = rows.iter().find(|row| **row >= self.collection.len()) {
+            return Err(self.beyond(*row));
+        }
+        let mut store = self.store_of(*first);
+        let mut last = NONE;
+        for row in rows {
+            if !(self.collection.starts()[store]..self.collection.starts()[store + 1]).contains(row) {
+                store = self.store_of(*row);
+            }
+            let mut number = self.part_of[store];
+            if number == NONE {
+                number = self.used as u32;
+                self.part_of[store] = number;
+                self.new_part(store);
+            } else {
+                self.mixed |= number != last;
+            }
+            last = number;
+            let start = self.collection.starts()[store];
+            let PartWanted::Rows(local) = &mut self.parts[number as usize].wanted else { continue };
+            self.order.push((number, local.len() as u32));
+            local.push(row - start);
+        }
+        Ok(())
+    }
+
+    /// The file that a row is in: there is one.
+    fn store_of(&self, row: u64) -> usize {
+        self.collection.starts().partition_point(|start| *start <= row) - 1
+    }
+
+    fn beyond(&self, row: u64) -> AnnDataError {
+        let (name, rows) = (self.collection.name(), self.collection.len());
+        AnnDataError::Invalid(format!("row {row} was asked for where {name} have {rows} rows"))
+    }
+
+    /// The next part, without rows.
+    fn new_part(&mut self, store: usize) -> &mut Part {
+        let form = self.collection.stores()[store].form();
+        if self.used == self.parts.len() {
+            let wanted = PartWanted::Rows(Vec::new());
+            self.parts.push(Part { store, wanted, places: Vec::new(), rows: empty(form), pending: false });
+        }
+        let part = &mut self.parts[self.used];
+        self.used += 1;
+        part.store = store;
+        part.pending = false;
+        match &mut part.wanted {
+            PartWanted::Rows(rows) => rows.clear(),
+            PartWanted::Range(_) => part.wanted = PartWanted::Rows(Vec::new()),
+        }
+        match (&mut part.rows, form) {
+            (Rows::Sparse(rows), Form::Sparse) => rows.clear(),
+            (Rows::Dense(rows), Form::Dense) => rows.data.clear(),
+            (rows, _) => *rows = empty(form),
+        }
+        if let Rows::Dense(rows) = &mut part.rows {
+            rows.columns = self.collection.map(store).columns_before();
+        }
+        part
+    }
+
+    /// How the rows that are wanted get into `out`; makes their places in it where they have some.
+    fn choose_way(&mut self, out: &mut Rows) -> Result<Way, AnnDataError> {
+        let collection = self.collection;
+        let parts = &mut self.parts[..self.used];
+        if !parts.iter().all(|part| collection.keeps(part.store)) {
+            return Ok(Way::Beside);
+        }
+        if parts.len() < 2 {
+            return Ok(Way::Straight);
+        }
+        for part in &mut *parts {
+            part.places.clear();
+            let PartWanted::Rows(rows) = &part.wanted else { return Ok(Way::Beside) };
+            if !collection.stores()[part.store].row_values(rows, &mut part.places) {
+                return Ok(Way::Beside);
+            }
+        }
+        let mut end = values(out) as u64;
+        for (part, row) in &self.order {
+            let place = &mut parts[*part as usize].places[*row as usize];
+            end += std::mem::replace(place, end);
+            if let Rows::Sparse(out) = out {
+                out.indptr.push(end);
+            }
+        }
+        let count = end as usize;
+        match out {
+            Rows::Sparse(out) => {
+                reserve(&mut out.indices, count)?;
+                reserve(&mut out.data, count)?;
+                out.indices.resize(count, 0);
+                out.data.resize(count, 0.0);
+            }
+            Rows::Dense(out) => {
+                reserve(&mut out.data, count)?;
+                out.data.resize(count, 0.0);
+            }
+        }
+        Ok(Way::Placed)
+    }
+
+    /// Fetch a part, into the result or beside it.
+    fn fetch_part(&mut self, number: usize, out: &mut Rows) -> Result<u64, AnnDataError> {
+        let store = self.parts[number].store;
+        if self.readers.get(store)?.is_none() {
+            // As many files as are kept open are in use: what they have must be taken before one of them can be closed.
+            (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
+            self.readers.next_turn()?;
+        }
+        let Some(reader) = self.readers.get(store)? else {
+            return Err(AnnDataError::Invalid("no file can be opened for reading".to_owned()));
+        };
+        let part = &mut self.parts[number];
+        let wanted = match &part.wanted {
+            PartWanted::Rows(rows) => Wanted::Rows(rows),
+            PartWanted::Range(range) => Wanted::Range(range.clone()),
+        };
+        let bytes = match (self.way, &wanted) {
+            (Way::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Way::Straight, _) => reader.fetch(&wanted, out)?,
+            _ => reader.fetch(&wanted, &mut part.rows)?,
+        };
+        part.pending = true;
+        Ok(bytes)
+    }
+
+    /// Decode what a part fetched.
+    fn decode_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
+        let part = &mut self.parts[number];
+        if !std::mem::take(&mut part.pending) {
+            return Ok(());
+        }
+        let out = if self.way == Way::Beside { &mut part.rows } else { out };
+        match self.readers.get(part.store)? {
+            Some(reader) => reader.decode(out),
+            None => Err(AnnDataError::Invalid("a file was closed before its rows were taken".to_owned())),
+        }
+    }
+
+    fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        self.split(wanted)?;
+        self.way = self.choose_way(out)?;
+        self.readers.next_turn()?;
+        (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
+    }
+
+    fn decode_all(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        (0..self.used).try_for_each(|number| self.decode_part(number, out))?;
+        if self.way == Way::Beside {
+            match self.mixed {
+                true => self.add_mixed(out)?,
+                false => (0..self.used).try_for_each(|number| self.add_part(number, out))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Take back what was added to `out`: there was an error.
+    fn take_back(&mut self, out: &mut Rows) {
+        self.used = 0;
+        let (rows, values) = self.before;
+        match out {
+            Rows::Sparse(out) => {
+                out.indptr.truncate(rows + 1);
+                out.indices.truncate(values);
+                out.data.truncate(values);
+            }
+            Rows::Dense(out) => out.data.truncate(values),
+        }
+    }
+
+    /// Add all rows of a part to the result.
+    fn add_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
+        let part = &self.parts[number];
+        if let (Rows::Sparse(rows), Rows::Sparse(out)) = (&part.rows, &mut *out)
+            && self.collection.keeps(part.store)
+        {
+            ColumnMap::add_same(rows.view(), out);
+            return Ok(());
+        }
+        (0..part.len()).try_for_each(|row| add_row(part, row, self.collection, &mut self.scratch, out))
+    }
+
+    /// Add the rows of all parts to the result, as they were wanted.
+    fn add_mixed(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        match out {
+            Rows::Sparse(out) => {
+                let values = self.parts[..self.used].iter().map(|part| match &part.rows {
+                    Rows::Sparse(rows) => rows.data.len(),
+                    Rows::Dense(_) => 0,
+                });
+                let values = values.sum();
+                out.indptr.reserve(self.order.len());
+                out.indices.reserve(values);
+                out.data.reserve(values);
+            }
+            Rows::Dense(out) => out.data.reserve(self.order.len() * self.collection.genes().len()),
+        }
+        for (part, row) in &self.order {
+            add_row(&self.parts[*part as usize], *row as usize, self.collection, &mut self.scratch, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl ReadRows for CollectionReader<'_> {
+    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        match (&mut *out, self.collection.form()) {
+            (Rows::Sparse(_), Form::Sparse) => {}
+            (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
+            _ => return Err(AnnDataError::Invalid("rows of two forms cannot be in one result".to_owned())),
+        }
+        let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
+        self.before = (rows, values(out));
+        self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
+        let mut ahead = Ahead::default();
+        self.readers.next_turn()?;
+        for range in ranges {
+            let mut row = range.start;
+            while row < range.end.min(self.collection.len()) {
+                let store = self.store_of(row);
+                let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
+                let until = end.min(range.end);
+                if self.readers.get(store)?.is_none() {
+                    self.readers.next_turn()?;
+                }
+                if let Some(reader) = self.readers.get(store)? {
+                    let within = row - start..until - start;
+                    ahead.add(reader.will_need(std::slice::from_ref(&within))?);
+                }
+                row = until;
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        self.decode_all(out).inspect_err(|_| self.take_back(out))?;
+        self.used = 0;
+        Ok(())
+    }
+
+    fn unchanged(&self) -> Result<(), AnnDataError> {
+        self.readers.unchanged()
+    }
+
+    fn work_bytes(&self) -> u64 {
+        let parts: u64 = self.parts.iter().map(Part::capacity_bytes).sum();
+        self.readers.work_bytes() + parts + self.order.capacity() as u64 * 8 + self.scratch.bytes()
+    }
+}
+
+/// Values that rows have together.
+fn values(rows: &Rows) -> usize {
+    match rows {
+        Rows::Sparse(rows) => rows.indices.len(),
+        Rows::Dense(rows) => rows.data.len(),
+    }
+}
+
+/// Make room for `count` values in all, or say that there is none.
+fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
+    let more = count.saturating_sub(values.len());
+    values.try_reserve(more).map_err(|_| AnnDataError::Invalid(format!("no memory for {count} values of a batch")))
+}

@@ -1,0 +1,96 @@
+use std::cell::Cell;
+
+use crate::AnnDataError;
+use crate::{ArrayStore, ReadRows};
+
+/// A reader for each store that one thread reads, opened when it is needed.
+pub(super) struct ReaderSet<'c> {
+    stores: &'c [Box<dyn ArrayStore>],
+    slots: Vec<Slot<'c>>,
+    open: usize,
+    kept: usize,
+    turn: u64,
+    /// Bytes that readers kept when they were last looked at, together, and the most that they may keep.
+    bytes: u64,
+    most_bytes: u64,
+    /// Readers that were used in this turn.
+    used: Vec<usize>,
+}
+
+/// A store's reader, and what is known of its use.
+#[derive(Default)]
+struct Slot<'c> {
+    reader: Option<Box<dyn ReadRows + 'c>>,
+    /// The last call that used it.
+    turn: u64,
+    /// What it kept when it was last looked at.
+    bytes: u64,
+    /// It was read from since it was last seen to be unchanged.
+    touched: Cell<bool>,
+}
+
+impl<'c> ReaderSet<'c> {
+    /// At most `kept` of them are open at a time, and one at least. Those that were not used for longest are closed until
+    /// all together keep no more than `most_bytes` between calls.
+    pub(super) fn new(stores: &'c [Box<dyn ArrayStore>], kept: usize, most_bytes: u64) -> Self {
+        let slots = stores.iter().map(|_| Slot::default()).collect();
+        Self { stores, slots, open: 0, kept: kept.max(1), turn: 1, bytes: 0, most_bytes, used: Vec::new() }
+    }
+
+    /// A new call: what was used in earlier ones may be closed.
+    ///
+    /// # Errors
+    /// The file of a reader that is closed is not what it was.
+    pub(super) fn next_turn(&mut self) -> Result<(), AnnDataError> {
+        self.turn += 1;
+        for store in self.used.drain(..) {
+            let slot = &mut self.slots[store];
+            let now = slot.reader.as_ref().map_or(0, |reader| reader.work_bytes());
+            self.bytes = self.bytes - slot.bytes + now;
+            slot.bytes = now;
+        }
+        while self.bytes > self.most_bytes && self.open > 1 && self.close_oldest()? {}
+        Ok(())
+    }
+
+    /// The reader of a store for reading from it; `None` where as many as are kept are all in use in this turn.
+    pub(super) fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
+        if self.slots[store].reader.is_none() {
+            if self.open >= self.kept && !self.close_oldest()? {
+                return Ok(None);
+            }
+            self.slots[store].reader = Some(self.stores[store].reader()?);
+            self.open += 1;
+        }
+        let slot = &mut self.slots[store];
+        if slot.turn != self.turn {
+            self.used.push(store);
+        }
+        slot.turn = self.turn;
+        slot.touched.set(true);
+        Ok(slot.reader.as_deref_mut())
+    }
+
+    /// Close the reader that was not used for longest; `false` if all were in this turn.
+    fn close_oldest(&mut self) -> Result<bool, AnnDataError> {
+        let old = self.slots.iter_mut().filter(|slot| slot.reader.is_some() && slot.turn < self.turn);
+        let Some(slot) = old.min_by_key(|slot| slot.turn) else { return Ok(false) };
+        let closed = slot.reader.take();
+        self.open -= 1;
+        self.bytes -= std::mem::take(&mut slot.bytes);
+        if let Some(reader) = closed.filter(|_| slot.touched.replace(false)) {
+            reader.unchanged()?;
+        }
+        Ok(true)
+    }
+
+    /// An error if a file that was read since this was last asked is another.
+    pub(super) fn unchanged(&self) -> Result<(), AnnDataError> {
+        let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
+        touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())
+    }
+
+    pub(super) fn work_bytes(&self) -> u64 {
+        self.slots.iter().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
+    }
+}

@@ -1,0 +1,173 @@
+use std::path::Path;
+
+use bytemuck::Pod;
+use hdf5_metno::types::{FloatSize, IntSize, TypeDescriptor};
+use hdf5_metno::{Container, Dataset, H5Type, Location, LocationType};
+use serde_json::{Map, Value as Json};
+
+use super::column_values::{Most, read_values};
+use super::frame_file::FrameFile;
+use super::strings::read_strings;
+use crate::AnnDataError;
+use crate::annotation::Values;
+
+/// Groups in groups.
+const DEEPEST: usize = 32;
+/// Groups and data sets of one file.
+const MOST_PARTS: usize = 1 << 16;
+
+/// A group or a data set of a file, with its attributes.
+pub(crate) struct Part {
+    pub(crate) attributes: Map<String, Json>,
+    /// `None` of a group.
+    pub(crate) array: Option<PartArray>,
+}
+
+/// A data set, row by row; a single value has no dimensions.
+pub(crate) struct PartArray {
+    pub(crate) shape: Vec<u64>,
+    pub(crate) values: PartValues,
+}
+
+/// What it holds.
+pub(crate) enum PartValues {
+    /// Name of the type as numpy has it, bytes of one, and all of them in the order of this machine.
+    Numbers(&'static str, usize, Vec<u8>),
+    Bools(Vec<bool>),
+    Texts(Vec<String>),
+}
+
+/// Hand parts of an AnnData file with all that is in them to `take`, groups before what they hold.
+///
+/// # Errors
+/// The file is of a format before AnnData 0.8; something in obs or var is of a type that is not read (elsewhere such a part is
+/// left out, with a warning); what `take` gives.
+pub(crate) fn each_part(
+    path: &Path,
+    parts: &[&str],
+    take: &mut dyn FnMut(&str, Part) -> Result<(), AnnDataError>,
+) -> Result<(), AnnDataError> {
+    let file = FrameFile::open(path)?;
+    let mut walk = Walk { file: &file, seen: 0, take };
+    for name in parts.iter().filter(|name| file.root().link_exists(name)) {
+        walk.part(name, 0)?;
+    }
+    Ok(())
+}
+
+struct Walk<'a> {
+    file: &'a FrameFile,
+    seen: usize,
+    take: &'a mut dyn FnMut(&str, Part) -> Result<(), AnnDataError>,
+}
+
+impl Walk<'_> {
+    fn part(&mut self, name: &str, depth: usize) -> Result<(), AnnDataError> {
+        let root = self.file.root();
+        let wrong = |reason: String| self.file.wrong(name, &reason);
+        self.seen += 1;
+        if depth > DEEPEST || self.seen > MOST_PARTS {
+            return Err(wrong("it has too many parts in parts".to_owned()));
+        }
+        if matches!(root.loc_type_by_name(name), Ok(LocationType::Group)) {
+            let group = root.group(name).map_err(|e| wrong(e.to_string()))?;
+            let attributes = attributes(&group).map_err(wrong)?;
+            let is = |key: &str, value: &str| attributes.get(key).and_then(Json::as_str) == Some(value);
+            if is("encoding-type", "dataframe") && !is("encoding-version", "0.2.0")
+                || attributes.is_empty() && depth == 0
+            {
+                return Err(wrong(
+                    "it is not as AnnData 0.8 and later write it; read and write it with one of these".to_owned(),
+                ));
+            }
+            let names = group.member_names().map_err(|e| wrong(e.to_string()))?;
+            (self.take)(name, Part { attributes, array: None })?;
+            return names.iter().try_for_each(|inside| self.part(&format!("{name}/{inside}"), depth + 1));
+        }
+        match root.dataset(name).map_err(|e| e.to_string()).and_then(|dataset| array(&dataset, self.file.most())) {
+            Ok(part) => (self.take)(name, part),
+            Err(reason) if name.starts_with("obs/") || name.starts_with("var/") => Err(wrong(reason)),
+            Err(reason) => {
+                tracing::warn!(file = %self.file.path().display(), part = name, reason, "left out");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn array(dataset: &Dataset, most: Most) -> Result<Part, String> {
+    let shape: Vec<u64> = dataset.shape().into_iter().map(|length| length as u64).collect();
+    let dtype = dataset.dtype().map_err(|e| e.to_string())?;
+    let count = dataset.size();
+    if (count as u64).checked_mul(dtype.size() as u64).is_none_or(|bytes| bytes > most.bytes) {
+        return Err(format!("it says that it holds {count} values of {} bytes, more than its file can", dtype.size()));
+    }
+    use TypeDescriptor::{FixedAscii, FixedUnicode, Float, Integer, Unsigned, VarLenAscii, VarLenUnicode};
+    let descriptor = match dtype.to_descriptor() {
+        // The library's own types have no float16: converted to float32 and back it is the same.
+        Err(_) if dtype.size() == 2 && shape.len() < 2 => {
+            let Values::Single(values) = read_values(dataset, None, most)? else {
+                return Err("it is of a type that is not written to zarr".to_owned());
+            };
+            let values: Vec<u8> =
+                values.into_iter().flat_map(|value| half::f16::from_f32(value).to_ne_bytes()).collect();
+            let values = PartValues::Numbers("float16", 2, values);
+            return Ok(Part { attributes: attributes(dataset)?, array: Some(PartArray { shape, values }) });
+        }
+        other => other.map_err(|e| e.to_string())?,
+    };
+    let values = match descriptor {
+        Integer(IntSize::U1) => numbers::<i8>(dataset, "int8"),
+        Integer(IntSize::U2) => numbers::<i16>(dataset, "int16"),
+        Integer(IntSize::U4) => numbers::<i32>(dataset, "int32"),
+        Integer(IntSize::U8) => numbers::<i64>(dataset, "int64"),
+        Unsigned(IntSize::U1) => numbers::<u8>(dataset, "uint8"),
+        Unsigned(IntSize::U2) => numbers::<u16>(dataset, "uint16"),
+        Unsigned(IntSize::U4) => numbers::<u32>(dataset, "uint32"),
+        Unsigned(IntSize::U8) => numbers::<u64>(dataset, "uint64"),
+        Float(FloatSize::U4) => numbers::<f32>(dataset, "float32"),
+        Float(FloatSize::U8) => numbers::<f64>(dataset, "float64"),
+        FixedAscii(_) | FixedUnicode(_) | VarLenAscii | VarLenUnicode => {
+            Ok(PartValues::Texts(read_strings(dataset, None, &dtype, count)?))
+        }
+        TypeDescriptor::Boolean => match read_values(dataset, None, most)? {
+            Values::Bool(values) => Ok(PartValues::Bools(values)),
+            _ => Err("its truth values are none".to_owned()),
+        },
+        other => Err(format!("it is of a type that is not written to zarr ({other})")),
+    }?;
+    Ok(Part { attributes: attributes(dataset)?, array: Some(PartArray { shape, values }) })
+}
+
+fn numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Result<PartValues, String> {
+    let values = dataset.read_raw::<T>().map_err(|e| e.to_string())?;
+    Ok(PartValues::Numbers(name, size_of::<T>(), bytemuck::cast_slice(&values).to_vec()))
+}
+
+/// Attributes as zarr has them: single values and lists.
+fn attributes(of: &Location) -> Result<Map<String, Json>, String> {
+    let mut all = Map::new();
+    for name in of.attr_names().map_err(|e| e.to_string())? {
+        let attribute = of.attr(&name).map_err(|e| e.to_string())?;
+        let values = read_values(&attribute, None, Most { values: 1 << 20, bytes: 1 << 26 });
+        let values = values.map_err(|reason| format!("its attribute {name}: {reason}"))?;
+        let mut values: Vec<Json> = match values {
+            Values::Signed(values) => values.into_iter().map(Json::from).collect(),
+            Values::Unsigned(values) => values.into_iter().map(Json::from).collect(),
+            Values::Single(values) => values.into_iter().map(Json::from).collect(),
+            Values::Double(values) => values.into_iter().map(Json::from).collect(),
+            Values::Bool(values) => values.into_iter().map(Json::from).collect(),
+            Values::Text(values) => values.into_iter().map(Json::from).collect(),
+        };
+        let value = match (is_scalar(&attribute), values.len()) {
+            (true, 1) => values.swap_remove(0),
+            _ => Json::Array(values),
+        };
+        all.insert(name, value);
+    }
+    Ok(all)
+}
+
+fn is_scalar(container: &Container) -> bool {
+    container.space().is_ok_and(|space| space.is_scalar())
+}

@@ -1,0 +1,206 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::directory::Directory;
+use super::file::ParquetFile;
+use super::keys;
+use super::layout::{self, Layout, Leaf, ObsLeaf};
+use super::obs;
+use super::reader::ParquetReader;
+use crate::AnnDataError;
+use crate::limit::allow_open_files;
+use crate::names::{not_there, shared};
+use crate::{ArrayStore, Form, Labels, ReadRows};
+
+/// Rows of a parquet file. The matrix is, whichever the file has:
+///
+/// - `X`, or the only list column: a list of all genes' values for each row;
+/// - `indices` and `values`: lists of gene numbers, ascending, and of values;
+/// - a column for each gene: those that `expctl.genes` names, else of the columns of numbers those of the most frequent
+///   type but for `expctl.obs`. A warning says which ones, where neither key is there.
+///
+/// Values are of any type of numbers; float64 and integers become the nearest float32. All other columns with one value
+/// a row are obs. The key-value metadata may say more: `expctl.genes` (JSON list: names of the genes), `expctl.columns`
+/// (their number), `expctl.categories` (JSON object: names of the classes of obs columns, in order), `expctl.obs` (JSON
+/// list: columns of numbers that are no genes).
+#[derive(Debug)]
+pub struct ParquetStore {
+    pub(super) file: ParquetFile,
+    pub(super) layout: Layout,
+    pub(super) genes: Arc<[String]>,
+    /// First row of each row group, and the end of the last.
+    pub(super) starts: Vec<u64>,
+    obs: BTreeMap<String, ObsLeaf>,
+    categories: BTreeMap<String, Vec<String>>,
+    /// Where the pages of each list column are, by row group; found when rows are wanted that are not all of it.
+    directories: Vec<[Known; 2]>,
+}
+
+/// Where the pages of a column chunk are, once it is known.
+#[derive(Debug, Default)]
+struct Known {
+    directory: OnceLock<Directory>,
+    /// Held while it is looked for: without a page index that may read all of the chunk, once is enough.
+    search: Mutex<()>,
+}
+
+impl ParquetStore {
+    /// Open a file: read its footer and find the matrix.
+    ///
+    /// # Errors
+    /// It cannot be read, is no parquet file, has no matrix, is compressed in a way that is not known here; two genes or
+    /// two columns have one name.
+    pub fn open(path: &Path) -> Result<Self, AnnDataError> {
+        let file = ParquetFile::open(path)?;
+        let found = layout::find(&file.metadata).map_err(|reason| AnnDataError::damaged(path, reason))?;
+        if let Some(guess) = &found.guess {
+            tracing::warn!("{}: {guess}", path.display());
+        }
+        let columns = match &found.layout {
+            Layout::Dense(leaf) => vec![leaf.column],
+            Layout::Sparse { indices, values } => vec![indices.column, values.column],
+            Layout::Wide(leaves) => leaves.iter().map(|leaf| leaf.column).collect(),
+        };
+        for column in &columns {
+            file.check_compression(*column)?;
+        }
+        let file = if matches!(found.layout, Layout::Wide(_)) { file } else { file.with_page_index(&columns)? };
+        let rows = file.metadata.row_groups().iter().scan(0, |end, group| {
+            *end += group.num_rows() as u64;
+            Some(*end)
+        });
+        let starts = std::iter::once(0).chain(rows).collect();
+        let directories = file.metadata.row_groups().iter().map(|_| Default::default()).collect();
+        let layout::Found { layout, genes, obs, categories, .. } = found;
+        Ok(Self { file, layout, genes: genes.into(), starts, obs, categories, directories })
+    }
+
+    /// Open several files; lists of genes that are the same are one in memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; this process may not hold as many files open.
+    pub fn open_all(files: &[PathBuf]) -> Result<Vec<Self>, AnnDataError> {
+        allow_open_files(files.len())?;
+        let mut known = Vec::new();
+        let open = |path: &PathBuf| {
+            let mut store = Self::open(path)?;
+            store.genes = shared(store.genes, &mut known);
+            Ok(store)
+        };
+        files.iter().map(open).collect()
+    }
+
+    /// Rows of a row group.
+    pub(super) fn rows_of(&self, group: usize) -> u64 {
+        self.starts[group + 1] - self.starts[group]
+    }
+
+    /// What is wrong with a row group.
+    pub(super) fn damaged(&self, group: usize, reason: &str) -> AnnDataError {
+        self.file.damaged(format!("row group {group}: {reason}"))
+    }
+
+    /// Where the pages of list column `leaf`, number `number` of the matrix, are, and how many bytes had to be read to
+    /// find that out.
+    pub(super) fn directory(
+        &self,
+        group: usize,
+        number: usize,
+        leaf: &Leaf,
+    ) -> Result<(&Directory, u64), AnnDataError> {
+        let known = &self.directories[group][number];
+        if let Some(directory) = known.directory.get() {
+            return Ok((directory, 0));
+        }
+        // The lock guards no value that a panic could leave half done.
+        let _search = known.search.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = known.directory.get() {
+            return Ok((directory, 0));
+        }
+        let is_dense = matches!(self.layout, Layout::Dense(_));
+        let (directory, bytes) = Directory::of(&self.file, group, leaf, self.genes.len(), is_dense)?;
+        Ok((known.directory.get_or_init(|| directory), bytes))
+    }
+
+    fn obs_column(&self, name: &str) -> Result<ObsLeaf, AnnDataError> {
+        self.obs.get(name).copied().ok_or_else(|| {
+            let is_gene = matches!(self.layout, Layout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
+            let reason = match is_gene {
+                true => format!(
+                    "column '{name}' is one of the genes, not of obs; the key-value metadata can say '{}' (a JSON list of \
+                     columns of numbers that are no genes)",
+                    keys::OBS
+                ),
+                false => not_there(
+                    &format!("there is no obs column '{name}'"),
+                    "obs columns",
+                    name,
+                    self.obs.keys().map(String::as_str),
+                ),
+            };
+            AnnDataError::damaged(self.file.path(), reason)
+        })
+    }
+}
+
+impl ArrayStore for ParquetStore {
+    fn len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    fn genes(&self) -> &[String] {
+        &self.genes
+    }
+
+    fn form(&self) -> Form {
+        match self.layout {
+            Layout::Sparse { .. } => Form::Sparse,
+            Layout::Dense(_) | Layout::Wide(_) => Form::Dense,
+        }
+    }
+
+    fn run_rows(&self) -> u64 {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(1).max(1)
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    fn most_values(&self) -> Option<u64> {
+        let column = match &self.layout {
+            Layout::Sparse { values, .. } => values.column,
+            Layout::Dense(_) | Layout::Wide(_) => return self.len().checked_mul(self.genes.len() as u64),
+        };
+        let groups = self.file.metadata.row_groups().iter();
+        groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
+    }
+
+    fn least_values(&self) -> u64 {
+        match self.layout {
+            // Rows without values have been counted as one value each.
+            Layout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
+            Layout::Dense(_) | Layout::Wide(_) => 0,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.file.path().display().to_string()
+    }
+
+    fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
+        let leaf = self.obs_column(column)?;
+        obs::labels(&self.file, leaf, self.categories.get(column))
+            .map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
+    }
+
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
+        let leaf = self.obs_column(column)?;
+        obs::numbers(&self.file, leaf).map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
+    }
+
+    fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
+        Ok(Box::new(ParquetReader::new(self)))
+    }
+}

@@ -1,0 +1,172 @@
+use std::fmt;
+use std::path::PathBuf;
+
+use super::address::{Address, Place};
+use crate::AnnDataError;
+
+/// Most of what a server says that is told.
+const TOLD: usize = 300;
+
+/// Why an object, or a part of it, cannot be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(super) url: String,
+    pub(super) kind: Kind,
+    pub(super) reason: String,
+}
+
+/// What can be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Ask again.
+    Passing,
+    /// It is not what was opened any more.
+    Changed,
+    /// It is not there.
+    Absent,
+    /// Nothing, or what the reason says.
+    Lasting,
+}
+
+impl Failure {
+    /// What cannot be asked for at all.
+    pub(super) fn refused(url: impl Into<String>, reason: &str) -> Self {
+        Self { url: url.into(), kind: Kind::Lasting, reason: reason.to_owned() }
+    }
+
+    /// Asking again may help.
+    pub(super) fn passing(address: &Address, reason: impl Into<String>) -> Self {
+        Self { url: address.url.clone(), kind: Kind::Passing, reason: reason.into() }
+    }
+
+    /// It is another object now.
+    pub(super) fn changed(address: &Address) -> Self {
+        Self { url: address.url.clone(), kind: Kind::Changed, reason: "it was rewritten while it was read".to_owned() }
+    }
+
+    /// It is another object now.
+    pub(super) fn is_change(&self) -> bool {
+        self.kind == Kind::Changed
+    }
+
+    /// There is no such object.
+    pub(super) fn is_absence(&self) -> bool {
+        self.kind == Kind::Absent
+    }
+
+    /// What an attempt came to, whose last answer had `status`. An object that was `opened` before and is not there is a changed
+    /// one.
+    pub(super) fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
+        let (kind, reason) = match status {
+            Some(412 | 416) => return Self::changed(address),
+            Some(404 | 410) if opened => return Self::changed(address),
+            Some(404 | 410) => (Kind::Absent, format!("there is no such object ({})", said(error, status))),
+            Some(401 | 403) => {
+                (Kind::Lasting, format!("access is denied ({}); {}", said(error, status), credentials(address)))
+            }
+            Some(301 | 302 | 307 | 308) => {
+                (Kind::Lasting, format!("it is elsewhere ({}): for S3, set AWS_REGION", said(error, status)))
+            }
+            Some(status @ (408 | 429 | 500..)) => (Kind::Passing, said(error, Some(status))),
+            Some(status @ 400..) => (Kind::Lasting, said(error, Some(status))),
+            // The answer was well, and is no part of an object.
+            Some(200) if matches!(error, object_store::Error::NotSupported { .. }) => (
+                Kind::Lasting,
+                "the server sends whole objects only, not parts of them (HTTP range requests)".to_owned(),
+            ),
+            _ => (Kind::Passing, said(error, status)),
+        };
+        Self { url: address.url.clone(), kind, reason }
+    }
+
+    /// As the error of the pipeline. No `From`: a second one would leave `?` in closures without a type all over the crate.
+    pub(super) fn into_error(self) -> AnnDataError {
+        match self.kind {
+            Kind::Changed => AnnDataError::Rewritten { path: PathBuf::from(self.url) },
+            Kind::Passing | Kind::Absent | Kind::Lasting => AnnDataError::Remote { url: self.url, reason: self.reason },
+        }
+    }
+
+    /// The same after so many attempts.
+    pub(super) fn after(self, attempts: u32) -> Self {
+        let Self { url, reason, .. } = self;
+        Self { url, kind: Kind::Lasting, reason: format!("{reason} (asked for {attempts} times)") }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.url, self.reason)
+    }
+}
+
+/// Which credentials were looked for.
+fn credentials(address: &Address) -> String {
+    match address.place {
+        Place::Http(_) => "no credentials are sent over http:// and https://".to_owned(),
+        Place::S3(_) => {
+            let names = [
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_SESSION_TOKEN",
+                "AWS_WEB_IDENTITY_TOKEN_FILE",
+                "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+                "AWS_SKIP_SIGNATURE",
+            ];
+            format!("{}; AWS_SKIP_SIGNATURE=true reads public objects", of_environment(&names))
+        }
+        Place::Gs(_) => {
+            let names = of_environment(&["GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"]);
+            format!("{names}, an HMAC key of Google Cloud Storage; without one, public objects alone are read")
+        }
+    }
+}
+
+/// Which of these variables are set.
+fn of_environment(names: &[&str]) -> String {
+    let (set, unset): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| std::env::var_os(name).is_some());
+    let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("credentials are those of the environment (set: {}; not set: {})", list(&set), list(&unset))
+}
+
+/// What a server says: status, code and message of an S3 error (never more of it: some repeat what was signed), or what the
+/// connection came to.
+fn said(error: &object_store::Error, status: Option<u16>) -> String {
+    let text = error.to_string();
+    let inside = |tag: &str| {
+        let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+        rest.split_once(&format!("</{tag}>")).map(|(inside, _)| inside.trim().to_owned())
+    };
+    let code = inside("Code").map(|code| format!(" {code}")).unwrap_or_default();
+    let message = inside("Message").map(|message| format!(": {message}")).unwrap_or_default();
+    match status {
+        Some(status) if status >= 300 => shortened(&format!("the server answers {status}{code}{message}")),
+        _ => shortened(&innermost(error)),
+    }
+}
+
+/// The first cause, which says most.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut causes = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        causes.push(cause.to_string());
+        next = cause.source();
+    }
+    let mut told: Vec<String> = Vec::new();
+    // From the inside out as far as each says something that the others do not.
+    for cause in causes.into_iter().rev().take(2) {
+        if !told.iter().any(|inner| cause.contains(inner.as_str())) {
+            told.insert(0, cause);
+        }
+    }
+    told.join(": ")
+}
+
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TOLD) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}

@@ -1,0 +1,203 @@
+use serde_json::Value as Json;
+
+use super::json::named;
+use crate::matrix::number::{Kind, Number};
+
+/// What an array holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DataType {
+    Number(Number),
+    /// A byte each, 0 or 1.
+    Bool,
+    /// Strings of any length in UTF-8 (codec `vlen-utf8`).
+    Text,
+    /// So many bytes each, padded with zeros.
+    Bytes(usize),
+    /// So many letters each, in UTF-32, padded with zeros.
+    Letters {
+        letters: usize,
+        big_endian: bool,
+    },
+}
+
+/// Longest strings of a fixed length.
+const LONGEST: usize = 1 << 20;
+
+impl DataType {
+    /// A type of version 3; `Err` names one that is not known.
+    pub(super) fn of_v3(of: &Json) -> Result<Self, String> {
+        let (name, configuration) = named(of)?;
+        let length = || {
+            let bytes = configuration.get("length_bytes").and_then(Json::as_u64);
+            bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= LONGEST)
+        };
+        let unknown = || format!("has the type {name:?}; numbers of up to 64 bits, bool and strings can be read");
+        Ok(match name {
+            "bool" => Self::Bool,
+            "string" | "variable_length_utf8" => Self::Text,
+            "null_terminated_bytes" => Self::Bytes(length().ok_or_else(unknown)?),
+            "fixed_length_utf32" => Self::Letters { letters: length().ok_or_else(unknown)? / 4, big_endian: false },
+            _ => Self::Number(Number { kind: kind(name).ok_or_else(unknown)?, big_endian: false }),
+        })
+    }
+
+    /// A type of version 2, as numpy writes it; `vlen` says that a filter makes strings of objects.
+    pub(super) fn of_v2(of: &Json, vlen: bool) -> Result<Self, String> {
+        let Some(name) = of.as_str() else {
+            return Err(format!("has the type {of}; records cannot be read"));
+        };
+        let unknown = || format!("has the type {name:?}; numbers of up to 64 bits, bool and strings can be read");
+        let (order, rest) = name.split_at_checked(1).ok_or_else(unknown)?;
+        let big_endian = order == ">";
+        let (code, size) = rest.split_at_checked(1).ok_or_else(unknown)?;
+        if code == "O" {
+            return match vlen {
+                true => Ok(Self::Text),
+                false => Err("holds objects that are no strings (no filter vlen-utf8)".to_owned()),
+            };
+        }
+        let size: usize = size.parse().ok().filter(|size| *size <= LONGEST).ok_or_else(unknown)?;
+        let kind = match (code, size) {
+            ("b", 1) => return Ok(Self::Bool),
+            ("S", bytes) => return Ok(Self::Bytes(bytes)),
+            ("U", letters) => return Ok(Self::Letters { letters, big_endian }),
+            ("i", 1) => Kind::I8,
+            ("i", 2) => Kind::I16,
+            ("i", 4) => Kind::I32,
+            ("i", 8) => Kind::I64,
+            ("u", 1) => Kind::U8,
+            ("u", 2) => Kind::U16,
+            ("u", 4) => Kind::U32,
+            ("u", 8) => Kind::U64,
+            ("f", 2) => Kind::F16,
+            ("f", 4) => Kind::F32,
+            ("f", 8) => Kind::F64,
+            _ => return Err(unknown()),
+        };
+        Ok(Self::Number(Number { kind, big_endian }))
+    }
+
+    /// The same with the order of bytes that a codec says.
+    pub(super) const fn ordered(self, big_endian: bool) -> Self {
+        match self {
+            Self::Number(Number { kind, .. }) => Self::Number(Number { kind, big_endian }),
+            Self::Letters { letters, .. } => Self::Letters { letters, big_endian },
+            other => other,
+        }
+    }
+
+    /// Bytes of one; `None` of strings of any length.
+    pub(super) const fn size(self) -> Option<usize> {
+        match self {
+            Self::Number(number) => Some(number.size()),
+            Self::Bool => Some(1),
+            Self::Text => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Letters { letters, .. } => Some(letters * 4),
+        }
+    }
+
+    /// Bytes of the value that stands for what was never written: zeros where it is of none that can be anything else.
+    pub(super) fn fill(self, value: &Json) -> Result<Vec<u8>, String> {
+        let wrong = || format!("has the fill value {value}, which is none of its type");
+        let number = match self {
+            Self::Number(number) => number,
+            Self::Bool => Number { kind: Kind::U8, big_endian: false },
+            _ => return Ok(vec![0; self.size().unwrap_or(0)]),
+        };
+        let mut bytes = match value {
+            Json::Null => vec![0; number.size()],
+            Json::Bool(value) => integer(number.kind, i128::from(u8::from(*value))).ok_or_else(wrong)?,
+            Json::Number(value) => match (value.as_i64(), value.as_u64(), value.as_f64()) {
+                (Some(value), _, _) if number.is_integer() => integer(number.kind, value.into()).ok_or_else(wrong)?,
+                (_, Some(value), _) if number.is_integer() => integer(number.kind, value.into()).ok_or_else(wrong)?,
+                (_, _, Some(value)) => float(number.kind, value).ok_or_else(wrong)?,
+                _ => return Err(wrong()),
+            },
+            Json::String(text) => match text.as_str() {
+                "NaN" => float(number.kind, f64::NAN).ok_or_else(wrong)?,
+                "Infinity" => float(number.kind, f64::INFINITY).ok_or_else(wrong)?,
+                "-Infinity" => float(number.kind, f64::NEG_INFINITY).ok_or_else(wrong)?,
+                bits => {
+                    let bits = bits.strip_prefix("0x").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+                    bits.ok_or_else(wrong)?.to_le_bytes()[..number.size()].to_vec()
+                }
+            },
+            _ => return Err(wrong()),
+        };
+        if number.big_endian {
+            bytes.reverse();
+        }
+        Ok(bytes)
+    }
+}
+
+/// Least significant byte first; `None` if it does not fit.
+fn integer(kind: Kind, value: i128) -> Option<Vec<u8>> {
+    Some(match kind {
+        Kind::I8 => i8::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::U8 => u8::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::I16 => i16::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::U16 => u16::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::I32 => i32::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::U32 => u32::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::I64 => i64::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::U64 => u64::try_from(value).ok()?.to_le_bytes().to_vec(),
+        Kind::F16 | Kind::F32 | Kind::F64 => return float(kind, value as f64),
+    })
+}
+
+/// Least significant byte first; `None` of what is no float.
+fn float(kind: Kind, value: f64) -> Option<Vec<u8>> {
+    Some(match kind {
+        Kind::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+        Kind::F32 => (value as f32).to_le_bytes().to_vec(),
+        Kind::F64 => value.to_le_bytes().to_vec(),
+        // Version 2 writes 0.0 for integers where somebody asked for that.
+        _ if value.fract() == 0.0 && value.abs() < 9e15 => return integer(kind, value as i128),
+        _ => return None,
+    })
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    Some(match name {
+        "int8" => Kind::I8,
+        "uint8" => Kind::U8,
+        "int16" => Kind::I16,
+        "uint16" => Kind::U16,
+        "int32" => Kind::I32,
+        "uint32" => Kind::U32,
+        "int64" => Kind::I64,
+        "uint64" => Kind::U64,
+        "float16" => Kind::F16,
+        "float32" => Kind::F32,
+        "float64" => Kind::F64,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fill_values_are_of_their_type() {
+        let v3 = |name: &str| DataType::of_v3(&json!(name)).unwrap();
+        assert_eq!(v3("float32").fill(&json!("NaN")).unwrap(), f32::NAN.to_le_bytes());
+        assert_eq!(v3("float32").fill(&json!("0x7fc00000")).unwrap(), [0, 0, 0xc0, 0x7f]);
+        assert_eq!(v3("int16").fill(&json!(-2)).unwrap(), [0xfe, 0xff]);
+        assert_eq!(v3("uint64").fill(&json!(u64::MAX)).unwrap(), [0xff; 8]);
+        assert_eq!(v3("bool").fill(&json!(true)).unwrap(), [1]);
+        assert!(v3("int8").fill(&json!(300)).is_err() && v3("uint8").fill(&json!(0.5)).is_err());
+        assert!(v3("int8").fill(&json!("x")).is_err() && v3("int8").fill(&json!([0])).is_err());
+        let v2 = |name: &str| DataType::of_v2(&json!(name), false);
+        assert_eq!(v2(">i4").unwrap().fill(&json!(1)).unwrap(), [0, 0, 0, 1]);
+        assert_eq!(v2("<f8").unwrap().fill(&Json::Null).unwrap(), [0; 8]);
+        for name in ["|O", "<M8[ns]", "<c16", "", "<", "é", "<f16", "<U99999999"] {
+            assert!(v2(name).is_err(), "{name}");
+        }
+        assert!(DataType::of_v3(&json!("complex64")).unwrap_err().contains("complex64"));
+    }
+}
