@@ -3,14 +3,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use anndata_io::{Ahead, DenseRows, NarrowRows, ReadRows, Row};
 use expctl_record::Stage;
+use loader_core::Laps;
 
-use super::held::Held;
-use crate::PipelineError;
-use crate::array::collate::Row;
-use crate::array::sampler::{BlockKey, BlockOrder, ChunkSampler};
-use crate::array::{Ahead, ReadRows};
-use crate::loader::Laps;
+use crate::CellError;
+use crate::chunks::{BlockKey, BlockOrder, ChunkSampler};
 
 /// Blocks that usually are in memory at most: that of the batches at work, and the next.
 const HELD: usize = 2;
@@ -40,7 +38,7 @@ impl Block {
     }
 
     /// Have its rows asked for, if nobody did.
-    pub fn ask(&self, reader: &mut dyn ReadRows) -> Result<(), PipelineError> {
+    pub fn ask(&self, reader: &mut dyn ReadRows) -> Result<(), CellError> {
         if !self.asked.swap(true, Ordering::Relaxed) {
             let parts: Vec<Range<u64>> = (0..self.rows.len()).map(|part| self.range(part)).collect();
             // Asked once, so it is empty.
@@ -180,7 +178,7 @@ impl Blocks {
         epoch: u64,
         keys: Range<u64>,
         laps: &mut Laps,
-    ) -> Result<Entered<'_>, PipelineError> {
+    ) -> Result<Entered<'_>, CellError> {
         let most = HELD.max((keys.end - keys.start) as usize);
         let last = BlockKey { epoch, block: keys.end - 1 };
         let next = self.lock().next;
@@ -202,7 +200,7 @@ impl Blocks {
                 state = self.lock();
                 planned.make(&mut state, most);
             } else if step >= state.stopped_from {
-                return Err(PipelineError::Stopped);
+                return Err(CellError::Stopped);
             } else {
                 state = self.wait(state);
                 laps.skip();
@@ -211,7 +209,7 @@ impl Blocks {
         let mut blocks = Vec::with_capacity(1);
         for block in keys {
             let key = BlockKey { epoch, block };
-            let live = state.live(key).ok_or(PipelineError::Stopped)?;
+            let live = state.live(key).ok_or(CellError::Stopped)?;
             blocks.push((key, Arc::clone(&live.block)));
         }
         Ok(Entered { shared: self, blocks })
@@ -248,11 +246,11 @@ impl Blocks {
     }
 
     /// Wait until there is something to claim, or all of a block is there (true).
-    pub fn wait_for(&self, key: BlockKey, step: u64) -> Result<bool, PipelineError> {
+    pub fn wait_for(&self, key: BlockKey, step: u64) -> Result<bool, CellError> {
         let mut state = self.lock();
         loop {
             let stopped = step >= state.stopped_from;
-            let live = state.live(key).ok_or(PipelineError::Stopped)?;
+            let live = state.live(key).ok_or(CellError::Stopped)?;
             let parts = live.block.rows.len();
             if live.ready == parts {
                 return Ok(true);
@@ -261,7 +259,7 @@ impl Blocks {
                 return Ok(false);
             }
             if stopped {
-                return Err(PipelineError::Stopped);
+                return Err(CellError::Stopped);
             }
             state = self.wait(state);
         }
@@ -388,5 +386,40 @@ impl Drop for Claim<'_> {
         }
         drop(state);
         self.shared.changed.notify_all();
+    }
+}
+
+/// Rows that batches are taken from.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// In as few bytes as they fit into: several blocks of them are in memory.
+    Sparse(NarrowRows),
+    /// As they are.
+    Dense(DenseRows),
+}
+
+impl Held {
+    /// One of the rows, which is there.
+    pub fn row(&self, row: usize) -> Row<'_> {
+        match self {
+            Self::Sparse(rows) => Row::Narrow(rows.row(row)),
+            Self::Dense(rows) => Row::Dense(&rows.data[row * rows.columns..(row + 1) * rows.columns]),
+        }
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Sparse(rows) => rows.len(),
+            Self::Dense(rows) => rows.data.len() / rows.columns.max(1),
+        }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Sparse(rows) => rows.bytes(),
+            Self::Dense(rows) => rows.data.capacity() as u64 * 4,
+        }
     }
 }

@@ -1,12 +1,11 @@
 use std::sync::Arc;
 
-use anndata_io::nontemporal;
+use anndata_io::{Labels, NarrowRow, Row, Rows, nontemporal};
 use expctl_record::Output;
 
-use super::dense::{goes_around, write_dense, write_sparse};
-use super::{GeneMap, Row, Transform};
-use crate::PipelineError;
-use crate::array::{ArrayBatch, Labels, NarrowRow, Rows, Values};
+use crate::CellError;
+use crate::batch::{ArrayBatch, Values};
+use crate::transform::{GeneMap, Transform};
 
 /// Makes batches of rows. Each thread has a clone.
 #[derive(Clone, Debug)]
@@ -80,7 +79,7 @@ impl Collator {
         rows: &[u64],
         row: impl Fn(usize) -> Row<'a>,
         batch: &mut ArrayBatch,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), CellError> {
         self.annotate(rows, batch);
         match &mut batch.values {
             Values::Dense(data) => self.dense(rows, row, data),
@@ -93,7 +92,7 @@ impl Collator {
     ///
     /// # Errors
     /// As [`Self::collate`].
-    pub fn take(&self, rows: &[u64], found: &mut Rows, batch: &mut ArrayBatch) -> Result<bool, PipelineError> {
+    pub fn take(&self, rows: &[u64], found: &mut Rows, batch: &mut ArrayBatch) -> Result<bool, CellError> {
         let (Rows::Sparse(found), Values::Sparse { crow, col, values }) = (found, &mut batch.values) else {
             return Ok(false);
         };
@@ -101,7 +100,7 @@ impl Collator {
             return Ok(false);
         }
         if found.len() != rows.len() {
-            return Err(PipelineError::Invalid(format!("{} rows were read in place of {}", found.len(), rows.len())));
+            return Err(CellError::Invalid(format!("{} rows were read in place of {}", found.len(), rows.len())));
         }
         crow.clear();
         crow.push(0);
@@ -133,7 +132,7 @@ impl Collator {
         rows: &[u64],
         row: impl Fn(usize) -> Row<'a>,
         data: &mut Vec<f32>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), CellError> {
         let columns = self.columns();
         // What is there is written over, and is not cleared before.
         data.resize(rows.len() * columns, 0.0);
@@ -177,7 +176,7 @@ impl Collator {
         values: &[f32],
         out: &mut [f32],
         around: bool,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), CellError> {
         let plain = self.genes.is_none() && self.transform.is_none();
         let (cols, values) = if plain { (cols, values) } else { self.changed(row, cols, values)? };
         write_sparse(cols, values, out, around).map_err(|column| beyond(row, column, out.len()))
@@ -205,7 +204,7 @@ impl Collator {
         crow: &mut Vec<i32>,
         col: &mut Vec<i32>,
         data: &mut Vec<f32>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), CellError> {
         crow.clear();
         col.clear();
         data.clear();
@@ -243,7 +242,7 @@ impl Collator {
         values: &[f32],
         to_cols: &mut Vec<i32>,
         to_values: &mut Vec<f32>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), CellError> {
         let start = to_values.len();
         match &self.genes {
             None => {
@@ -283,7 +282,7 @@ impl Collator {
     }
 
     /// An error if a row has a column beyond the genes.
-    fn within(&self, row: u64, cols: &[i32]) -> Result<(), PipelineError> {
+    fn within(&self, row: u64, cols: &[i32]) -> Result<(), CellError> {
         // They ascend.
         let ends = [cols.first(), cols.last()].into_iter().flatten();
         match ends.into_iter().find(|col| **col as usize >= self.columns) {
@@ -293,7 +292,7 @@ impl Collator {
     }
 
     /// Columns and values of a row as a batch has them.
-    fn changed(&mut self, row: u64, cols: &[i32], values: &[f32]) -> Result<(&[i32], &[f32]), PipelineError> {
+    fn changed(&mut self, row: u64, cols: &[i32], values: &[f32]) -> Result<(&[i32], &[f32]), CellError> {
         self.cols.clear();
         self.values.clear();
         match &self.genes {
@@ -312,22 +311,20 @@ impl Collator {
         Ok((&self.cols, &self.values))
     }
 
-    fn whole(&self, row: u64, values: &[f32]) -> Result<(), PipelineError> {
+    fn whole(&self, row: u64, values: &[f32]) -> Result<(), CellError> {
         if values.len() == self.columns {
             return Ok(());
         }
-        Err(PipelineError::Invalid(format!("row {row} has {} values for {} genes", values.len(), self.columns)))
+        Err(CellError::Invalid(format!("row {row} has {} values for {} genes", values.len(), self.columns)))
     }
 }
 
-fn too_many(rows: usize) -> PipelineError {
-    PipelineError::Invalid(format!(
-        "a sparse batch of {rows} rows has 2,147,483,648 values or more; take smaller batches"
-    ))
+fn too_many(rows: usize) -> CellError {
+    CellError::Invalid(format!("a sparse batch of {rows} rows has 2,147,483,648 values or more; take smaller batches"))
 }
 
-fn beyond(row: u64, column: i32, columns: usize) -> PipelineError {
-    PipelineError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
+fn beyond(row: u64, column: i32, columns: usize) -> CellError {
+    CellError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
 }
 
 /// Append those columns and values that a batch has, ascending; the error is a column that is not there.
@@ -361,5 +358,97 @@ fn in_order(pairs: &mut Vec<u64>, cols: &mut [i32], values: &mut [f32]) {
     for ((pair, col), value) in pairs.iter().zip(cols).zip(values) {
         *col = (pair >> 32) as i32;
         *value = f32::from_bits(*pair as u32);
+    }
+}
+
+//@DOC array/collate/dense.rs
+//@ Rows of dense batches, written a segment at a time: cleared and scattered into while it is in the nearest cache, so that the
+//@ scattering costs next to nothing beside the clearing. A batch that the caches hold is written in place. A larger one is
+//@ written around them, from a segment that stays there: a plain store would first read the line that it writes to.
+
+/// Values of a batch that the caches are taken to hold: 32 MiB.
+const FEW: usize = 8 << 20;
+/// Values of a segment: 8 KiB.
+const SEGMENT: usize = 2048;
+
+/// Whether a batch of `len` values in all is written around the caches. After its last row call [`nontemporal::fence`].
+pub(super) fn goes_around(len: usize) -> bool {
+    len >= FEW
+}
+
+/// Write a row that has these values in these columns, which ascend, and 0 in all others; the error is a column that is not
+/// there, or not in order.
+pub(super) fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around: bool) -> Result<(), i32> {
+    if around { write::<true>(cols, values, out) } else { write::<false>(cols, values, out) }
+}
+
+/// Write a row as it is.
+pub(super) fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
+    if around { nontemporal::copy(values, out) } else { out.copy_from_slice(values) }
+}
+
+fn write<const AROUND: bool>(cols: &[i32], values: &[f32], out: &mut [f32]) -> Result<(), i32> {
+    let mut space = [0.0; SEGMENT];
+    let mut pairs = cols.iter().zip(values).peekable();
+    // The first segment ends where lines begin, so that the others are of whole lines.
+    let (mut start, mut rest) = (0, out);
+    let mut len = if AROUND { rest.as_ptr().align_offset(64) } else { SEGMENT };
+    while !rest.is_empty() {
+        let (part, behind) = rest.split_at_mut(len.min(rest.len()));
+        let end = start + part.len();
+        let segment = if AROUND { &mut space[..part.len()] } else { &mut *part };
+        segment.fill(0.0);
+        while let Some((column, value)) = pairs.next_if(|(column, _)| (**column as usize) < end) {
+            match segment.get_mut((*column as usize).wrapping_sub(start)) {
+                Some(to) => *to = *value,
+                None => return Err(*column),
+            }
+        }
+        if AROUND {
+            nontemporal::copy(&space[..part.len()], part);
+        }
+        (start, rest, len) = (end, behind, SEGMENT);
+    }
+    pairs.next().map_or(Ok(()), |(column, _)| Err(*column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Outputs of every alignment and of lengths around those of lines and segments.
+    #[test]
+    fn both_ways_write_the_same() {
+        for len in [1, 15, 16, 17, 100, SEGMENT - 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT + 5] {
+            let cols: Vec<i32> = (0..len as i32).filter(|column| column % 3 == 0).collect();
+            let values: Vec<f32> = cols.iter().map(|column| *column as f32 + 0.5).collect();
+            let expected = |place: usize| if place.is_multiple_of(3) { place as f32 + 0.5 } else { 0.0 };
+            for start in 0..17 {
+                let places = start..start + len;
+                for around in [false, true] {
+                    let mut out = vec![-1.0; len + 17];
+                    write_sparse(&cols, &values, &mut out[places.clone()], around).unwrap();
+                    nontemporal::fence();
+                    assert!(out[places.clone()].iter().enumerate().all(|(place, value)| *value == expected(place)));
+                    assert!(out[..start].iter().chain(&out[start + len..]).all(|value| *value == -1.0));
+                    let mut again = vec![-1.0; len + 17];
+                    write_dense(&out[places.clone()], &mut again[places.clone()], around);
+                    nontemporal::fence();
+                    assert_eq!(again, out);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_that_are_not_there_or_not_in_order_are_found() {
+        for around in [false, true] {
+            let mut out = [0.0; 3 * SEGMENT];
+            let mut error = |cols: &[i32]| write_sparse(cols, &[1.0, 2.0], &mut out, around).unwrap_err();
+            assert_eq!(error(&[1, 3 * SEGMENT as i32]), 3 * SEGMENT as i32);
+            assert_eq!(error(&[-1, 5]), -1);
+            assert_eq!(error(&[2 * SEGMENT as i32, 5]), 5);
+            nontemporal::fence();
+        }
     }
 }

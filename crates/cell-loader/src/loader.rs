@@ -2,15 +2,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, Rows, Wanted};
 use expctl_record::{Array, Fetch, PerStage, Stage};
+use loader_core::{Build, Laps, Loaded, LoaderOptions};
 
-use super::blocks::{Block, Blocks, Claim, Share};
-use super::held::Held;
-use crate::PipelineError;
-use crate::array::collate::{Collator, GeneMap, Row, Transform};
-use crate::array::sampler::RowSampler;
-use crate::array::{ArrayBatch, ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Rows, Wanted};
-use crate::loader::{Build, Laps, Loaded, LoaderOptions};
+use crate::CellError;
+use crate::batch::ArrayBatch;
+use crate::blocks::{Block, Blocks, Claim, Held, Share};
+use crate::collator::Collator;
+use crate::sampler::RowSampler;
+use crate::transform::{GeneMap, Transform};
 
 /// How many rows before it is written a row is brought into the caches, and where it starts.
 const ROWS_AHEAD: usize = 1;
@@ -50,7 +51,7 @@ impl ArrayBuilder {
         sampler: Arc<RowSampler>,
         settings: &Array,
         labels: Arc<Vec<Labels>>,
-    ) -> Result<Self, PipelineError> {
+    ) -> Result<Self, CellError> {
         let columns = store.genes().len();
         let genes = GeneMap::new(store.genes(), &settings.genes)?;
         let transform = Transform::new(settings.normalize, settings.log1p)?;
@@ -61,7 +62,7 @@ impl ArrayBuilder {
             let reason = format!(
                 "{asked} label columns of {rows} rows are asked for, and those that were read have {found:?} rows"
             );
-            return Err(PipelineError::Invalid(reason));
+            return Err(CellError::Invalid(reason));
         }
         let rows = match store.form() {
             Form::Sparse => Rows::Sparse(CsrRows::default()),
@@ -86,7 +87,7 @@ impl ArrayBuilder {
     }
 
     /// From memory.
-    fn resident(&mut self, step: u64, batch: &mut ArrayBatch, work: &mut Work) -> Result<u64, PipelineError> {
+    fn resident(&mut self, step: u64, batch: &mut ArrayBatch, work: &mut Work) -> Result<u64, CellError> {
         let epoch = self.sampler.batch(step, &mut self.wanted);
         work.laps.lap(Stage::Sample);
         let Some(rows) = self.store.resident() else { return Ok(epoch) };
@@ -113,7 +114,7 @@ impl ArrayBuilder {
         step: u64,
         batch: &mut ArrayBatch,
         work: &mut Work,
-    ) -> Result<u64, PipelineError> {
+    ) -> Result<u64, CellError> {
         let epoch = self.sampler.batch(step, &mut self.wanted);
         work.laps.lap(Stage::Sample);
         self.rows.clear();
@@ -146,9 +147,9 @@ impl ArrayBuilder {
         step: u64,
         batch: &mut ArrayBatch,
         work: &mut Work,
-    ) -> Result<u64, PipelineError> {
+    ) -> Result<u64, CellError> {
         let sampler = Arc::clone(&self.sampler);
-        let Some(chunks) = sampler.chunks() else { return Err(PipelineError::Stopped) };
+        let Some(chunks) = sampler.chunks() else { return Err(CellError::Stopped) };
         let shared = Arc::clone(&self.blocks);
         let (epoch, places) = chunks.places(step);
         let keys = chunks.plan(epoch).blocks_of(&places);
@@ -194,7 +195,7 @@ impl ArrayBuilder {
         reader: &mut dyn ReadRows,
         mut claim: Claim<'b>,
         work: &mut Work,
-    ) -> Result<(Claim<'b>, Held), PipelineError> {
+    ) -> Result<(Claim<'b>, Held), CellError> {
         work.laps.skip();
         let wanted = claim.rows();
         let mut buffer = claim.buffer();
@@ -222,13 +223,13 @@ impl ArrayBuilder {
         let (found, asked) = (held.len() as u64, wanted.end - wanted.start);
         if found != asked {
             let reason = format!("rows {wanted:?} were asked for, and {found} rows came");
-            return Err(PipelineError::Invalid(reason));
+            return Err(CellError::Invalid(reason));
         }
         Ok((claim, held))
     }
 
     /// The batch of the rows at `places` of the epoch, which lie in these blocks.
-    fn gather(&mut self, blocks: &[&Block], places: Range<u64>, batch: &mut ArrayBatch) -> Result<(), PipelineError> {
+    fn gather(&mut self, blocks: &[&Block], places: Range<u64>, batch: &mut ArrayBatch) -> Result<(), CellError> {
         let mut found: Vec<Row<'_>> = Vec::with_capacity((places.end - places.start) as usize);
         for block in blocks {
             let order = &block.order;
@@ -237,7 +238,7 @@ impl ArrayBuilder {
                 let place = (place - order.start) as usize;
                 let (chunk, row) = order.places[place];
                 self.wanted.push(order.row(place));
-                found.push(block.row(chunk, row).ok_or(PipelineError::Stopped)?);
+                found.push(block.row(chunk, row).ok_or(CellError::Stopped)?);
             }
         }
         let row = |i: usize| {
@@ -257,7 +258,7 @@ impl ArrayBuilder {
 }
 
 /// Hand chunks to all threads, now that their files are known to be those that were opened.
-fn share(reader: &dyn ReadRows, made: &mut Vec<(Claim<'_>, Held)>, work: &mut Work) -> Result<(), PipelineError> {
+fn share(reader: &dyn ReadRows, made: &mut Vec<(Claim<'_>, Held)>, work: &mut Work) -> Result<(), CellError> {
     reader.unchanged()?;
     work.laps.lap(Stage::Read);
     for (claim, rows) in made.drain(..) {
@@ -273,10 +274,10 @@ struct Work {
 }
 
 /// Rows of a batch are below the number of rows.
-fn check(wanted: &[u64], rows: u64) -> Result<(), PipelineError> {
+fn check(wanted: &[u64], rows: u64) -> Result<(), CellError> {
     match wanted.iter().find(|row| **row >= rows) {
         None => Ok(()),
-        Some(row) => Err(PipelineError::Invalid(format!("row {row} was drawn, and there are {rows} rows in memory"))),
+        Some(row) => Err(CellError::Invalid(format!("row {row} was drawn, and there are {rows} rows in memory"))),
     }
 }
 
@@ -289,7 +290,7 @@ impl Build for ArrayBuilder {
         Arc::clone(&self.store)
     }
 
-    fn reader(source: &Arc<dyn ArrayStore>) -> Result<Reader<'_>, PipelineError> {
+    fn reader(source: &Arc<dyn ArrayStore>) -> Result<Reader<'_>, CellError> {
         if source.resident().is_some() { Ok(None) } else { Ok(Some(source.reader()?)) }
     }
 
@@ -322,7 +323,7 @@ impl Build for ArrayBuilder {
         reader: &mut Reader<'_>,
         step: u64,
         mut batch: ArrayBatch,
-    ) -> Result<Loaded<ArrayBatch>, PipelineError> {
+    ) -> Result<Loaded<ArrayBatch>, CellError> {
         let mut work = Work { laps: Laps::start(self.clock), bytes: 0 };
         self.wanted.clear();
         let epoch = match reader {

@@ -1,14 +1,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use anndata_io::{ArrayStore, Labels};
 use expctl_record::{Draw, Sampler};
+use graph_loader::DistributedSampler;
 
-use super::philox::{Numbers, Purpose};
-use super::plan::Cuts;
-use super::{AliasTable, ChunkSampler, ClassTable, Permutation};
-use crate::PipelineError;
-use crate::array::{ArrayStore, Labels};
-use crate::sampler::DistributedSampler;
+use crate::CellError;
+use crate::chunks::{ChunkSampler, Cuts};
+use crate::permutation::{Numbers, Permutation, Purpose};
+use crate::weighted::{AliasTable, ClassTable};
 
 /// How the rows of an epoch are parted among ranks and batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Share {
 
 impl Share {
     /// Of `rows` rows of an epoch, of all ranks together. Padding and dropping are those of [`DistributedSampler`].
-    fn new(rows: u64, sharding: Sharding) -> Result<Self, PipelineError> {
+    fn new(rows: u64, sharding: Sharding) -> Result<Self, CellError> {
         let Sharding { seed, rank, world_size, batch_size, drop_last } = sharding;
         let sampler =
             DistributedSampler { len: rows, world_size: world_size.max(1), rank, shuffle: true, seed, drop_last };
@@ -45,7 +45,7 @@ impl Share {
         let batches = if drop_last { per_rank / size } else { per_rank.div_ceil(size) };
         if batches == 0 || batch_size == 0 || rank >= world_size {
             let dropped = if drop_last { ", the last that is not full left out" } else { "" };
-            return Err(PipelineError::Invalid(format!(
+            return Err(CellError::Invalid(format!(
                 "rank {rank} of {world_size} has no batch: {rows} rows an epoch in batches of {batch_size}{dropped}"
             )));
         }
@@ -117,9 +117,9 @@ impl RowSampler {
         store: &dyn ArrayStore,
         sharding: Sharding,
         classes: Option<&Labels>,
-    ) -> Result<Self, PipelineError> {
+    ) -> Result<Self, CellError> {
         let by = || match settings.by.as_str() {
-            "" => Err(PipelineError::Invalid(format!(
+            "" => Err(CellError::Invalid(format!(
                 "sampler.by is empty; with draw = \"{}\" it names a column of obs",
                 settings.draw.name()
             ))),
@@ -240,7 +240,7 @@ fn chunked(
     per_block: u64,
     shuffle: bool,
     share: Share,
-) -> Result<ChunkSampler, PipelineError> {
+) -> Result<ChunkSampler, CellError> {
     let block = u128::from(chunk_rows) * u128::from(per_block);
     if per_block == 0 || block.min(store.len().into()) > u32::MAX.into() {
         let drawn = match shuffle {
@@ -249,7 +249,7 @@ fn chunked(
                 format!("sampler.chunk_rows = {chunk_rows}, {per_block} of them for batches of {}", share.batch_size())
             }
         };
-        return Err(PipelineError::Invalid(format!(
+        return Err(CellError::Invalid(format!(
             "{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
         )));
     }
@@ -258,18 +258,18 @@ fn chunked(
 }
 
 /// Where the column has classes, there is another way.
-fn advised(error: PipelineError, store: &dyn ArrayStore, settings: &Sampler) -> PipelineError {
+fn advised(error: CellError, store: &dyn ArrayStore, settings: &Sampler) -> CellError {
     if store.labels(&settings.by).is_err() {
         return error;
     }
     let advice = "it has classes: with sampler.draw = \"balanced\" each of them comes alike often".into();
-    PipelineError::Advised { problem: Box::new(error), advice }
+    CellError::Advised { problem: Box::new(error), advice }
 }
 
 /// A column has a value for each row.
-fn of_all_rows(values: usize, store: &dyn ArrayStore, column: &str) -> Result<(), PipelineError> {
+fn of_all_rows(values: usize, store: &dyn ArrayStore, column: &str) -> Result<(), CellError> {
     if values as u64 == store.len() {
         return Ok(());
     }
-    Err(PipelineError::Invalid(format!("column {column} of obs has {values} values for {} rows", store.len())))
+    Err(CellError::Invalid(format!("column {column} of obs has {values} values for {} rows", store.len())))
 }

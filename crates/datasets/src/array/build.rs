@@ -1,22 +1,19 @@
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anndata_io::CsrRows;
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
 use expctl_record::Data;
 
-use super::built::base_file;
-use super::finished::Finished;
-use super::in_order::in_order;
-use super::model::{Cell, Model};
-use super::rows::RowsSeen;
-use super::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ArrayRecipe, Class, ObsColumn};
-use crate::PipelineError;
-use crate::array::CsrRows;
-use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
-use crate::dataset::files::{Report, checksums, report, room};
-use crate::dataset::manifest::MANIFEST_FILE;
-use crate::dataset::partial::{Partial, existing};
-use crate::dataset::{BuildProgress, Family, Origin};
+use crate::DatasetError;
+use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, Class, ObsColumn, base_file, part};
+use crate::array::model::{Cell, Model};
+use crate::array::recipe::ArrayRecipe;
+use crate::array::rows::{RowsSeen, in_order};
+use crate::build_folder::{BuildProgress, Partial, Report, bytes_of, checksums, existing, report, room};
+use crate::graph::manifest::{MANIFEST_FILE, Origin};
+use crate::graph::recipe::Family;
 
 /// Values that are drawn at a time by a thread, about.
 const PIECE: u64 = 1 << 20;
@@ -26,7 +23,7 @@ const COUNTED: u64 = 1 << 16;
 
 /// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
 ///
-/// A build that was stopped (`Break`, which gives [`PipelineError::Stopped`], or a killed process) leaves
+/// A build that was stopped (`Break`, which gives [`DatasetError::Stopped`], or a killed process) leaves
 /// `<folder>.partial` with the files that were finished; the next one goes on with it and ends with the same rows. `folder`
 /// itself appears only when all is complete.
 ///
@@ -38,7 +35,7 @@ pub fn build(
     folder: &Path,
     jobs: usize,
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
-) -> Result<ArrayManifest, PipelineError> {
+) -> Result<ArrayManifest, DatasetError> {
     let started = Instant::now();
     recipe.check(data)?;
     let digest = recipe.digest(data)?;
@@ -62,7 +59,7 @@ pub fn build(
     room(partial.path(), missing.saturating_mul(row_bytes(recipe, data)))?;
     let sub = partial.path().join(base_file(0));
     let sub = sub.parent().unwrap_or(partial.path());
-    std::fs::create_dir_all(sub).map_err(PipelineError::io("create", sub))?;
+    std::fs::create_dir_all(sub).map_err(DatasetError::io("create", sub))?;
 
     let weights = work.weights(progress)?;
     let mut built = Vec::new();
@@ -99,7 +96,7 @@ pub fn build(
         resumed_files,
     };
     let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
     finished.remove()?;
     partial.finish(folder)?;
     Ok(manifest)
@@ -154,7 +151,7 @@ impl<'a> Work<'a> {
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
-    fn weights(&self, to: &mut Report<'_>) -> Result<Weights, PipelineError> {
+    fn weights(&self, to: &mut Report<'_>) -> Result<Weights, DatasetError> {
         let none = || Weights {
             of_type: vec![0; self.recipe.cell_types.count as usize],
             of_donor: vec![0; self.recipe.donors.count as usize],
@@ -222,7 +219,7 @@ impl<'a> Work<'a> {
         weights: &Weights,
         before: u64,
         to: &mut Report<'_>,
-    ) -> Result<ArrayFile, PipelineError> {
+    ) -> Result<ArrayFile, DatasetError> {
         let name = base_file(index);
         let path = self.folder.join(&name);
         let count = rows.end - rows.start;
@@ -266,7 +263,7 @@ impl<'a> Work<'a> {
         Ok(ArrayFile { file, rows, nnz, sum, content_blake3: seen.digest() })
     }
 
-    fn piece(&self, range: Range<u64>, weights: &Weights, scratch: &mut super::model::Scratch) -> Piece {
+    fn piece(&self, range: Range<u64>, weights: &Weights, scratch: &mut crate::array::model::Scratch) -> Piece {
         let n = (range.end - range.start) as usize;
         let mut rows = CsrRows::default();
         let (mut types, mut donors) = (Vec::with_capacity(n), Vec::with_capacity(n));
@@ -296,5 +293,44 @@ impl<'a> Work<'a> {
             Cells::NullableInt64(ages),
         ];
         Piece { rows, obs: Frame { index, columns } }
+    }
+}
+
+/// Folder of what is known of files that a stopped run has finished.
+const FINISHED: &str = ".finished";
+
+/// The files that runs have finished so far, in a folder under construction.
+pub(super) struct Finished {
+    folder: PathBuf,
+}
+
+impl Finished {
+    pub(super) fn open(folder: &Path) -> Result<Self, DatasetError> {
+        let notes = folder.join(FINISHED);
+        std::fs::create_dir_all(&notes).map_err(DatasetError::io("create", &notes))?;
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// What is known of the n-th file, which is to have this path, if it is there.
+    pub(super) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
+        let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
+        let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
+        (there == file.file.bytes && file.file.path == path).then_some(file)
+    }
+
+    /// A file is finished.
+    pub(super) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
+        let path = self.note(index);
+        expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
+    }
+
+    /// Forget them: everything is finished.
+    pub(super) fn remove(self) -> Result<(), DatasetError> {
+        let notes = self.folder.join(FINISHED);
+        std::fs::remove_dir_all(&notes).map_err(DatasetError::io("remove", &notes))
+    }
+
+    fn note(&self, index: u64) -> PathBuf {
+        self.folder.join(FINISHED).join(part(index, "json"))
     }
 }

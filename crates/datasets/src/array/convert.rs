@@ -1,23 +1,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anndata_io::{ArrayStore, H5adStore, MatrixFile};
 use expctl_record::ArrayFormat;
 
-use super::built::part;
-use super::convert_file::{FileConversion, most_bytes, open};
-use super::finished::Finished;
-use super::regroup::Regroup;
-use super::rows::RowsSeen;
-use super::shuffle::{Shards, Shuffle};
-use super::transfer::{seen, stored};
-use super::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest};
-use crate::PipelineError;
-use crate::array::MatrixFile;
-use crate::array::{ArrayStore, H5adStore};
-use crate::dataset::files::{Report, checksums, room};
-use crate::dataset::manifest::MANIFEST_FILE;
-use crate::dataset::partial::{Partial, tidy};
-use crate::dataset::{BuildProgress, FileInfo};
+use crate::DatasetError;
+use crate::array::build::Finished;
+use crate::array::convert_file::{FileConversion, Regroup, most_bytes, open};
+use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest, part};
+use crate::array::rows::{RowsSeen, seen, stored};
+use crate::array::shuffle::{Shards, Shuffle};
+use crate::build_folder::{BuildProgress, Partial, Report, checksums, room, tidy};
+use crate::graph::manifest::{FileInfo, MANIFEST_FILE};
 
 /// How files are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +48,7 @@ pub fn convert(
     format: ArrayFormat,
     options: &ConvertOptions,
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
-) -> Result<ArrayStoreManifest, PipelineError> {
+) -> Result<ArrayStoreManifest, DatasetError> {
     make(dataset, format, options, progress).map_err(|e| dataset.advise(e))
 }
 
@@ -63,10 +57,10 @@ fn make(
     format: ArrayFormat,
     options: &ConvertOptions,
     to: &mut Report<'_>,
-) -> Result<ArrayStoreManifest, PipelineError> {
+) -> Result<ArrayStoreManifest, DatasetError> {
     let started = Instant::now();
     if matches!(format, ArrayFormat::H5ad | ArrayFormat::None) {
-        return Err(PipelineError::Invalid("the h5ad files are what the others are made from".to_owned()));
+        return Err(DatasetError::Invalid("the h5ad files are what the others are made from".to_owned()));
     }
     let folder = dataset.store_folder(format);
     let base = dataset.manifest();
@@ -81,13 +75,13 @@ fn make(
         return Ok(manifest);
     }
     if folder.exists() {
-        return Err(PipelineError::damaged(&folder, "exists, but holds no converted files (it has no manifest)"));
+        return Err(DatasetError::damaged(&folder, "exists, but holds no converted files (it has no manifest)"));
     }
     if row_group == 0 && is_parquet(format) {
-        return Err(PipelineError::Invalid("a row group has at least one row".to_owned()));
+        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
     }
     if file_count > base.rows {
-        return Err(PipelineError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
+        return Err(DatasetError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
     }
     let partial = Partial::open(&folder)?;
     if let Some(manifest) = there(dataset, format, asked)? {
@@ -147,7 +141,7 @@ fn make(
         build_seconds: started.elapsed().as_secs_f64(),
     };
     let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| PipelineError::damaged(&path, e))?;
+    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
     finished.remove()?;
     partial.finish(&folder)?;
     Ok(manifest)
@@ -183,7 +177,7 @@ fn there(
     dataset: &ArrayDataset,
     format: ArrayFormat,
     asked: Asked,
-) -> Result<Option<ArrayStoreManifest>, PipelineError> {
+) -> Result<Option<ArrayStoreManifest>, DatasetError> {
     let Some(found) = dataset.converted(format)? else { return Ok(None) };
     let ArrayStoreManifest { row_group, shard_rows, seed, file_count, .. } = found;
     if (Asked { row_group, shard_rows, seed, file_count }) == asked {
@@ -194,15 +188,15 @@ fn there(
         _ if file_count != asked.file_count => format!("was made with {} files", found.files.len()),
         _ => format!("was made with row groups of {row_group} rows"),
     };
-    Err(PipelineError::damaged(&dataset.store_folder(format), reason))
+    Err(DatasetError::damaged(&dataset.store_folder(format), reason))
 }
 
 /// The rows that came out of a base file are those that were built.
-pub(super) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), PipelineError> {
+pub(super) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
-    Err(PipelineError::damaged(path, "holds other rows than were built"))
+    Err(DatasetError::damaged(path, "holds other rows than were built"))
 }
 
 /// What is to be known of a file with these rows.
@@ -211,7 +205,7 @@ pub(super) fn described(
     name: String,
     written: &RowsSeen,
     to: &mut Report<'_>,
-) -> Result<ArrayFile, PipelineError> {
+) -> Result<ArrayFile, DatasetError> {
     let file: FileInfo = checksums(folder, &[name], to)?.swap_remove(0);
     let (rows, nnz, sum) = (written.rows, written.nnz, written.sum);
     Ok(ArrayFile { file, rows, nnz, sum, content_blake3: written.digest() })
@@ -223,7 +217,7 @@ fn shuffled(
     shards: &Shards<'_>,
     finished: &Finished,
     to: &mut Report<'_>,
-) -> Result<Vec<ArrayFile>, PipelineError> {
+) -> Result<Vec<ArrayFile>, DatasetError> {
     let sources = H5adStore::open_all(sources, "")?;
     let rows: u64 = sources.iter().map(|source| source.len()).sum();
     let names: Vec<String> = (0..rows.div_ceil(shards.rows.max(1))).map(|index| part(index, "h5ad")).collect();
@@ -261,18 +255,18 @@ pub fn convert_files(
     options: &ConvertOptions,
     folder: &Path,
     progress: &mut dyn FnMut(BuildProgress) -> std::ops::ControlFlow<()>,
-) -> Result<Vec<PathBuf>, PipelineError> {
+) -> Result<Vec<PathBuf>, DatasetError> {
     if options.row_group == 0 {
-        return Err(PipelineError::Invalid("a row group has at least one row".to_owned()));
+        return Err(DatasetError::Invalid("a row group has at least one row".to_owned()));
     }
-    std::fs::create_dir_all(folder).map_err(PipelineError::io("create", folder))?;
+    std::fs::create_dir_all(folder).map_err(DatasetError::io("create", folder))?;
     if !shuffle {
         let targets = targets(sources.iter().map(PathBuf::as_path), format, folder)?;
         return each_file(sources, targets, format, options, progress);
     }
     // Hidden, and removed whatever happens.
     let between = tempfile::Builder::new().prefix(".shuffle-").tempdir_in(folder);
-    let between = between.map_err(PipelineError::io("create a folder in", folder))?;
+    let between = between.map_err(DatasetError::io("create a folder in", folder))?;
     let stores = H5adStore::open_all(sources, "")?;
     let rows: u64 = stores.iter().map(|store| store.len()).sum();
     let shard_rows = match options.shard_rows {
@@ -298,7 +292,7 @@ fn targets<'a>(
     sources: impl Iterator<Item = &'a Path>,
     format: ArrayFormat,
     folder: &Path,
-) -> Result<Vec<PathBuf>, PipelineError> {
+) -> Result<Vec<PathBuf>, DatasetError> {
     let target = |source: &Path| {
         let name = Path::new(source.file_name().unwrap_or_default()).with_extension(format.extension());
         folder.join(name)
@@ -307,19 +301,19 @@ fn targets<'a>(
     let mut seen = std::collections::HashSet::new();
     for target in &targets {
         if target.exists() {
-            return Err(PipelineError::damaged(target, "is there; it is not replaced"));
+            return Err(DatasetError::damaged(target, "is there; it is not replaced"));
         }
         if !seen.insert(target) {
-            return Err(PipelineError::Invalid(format!("two files would become {}", target.display())));
+            return Err(DatasetError::Invalid(format!("two files would become {}", target.display())));
         }
     }
     Ok(targets)
 }
 
 /// Rename finished files.
-fn moved(from: &[PathBuf], targets: Vec<PathBuf>) -> Result<Vec<PathBuf>, PipelineError> {
+fn moved(from: &[PathBuf], targets: Vec<PathBuf>) -> Result<Vec<PathBuf>, DatasetError> {
     for (from, target) in from.iter().zip(&targets) {
-        std::fs::rename(from, target).map_err(PipelineError::io("rename to", target))?;
+        std::fs::rename(from, target).map_err(DatasetError::io("rename to", target))?;
     }
     Ok(targets)
 }
@@ -330,7 +324,7 @@ fn each_file(
     format: ArrayFormat,
     options: &ConvertOptions,
     to: &mut Report<'_>,
-) -> Result<Vec<PathBuf>, PipelineError> {
+) -> Result<Vec<PathBuf>, DatasetError> {
     let (mut rows, mut bytes) = (0, 0);
     for source in sources {
         // Not opened yet: one that is stored by columns takes memory while it is.
@@ -355,8 +349,8 @@ pub(super) fn check_content(
     path: &Path,
     file: &ArrayFile,
     jobs: usize,
-    mut passed: impl FnMut(u64) -> Result<(), PipelineError>,
-) -> Result<Option<String>, PipelineError> {
+    mut passed: impl FnMut(u64) -> Result<(), DatasetError>,
+) -> Result<Option<String>, DatasetError> {
     let store = open(path)?;
     let found = seen(store.as_ref(), jobs, &mut passed)?;
     let same = found.digest() == file.content_blake3 && (found.rows, found.nnz) == (file.rows, file.nnz);

@@ -1,18 +1,19 @@
 use std::ops::Range;
 use std::path::Path;
 
-use expctl_record::ArrayFormat;
-
-use super::columns::each_column;
-use super::rows::RowsSeen;
-use super::transfer::{each_row, seen, stored};
-use crate::PipelineError;
-use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
-use crate::array::{
-    ArrayStore, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn,
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
+use anndata_io::{
+    ArrayStore, CsrRows, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn,
     ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
 };
-use crate::dataset::files::{Report, report};
+use expctl_record::ArrayFormat;
+
+use crate::DatasetError;
+use crate::array::build::{Finished, file_range};
+use crate::array::convert::{as_announced, described};
+use crate::array::dataset::{ArrayFile, part};
+use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
+use crate::build_folder::{Report, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
 pub(super) struct FileConversion<'a> {
@@ -70,16 +71,16 @@ impl FileConversion<'_> {
         done: u64,
         rows: u64,
         to: &mut Report<'_>,
-    ) -> Result<RowsSeen, PipelineError> {
+    ) -> Result<RowsSeen, DatasetError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         // Of the same extension, which says how it is read back.
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
         // What a process that was killed has left.
         if hidden.is_dir() {
-            std::fs::remove_dir_all(&hidden).map_err(PipelineError::io("remove", &hidden))?;
+            std::fs::remove_dir_all(&hidden).map_err(DatasetError::io("remove", &hidden))?;
         }
         let written = self.write_and_check(&hidden, (done, rows), to).and_then(|written| {
-            std::fs::rename(&hidden, target).map_err(PipelineError::io("rename to", target))?;
+            std::fs::rename(&hidden, target).map_err(DatasetError::io("rename to", target))?;
             Ok(written)
         });
         if written.is_err() {
@@ -94,7 +95,7 @@ impl FileConversion<'_> {
         target: &Path,
         (done, rows): (u64, u64),
         to: &mut Report<'_>,
-    ) -> Result<RowsSeen, PipelineError> {
+    ) -> Result<RowsSeen, DatasetError> {
         let mut written = RowsSeen::default();
         match layout(self.format) {
             Some((matrix, layout)) => self.ann_data(target, matrix, layout, &mut written, (done, rows), to)?,
@@ -108,7 +109,7 @@ impl FileConversion<'_> {
         let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", done + n, rows))?;
         if found.digest() != written.digest() {
             let reason = format!("reads back as other rows than {} has; it is removed", self.source.name());
-            return Err(PipelineError::damaged(target, reason));
+            return Err(DatasetError::damaged(target, reason));
         }
         Ok(written)
     }
@@ -119,8 +120,8 @@ impl FileConversion<'_> {
         written: &mut RowsSeen,
         (done, rows): (u64, u64),
         to: &mut Report<'_>,
-        mut push: impl FnMut(CsrView<'_>, Range<usize>) -> Result<(), PipelineError>,
-    ) -> Result<(), PipelineError> {
+        mut push: impl FnMut(CsrView<'_>, Range<usize>) -> Result<(), DatasetError>,
+    ) -> Result<(), DatasetError> {
         each_row(self.source, self.jobs, |piece| {
             let start = written.rows as usize;
             push(piece.view(), start..start + piece.len())?;
@@ -137,7 +138,7 @@ impl FileConversion<'_> {
         written: &mut RowsSeen,
         (done, rows): (u64, u64),
         to: &mut Report<'_>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), DatasetError> {
         let store = self.source;
         let values = match layout {
             // The exact number is needed, and zeros that a file stores are left out.
@@ -173,7 +174,7 @@ impl FileConversion<'_> {
         written: &mut RowsSeen,
         at: (u64, u64),
         to: &mut Report<'_>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), DatasetError> {
         let store = self.source;
         let mut writer = ZarrWriter::create(target, store.genes().len() as u64, stored(store), self.jobs)?;
         writer.copy_annotations(store.path())?;
@@ -187,7 +188,7 @@ impl FileConversion<'_> {
         written: &mut RowsSeen,
         at: (u64, u64),
         to: &mut Report<'_>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), DatasetError> {
         let store = self.source;
         let obs = ParquetObs::of(store)?;
         let options = parquet_options(self.format, self.row_group);
@@ -205,7 +206,7 @@ impl FileConversion<'_> {
         written: &mut RowsSeen,
         at: (u64, u64),
         to: &mut Report<'_>,
-    ) -> Result<(), PipelineError> {
+    ) -> Result<(), DatasetError> {
         let (columns, frame) = self.source.table()?;
         let compression = match self.format {
             ArrayFormat::MdsZstd => MdsCompression::Zstd(3),
@@ -220,11 +221,11 @@ impl FileConversion<'_> {
 }
 
 /// A file of any format, open.
-pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, PipelineError> {
+pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
-        Some("parquet") => Box::new(crate::array::ParquetStore::open(path)?),
-        Some("mds") => Box::new(crate::array::MdsStore::open(path)?),
-        Some("zarr") => Box::new(crate::array::ZarrStore::open(path, "")?),
+        Some("parquet") => Box::new(crate::array::open::open(path)?),
+        Some("mds") => Box::new(crate::array::open::open(path)?),
+        Some("zarr") => Box::new(crate::array::open::open(path, "")?),
         _ => Box::new(H5adStore::open(path, "")?),
     })
 }
@@ -248,7 +249,7 @@ pub(super) struct ParquetObs {
 impl ParquetObs {
     /// # Errors
     /// obs cannot be read.
-    pub(super) fn of(store: &H5adStore) -> Result<Self, PipelineError> {
+    pub(super) fn of(store: &H5adStore) -> Result<Self, DatasetError> {
         let (columns, frame) = store.table()?;
         let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
         Ok(Self { columns, cells })
@@ -303,12 +304,228 @@ fn integers(values: impl Iterator<Item = Option<i64>>) -> (ParquetObsKind, Parqu
     (ParquetObsKind::Integers, ParquetCells::Integers(values.collect()))
 }
 
-/// Different texts, ascending as [`crate::array::Labels`] have them, and which of them each row has.
+/// Different texts, ascending as [`anndata_io::Labels`] have them, and which of them each row has.
 fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
     let names: Vec<String> = std::collections::BTreeSet::from_iter(values.iter()).into_iter().cloned().collect();
     let numbers: std::collections::HashMap<&str, i32> = names.iter().map(String::as_str).zip(0..).collect();
     let codes = values.iter().map(|value| numbers[value.as_str()]).collect();
     (names, codes)
+}
+
+/// Puts the rows of the base files, in order, into another number of parquet files.
+pub(super) struct Regroup<'a> {
+    pub(super) sources: &'a [H5adStore],
+    /// What was built of each.
+    pub(super) base: &'a [ArrayFile],
+    /// Parquet.
+    pub(super) format: ArrayFormat,
+    /// Rows of a row group; not 0.
+    pub(super) row_group: u64,
+    /// Number of files, at most as many as there are rows; not 0.
+    pub(super) file_count: u64,
+    pub(super) jobs: usize,
+}
+
+/// The base file that rows are read from.
+struct Reading {
+    source: usize,
+    obs: ParquetObs,
+    /// Its rows so far; none of a file that was not read from its first row on.
+    seen: Option<RowsSeen>,
+}
+
+impl Regroup<'_> {
+    /// Write the files into `folder`, but for those that are finished, and read each of them back.
+    ///
+    /// # Errors
+    /// A base file cannot be read, has other rows than were built, or other columns of obs than the first one; a file cannot be
+    /// written, or reads back as other rows.
+    pub(super) fn run(
+        &self,
+        folder: &Path,
+        finished: &Finished,
+        to: &mut Report<'_>,
+    ) -> Result<Vec<ArrayFile>, DatasetError> {
+        let Some(first) = self.sources.first() else {
+            return Err(DatasetError::Invalid("there are no files to convert".to_owned()));
+        };
+        let columns = ParquetObs::of(first)?.columns;
+        let options = parquet_options(self.format, self.row_group);
+        let total: u64 = self.sources.iter().map(|source| source.len()).sum();
+        let mut reading: Option<Reading> = None;
+        let mut files = Vec::new();
+        for index in 0..self.file_count {
+            let (name, rows) = (part(index, self.format.extension()), file_range(total, self.file_count, index));
+            if let Some(file) = finished.get(index, &name) {
+                // Of the file that is read now some rows are passed over: whether they are those that were built is not seen.
+                reading = None;
+                files.push(file);
+                continue;
+            }
+            let path = folder.join(format!(".unchecked-{name}"));
+            let mut writer = ParquetWriter::create(&path, first.genes(), &columns, &options)?;
+            let (mut written, mut start) = (RowsSeen::default(), 0);
+            for (number, source) in self.sources.iter().enumerate() {
+                let end = start + source.len();
+                let own = rows.start.max(start)..rows.end.min(end);
+                if own.start < own.end {
+                    let local = own.start - start..own.end - start;
+                    let reading = self.reading(&mut reading, number, local.start, &columns)?;
+                    let mut row = local.start as usize;
+                    each_row_of(source, local, self.jobs, |piece| {
+                        let values = reading.obs.of_rows(row..row + piece.len());
+                        writer.write_rows(&RowsView::Sparse(piece.view()), &values)?;
+                        written.add(piece.view());
+                        if let Some(seen) = &mut reading.seen {
+                            seen.add(piece.view());
+                        }
+                        row += piece.len();
+                        report(to, "rows", rows.start + written.rows, total)
+                    })?;
+                    if own.end == end
+                        && let Some(seen) = &reading.seen
+                    {
+                        as_announced(&self.base[number], seen, source.path())?;
+                    }
+                }
+                start = end;
+            }
+            writer.finish()?;
+            let back = open(&path)?;
+            let found = seen(back.as_ref(), self.jobs, |n| report(to, "check", rows.start + n, total))?;
+            if found.digest() != written.digest() {
+                return Err(DatasetError::damaged(&path, "reads back as other rows than were written"));
+            }
+            let target = folder.join(&name);
+            std::fs::rename(&path, &target).map_err(DatasetError::io("rename to", &target))?;
+            let file = described(folder, name, &written, to)?;
+            finished.put(index, &file)?;
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// The base file of this number, from row `row` on, with the columns of obs that all have to have.
+    fn reading<'r>(
+        &self,
+        open: &'r mut Option<Reading>,
+        source: usize,
+        row: u64,
+        columns: &[ParquetObsColumn],
+    ) -> Result<&'r mut Reading, DatasetError> {
+        let known = open.take().filter(|known| known.source == source);
+        let reading = match known {
+            Some(known) => known,
+            None => {
+                let store = &self.sources[source];
+                let obs = ParquetObs::of(store)?;
+                if obs.columns != columns {
+                    let reason = format!("its columns of obs are not those of {}", self.sources[0].path().display());
+                    return Err(DatasetError::damaged(store.path(), reason));
+                }
+                Reading { source, obs, seen: (row == 0).then(RowsSeen::default) }
+            }
+        };
+        Ok(open.insert(reading))
+    }
+}
+
+/// Values that are turned in memory at a time.
+const HELD: u64 = 32 << 20;
+
+/// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
+/// so many columns as have [`HELD`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
+/// whether it is the first.
+pub(super) fn each_column(
+    store: &dyn ArrayStore,
+    jobs: usize,
+    mut take: impl FnMut(CsrView<'_>, u64) -> Result<(), DatasetError>,
+    mut pass: impl FnMut(&CsrRows, bool) -> Result<(), DatasetError>,
+) -> Result<(), DatasetError> {
+    if i32::try_from(store.len()).is_err() {
+        return Err(DatasetError::Invalid(format!(
+            "{} has {} rows; more than {} cannot be stored by columns",
+            store.name(),
+            store.len(),
+            i32::MAX
+        )));
+    }
+    let mut counts = vec![0u64; store.genes().len()];
+    each_row(store, jobs, |rows| {
+        for column in &rows.indices {
+            counts[*column as usize] += 1;
+        }
+        pass(&rows, true)
+    })?;
+    let mut start = 0;
+    while start < counts.len() {
+        let mut held = 0;
+        let mut end = start;
+        while end < counts.len() && (end == start || held + counts[end] <= HELD) {
+            held += counts[end];
+            end += 1;
+        }
+        let mut block = Block::new(start, &counts[start..end]);
+        let mut row = 0;
+        let other = || DatasetError::Invalid(format!("{} yields other rows than when they were counted", store.name()));
+        each_row(store, jobs, |rows| {
+            block.add(&rows, row).ok_or_else(other)?;
+            row += rows.len() as i32;
+            pass(&rows, false)
+        })?;
+        if !block.is_full() {
+            return Err(other());
+        }
+        take(block.rows.view(), end as u64)?;
+        start = end;
+    }
+    Ok(())
+}
+
+/// Some columns, one after another.
+struct Block {
+    start: usize,
+    rows: CsrRows,
+    next: Vec<usize>,
+}
+
+impl Block {
+    fn new(start: usize, counts: &[u64]) -> Self {
+        let mut rows = CsrRows::default();
+        let mut end = 0;
+        for count in counts {
+            end += count;
+            rows.indptr.push(end);
+        }
+        rows.indices.resize(end as usize, 0);
+        rows.data.resize(end as usize, 0.0);
+        let next = rows.indptr[..counts.len()].iter().map(|at| *at as usize).collect();
+        Self { start, rows, next }
+    }
+
+    /// `None` if a column has more values than were counted.
+    fn add(&mut self, rows: &CsrRows, first: i32) -> Option<()> {
+        for row in 0..rows.len() {
+            let (columns, values) = rows.view().row(row);
+            let from = columns.partition_point(|column| (*column as usize) < self.start);
+            for (column, value) in columns[from..].iter().zip(&values[from..]) {
+                let column = *column as usize - self.start;
+                let Some(at) = self.next.get_mut(column) else { break };
+                if *at as u64 == self.rows.indptr[column + 1] {
+                    return None;
+                }
+                self.rows.indices[*at] = first + row as i32;
+                self.rows.data[*at] = *value;
+                *at += 1;
+            }
+        }
+        Some(())
+    }
+
+    /// All columns have as many values as were counted.
+    fn is_full(&self) -> bool {
+        self.next.iter().zip(&self.rows.indptr[1..]).all(|(next, end)| *next as u64 == *end)
+    }
 }
 
 #[cfg(test)]
@@ -319,5 +536,18 @@ mod tests {
     fn texts_are_classes_in_ascending_order() {
         let (names, codes) = distinct(["b", "a", "c", "b"].map(str::to_owned).to_vec());
         assert_eq!((names.join(" "), codes), ("a b c".to_owned(), vec![1, 0, 2, 1]));
+    }
+
+    #[test]
+    fn columns_have_the_values_that_were_counted() {
+        let rows = CsrRows { indptr: vec![0, 2, 3], indices: vec![1, 2, 2], data: vec![1.0, 2.0, 3.0] };
+        let mut block = Block::new(1, &[1, 2]);
+        assert!(block.add(&rows, 0).is_some() && block.is_full());
+        assert_eq!((&block.rows.indices[..], &block.rows.data[..]), (&[0, 0, 1][..], &[1.0, 2.0, 3.0][..]));
+        // A value more in a column does not get into the next one, and one less is seen.
+        let mut block = Block::new(1, &[0, 3]);
+        assert!(block.add(&rows, 0).is_none());
+        let mut block = Block::new(1, &[2, 2]);
+        assert!(block.add(&rows, 0).is_some() && !block.is_full());
     }
 }

@@ -1,9 +1,8 @@
+use cell_loader::AliasTable;
 use expctl_record::Data;
 
-use super::ArrayRecipe;
-use super::distributions::{logarithmic_below, normal, poisson};
-use crate::array::sampler::AliasTable;
-use crate::dataset::rng::Stream;
+use crate::array::recipe::ArrayRecipe;
+use crate::random::{Stream, logarithmic_below, normal, poisson};
 
 /// How counts are drawn.
 ///
@@ -317,4 +316,3 @@ fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zero
 }
 
 #[cfg(test)]
-mod tests;

@@ -1,12 +1,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anndata_io::Join;
-use anndata_io::remote::{self, CacheOptions, Patience, RemoteOptions};
+use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
+use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
 use expctl_record::{Array, RemoteCounts, is_url};
 
-use super::{AnnDataError, ArrayStore, Collection, MdsStore, MemoryStore, ParquetStore, ZarrStore};
-use crate::PipelineError;
+use crate::DatasetError;
 
 /// The rows of `files` as `settings` say: joined on genes, all of them (a subset is taken when batches are made, so that sums
 /// are over all genes), and read into memory by `threads` threads where they are to be, which
@@ -19,7 +18,7 @@ pub fn open(
     files: &[PathBuf],
     threads: usize,
     free: u64,
-) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     if files.iter().any(|file| file.to_str().is_some_and(is_url)) {
         remote::configure(remote_options(settings))?;
     }
@@ -35,7 +34,7 @@ pub fn open_as_configured(
     files: &[PathBuf],
     threads: usize,
     free: u64,
-) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     let layer = settings.layer.as_str();
     let join = match settings.join {
         expctl_record::Join::Inner => Join::Inner,
@@ -43,7 +42,7 @@ pub fn open_as_configured(
     };
     let collection = match settings.format.extension() {
         other @ ("parquet" | "mds") if !layer.is_empty() => {
-            return Err(PipelineError::Invalid(format!("{other} files have no layers: array.layer = \"{layer}\"")));
+            return Err(DatasetError::Invalid(format!("{other} files have no layers: array.layer = \"{layer}\"")));
         }
         "mds" => {
             let stores = MdsStore::open_all(files)?.into_iter();
@@ -61,7 +60,7 @@ pub fn open_as_configured(
     };
     if settings.memory && collection.resident().is_none() {
         let store = MemoryStore::read(Box::new(collection), threads, free).map_err(|problem| match problem {
-            AnnDataError::OutOfMemory { .. } => PipelineError::from(problem).and(
+            AnnDataError::OutOfMemory { .. } => DatasetError::from(problem).and(
                 "leave `array.memory` out, or read fewer files; all genes are read, whatever `array.genes` chooses"
                     .to_owned(),
             ),

@@ -1,9 +1,12 @@
 use std::path::{Path, PathBuf};
 
+use expctl_record::{ArrayFormat, Data};
 use serde::Deserialize;
 
-use crate::PipelineError;
-use crate::dataset::{Family, recipe_text};
+use crate::DatasetError;
+use crate::array::build::row_bytes;
+use crate::array::convert_file::most_bytes;
+use crate::graph::recipe::{Family, recipe_text};
 
 /// `experiments/<set>/dataset.toml` of an array: how its counts are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,11 +72,11 @@ impl ArrayRecipe {
     ///
     /// # Errors
     /// It cannot be read, or is of another family.
-    pub fn load(folder: &Path) -> Result<Self, PipelineError> {
+    pub fn load(folder: &Path) -> Result<Self, DatasetError> {
         let (path, text) = recipe_text(folder, Family::Array)?;
-        let mut recipe: Self = toml::from_str(&text).map_err(|e| PipelineError::damaged(&path, e))?;
+        let mut recipe: Self = toml::from_str(&text).map_err(|e| DatasetError::damaged(&path, e))?;
         recipe.folder = folder.to_owned();
-        recipe.sound().map_err(|reason| PipelineError::damaged(&path, reason))?;
+        recipe.sound().map_err(|reason| DatasetError::damaged(&path, reason))?;
         Ok(recipe)
     }
 
@@ -134,9 +137,9 @@ impl ArrayRecipe {
     /// What makes `data` impossible to build from this recipe.
     ///
     /// # Errors
-    /// [`PipelineError::Invalid`] that says what is wrong.
-    pub fn check(&self, data: &expctl_record::Data) -> Result<(), PipelineError> {
-        let invalid = |reason: String| Err(PipelineError::Invalid(reason));
+    /// [`DatasetError::Invalid`] that says what is wrong.
+    pub fn check(&self, data: &expctl_record::Data) -> Result<(), DatasetError> {
+        let invalid = |reason: String| Err(DatasetError::Invalid(reason));
         if data.samples == 0 {
             return invalid(format!("{} has at least one row", self.name()));
         }
@@ -162,11 +165,51 @@ impl ArrayRecipe {
     ///
     /// # Errors
     /// The recipe cannot be read.
-    pub fn digest(&self, data: &expctl_record::Data) -> Result<String, PipelineError> {
+    pub fn digest(&self, data: &expctl_record::Data) -> Result<String, DatasetError> {
         let (_, text) = recipe_text(&self.folder, Family::Array)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        hasher.update(&super::manifest::ARRAY_SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
+        hasher.update(&crate::array::dataset::ARRAY_SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
         Ok(hasher.finalize().to_hex().to_string())
+    }
+}
+
+/// Bytes that the files of a format of an array data set will take on disk, from its recipe alone: of the base files (`h5ad`) about, of
+/// others at most, about, because what compression saves is not known.
+pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) -> u64 {
+    if format == ArrayFormat::H5ad {
+        return data.samples.saturating_mul(row_bytes(recipe, data));
+    }
+    let genes = recipe.genes_of(data);
+    let values = data.samples as f64 * genes as f64 * recipe.density_of(data);
+    most_bytes(format, data.samples, genes, values as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use expctl_record::{LabelSource, Networks};
+
+    use super::*;
+
+    #[test]
+    fn sizes_follow_from_counts() {
+        let recipe = ArrayRecipe::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/arrayloader"));
+        let recipe = recipe.unwrap();
+        let data = |samples: u64| Data {
+            set: "arrayloader".to_owned(),
+            samples,
+            scale: 1.0,
+            networks: Networks::None,
+            seed: 7,
+            labels: LabelSource::Random,
+            files: 1,
+            genes: 0,
+        };
+        let of = |format: ArrayFormat, rows: u64| expected_bytes(&recipe, &data(rows), format) as f64;
+        // A float32 of every gene; a float32 and an int32 of every value.
+        let dense = of(ArrayFormat::H5adDense, 1_000_000) / (1e6 * recipe.genes as f64 * 4.0);
+        let sparse = of(ArrayFormat::H5ad, 1_000_000) / (1e6 * recipe.genes as f64 * recipe.density * 8.0);
+        assert!((1.0..1.05).contains(&dense) && (1.0..1.05).contains(&sparse), "{dense} {sparse}");
+        assert_eq!(expected_bytes(&recipe, &data(u64::MAX), ArrayFormat::H5adDense), u64::MAX);
     }
 }

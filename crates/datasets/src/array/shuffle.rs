@@ -1,15 +1,15 @@
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::rows::RowsSeen;
-use super::shuffle_codec::{Codec, decode};
-use super::transfer::{each_row, seen, stored};
-use crate::PipelineError;
-use crate::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
-use crate::array::{ArrayStore, CsrRows, H5adStore};
-use crate::dataset::files::{Report, report};
-use crate::dataset::rng::Stream;
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Frame, Layout, Matrix};
+use anndata_io::{ArrayStore, CsrRows, H5adStore};
+
+use crate::DatasetError;
+use crate::array::rows::{RowsSeen, each_row, seen, stored};
+use crate::build_folder::{Report, report};
+use crate::random::Stream;
 
 /// Bytes of rows that are put in order in memory at a time, about; the buckets of rows are as many as that needs.
 const BUCKET: u64 = 128 << 20;
@@ -42,24 +42,24 @@ type Multiset = u128;
 impl<'a> Shuffle<'a> {
     /// # Errors
     /// The files differ in their genes or in the kinds of their columns of obs.
-    pub(super) fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, PipelineError> {
+    pub(super) fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
         let Some(first) = sources.first() else {
-            return Err(PipelineError::Invalid("there are no files to shuffle".to_owned()));
+            return Err(DatasetError::Invalid("there are no files to shuffle".to_owned()));
         };
         if shards.rows == 0 {
-            return Err(PipelineError::Invalid("a shard has at least one row".to_owned()));
+            return Err(DatasetError::Invalid("a shard has at least one row".to_owned()));
         }
         let mut columns: Option<Vec<Column>> = None;
         for source in sources {
             if source.genes() != first.genes() {
                 let reason = format!("its genes are not those of {}, in their order", first.path().display());
-                return Err(PipelineError::damaged(source.path(), reason));
+                return Err(DatasetError::damaged(source.path(), reason));
             }
             let (own, _) = source.table()?;
             columns = Some(match columns {
                 None => own,
                 Some(known) => joined(known, own).map_err(|reason| {
-                    PipelineError::damaged(source.path(), format!("{reason} in {}", first.path().display()))
+                    DatasetError::damaged(source.path(), format!("{reason} in {}", first.path().display()))
                 })?,
             });
         }
@@ -72,10 +72,10 @@ impl<'a> Shuffle<'a> {
     ///
     /// # Errors
     /// They cannot be read or written; what was written reads back as other rows.
-    pub(super) fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, PipelineError> {
+    pub(super) fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, DatasetError> {
         let rows: u64 = self.sources.iter().map(|source| source.len()).sum();
         let spill = tempfile::Builder::new().prefix(".buckets-").tempdir_in(self.shards.folder);
-        let spill = spill.map_err(PipelineError::io("create a folder in", self.shards.folder))?;
+        let spill = spill.map_err(DatasetError::io("create a folder in", self.shards.folder))?;
         let dealt = self.deal(spill.path(), rows, to)?;
         let written = self.gather(spill.path(), names, rows, to)?;
         let (mut found, mut done) = (0, 0);
@@ -85,13 +85,13 @@ impl<'a> Shuffle<'a> {
             let back = self.pass(&store, done, rows, "check", to, |_, _| Ok(()))?;
             let again = seen(&store, self.shards.jobs, |_| Ok(()))?;
             if again.digest() != written.digest() {
-                return Err(PipelineError::damaged(&path, "reads back as other rows than were written"));
+                return Err(DatasetError::damaged(&path, "reads back as other rows than were written"));
             }
             found = Multiset::wrapping_add(found, back);
             done += store.len();
         }
         if found != dealt {
-            return Err(PipelineError::damaged(
+            return Err(DatasetError::damaged(
                 self.shards.folder,
                 "holds other rows than the files that were shuffled",
             ));
@@ -107,8 +107,8 @@ impl<'a> Shuffle<'a> {
         rows: u64,
         phase: &'static str,
         to: &mut Report<'_>,
-        mut take: impl FnMut(&[u8], usize) -> Result<(), PipelineError>,
-    ) -> Result<Multiset, PipelineError> {
+        mut take: impl FnMut(&[u8], usize) -> Result<(), DatasetError>,
+    ) -> Result<Multiset, DatasetError> {
         let (own, frame) = store.table()?;
         let codec = Codec::new(&self.columns, &own, &frame);
         let (mut row, mut sum, mut record) = (0, 0, Vec::new());
@@ -133,27 +133,27 @@ impl<'a> Shuffle<'a> {
     }
 
     /// Deal all rows to buckets.
-    fn deal(&self, spill: &Path, rows: u64, to: &mut Report<'_>) -> Result<Multiset, PipelineError> {
+    fn deal(&self, spill: &Path, rows: u64, to: &mut Report<'_>) -> Result<Multiset, DatasetError> {
         let mut buckets = (0..self.buckets)
             .map(|bucket| {
                 let path = bucket_path(spill, bucket);
-                let file = File::create(&path).map_err(PipelineError::io("create", &path))?;
+                let file = File::create(&path).map_err(DatasetError::io("create", &path))?;
                 Ok((BufWriter::with_capacity(1 << 18, file), path))
             })
-            .collect::<Result<Vec<_>, PipelineError>>()?;
+            .collect::<Result<Vec<_>, DatasetError>>()?;
         let mut stream = Stream::new(self.shards.seed, 1.0, "buckets");
         let (mut sum, mut done) = (0, 0);
         for source in self.sources {
             let part = self.pass(source, done, rows, "deal", to, |record, _| {
                 let (file, path) = &mut buckets[stream.below(self.buckets) as usize];
                 let length = (record.len() as u32).to_le_bytes();
-                file.write_all(&length).and_then(|()| file.write_all(record)).map_err(PipelineError::io("write", path))
+                file.write_all(&length).and_then(|()| file.write_all(record)).map_err(DatasetError::io("write", path))
             })?;
             sum = Multiset::wrapping_add(sum, part);
             done += source.len();
         }
         for (mut file, path) in buckets {
-            file.flush().map_err(PipelineError::io("write", &path))?;
+            file.flush().map_err(DatasetError::io("write", &path))?;
         }
         Ok(sum)
     }
@@ -165,12 +165,12 @@ impl<'a> Shuffle<'a> {
         names: &[String],
         rows: u64,
         to: &mut Report<'_>,
-    ) -> Result<Vec<RowsSeen>, PipelineError> {
+    ) -> Result<Vec<RowsSeen>, DatasetError> {
         let mut open = OpenShards::new(self, names, rows);
         for bucket in 0..self.buckets {
             let path = bucket_path(spill, bucket);
-            let bytes = std::fs::read(&path).map_err(PipelineError::io("read", &path))?;
-            let cut = || PipelineError::damaged(&path, "is cut short");
+            let bytes = std::fs::read(&path).map_err(DatasetError::io("read", &path))?;
+            let cut = || DatasetError::damaged(&path, "is cut short");
             let (mut records, mut rest) = (Vec::new(), &bytes[..]);
             while !rest.is_empty() {
                 let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -226,7 +226,7 @@ impl<'a> OpenShards<'a> {
     }
 
     /// Append a row; `None` if the record is not one.
-    fn push(&mut self, record: &[u8]) -> Option<Result<(), PipelineError>> {
+    fn push(&mut self, record: &[u8]) -> Option<Result<(), DatasetError>> {
         let (count, rest) = record.split_first_chunk::<4>()?;
         let count = u32::from_le_bytes(*count) as usize;
         let (indices, rest) = rest.split_at_checked(count * 4)?;
@@ -239,7 +239,7 @@ impl<'a> OpenShards<'a> {
     }
 
     /// Write what has come, and end the shard if it is full.
-    fn flush(&mut self) -> Result<(), PipelineError> {
+    fn flush(&mut self) -> Result<(), DatasetError> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -263,7 +263,7 @@ impl<'a> OpenShards<'a> {
         Ok(())
     }
 
-    fn begin(&self, rows: u64) -> Result<AnnDataWriter, PipelineError> {
+    fn begin(&self, rows: u64) -> Result<AnnDataWriter, DatasetError> {
         let sources = self.shuffle.sources;
         let values: u64 = sources.iter().map(|source| stored(source)).sum();
         let genes = sources[0].genes();
@@ -322,4 +322,90 @@ fn empty(columns: &[Column]) -> Frame {
         ColumnKind::Bool => Cells::Bool(Vec::new()),
     });
     Frame { index: Vec::new(), columns: cells.collect() }
+}
+
+/// Rows of the obs of one file as bytes, in the classes of all files.
+pub(super) struct Codec<'a> {
+    frame: &'a Frame,
+    columns: &'a [Column],
+    /// Of each categorical column: its own classes as those of all files.
+    classes: Vec<Vec<i32>>,
+}
+
+impl<'a> Codec<'a> {
+    /// For rows of `frame`, whose columns are `own`, as `columns`.
+    pub(super) fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
+        let classes = columns.iter().zip(own).map(|(all, own)| match (&all.kind, &own.kind) {
+            (ColumnKind::Categorical { categories: all, .. }, ColumnKind::Categorical { categories: own, .. }) => {
+                let places: HashMap<&String, i32> = all.iter().zip(0..).collect();
+                own.iter().map(|name| places.get(name).copied().unwrap_or(-1)).collect()
+            }
+            _ => Vec::new(),
+        });
+        Self { frame, columns, classes: classes.collect() }
+    }
+
+    /// Append a row.
+    pub(super) fn encode(&self, row: usize, out: &mut Vec<u8>) {
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.extend((text.len() as u32).to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        };
+        text(out, &self.frame.index[row]);
+        for ((cells, column), classes) in self.frame.columns.iter().zip(self.columns).zip(&self.classes) {
+            match cells {
+                Cells::Codes(values) => {
+                    let code = usize::try_from(values[row]).map_or(-1, |code| classes[code]);
+                    out.extend(code.to_le_bytes());
+                }
+                Cells::Strings(values) => text(out, &values[row]),
+                Cells::Float64(values) => out.extend(values[row].to_le_bytes()),
+                Cells::Float32(values) => out.extend(values[row].to_le_bytes()),
+                Cells::Int64(values) => {
+                    if column.kind == ColumnKind::NullableInt64 {
+                        out.push(1);
+                    }
+                    out.extend(values[row].to_le_bytes());
+                }
+                Cells::NullableInt64(values) => {
+                    out.push(u8::from(values[row].is_some()));
+                    out.extend(values[row].unwrap_or_default().to_le_bytes());
+                }
+                Cells::Bool(values) => out.push(u8::from(values[row])),
+            }
+        }
+    }
+}
+
+/// Append the row that [`Codec::encode`] made of it; `None` if it is none.
+pub(super) fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
+    fn take<'b, const N: usize>(bytes: &mut &'b [u8]) -> Option<&'b [u8; N]> {
+        let (head, rest) = bytes.split_first_chunk::<N>()?;
+        *bytes = rest;
+        Some(head)
+    }
+    fn text(bytes: &mut &[u8]) -> Option<String> {
+        let length = u32::from_le_bytes(*take(bytes)?) as usize;
+        let (head, rest) = bytes.split_at_checked(length)?;
+        *bytes = rest;
+        String::from_utf8(head.to_vec()).ok()
+    }
+    let bytes = &mut bytes;
+    frame.index.push(text(bytes)?);
+    for cells in &mut frame.columns {
+        match cells {
+            Cells::Codes(values) => values.push(i32::from_le_bytes(*take(bytes)?)),
+            Cells::Strings(values) => values.push(text(bytes)?),
+            Cells::Float64(values) => values.push(f64::from_le_bytes(*take(bytes)?)),
+            Cells::Float32(values) => values.push(f32::from_le_bytes(*take(bytes)?)),
+            Cells::Int64(values) => values.push(i64::from_le_bytes(*take(bytes)?)),
+            Cells::NullableInt64(values) => {
+                let [known] = *take(bytes)?;
+                let value = i64::from_le_bytes(*take(bytes)?);
+                values.push((known == 1).then_some(value));
+            }
+            Cells::Bool(values) => values.push(take::<1>(bytes)?[0] == 1),
+        }
+    }
+    bytes.is_empty().then_some(())
 }
