@@ -1,6 +1,6 @@
 /// The values of a batch of B rows.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Values {
+pub enum CellValues {
     /// float32 `[B, columns]`.
     Dense(Vec<f32>),
     /// CSR as libtorch takes it.
@@ -14,20 +14,20 @@ pub enum Values {
     },
 }
 
-/// A batch of B rows of an array.
+/// A batch of B rows (cells).
 #[derive(Clone, Debug, PartialEq)]
-pub struct ArrayBatch {
-    /// Row of the collection that each row of the batch is, `[B]`.
+pub struct CellBatch {
+    /// Index in the store of each row, `[B]`.
     pub rows: Vec<u64>,
-    /// Values of a dense row.
+    /// Genes of a row.
     pub columns: usize,
     /// The values.
-    pub values: Values,
-    /// int64 `[B]` for each label column that was asked for; -1 where the file has no value.
+    pub values: CellValues,
+    /// int64 `[B]` for each label column; -1 where the file has no value.
     pub labels: Vec<Vec<i64>>,
 }
 
-impl ArrayBatch {
+impl CellBatch {
     /// Number of rows, B.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -41,8 +41,8 @@ impl ArrayBatch {
     /// Bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let values = match &self.values {
-            Values::Dense(data) => data.len() * 4,
-            Values::Sparse { crow, col, values } => (crow.len() + col.len() + values.len()) * 4,
+            CellValues::Dense(data) => data.len() * 4,
+            CellValues::Sparse { crow, col, values } => (crow.len() + col.len() + values.len()) * 4,
         };
         (values + self.labels.iter().map(|labels| labels.len() * 8).sum::<usize>()) as u64
     }

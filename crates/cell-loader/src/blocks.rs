@@ -4,154 +4,161 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anndata_io::{Ahead, DenseRows, NarrowRows, ReadRows, Row};
-use expctl_record::Stage;
-use loader_core::Laps;
+use loader_core::{LoaderError, Stage, StageClock};
 
 use crate::CellError;
-use crate::chunks::{BlockKey, BlockOrder, ChunkSampler};
+use crate::chunks::{BlockKey, ChunkSampler, LoadRequest};
 
-/// Blocks that usually are in memory at most: that of the batches at work, and the next.
-const HELD: usize = 2;
+/// Blocks in memory, usually: that of the batches that are being built, and the next.
+const MAX_BLOCKS: usize = 2;
 
-/// A block whose rows are read, or being read.
+/// A load request whose rows are in memory, or being read.
 ///
-/// Every chunk has as many parts, one behind the other, each of which is read at once: about as many parts in all as the block
-/// has batches, so that each batch reads as much as the others.
+/// Every range of the request is cut into the same number of parts, each of which is one read. There are about as many parts
+/// in all as the block has batches, so that each batch reads as much as the others.
 #[derive(Debug)]
-pub(super) struct Block {
-    /// Which rows it has, in which order.
-    pub order: Arc<BlockOrder>,
-    /// Of a chunk; not 0.
+pub(crate) struct Block {
+    /// The rows, and their order.
+    pub request: Arc<LoadRequest>,
+    /// Parts of a range; not 0.
     parts: usize,
-    /// Rows of each part that was read: those of the first chunk, then those of the second.
-    rows: Vec<OnceLock<Held>>,
-    /// What was asked for ahead; kept until the block is done.
+    /// Rows of each part that was read: parts of the first range, then those of the second.
+    rows: Vec<OnceLock<PartRows>>,
+    /// Remote reads in flight; dropped with the block.
     ahead: OnceLock<Ahead>,
-    /// Somebody asks for it.
-    asked: AtomicBool,
+    /// A thread has started the remote reads.
+    requested: AtomicBool,
 }
 
 impl Block {
-    fn new(order: Arc<BlockOrder>, parts: usize) -> Self {
-        let rows = (0..order.chunks.len() * parts).map(|_| OnceLock::new()).collect();
-        Self { order, parts, rows, ahead: OnceLock::new(), asked: AtomicBool::new(false) }
+    fn new(request: Arc<LoadRequest>, parts: usize) -> Self {
+        let rows = (0..request.ranges.len() * parts).map(|_| OnceLock::new()).collect();
+        Self { request, parts, rows, ahead: OnceLock::new(), requested: AtomicBool::new(false) }
     }
 
-    /// Have its rows asked for, if nobody did.
-    pub fn ask(&self, reader: &mut dyn ReadRows) -> Result<(), CellError> {
-        if !self.asked.swap(true, Ordering::Relaxed) {
+    /// Start remote reads of all rows, unless another thread did.
+    pub fn request_ahead(&self, reader: &mut dyn ReadRows) -> Result<(), CellError> {
+        if !self.requested.swap(true, Ordering::Relaxed) {
             let parts: Vec<Range<u64>> = (0..self.rows.len()).map(|part| self.range(part)).collect();
-            // Asked once, so it is empty.
+            // Requested once, so it is empty.
             let _ = self.ahead.set(reader.will_need(&parts)?);
         }
         Ok(())
     }
 
-    /// Rows of each part of a chunk but the last ones; not 0.
-    fn part_rows(&self, chunk: usize) -> u64 {
-        let chunk = &self.order.chunks[chunk];
-        (chunk.end - chunk.start).div_ceil(self.parts as u64).max(1)
+    /// Rows of each part of a range but the last ones; not 0.
+    fn part_rows(&self, range: usize) -> u64 {
+        let range = &self.request.ranges[range];
+        (range.end - range.start).div_ceil(self.parts as u64).max(1)
     }
 
-    /// Rows of a part; none where a chunk is shorter than it has parts.
+    /// Rows of a part; empty if a range is shorter than it has parts.
     fn range(&self, part: usize) -> Range<u64> {
         let (number, part) = (part / self.parts, (part % self.parts) as u64);
-        let (chunk, rows) = (&self.order.chunks[number], self.part_rows(number));
-        let start = |part: u64| (chunk.start + part * rows).min(chunk.end);
+        let (range, rows) = (&self.request.ranges[number], self.part_rows(number));
+        let start = |part: u64| (range.start + part * rows).min(range.end);
         start(part)..start(part + 1)
     }
 
-    /// A row of a chunk; none if it was not read.
-    pub fn row(&self, chunk: u32, row: u32) -> Option<Row<'_>> {
-        let (chunk, row) = (chunk as usize, u64::from(row));
-        let rows = self.part_rows(chunk);
-        let held = self.rows[chunk * self.parts + (row / rows) as usize].get()?;
-        Some(held.row((row % rows) as usize))
+    /// A row of a range; `None` if it was not read.
+    pub fn row(&self, range: u32, row: u32) -> Option<Row<'_>> {
+        let (range, row) = (range as usize, u64::from(row));
+        let rows = self.part_rows(range);
+        let part = self.rows[range * self.parts + (row / rows) as usize].get()?;
+        Some(part.row((row % rows) as usize))
     }
 }
 
 /// The blocks of one loader, shared by its threads.
 ///
-/// Blocks are made in order, and let go when the last of their batches is made. A part is read by whoever claims it; a claim
-/// that comes to nothing, by an error or a panic, frees the part again, so that the next one meets the error itself. A
+/// Blocks are created in order, and dropped when the last of their batches is built. A part is read by the thread that claims
+/// it. A claim that fails, by an error or a panic, frees the part again, so that the next claim meets the error itself. A
 /// thread waits only for parts that another is reading, and for room, which earlier steps make.
+///
+/// Invariant: no more than [`MAX_BLOCKS`] blocks are in memory, or as many as one batch reaches over.
 #[derive(Debug)]
-pub(super) struct Blocks {
-    state: Mutex<State>,
+pub(crate) struct Blocks {
+    state: Mutex<BlocksState>,
     changed: Condvar,
-    /// Steps that the loader makes.
+    /// Steps of the loader.
     steps: Range<u64>,
-    /// Rows that a part of a chunk has at least.
-    least_rows: u64,
-    /// Of all buffers of parts, but for those that are being filled.
+    /// Minimum rows of a part, unless its range is shorter.
+    min_part_rows: u64,
+    /// Bytes of all buffers of parts, except those that are being filled.
     bytes: AtomicU64,
 }
 
 #[derive(Debug)]
-struct State {
-    live: VecDeque<Live>,
-    /// The next block to be made; none before the first.
+struct BlocksState {
+    live: VecDeque<LiveBlock>,
+    /// The next block to create; `None` before the first.
     next: Option<BlockKey>,
-    /// Parts of blocks that are done.
-    spare: Vec<Held>,
-    /// From this step on nothing is waited for any more.
+    /// Buffers of blocks that were dropped.
+    spare: Vec<PartRows>,
+    /// Steps from this one on wait for nothing any more.
     stopped_from: u64,
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveBlock {
     key: BlockKey,
     block: Arc<Block>,
-    /// Parts that nobody has claimed are those from here on, and those that were freed.
+    /// Parts below this one were claimed; some of them were freed again.
     claimed: usize,
     freed: Vec<usize>,
     ready: usize,
-    /// Batches that are not made yet.
-    left: u64,
+    /// Batches that are not built yet.
+    remaining: u64,
 }
 
-/// A block that may be made.
+/// A block to create.
 struct Planned {
     key: BlockKey,
-    /// The block behind it.
+    /// The block after it.
     next: BlockKey,
     block: Block,
     /// Batches that have rows of it.
-    left: u64,
+    remaining: u64,
 }
 
 impl Planned {
-    /// Make it, if it is still the next one and there is room for it: another thread may have been faster while it was planned.
-    fn make(self, state: &mut State, most: usize) {
-        let Self { key, next, block, left } = self;
-        if state.next.is_some_and(|next| next != key) || state.live.len() >= most {
+    /// Create the block if it is still the next one and there is room: another thread may have created it meanwhile.
+    fn create(self, state: &mut BlocksState, max_blocks: usize) {
+        let Self { key, next, block, remaining } = self;
+        if state.next.is_some_and(|next| next != key) || state.live.len() >= max_blocks {
             return;
         }
         state.next = Some(next);
-        state.live.push_back(Live { key, block: Arc::new(block), claimed: 0, freed: Vec::new(), ready: 0, left });
+        state.live.push_back(LiveBlock {
+            key,
+            block: Arc::new(block),
+            claimed: 0,
+            freed: Vec::new(),
+            ready: 0,
+            remaining,
+        });
     }
 }
 
-impl State {
-    fn live(&mut self, key: BlockKey) -> Option<&mut Live> {
+impl BlocksState {
+    fn live(&mut self, key: BlockKey) -> Option<&mut LiveBlock> {
         self.live.iter_mut().find(|live| live.key == key)
     }
 }
 
 impl Blocks {
-    /// For a loader that makes the batches of these steps, and reads no fewer than `least_rows` at once, unless a chunk is
-    /// shorter.
-    pub fn new(steps: Range<u64>, least_rows: u64) -> Self {
-        let state = State { live: VecDeque::new(), next: None, spare: Vec::new(), stopped_from: u64::MAX };
-        Self { state: Mutex::new(state), changed: Condvar::new(), steps, least_rows, bytes: AtomicU64::new(0) }
+    /// Blocks of a loader of `steps` that reads at least `min_part_rows` at once, unless a range is shorter.
+    pub fn new(steps: Range<u64>, min_part_rows: u64) -> Self {
+        let state = BlocksState { live: VecDeque::new(), next: None, spare: Vec::new(), stopped_from: u64::MAX };
+        Self { state: Mutex::new(state), changed: Condvar::new(), steps, min_part_rows, bytes: AtomicU64::new(0) }
     }
 
     /// Nothing below panics between changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BlocksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, BlocksState>) -> MutexGuard<'s, BlocksState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,23 +176,26 @@ impl Blocks {
         steps.start.max(self.steps.start)..steps.end.min(self.steps.end)
     }
 
-    /// The blocks that a step needs, `keys` of its epoch; waits for room. Let go of when the batch is made. Time for orders is
-    /// *sample*, that for waiting of no stage.
+    /// Hold the blocks `keys` of `epoch`, which the batch of `step` needs, until the returned value is dropped. Waits for room.
+    /// Time for load requests belongs to the stage *sample*, time for waiting to none.
+    ///
+    /// # Errors
+    /// [`LoaderError::Stopped`].
     pub fn enter(
         &self,
         sampler: &ChunkSampler,
         step: u64,
         epoch: u64,
         keys: Range<u64>,
-        laps: &mut Laps,
-    ) -> Result<Entered<'_>, CellError> {
-        let most = HELD.max((keys.end - keys.start) as usize);
+        clock: &mut StageClock,
+    ) -> Result<BatchBlocks<'_>, CellError> {
+        let max_blocks = MAX_BLOCKS.max((keys.end - keys.start) as usize);
         let last = BlockKey { epoch, block: keys.end - 1 };
         let next = self.lock().next;
-        // Where none is made yet, it is that of the first step.
+        // Before the first block was created, the next one is that of the first step.
         let first = next.unwrap_or_else(|| {
-            let (epoch, places) = sampler.places(self.steps.start);
-            BlockKey { epoch, block: sampler.plan(epoch).blocks_of(&places).start }
+            let (epoch, positions) = sampler.positions(self.steps.start);
+            BlockKey { epoch, block: sampler.plan(epoch).blocks_of(&positions).start }
         });
         let mut state = self.lock();
         loop {
@@ -193,48 +203,49 @@ impl Blocks {
             if next > last {
                 break;
             }
-            if state.live.len() < most {
+            if state.live.len() < max_blocks {
                 drop(state);
                 let planned = self.planned(sampler, next);
-                laps.lap(Stage::Sample);
+                clock.worked(Stage::Sample);
                 state = self.lock();
-                planned.make(&mut state, most);
+                planned.create(&mut state, max_blocks);
             } else if step >= state.stopped_from {
-                return Err(CellError::Stopped);
+                return Err(CellError::Loader(LoaderError::Stopped));
             } else {
                 state = self.wait(state);
-                laps.skip();
+                clock.skip();
             }
         }
         let mut blocks = Vec::with_capacity(1);
         for block in keys {
             let key = BlockKey { epoch, block };
-            let live = state.live(key).ok_or(CellError::Stopped)?;
+            let live = state.live(key).ok_or(CellError::Loader(LoaderError::Stopped))?;
             blocks.push((key, Arc::clone(&live.block)));
         }
-        Ok(Entered { shared: self, blocks })
+        Ok(BatchBlocks { shared: self, blocks })
     }
 
-    /// What a block is made from. Takes a while, so not under the lock.
+    /// Prepare a block. This takes a while, so it is done without the lock.
     fn planned(&self, sampler: &ChunkSampler, key: BlockKey) -> Planned {
         let steps = self.steps_of(sampler, key);
-        let left = steps.end.saturating_sub(steps.start);
-        let order = sampler.order(key);
-        // A batch more where the block begins within one makes no other parts: buffers fit from block to block.
+        let remaining = steps.end.saturating_sub(steps.start);
+        let request = sampler.load_request(key);
+        // A batch that the block shares with the one before it does not count: buffers then fit from block to block.
         let all = sampler.steps_of(key);
         let batches = (all.end - all.start).saturating_sub(1).max(1);
-        let most = order.chunks.first().map_or(1, |chunk| (chunk.end - chunk.start) / self.least_rows.max(1)).max(1);
-        let parts = batches.div_ceil(order.chunks.len().max(1) as u64).min(most);
-        Planned { key, next: sampler.next(key), block: Block::new(order, parts as usize), left }
+        let max_parts =
+            request.ranges.first().map_or(1, |chunk| (chunk.end - chunk.start) / self.min_part_rows.max(1)).max(1);
+        let parts = batches.div_ceil(request.ranges.len().max(1) as u64).min(max_parts);
+        Planned { key, next: sampler.next(key), block: Block::new(request, parts as usize), remaining }
     }
 
-    /// A part of a block that nobody reads, if fewer than `share` were claimed.
-    pub fn claim(&self, key: BlockKey, share: usize) -> Option<Claim<'_>> {
+    /// Claim a part that no thread reads, if fewer than `limit` parts were claimed.
+    pub fn claim(&self, key: BlockKey, limit: usize) -> Option<Claim<'_>> {
         let mut state = self.lock();
         let live = state.live(key)?;
         let part = match live.freed.pop() {
             Some(part) => part,
-            None if live.claimed < share.min(live.block.rows.len()) => {
+            None if live.claimed < limit.min(live.block.rows.len()) => {
                 live.claimed += 1;
                 live.claimed - 1
             }
@@ -245,12 +256,15 @@ impl Blocks {
         Some(Claim { shared: self, key, block: Some(block), part, spare, done: false })
     }
 
-    /// Wait until there is something to claim, or all of a block is there (true).
+    /// Wait until a part can be claimed (false), or all of a block is in memory (true).
+    ///
+    /// # Errors
+    /// [`LoaderError::Stopped`].
     pub fn wait_for(&self, key: BlockKey, step: u64) -> Result<bool, CellError> {
         let mut state = self.lock();
         loop {
             let stopped = step >= state.stopped_from;
-            let live = state.live(key).ok_or(CellError::Stopped)?;
+            let live = state.live(key).ok_or(CellError::Loader(LoaderError::Stopped))?;
             let parts = live.block.rows.len();
             if live.ready == parts {
                 return Ok(true);
@@ -259,38 +273,38 @@ impl Blocks {
                 return Ok(false);
             }
             if stopped {
-                return Err(CellError::Stopped);
+                return Err(CellError::Loader(LoaderError::Stopped));
             }
             state = self.wait(state);
         }
     }
 
-    /// The block behind `key`, and how many of its parts are to have been claimed when the batch of `step` has read its share,
-    /// so that all are there when its own batches begin. None where there is no room for it yet. A loader that ends before
-    /// that reads its share all the same: a batch costs at the end what it costs in the middle.
-    pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<Share> {
+    /// The block after `key`, and how many of its parts must be claimed by the end of the batch of `step`, so that all are in
+    /// memory when the block's own batches begin. `None` if there is no room for it yet. A loader that ends before that reads
+    /// its part all the same: a batch costs at the end what it costs in the middle.
+    pub fn ahead(&self, sampler: &ChunkSampler, key: BlockKey, step: u64, workers: u64) -> Option<ReadAhead> {
         let next = sampler.next(key);
         let first = self.steps_of(sampler, next).start;
         let mut state = self.lock();
         if state.live(next).is_none() {
-            if state.next != Some(next) || state.live.len() >= HELD {
+            if state.next != Some(next) || state.live.len() >= MAX_BLOCKS {
                 return None;
             }
             drop(state);
             let planned = self.planned(sampler, next);
             state = self.lock();
-            planned.make(&mut state, HELD);
+            planned.create(&mut state, MAX_BLOCKS);
         }
         let block = Arc::clone(&state.live(next)?.block);
         drop(state);
         let parts = block.rows.len();
-        // The last batches, which other threads make beside each other, read nothing: nobody waits for them then.
+        // The last batches, which threads build side by side, read nothing: no thread waits for them then.
         let begin = self.steps_of(sampler, key).start;
         let batches = first.saturating_sub(begin).max(1);
         let reading = batches - workers.min(batches / 2);
-        let share =
+        let claimed =
             ((step + 1).saturating_sub(begin).min(reading) as u128 * parts as u128).div_ceil(u128::from(reading));
-        Some(Share { key: next, block, parts: share as usize })
+        Some(ReadAhead { key: next, block, parts: claimed as usize })
     }
 
     /// Bytes of all rows in memory.
@@ -299,32 +313,32 @@ impl Blocks {
     }
 }
 
-/// What a batch reads of the block behind its own.
-pub(super) struct Share {
+/// What a batch reads of the block after its own.
+pub(crate) struct ReadAhead {
     pub key: BlockKey,
     pub block: Arc<Block>,
-    /// Parts that are to have been claimed.
+    /// Parts that must be claimed by the end of the batch.
     pub parts: usize,
 }
 
-/// The blocks of a batch that is being made.
+/// The blocks that a batch being built holds.
 #[derive(Debug)]
-pub(super) struct Entered<'b> {
+pub(crate) struct BatchBlocks<'b> {
     shared: &'b Blocks,
     /// In order.
     pub blocks: Vec<(BlockKey, Arc<Block>)>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for BatchBlocks<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let mut done = Vec::new();
         for (key, block) in self.blocks.drain(..) {
             drop(block);
-            let Some(place) = state.live.iter().position(|live| live.key == key) else { continue };
-            state.live[place].left = state.live[place].left.saturating_sub(1);
-            if state.live[place].left == 0 {
-                done.extend(state.live.remove(place));
+            let Some(index) = state.live.iter().position(|live| live.key == key) else { continue };
+            state.live[index].remaining = state.live[index].remaining.saturating_sub(1);
+            if state.live[index].remaining == 0 {
+                done.extend(state.live.remove(index));
             }
         }
         let spare = done.into_iter().filter_map(|live| Arc::into_inner(live.block)).flat_map(|block| block.rows);
@@ -334,34 +348,34 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// A part that a thread reads.
+/// A part that a thread reads. Dropping it unfinished frees the part.
 #[derive(Debug)]
-pub(super) struct Claim<'b> {
+pub(crate) struct Claim<'b> {
     shared: &'b Blocks,
     key: BlockKey,
-    /// None once it is done.
+    /// `None` once the part is read.
     block: Option<Arc<Block>>,
     part: usize,
-    spare: Option<Held>,
+    spare: Option<PartRows>,
     done: bool,
 }
 
 impl Claim<'_> {
-    /// Rows to be read.
+    /// Rows to read.
     pub fn rows(&self) -> Range<u64> {
         self.block.as_ref().map_or(0..0, |block| block.range(self.part))
     }
 
-    /// A buffer with any rows, if one is left of earlier blocks.
-    pub fn buffer(&mut self) -> Option<Held> {
+    /// A buffer of an earlier block, with any rows in it.
+    pub fn buffer(&mut self) -> Option<PartRows> {
         let rows = self.spare.take();
-        let bytes = rows.as_ref().map_or(0, Held::bytes);
+        let bytes = rows.as_ref().map_or(0, PartRows::bytes);
         self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
         rows
     }
 
-    /// The rows were read.
-    pub fn finish(mut self, rows: Held) {
+    /// Put the rows into the block.
+    pub fn finish(mut self, rows: PartRows) {
         if let Some(block) = self.block.take() {
             self.shared.bytes.fetch_add(rows.bytes(), Ordering::Relaxed);
             // Claimed once, so it is empty.
@@ -389,17 +403,17 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Rows that batches are taken from.
+/// The rows of a part.
 #[derive(Debug)]
-pub(super) enum Held {
-    /// In as few bytes as they fit into: several blocks of them are in memory.
+pub(crate) enum PartRows {
+    /// Packed into as few bytes as they fit into: several blocks of them are in memory.
     Sparse(NarrowRows),
-    /// As they are.
+    /// As they were read.
     Dense(DenseRows),
 }
 
-impl Held {
-    /// One of the rows, which is there.
+impl PartRows {
+    /// One of the rows, below [`Self::len`].
     pub fn row(&self, row: usize) -> Row<'_> {
         match self {
             Self::Sparse(rows) => Row::Narrow(rows.row(row)),

@@ -2,60 +2,62 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::permutation::{Numbers, Permutation, Purpose, below};
-use crate::sampler::Share;
+use crate::permutation::{Permutation, Purpose, RandomStream, below};
+use crate::sampler::RankShare;
 
-/// Which block: chunks whose rows are shuffled among each other.
+/// A block: chunks whose rows are shuffled among each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlockKey {
     /// Epoch.
     pub epoch: u64,
-    /// Number within the epoch.
+    /// Index within the epoch.
     pub block: u64,
 }
 
-/// The rows of a block, in the order in which they are handed out.
+/// The link between a sampler and a loader: rows that are read together, and the order in which batches get them.
+///
+/// The loader reads all `ranges` into memory. Each of the batches that the request serves is a run of `order`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct BlockOrder {
-    /// Place of the block's first row among the rank's rows of the epoch.
+pub struct LoadRequest {
+    /// Position of the first row of `order` among the rank's rows of the epoch.
     pub start: u64,
-    /// Rows of each chunk.
-    pub chunks: Vec<Range<u64>>,
-    /// Chunk, and row within it, of each row.
-    pub places: Vec<(u32, u32)>,
+    /// Ranges of rows of the store, each read at once.
+    pub ranges: Vec<Range<u64>>,
+    /// Index of the range, and row within it, of each row, in the order of batches.
+    pub order: Vec<(u32, u32)>,
 }
 
-impl BlockOrder {
-    /// Row of the collection at one of the block's places.
-    pub(crate) fn row(&self, place: usize) -> u64 {
-        let (chunk, row) = self.places[place];
-        self.chunks[chunk as usize].start + u64::from(row)
+impl LoadRequest {
+    /// Index in the store of the row at `position` of `order`.
+    pub fn row(&self, position: usize) -> u64 {
+        let (range, row) = self.order[position];
+        self.ranges[range as usize].start + u64::from(row)
     }
 }
 
-/// Chunks in random order, so many of them a block, the rows of a block in random order; or all as they are.
+/// Draws chunks in random order, `per_block` of them a block, and the rows of a block in random order; or all in file order.
 #[derive(Debug)]
 pub(crate) struct ChunkSampler {
-    cuts: Cuts,
+    grid: ChunkGrid,
     per_block: usize,
     shuffle: bool,
-    share: Share,
-    plans: Recent<u64, Plan>,
-    orders: Recent<BlockKey, BlockOrder>,
+    share: RankShare,
+    plans: Recent<u64, EpochPlan>,
+    requests: Recent<BlockKey, LoadRequest>,
 }
 
 impl ChunkSampler {
-    pub(super) fn new(cuts: Cuts, per_block: usize, shuffle: bool, share: Share) -> Self {
-        Self { cuts, per_block, shuffle, share, plans: Recent::default(), orders: Recent::default() }
+    pub(crate) fn new(grid: ChunkGrid, per_block: usize, shuffle: bool, share: RankShare) -> Self {
+        Self { grid, per_block, shuffle, share, plans: Recent::default(), requests: Recent::default() }
     }
 
-    /// What this rank reads in an epoch.
-    pub(crate) fn plan(&self, epoch: u64) -> Arc<Plan> {
+    /// The chunks that this rank reads in an epoch.
+    pub(crate) fn plan(&self, epoch: u64) -> Arc<EpochPlan> {
         self.plans.get(epoch, || {
-            let order = Permutation::new(self.cuts.len(), Numbers::new(self.share.seed(), Purpose::Chunks, epoch));
+            let order = Permutation::new(self.grid.len(), RandomStream::new(self.share.seed(), Purpose::Chunks, epoch));
             let order = self.shuffle.then_some(&order);
-            Plan::new(
-                &self.cuts,
+            EpochPlan::new(
+                &self.grid,
                 order,
                 self.share.first_of_rank() % self.share.rows(),
                 self.share.used(),
@@ -64,38 +66,38 @@ impl ChunkSampler {
         })
     }
 
-    /// The order of a block.
-    pub(crate) fn order(&self, key: BlockKey) -> Arc<BlockOrder> {
+    /// The load request of a block.
+    pub(crate) fn load_request(&self, key: BlockKey) -> Arc<LoadRequest> {
         let plan = self.plan(key.epoch);
-        self.orders.get(key, || {
-            let (chunks, places) = (plan.chunks(key.block).to_vec(), plan.places(key.block));
-            let rows = |chunk: usize| {
-                (0..(chunks[chunk].end - chunks[chunk].start) as u32).map(move |row| (chunk as u32, row))
+        self.requests.get(key, || {
+            let (ranges, positions) = (plan.chunks(key.block).to_vec(), plan.positions(key.block));
+            let rows = |range: usize| {
+                (0..(ranges[range].end - ranges[range].start) as u32).map(move |row| (range as u32, row))
             };
-            let mut order: Vec<(u32, u32)> = (0..chunks.len()).flat_map(rows).collect();
+            let mut order: Vec<(u32, u32)> = (0..ranges.len()).flat_map(rows).collect();
             if self.shuffle {
-                let numbers = Numbers::new(self.share.seed(), Purpose::Block, key.epoch);
-                // No other rank and block has these numbers.
-                let first = self.share.first_of_rank() + places.start;
+                let random = RandomStream::new(self.share.seed(), Purpose::Block, key.epoch);
+                // No other rank and block draws from these indices.
+                let first = self.share.first_of_rank() + positions.start;
                 for last in (1..order.len()).rev() {
-                    let [word, _] = numbers.at(first + last as u64);
+                    let [word, _] = random.at(first + last as u64);
                     order.swap(last, below(word, last as u64 + 1) as usize);
                 }
             }
-            BlockOrder { start: places.start, chunks, places: order }
+            LoadRequest { start: positions.start, ranges, order }
         })
     }
 
-    /// Places, among this rank's rows of the epoch, of the rows of a step, and the epoch.
-    pub(crate) fn places(&self, step: u64) -> (u64, Range<u64>) {
-        self.share.places(step)
+    /// The epoch of a step, and the positions of its rows among this rank's rows of that epoch.
+    pub(crate) fn positions(&self, step: u64) -> (u64, Range<u64>) {
+        self.share.positions(step)
     }
 
     /// Steps with rows of a block.
     pub(crate) fn steps_of(&self, key: BlockKey) -> Range<u64> {
-        let places = self.plan(key.epoch).places(key.block);
+        let positions = self.plan(key.epoch).positions(key.block);
         let first = key.epoch * self.share.batches_per_epoch();
-        first + places.start / self.share.batch_size()..first + (places.end - 1) / self.share.batch_size() + 1
+        first + positions.start / self.share.batch_size()..first + (positions.end - 1) / self.share.batch_size() + 1
     }
 
     /// The block that comes next.
@@ -108,58 +110,58 @@ impl ChunkSampler {
     }
 
     /// Append the rows of a step to `out`; returns the epoch.
-    pub(super) fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
-        let (epoch, places) = self.places(step);
-        for block in self.plan(epoch).blocks_of(&places) {
-            let order = self.order(BlockKey { epoch, block });
-            let end = order.start + order.places.len() as u64;
-            let own = places.start.max(order.start)..places.end.min(end);
-            out.extend(own.map(|place| order.row((place - order.start) as usize)));
+    pub(crate) fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
+        let (epoch, positions) = self.positions(step);
+        for block in self.plan(epoch).blocks_of(&positions) {
+            let request = self.load_request(BlockKey { epoch, block });
+            let end = request.start + request.order.len() as u64;
+            let own = positions.start.max(request.start)..positions.end.min(end);
+            out.extend(own.map(|position| request.row((position - request.start) as usize)));
         }
         epoch
     }
 }
 
-/// Values that are kept.
-const KEPT: usize = 4;
+/// Values in a [`Recent`].
+const RECENT: usize = 4;
 
-/// The last few values.
+/// A cache of the last few values.
 #[derive(Debug)]
 struct Recent<K, V> {
     // A poisoned lock still holds whole values.
     #[expect(clippy::type_complexity, reason = "a list of cells")]
-    kept: Mutex<VecDeque<(K, Arc<OnceLock<Arc<V>>>)>>,
+    recent: Mutex<VecDeque<(K, Arc<OnceLock<Arc<V>>>)>>,
 }
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self { kept: Mutex::default() }
+        Self { recent: Mutex::default() }
     }
 }
 
 impl<K: PartialEq + Copy, V> Recent<K, V> {
-    /// One of the last few, or a new one. Who asks for one that is being made waits for it; nobody else does.
+    /// The value of `key`, made if it is not there. Callers wait for a value that is being made only if it is their own.
     fn get(&self, key: K, make: impl FnOnce() -> V) -> Arc<V> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let cell = match kept.iter().find(|(k, _)| *k == key) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = match recent.iter().find(|(k, _)| *k == key) {
             Some((_, cell)) => Arc::clone(cell),
             None => {
-                if kept.len() == KEPT {
-                    kept.pop_front();
+                if recent.len() == RECENT {
+                    recent.pop_front();
                 }
                 let cell = Arc::default();
-                kept.push_back((key, Arc::clone(&cell)));
+                recent.push_back((key, Arc::clone(&cell)));
                 cell
             }
         };
-        drop(kept);
+        drop(recent);
         Arc::clone(cell.get_or_init(|| Arc::new(make())))
     }
 }
 
-/// Rows cut into chunks of one size, anew in each file.
+/// Rows cut into chunks of one size. Each file begins a new chunk.
 #[derive(Clone, Debug)]
-pub(crate) struct Cuts {
+pub(crate) struct ChunkGrid {
     /// First row of each file, and the end.
     files: Vec<u64>,
     /// Chunks before each file, and all.
@@ -167,7 +169,7 @@ pub(crate) struct Cuts {
     chunk_rows: u64,
 }
 
-impl Cuts {
+impl ChunkGrid {
     /// Chunks of `chunk_rows` of `rows` rows in files that start at `starts`.
     pub(crate) fn new(rows: u64, starts: &[u64], chunk_rows: u64) -> Self {
         let mut files: Vec<u64> = starts.iter().copied().filter(|start| *start < rows).chain([0, rows]).collect();
@@ -195,28 +197,28 @@ impl Cuts {
     }
 }
 
-/// What one rank reads in one epoch: chunks in order, so many of them a block.
+/// The chunks that one rank reads in one epoch, in order, `per_block` of them a block.
 ///
-/// The chunks of all files stand in the epoch's order, one behind the other; each rank has a run of that line of rows, all of
-/// them equally long, so that the chunk at a border may be parted between two ranks and no row is with both. What fills up
-/// the last rank is the start of the line again.
+/// The chunks of all files, in the epoch's order, make a line of rows. Each rank has a run of that line, all equally long, so
+/// that a chunk at a border is split between two ranks and no row is in both. The last rank is filled up from the start of
+/// the line.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct EpochPlan {
     chunks: Vec<Range<u64>>,
-    /// Place of the rank's first row of each block, and the end.
+    /// Position of the rank's first row of each block, and the end.
     starts: Vec<u64>,
     per_block: usize,
 }
 
-impl Plan {
-    /// The `rows` rows of the line from place `first` on. `order` is that of the chunks; none is as they are.
-    pub(crate) fn new(cuts: &Cuts, order: Option<&Permutation>, first: u64, rows: u64, per_block: usize) -> Self {
+impl EpochPlan {
+    /// The `rows` rows of the line from position `first` on. `order` is the order of the chunks; `None` is file order.
+    pub(crate) fn new(grid: &ChunkGrid, order: Option<&Permutation>, first: u64, rows: u64, per_block: usize) -> Self {
         let mut chunks = Vec::new();
         let (mut skip, mut left) = (first, rows);
-        let mut place = 0;
-        while left > 0 && cuts.len() > 0 {
-            let mut chunk = cuts.chunk(order.map_or(place, |order| order.at(place)));
-            place = (place + 1) % cuts.len();
+        let mut next = 0;
+        while left > 0 && grid.len() > 0 {
+            let mut chunk = grid.chunk(order.map_or(next, |order| order.at(next)));
+            next = (next + 1) % grid.len();
             let len = chunk.end - chunk.start;
             if skip >= len {
                 skip -= len;
@@ -239,8 +241,8 @@ impl Plan {
         self.starts.len() as u64 - 1
     }
 
-    /// Places of the rows of a block.
-    pub(crate) fn places(&self, block: u64) -> Range<u64> {
+    /// Positions of the rows of a block.
+    pub(crate) fn positions(&self, block: u64) -> Range<u64> {
         self.starts[block as usize]..self.starts[block as usize + 1]
     }
 
@@ -250,10 +252,10 @@ impl Plan {
         &self.chunks[first..(first + self.per_block).min(self.chunks.len())]
     }
 
-    /// The blocks that these places, of which there is at least one, lie in.
-    pub(crate) fn blocks_of(&self, places: &Range<u64>) -> Range<u64> {
-        let block = |place: u64| self.starts.partition_point(|start| *start <= place) as u64 - 1;
-        block(places.start)..block(places.end - 1) + 1
+    /// The blocks that these positions lie in; there is at least one position.
+    pub(crate) fn blocks_of(&self, positions: &Range<u64>) -> Range<u64> {
+        let block = |position: u64| self.starts.partition_point(|start| *start <= position) as u64 - 1;
+        block(positions.start)..block(positions.end - 1) + 1
     }
 }
 
@@ -286,26 +288,26 @@ mod tests {
 
     #[test]
     fn chunks_do_not_reach_over_files() {
-        let cuts = Cuts::new(23, &[0, 10, 20, 20, 99], 4);
-        let chunks: Vec<Range<u64>> = (0..cuts.len()).map(|chunk| cuts.chunk(chunk)).collect();
+        let grid = ChunkGrid::new(23, &[0, 10, 20, 20, 99], 4);
+        let chunks: Vec<Range<u64>> = (0..grid.len()).map(|chunk| grid.chunk(chunk)).collect();
         assert_eq!(chunks, [0..4, 4..8, 8..10, 10..14, 14..18, 18..20, 20..23]);
-        assert_eq!(Cuts::new(0, &[0], 4).len(), 0);
+        assert_eq!(ChunkGrid::new(0, &[0], 4).len(), 0);
     }
 
     #[test]
     fn ranks_have_runs_of_the_line_and_the_last_goes_on_at_its_start() {
-        let cuts = Cuts::new(10, &[0], 4);
-        let plan = |first| Plan::new(&cuts, None, first, 4, 2);
+        let grid = ChunkGrid::new(10, &[0], 4);
+        let plan = |first| EpochPlan::new(&grid, None, first, 4, 2);
         let pairs = |chunks: &[Range<u64>]| chunks.iter().map(|chunk| (chunk.start, chunk.end)).collect::<Vec<_>>();
         assert_eq!(pairs(&plan(0).chunks), [(0, 4)]);
         assert_eq!(pairs(&plan(4).chunks), [(4, 8)]);
         assert_eq!(pairs(&plan(8).chunks), [(8, 10), (0, 2)]);
-        let parted = Plan::new(&cuts, None, 3, 7, 2);
+        let parted = EpochPlan::new(&grid, None, 3, 7, 2);
         assert_eq!((pairs(parted.chunks(0)), pairs(parted.chunks(1))), (vec![(3, 4), (4, 8)], vec![(8, 10)]));
-        assert_eq!((parted.blocks(), parted.places(1)), (2, 5..7));
+        assert_eq!((parted.blocks(), parted.positions(1)), (2, 5..7));
         assert_eq!((parted.blocks_of(&(4..5)), parted.blocks_of(&(4..6))), (0..1, 0..2));
-        // A rank's share may be more than there is.
-        let twice = Plan::new(&cuts, None, 9, 12, 9);
+        // A rank may have more rows than there are.
+        let twice = EpochPlan::new(&grid, None, 9, 12, 9);
         assert_eq!(pairs(&twice.chunks), [(9, 10), (0, 4), (4, 8), (8, 10), (0, 1)]);
     }
 }

@@ -1,13 +1,12 @@
 use std::sync::Arc;
 
 use anndata_io::{Labels, NarrowRow, Row, Rows, nontemporal};
-use expctl_record::Output;
 
 use crate::CellError;
-use crate::batch::{ArrayBatch, Values};
+use crate::batch::{CellBatch, CellValues};
 use crate::transform::{GeneMap, Transform};
 
-/// Makes batches of rows. Each thread has a clone.
+/// Collates rows into batches. Each thread has a clone.
 #[derive(Clone, Debug)]
 pub struct Collator {
     /// Genes of the store.
@@ -16,18 +15,18 @@ pub struct Collator {
     transform: Transform,
     output: Output,
     labels: Arc<Vec<Labels>>,
-    /// Columns and values of a row, those that a batch has, changed.
+    /// Columns and values of a row after genes were chosen and values normalized.
     cols: Vec<i32>,
     values: Vec<f32>,
-    /// Columns and values of a row, to be put in order.
+    /// Columns (upper half) and values of a row, to be sorted.
     pairs: Vec<u64>,
     /// Columns and values of a narrow row.
     wide: (Vec<i32>, Vec<f32>),
 }
 
 impl Collator {
-    /// Of rows of `columns` genes. `genes` are those that a batch has, none is all; `labels` have a class for each row of the
-    /// collection.
+    /// A collator of rows of `columns` genes. A batch has the genes `genes`, or all if `None`; `labels` have a code for each row
+    /// of the store.
     pub fn new(
         columns: usize,
         genes: Option<GeneMap>,
@@ -54,13 +53,13 @@ impl Collator {
     }
 
     /// A batch without rows.
-    pub fn empty(&self) -> ArrayBatch {
+    pub fn empty(&self) -> CellBatch {
         let values = match self.output {
-            Output::Dense => Values::Dense(Vec::new()),
-            Output::Sparse => Values::Sparse { crow: vec![0], col: Vec::new(), values: Vec::new() },
+            Output::Dense => CellValues::Dense(Vec::new()),
+            Output::Sparse => CellValues::Sparse { crow: vec![0], col: Vec::new(), values: Vec::new() },
         };
         let labels = vec![Vec::new(); self.labels.len()];
-        ArrayBatch { rows: Vec::new(), columns: self.columns(), values, labels }
+        CellBatch { rows: Vec::new(), columns: self.columns(), values, labels }
     }
 
     /// Bytes kept between batches.
@@ -69,44 +68,43 @@ impl Collator {
         ((self.cols.capacity() + self.values.capacity() + wide) * 4 + self.pairs.capacity() * 8) as u64
     }
 
-    /// Make the batch of `rows`, of which `row` tells the i-th one, in the buffers of `batch`.
+    /// Collate `rows` into the buffers of `batch`; `row` returns the i-th of them.
     ///
     /// # Errors
-    /// A row has columns beyond the genes, or has another number of values than there are genes; a sparse batch has 2³¹ values
-    /// or more.
+    /// [`CellError::ColumnBeyondGenes`], [`CellError::RowLength`] or [`CellError::BatchTooLarge`].
     pub fn collate<'a>(
         &mut self,
         rows: &[u64],
         row: impl Fn(usize) -> Row<'a>,
-        batch: &mut ArrayBatch,
+        batch: &mut CellBatch,
     ) -> Result<(), CellError> {
         self.annotate(rows, batch);
         match &mut batch.values {
-            Values::Dense(data) => self.dense(rows, row, data),
-            Values::Sparse { crow, col, values } => self.sparse(rows, row, crow, col, values),
+            CellValues::Dense(data) => self.dense(rows, row, data),
+            CellValues::Sparse { crow, col, values } => self.sparse(rows, row, crow, col, values),
         }
     }
 
-    /// Where a batch holds just what was read, in the same form, make it of the buffers that this was read into, without a
-    /// copy: `found` gets those of `batch` instead. False where a batch holds something else; nothing has been done then.
+    /// Swap buffers instead of copying if a batch holds exactly what was read: `found` then gets the buffers of `batch`. Returns
+    /// false, with nothing done, if genes are chosen, values normalized, or the output is dense.
     ///
     /// # Errors
     /// As [`Self::collate`].
-    pub fn take(&self, rows: &[u64], found: &mut Rows, batch: &mut ArrayBatch) -> Result<bool, CellError> {
-        let (Rows::Sparse(found), Values::Sparse { crow, col, values }) = (found, &mut batch.values) else {
+    pub fn take(&self, rows: &[u64], found: &mut Rows, batch: &mut CellBatch) -> Result<bool, CellError> {
+        let (Rows::Sparse(found), CellValues::Sparse { crow, col, values }) = (found, &mut batch.values) else {
             return Ok(false);
         };
         if self.genes.is_some() || !self.transform.is_none() {
             return Ok(false);
         }
         if found.len() != rows.len() {
-            return Err(CellError::Invalid(format!("{} rows were read in place of {}", found.len(), rows.len())));
+            return Err(CellError::BatchLength { found: found.len(), expected: rows.len() });
         }
         crow.clear();
         crow.push(0);
         for (number, ends) in rows.iter().zip(found.indptr.windows(2)) {
             self.within(*number, &found.indices[ends[0] as usize..ends[1] as usize])?;
-            crow.push(i32::try_from(ends[1]).map_err(|_| too_many(rows.len()))?);
+            crow.push(i32::try_from(ends[1]).map_err(|_| CellError::BatchTooLarge { rows: rows.len() })?);
         }
         std::mem::swap(col, &mut found.indices);
         std::mem::swap(values, &mut found.data);
@@ -115,8 +113,8 @@ impl Collator {
         Ok(true)
     }
 
-    /// All that a batch has besides values.
-    fn annotate(&self, rows: &[u64], batch: &mut ArrayBatch) {
+    /// Set rows, columns and labels of a batch.
+    fn annotate(&self, rows: &[u64], batch: &mut CellBatch) {
         batch.rows.clear();
         batch.rows.extend_from_slice(rows);
         batch.columns = self.columns();
@@ -134,7 +132,7 @@ impl Collator {
         data: &mut Vec<f32>,
     ) -> Result<(), CellError> {
         let columns = self.columns();
-        // What is there is written over, and is not cleared before.
+        // All values are overwritten, so they are not cleared before.
         data.resize(rows.len() * columns, 0.0);
         if columns == 0 {
             return Ok(());
@@ -230,7 +228,7 @@ impl Collator {
                     self.sparse_of_dense(values, col, data);
                 }
             }
-            crow.push(i32::try_from(data.len()).map_err(|_| too_many(rows.len()))?);
+            crow.push(i32::try_from(data.len()).map_err(|_| CellError::BatchTooLarge { rows: rows.len() })?);
         }
         Ok(())
     }
@@ -281,7 +279,7 @@ impl Collator {
         }
     }
 
-    /// An error if a row has a column beyond the genes.
+    /// Check that all columns of a row are genes.
     fn within(&self, row: u64, cols: &[i32]) -> Result<(), CellError> {
         // They ascend.
         let ends = [cols.first(), cols.last()].into_iter().flatten();
@@ -291,7 +289,7 @@ impl Collator {
         }
     }
 
-    /// Columns and values of a row as a batch has them.
+    /// Choose genes and normalize values of a sparse row.
     fn changed(&mut self, row: u64, cols: &[i32], values: &[f32]) -> Result<(&[i32], &[f32]), CellError> {
         self.cols.clear();
         self.values.clear();
@@ -315,16 +313,12 @@ impl Collator {
         if values.len() == self.columns {
             return Ok(());
         }
-        Err(CellError::Invalid(format!("row {row} has {} values for {} genes", values.len(), self.columns)))
+        Err(CellError::RowLength { row, values: values.len(), genes: self.columns })
     }
 }
 
-fn too_many(rows: usize) -> CellError {
-    CellError::Invalid(format!("a sparse batch of {rows} rows has 2,147,483,648 values or more; take smaller batches"))
-}
-
 fn beyond(row: u64, column: i32, columns: usize) -> CellError {
-    CellError::Invalid(format!("row {row} has a value in column {column}, and there are {columns} genes"))
+    CellError::ColumnBeyondGenes { row, column, genes: columns }
 }
 
 /// Append those columns and values that a batch has, ascending; the error is a column that is not there.
@@ -361,29 +355,28 @@ fn in_order(pairs: &mut Vec<u64>, cols: &mut [i32], values: &mut [f32]) {
     }
 }
 
-//@DOC array/collate/dense.rs
-//@ Rows of dense batches, written a segment at a time: cleared and scattered into while it is in the nearest cache, so that the
-//@ scattering costs next to nothing beside the clearing. A batch that the caches hold is written in place. A larger one is
-//@ written around them, from a segment that stays there: a plain store would first read the line that it writes to.
+// Rows of dense batches, written a segment at a time: cleared and scattered into while it is in the nearest cache, so that the
+// scattering costs next to nothing beside the clearing. A batch that the caches hold is written in place. A larger one is
+// written around them, from a segment that stays there: a plain store would first read the line that it writes to.
 
-/// Values of a batch that the caches are taken to hold: 32 MiB.
+/// CellValues of a batch that the caches are taken to hold: 32 MiB.
 const FEW: usize = 8 << 20;
-/// Values of a segment: 8 KiB.
+/// CellValues of a segment: 8 KiB.
 const SEGMENT: usize = 2048;
 
 /// Whether a batch of `len` values in all is written around the caches. After its last row call [`nontemporal::fence`].
-pub(super) fn goes_around(len: usize) -> bool {
+pub(crate) fn goes_around(len: usize) -> bool {
     len >= FEW
 }
 
 /// Write a row that has these values in these columns, which ascend, and 0 in all others; the error is a column that is not
 /// there, or not in order.
-pub(super) fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around: bool) -> Result<(), i32> {
+pub(crate) fn write_sparse(cols: &[i32], values: &[f32], out: &mut [f32], around: bool) -> Result<(), i32> {
     if around { write::<true>(cols, values, out) } else { write::<false>(cols, values, out) }
 }
 
 /// Write a row as it is.
-pub(super) fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
+pub(crate) fn write_dense(values: &[f32], out: &mut [f32], around: bool) {
     if around { nontemporal::copy(values, out) } else { out.copy_from_slice(values) }
 }
 
@@ -422,17 +415,17 @@ mod tests {
         for len in [1, 15, 16, 17, 100, SEGMENT - 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT + 5] {
             let cols: Vec<i32> = (0..len as i32).filter(|column| column % 3 == 0).collect();
             let values: Vec<f32> = cols.iter().map(|column| *column as f32 + 0.5).collect();
-            let expected = |place: usize| if place.is_multiple_of(3) { place as f32 + 0.5 } else { 0.0 };
+            let expected = |column: usize| if column.is_multiple_of(3) { column as f32 + 0.5 } else { 0.0 };
             for start in 0..17 {
-                let places = start..start + len;
+                let columns = start..start + len;
                 for around in [false, true] {
                     let mut out = vec![-1.0; len + 17];
-                    write_sparse(&cols, &values, &mut out[places.clone()], around).unwrap();
+                    write_sparse(&cols, &values, &mut out[columns.clone()], around).unwrap();
                     nontemporal::fence();
-                    assert!(out[places.clone()].iter().enumerate().all(|(place, value)| *value == expected(place)));
+                    assert!(out[columns.clone()].iter().enumerate().all(|(column, value)| *value == expected(column)));
                     assert!(out[..start].iter().chain(&out[start + len..]).all(|value| *value == -1.0));
                     let mut again = vec![-1.0; len + 17];
-                    write_dense(&out[places.clone()], &mut again[places.clone()], around);
+                    write_dense(&out[columns.clone()], &mut again[columns.clone()], around);
                     nontemporal::fence();
                     assert_eq!(again, out);
                 }

@@ -1,7 +1,7 @@
 /// An even number; 10 is what NIST's FF1 takes.
 const ROUNDS: usize = 12;
 
-/// A random order of `0..n` that takes no memory: any place of it is worked out by itself.
+/// A random order of `0..n` that takes no memory: each position is computed by itself.
 ///
 /// A Feistel network over the next power of two, walked on until the value is below n. Source: Black and Rogaway, "Ciphers with
 /// arbitrary finite domains", CT-RSA 2002. A table of `0..n` would be read faster, but costs 4 to 8 bytes a row and, at the
@@ -12,13 +12,13 @@ pub struct Permutation {
     left_bits: u32,
     right_bits: u32,
     keys: [u64; ROUNDS],
-    /// 1 where the first two places change with each other.
+    /// 1 if the first two positions are swapped.
     swap: u64,
 }
 
 impl Permutation {
-    /// The order of `0..n` that `numbers` give.
-    pub(super) fn new(n: u64, numbers: Numbers) -> Self {
+    /// The order of `0..n` that `numbers` determine.
+    pub(crate) fn new(n: u64, numbers: RandomStream) -> Self {
         // Of fewer than 4 bits the halves are too small to mix.
         let bits = (u64::BITS - n.saturating_sub(1).leading_zeros()).max(4);
         let mut keys = [0; ROUNDS];
@@ -40,11 +40,11 @@ impl Permutation {
         self.n == 0
     }
 
-    /// What comes at `place`, which is below n.
-    pub fn at(&self, place: u64) -> u64 {
-        debug_assert!(place < self.n);
-        let mut value = self.mix(if place < 2 { place ^ self.swap } else { place });
-        // Places from which nothing below n would be met do not exist: the walk is a cycle that holds `place`.
+    /// The element at `position`, which is below n.
+    pub fn at(&self, position: u64) -> u64 {
+        debug_assert!(position < self.n);
+        let mut value = self.mix(if position < 2 { position ^ self.swap } else { position });
+        // The walk ends: it is a cycle that contains `position`, which is below n.
         while value >= self.n {
             value = self.mix(value);
         }
@@ -70,16 +70,15 @@ fn scatter(half: u64, key: u64) -> u64 {
     (product ^ product >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32
 }
 
-//@DOC array/sampler/philox.rs
-//@ Random numbers by counter. Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
-//@ (Philox4x32-10).
+// Random numbers by counter. Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011
+// (Philox4x32-10).
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// What random numbers are for: each purpose has numbers of its own under one seed.
+/// Use of random numbers: each has a stream of its own under one seed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Rows drawn with replacement.
     Draw = 1,
     /// Keys of a permutation of rows.
@@ -108,20 +107,20 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// Random numbers of one seed, purpose and epoch; any of them at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(crate) struct RandomStream {
     key: [u32; 2],
     epoch: u32,
     purpose: Purpose,
 }
 
-impl Numbers {
+impl RandomStream {
     /// Epochs beyond 2³² repeat.
-    pub(super) fn new(seed: u64, purpose: Purpose, epoch: u64) -> Self {
+    pub(crate) fn new(seed: u64, purpose: Purpose, epoch: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], epoch: epoch as u32, purpose }
     }
 
     /// Two words of 64 bits, of `index` below 2⁶¹.
-    pub(super) fn at(&self, index: u64) -> [u64; 2] {
+    pub(crate) fn at(&self, index: u64) -> [u64; 2] {
         let tag = (index >> 32) as u32 | (self.purpose as u32) << 29;
         let [a, b, c, d] = philox([index as u32, tag, self.epoch, 0], self.key);
         [u64::from(a) | u64::from(b) << 32, u64::from(c) | u64::from(d) << 32]
@@ -129,7 +128,7 @@ impl Numbers {
 }
 
 /// `0..n` for a random word. The bias is below n / 2⁶⁴.
-pub(super) fn below(word: u64, n: u64) -> u64 {
+pub(crate) fn below(word: u64, n: u64) -> u64 {
     ((u128::from(word) * u128::from(n)) >> 64) as u64
 }
 
@@ -142,8 +141,8 @@ mod tests {
     use super::*;
 
     fn order(n: u64, seed: u64) -> Vec<u64> {
-        let permutation = Permutation::new(n, Numbers::new(seed, Purpose::Rows, 0));
-        (0..n).map(|place| permutation.at(place)).collect()
+        let permutation = Permutation::new(n, RandomStream::new(seed, Purpose::Rows, 0));
+        (0..n).map(|position| permutation.at(position)).collect()
     }
 
     proptest! {
@@ -170,15 +169,15 @@ mod tests {
         assert!(statistic < 185.0, "{statistic}");
     }
 
-    /// Where each number comes is uniform: chi-square over a grid of 20 × 20 parts of place and value, (20 − 1)² degrees of
+    /// Where each number comes is uniform: chi-square over a grid of 20 × 20 parts of position and value, (20 − 1)² degrees of
     /// freedom, above 465 with p = 1e-4.
     #[test]
     fn places_do_not_tell_values() {
         let (n, seeds, parts) = (1000u64, 60, 20u64);
         let mut grid = vec![0.0f64; (parts * parts) as usize];
         for seed in 0..seeds {
-            for (place, value) in order(n, seed).into_iter().enumerate() {
-                grid[(place as u64 * parts / n * parts + value * parts / n) as usize] += 1.0;
+            for (position, value) in order(n, seed).into_iter().enumerate() {
+                grid[(position as u64 * parts / n * parts + value * parts / n) as usize] += 1.0;
             }
         }
         let expected = (n * seeds) as f64 / (parts * parts) as f64;
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn seeds_purposes_and_epochs_have_their_own_numbers() {
-        let at = |seed, purpose, epoch, index| Numbers::new(seed, purpose, epoch).at(index)[0];
+        let at = |seed, purpose, epoch, index| RandomStream::new(seed, purpose, epoch).at(index)[0];
         let mut all = vec![
             at(0, Purpose::Draw, 0, 0),
             at(1, Purpose::Draw, 0, 0),

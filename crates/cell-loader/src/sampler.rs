@@ -1,16 +1,16 @@
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use anndata_io::{ArrayStore, Labels};
-use expctl_record::{Draw, Sampler};
-use graph_loader::DistributedSampler;
+use loader_core::{Sampler, samples_per_rank};
 
 use crate::CellError;
-use crate::chunks::{ChunkSampler, Cuts};
-use crate::permutation::{Numbers, Permutation, Purpose};
+use crate::chunks::{ChunkGrid, ChunkSampler};
+use crate::permutation::{Permutation, Purpose, RandomStream};
 use crate::weighted::{AliasTable, ClassTable};
 
-/// How the rows of an epoch are parted among ranks and batches.
+/// How the rows of an epoch are divided among ranks and batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
     /// Seed of all orders; the same on all ranks.
@@ -21,138 +21,172 @@ pub struct Sharding {
     pub world_size: u32,
     /// Rows of a batch, on each rank.
     pub batch_size: u64,
-    /// Leave out what does not fill all ranks, and the batch that is not full, instead of going on at the start.
+    /// Leave out the rows that do not fill all ranks, and the batch that is not full, instead of filling up from the start.
     pub drop_last: bool,
 }
 
-/// A rank's share of the rows of an epoch, in batches. Every rank has the same number of both.
+/// The rows of an epoch that one rank has, in batches. Every rank has the same number of both.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct RankShare {
     sharding: Sharding,
+    /// Rows of an epoch, of all ranks together.
     rows: u64,
     per_rank: u64,
+    /// Batches of an epoch, on each rank.
     batches: u64,
 }
 
-impl Share {
-    /// Of `rows` rows of an epoch, of all ranks together. Padding and dropping are those of [`DistributedSampler`].
+impl RankShare {
+    /// The share of `rows` rows of an epoch. Padding and dropping are those of [`samples_per_rank`].
     fn new(rows: u64, sharding: Sharding) -> Result<Self, CellError> {
-        let Sharding { seed, rank, world_size, batch_size, drop_last } = sharding;
-        let sampler =
-            DistributedSampler { len: rows, world_size: world_size.max(1), rank, shuffle: true, seed, drop_last };
-        let per_rank = if rows == 0 { 0 } else { sampler.samples_per_rank() };
+        let Sharding { rank, world_size, batch_size, drop_last, .. } = sharding;
+        let per_rank = if rows == 0 { 0 } else { samples_per_rank(rows, world_size.max(1), drop_last) };
         let size = batch_size.max(1);
         let batches = if drop_last { per_rank / size } else { per_rank.div_ceil(size) };
         if batches == 0 || batch_size == 0 || rank >= world_size {
-            let dropped = if drop_last { ", the last that is not full left out" } else { "" };
-            return Err(CellError::Invalid(format!(
-                "rank {rank} of {world_size} has no batch: {rows} rows an epoch in batches of {batch_size}{dropped}"
-            )));
+            return Err(CellError::NoBatch { rank, world_size, rows, batch_size, drop_last });
         }
         Ok(Self { sharding, rows, per_rank, batches })
     }
 
-    pub(super) fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.sharding.seed
     }
 
-    pub(super) fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Rows that batches are made of: all of them, or those of batches that are full.
-    pub(super) fn used(&self) -> u64 {
+    /// Rows of all batches: all rows of the rank, or those of full batches.
+    pub(crate) fn used(&self) -> u64 {
         self.batches.saturating_mul(self.sharding.batch_size).min(self.per_rank)
     }
 
-    pub(super) fn batch_size(&self) -> u64 {
+    pub(crate) fn batch_size(&self) -> u64 {
         self.sharding.batch_size
     }
 
-    pub(super) fn batches_per_epoch(&self) -> u64 {
+    pub(crate) fn batches_per_epoch(&self) -> u64 {
         self.batches
     }
 
     /// Rows of the ranks before this one.
-    pub(super) fn first_of_rank(&self) -> u64 {
+    pub(crate) fn first_of_rank(&self) -> u64 {
         u64::from(self.sharding.rank) * self.per_rank
     }
 
-    /// The epoch of a step, and the places of its rows among the rank's rows of that epoch.
-    pub(super) fn places(&self, step: u64) -> (u64, Range<u64>) {
+    /// The epoch of a step, and the positions of its rows among the rank's rows of that epoch.
+    pub(crate) fn positions(&self, step: u64) -> (u64, Range<u64>) {
         let start = step % self.batches * self.sharding.batch_size;
         (step / self.batches, start..(start + self.sharding.batch_size).min(self.per_rank))
     }
 
-    /// Place among the rows of all ranks: the ranks take turns.
-    fn place(&self, place: u64) -> u64 {
-        place * u64::from(self.sharding.world_size) + u64::from(self.sharding.rank)
+    /// Position among the rows of all ranks of a position of this rank: the ranks take turns.
+    fn global_position(&self, position: u64) -> u64 {
+        position * u64::from(self.sharding.world_size) + u64::from(self.sharding.rank)
     }
 }
 
+/// Rows of a chunk if neither options nor the store say how many.
+pub const DEFAULT_CHUNK_ROWS: u64 = 512;
+
+/// How rows are drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Draw {
+    /// All rows in file order.
+    Sequential {
+        /// Rows that are read at once; 0 is a run of the store (a row group, the rows of an HDF5 chunk).
+        chunk_rows: u64,
+    },
+    /// All rows in random order, without replacement.
+    #[default]
+    Uniform,
+    /// Rows with replacement, by weight.
+    Weighted {
+        /// Column of obs with the weights.
+        column: String,
+        /// Rows of an epoch, of all ranks together; 0 is as many as there are.
+        rows: u64,
+    },
+    /// Rows with replacement, each class with the same probability.
+    Balanced {
+        /// Column of obs with the classes.
+        column: String,
+        /// Rows of an epoch, of all ranks together; 0 is as many as there are.
+        rows: u64,
+    },
+    /// Chunks of rows in random order; several are held together and their rows shuffled.
+    Chunked {
+        /// Rows of a chunk, which is read at once; 0 is a run of the store.
+        chunk_rows: u64,
+        /// Chunks that are held together.
+        chunks: u64,
+    },
+}
+
 #[derive(Debug)]
-enum Order {
+enum DrawOrder {
     Uniform,
     Weighted(AliasTable),
     Balanced(ClassTable),
-    /// Chunked, and sequential, which is chunks as they are.
+    /// Chunked, and sequential: chunks in file order.
     Chunked(ChunkSampler),
 }
 
-/// Which rows a step's batch has. Shared by all loader threads.
+/// Draws the rows of each batch. Shared by all loader threads.
+///
+/// Invariant: every batch is a function of the options, the data, the seed, epoch, rank and world size alone, and can be drawn
+/// without those before it.
 #[derive(Debug)]
 pub struct RowSampler {
-    order: Order,
-    share: Share,
+    order: DrawOrder,
+    share: RankShare,
 }
 
 impl RowSampler {
-    /// A sampler of the rows of `store`. `classes` are those of `sampler.by`, where they were read already.
+    /// A sampler of the rows of `store`. `classes` are those of a balanced draw, if they have been read already.
     ///
     /// # Errors
-    /// There is not a single batch in an epoch; a column is missing, or has what cannot be drawn by; `settings` are not
-    /// possible.
+    /// [`CellError::NoBatch`]; a column is missing, or its values cannot be drawn by; [`CellError::BlockSize`].
     pub fn new(
-        settings: &Sampler,
+        draw: &Draw,
         store: &dyn ArrayStore,
         sharding: Sharding,
         classes: Option<&Labels>,
     ) -> Result<Self, CellError> {
-        let by = || match settings.by.as_str() {
-            "" => Err(CellError::Invalid(format!(
-                "sampler.by is empty; with draw = \"{}\" it names a column of obs",
-                settings.draw.name()
-            ))),
-            column => Ok(column),
-        };
-        let rows = match settings.draw {
-            Draw::Weighted | Draw::Balanced if settings.rows > 0 => settings.rows,
+        let rows = match draw {
+            Draw::Weighted { rows, .. } | Draw::Balanced { rows, .. } if *rows > 0 => *rows,
             _ => store.len(),
         };
-        let share = Share::new(rows, sharding)?;
-        let order = match settings.draw {
-            Draw::Uniform => Order::Uniform,
-            Draw::Weighted => {
-                let weights = store.numbers(by()?).map_err(|error| advised(error.into(), store, settings))?;
-                of_all_rows(weights.len(), store, by()?)?;
-                Order::Weighted(AliasTable::new(&weights, by()?)?)
+        let share = RankShare::new(rows, sharding)?;
+        let order = match draw {
+            Draw::Uniform => DrawOrder::Uniform,
+            Draw::Weighted { column, .. } => {
+                let weights = store.numbers(column).map_err(|problem| match store.labels(column) {
+                    Ok(_) => CellError::WeightsAreClasses { problem },
+                    Err(_) => problem.into(),
+                })?;
+                check_length(weights.len(), store, column)?;
+                DrawOrder::Weighted(AliasTable::new(&weights, column)?)
             }
-            Draw::Balanced => {
+            Draw::Balanced { column, .. } => {
                 let labels = match classes {
                     Some(labels) => Cow::Borrowed(labels),
-                    None => Cow::Owned(store.labels(by()?)?),
+                    None => Cow::Owned(store.labels(column)?),
                 };
-                of_all_rows(labels.codes.len(), store, by()?)?;
-                Order::Balanced(ClassTable::new(&labels, by()?)?)
+                check_length(labels.codes.len(), store, column)?;
+                DrawOrder::Balanced(ClassTable::new(&labels, column)?)
             }
-            Draw::Sequential => {
-                // A block only bounds what is held: that of a few batches. No smaller than a run, which would be read twice.
+            Draw::Sequential { chunk_rows } => {
+                // A block only bounds the memory: that of a few batches. It is not smaller than a run, which would be read twice.
                 let held = sharding.batch_size.saturating_mul(8);
-                let most = held.max(store.run_rows()).max(Sampler::default().chunk_rows);
-                let chunk_rows = chunk_rows(settings, store).min(most);
-                Order::Chunked(chunked(store, chunk_rows, held.div_ceil(chunk_rows), false, share)?)
+                let max_rows = held.max(store.run_rows()).max(DEFAULT_CHUNK_ROWS);
+                let chunk_rows = rows_per_chunk(*chunk_rows, store).min(max_rows);
+                DrawOrder::Chunked(chunk_sampler(store, chunk_rows, held.div_ceil(chunk_rows), false, share)?)
             }
-            Draw::Chunked => Order::Chunked(chunked(store, chunk_rows(settings, store), settings.chunks, true, share)?),
+            Draw::Chunked { chunk_rows, chunks } => {
+                DrawOrder::Chunked(chunk_sampler(store, rows_per_chunk(*chunk_rows, store), *chunks, true, share)?)
+            }
         };
         Ok(Self { order, share })
     }
@@ -167,109 +201,110 @@ impl RowSampler {
         self.share.used()
     }
 
-    /// Rows of a batch that is full.
+    /// Rows of a full batch.
     pub fn batch_size(&self) -> u64 {
         self.share.sharding.batch_size
     }
 
-    /// Whether rows are drawn with replacement, which need not be alike likely.
+    /// Whether rows are drawn with replacement.
     pub fn replaces(&self) -> bool {
-        matches!(self.order, Order::Weighted(_) | Order::Balanced(_))
+        matches!(self.order, DrawOrder::Weighted(_) | DrawOrder::Balanced(_))
     }
 
-    /// Share of the epoch of all ranks that lies before the rank's row at `place` of its own, at most 1: where the row would come
-    /// from if rows were not shuffled.
-    pub(super) fn position(&self, place: u64) -> f64 {
-        let place = match &self.order {
-            Order::Chunked(_) => self.share.first_of_rank() + place,
-            _ => self.share.place(place),
+    /// Fraction of the epoch of all ranks that comes before the rank's row at `position`: where in the files the row would lie
+    /// if rows were not shuffled.
+    pub(crate) fn epoch_fraction(&self, position: u64) -> f64 {
+        let position = match &self.order {
+            DrawOrder::Chunked(_) => self.share.first_of_rank() + position,
+            _ => self.share.global_position(position),
         };
         // Padding is the start of the epoch again.
-        (place % self.share.rows) as f64 / self.share.rows as f64
+        (position % self.share.rows) as f64 / self.share.rows as f64
     }
 
-    /// Rows that are never drawn because they have no class.
+    /// Number of rows that are never drawn because they have no class.
     pub fn left_out(&self) -> u64 {
         match &self.order {
-            Order::Balanced(classes) => classes.left_out(),
+            DrawOrder::Balanced(classes) => classes.left_out(),
             _ => 0,
         }
     }
 
     /// Append the rows of the batch of `step`, counted from 0 over all epochs, to `out`; returns its epoch.
     pub fn batch(&self, step: u64, out: &mut Vec<u64>) -> u64 {
-        let (epoch, places) = self.share.places(step);
+        let (epoch, positions) = self.share.positions(step);
         let (rows, seed) = (self.share.rows, self.share.sharding.seed);
-        let places = places.map(|place| self.share.place(place));
-        let draw = Numbers::new(seed, Purpose::Draw, epoch);
+        let positions = positions.map(|position| self.share.global_position(position));
+        let draw = RandomStream::new(seed, Purpose::Draw, epoch);
         match &self.order {
-            Order::Uniform => {
-                let order = Permutation::new(rows, Numbers::new(seed, Purpose::Rows, epoch));
+            DrawOrder::Uniform => {
+                let order = Permutation::new(rows, RandomStream::new(seed, Purpose::Rows, epoch));
                 // Padding is the start of the order again.
-                out.extend(places.map(|place| order.at(place % rows)));
+                out.extend(positions.map(|position| order.at(position % rows)));
             }
-            Order::Weighted(table) => out.extend(places.map(|place| table.draw(draw.at(place)))),
-            Order::Balanced(table) => out.extend(places.map(|place| table.draw(draw.at(place)))),
-            Order::Chunked(chunks) => return chunks.batch(step, out),
+            DrawOrder::Weighted(table) => out.extend(positions.map(|position| table.draw(draw.at(position)))),
+            DrawOrder::Balanced(table) => out.extend(positions.map(|position| table.draw(draw.at(position)))),
+            DrawOrder::Chunked(chunks) => return chunks.batch(step, out),
         }
         epoch
     }
 
-    /// Where rows are drawn by chunks.
+    /// The load requests that the batch of `step` takes its rows from; empty if rows are drawn and read singly.
+    pub fn load_requests(&self, step: u64) -> Vec<Arc<LoadRequest>> {
+        let Some(chunks) = self.chunks() else { return Vec::new() };
+        let (epoch, positions) = chunks.positions(step);
+        let blocks = chunks.plan(epoch).blocks_of(&positions);
+        blocks.map(|block| chunks.load_request(BlockKey { epoch, block })).collect()
+    }
+
+    /// The sampler of chunks, if rows are drawn by chunks.
     pub(crate) fn chunks(&self) -> Option<&ChunkSampler> {
         match &self.order {
-            Order::Chunked(chunks) => Some(chunks),
+            DrawOrder::Chunked(chunks) => Some(chunks),
             _ => None,
         }
     }
 }
 
-/// Rows of a chunk; 0 is a run of the store, and the default where it has none.
-fn chunk_rows(settings: &Sampler, store: &dyn ArrayStore) -> u64 {
-    match (settings.chunk_rows, store.run_rows()) {
-        (0, 0 | 1) => Sampler::default().chunk_rows,
+impl Sampler for RowSampler {
+    fn batches_per_epoch(&self) -> u64 {
+        self.batches_per_epoch()
+    }
+
+    fn batch(&self, step: u64, items: &mut Vec<u64>) -> u64 {
+        self.batch(step, items)
+    }
+}
+
+/// Rows of a chunk, `asked` or, if that is 0, a run of the store or [`DEFAULT_CHUNK_ROWS`].
+fn rows_per_chunk(asked: u64, store: &dyn ArrayStore) -> u64 {
+    match (asked, store.run_rows()) {
+        (0, 0 | 1) => DEFAULT_CHUNK_ROWS,
         (0, run) => run,
         (rows, _) => rows,
     }
 }
 
-/// Chunks of `chunk_rows` rows, `per_block` of them held together.
-fn chunked(
+/// A sampler of chunks of `chunk_rows` rows, `per_block` of them held together.
+fn chunk_sampler(
     store: &dyn ArrayStore,
     chunk_rows: u64,
     per_block: u64,
     shuffle: bool,
-    share: Share,
+    share: RankShare,
 ) -> Result<ChunkSampler, CellError> {
     let block = u128::from(chunk_rows) * u128::from(per_block);
     if per_block == 0 || block.min(store.len().into()) > u32::MAX.into() {
-        let drawn = match shuffle {
-            true => format!("sampler.chunks = {per_block} of {chunk_rows} rows"),
-            false => {
-                format!("sampler.chunk_rows = {chunk_rows}, {per_block} of them for batches of {}", share.batch_size())
-            }
-        };
-        return Err(CellError::Invalid(format!(
-            "{drawn} cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows"
-        )));
+        return Err(CellError::BlockSize { chunks: per_block, chunk_rows });
     }
-    let cuts = Cuts::new(store.len(), &store.starts(), chunk_rows);
-    Ok(ChunkSampler::new(cuts, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
+    let grid = ChunkGrid::new(store.len(), &store.starts(), chunk_rows);
+    Ok(ChunkSampler::new(grid, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))
 }
 
-/// Where the column has classes, there is another way.
-fn advised(error: CellError, store: &dyn ArrayStore, settings: &Sampler) -> CellError {
-    if store.labels(&settings.by).is_err() {
-        return error;
-    }
-    let advice = "it has classes: with sampler.draw = \"balanced\" each of them comes alike often".into();
-    CellError::Advised { problem: Box::new(error), advice }
-}
-
-/// A column has a value for each row.
-fn of_all_rows(values: usize, store: &dyn ArrayStore, column: &str) -> Result<(), CellError> {
+/// Check that a column has a value for each row.
+fn check_length(values: usize, store: &dyn ArrayStore, column: &str) -> Result<(), CellError> {
     if values as u64 == store.len() {
         return Ok(());
     }
-    Err(CellError::Invalid(format!("column {column} of obs has {values} values for {} rows", store.len())))
+    Err(CellError::ColumnLength { column: column.to_owned(), values, rows: store.len() })
 }

@@ -1,14 +1,48 @@
 use std::collections::BTreeMap;
 
 use anndata_io::Labels;
-use expctl_record::{LabelMixing, ShuffleQuality};
 
 use crate::sampler::RowSampler;
 
+/// How well the rows of an epoch of one rank are shuffled, or those of its first batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShuffleQuality {
+    /// Rows of the rank's epoch.
+    pub epoch_rows: u64,
+    /// Rows that were measured: the first of the epoch.
+    pub metered_rows: u64,
+    /// Batches that were measured.
+    pub metered_batches: u64,
+    /// Measured rows that had been drawn before.
+    pub duplicates: u64,
+    /// Correlation of the positions in the files of consecutive rows: 0 of a perfect shuffle, 1 of none. `None` if there are
+    /// fewer than two different rows.
+    pub neighbour_correlation: Option<f64>,
+    /// Mean of |position in the files − position in the epoch of all ranks|, both as fractions: 0 of no shuffle.
+    pub mean_distance: f64,
+    /// `mean_distance` of a perfect shuffle: 1/3 of whole epochs.
+    pub expected_distance: f64,
+    /// How the classes of a label are mixed, if there is a label.
+    pub labels: Option<LabelMixing>,
+}
+
+/// How the classes of a label are mixed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelMixing {
+    /// The column of obs.
+    pub column: String,
+    /// Classes among the measured rows; no class counts as one.
+    pub classes: u64,
+    /// Mean entropy of a batch's classes, bits.
+    pub entropy: f64,
+    /// The same of batches drawn at random, bits: from all rows; of a draw with replacement from the measured ones.
+    pub ideal_entropy: f64,
+}
+
 /// Measures how well the rows of an epoch are shuffled, batch by batch. Some nanoseconds and one bit a row.
 ///
-/// A row that is at share u of the files and comes at share v of the epoch has a distance of |u − v|. If u is uniform, its mean
-/// is v² − v + ½.
+/// A row at fraction u of the files that comes at fraction v of the epoch has the distance |u − v|. If u is uniform, its mean is
+/// v² − v + ½.
 #[derive(Clone, Debug)]
 pub struct ShuffleMeter<'l> {
     sampler: &'l RowSampler,
@@ -16,18 +50,18 @@ pub struct ShuffleMeter<'l> {
     rows: u64,
     batches: u64,
     duplicates: u64,
-    /// A bit for each row that was drawn.
-    met: Vec<u64>,
+    /// A bit for each row: it was drawn.
+    drawn: Vec<u64>,
     distance: f64,
     expected_distance: f64,
     last: Option<f64>,
-    pairs: Pairs,
-    labels: Option<Mixing<'l>>,
+    pairs: NeighbourPairs,
+    labels: Option<ClassMixing<'l>>,
 }
 
 impl<'l> ShuffleMeter<'l> {
-    /// For the batches of an epoch of `sampler`, in order from the first, of rows out of `population`. `labels` are of each row
-    /// of the population, with what they are called.
+    /// A meter for the batches of an epoch of `sampler`, in order from the first, of rows out of `population`. `labels` are the
+    /// name and the codes of a label column.
     pub fn new(sampler: &'l RowSampler, population: u64, labels: Option<(&str, &'l Labels)>) -> Self {
         Self {
             sampler,
@@ -35,12 +69,12 @@ impl<'l> ShuffleMeter<'l> {
             rows: 0,
             batches: 0,
             duplicates: 0,
-            met: vec![0; population.div_ceil(64) as usize],
+            drawn: vec![0; population.div_ceil(64) as usize],
             distance: 0.0,
             expected_distance: 0.0,
             last: None,
-            pairs: Pairs::default(),
-            labels: labels.map(|(column, labels)| Mixing::new(column, labels, sampler.replaces())),
+            pairs: NeighbourPairs::default(),
+            labels: labels.map(|(column, labels)| ClassMixing::new(column, labels, sampler.replaces())),
         }
     }
 
@@ -67,13 +101,13 @@ impl<'l> ShuffleMeter<'l> {
         self.batches += 1;
         let n = self.population.max(1) as f64;
         for &row in rows {
-            let Some(word) = self.met.get_mut((row / 64) as usize) else { continue };
+            let Some(word) = self.drawn.get_mut((row / 64) as usize) else { continue };
             let bit = 1 << (row % 64);
             self.duplicates += u64::from(*word & bit != 0);
             *word |= bit;
-            let (source, place) = (row as f64 / n, self.sampler.position(self.rows));
-            self.distance += (source - place).abs();
-            self.expected_distance += place * place - place + 0.5;
+            let (source, position) = (row as f64 / n, self.sampler.epoch_fraction(self.rows));
+            self.distance += (source - position).abs();
+            self.expected_distance += position * position - position + 0.5;
             if let Some(last) = self.last.replace(source - 0.5) {
                 self.pairs.add(last, source - 0.5);
             }
@@ -84,7 +118,7 @@ impl<'l> ShuffleMeter<'l> {
         }
     }
 
-    /// What it comes to.
+    /// The measurements.
     pub fn finish(self) -> ShuffleQuality {
         ShuffleQuality {
             epoch_rows: self.sampler.rows_per_epoch(),
@@ -99,16 +133,16 @@ impl<'l> ShuffleMeter<'l> {
     }
 }
 
-/// Sums over pairs of neighbours.
+/// Sums over pairs of consecutive rows.
 #[derive(Clone, Debug, Default)]
-struct Pairs {
+struct NeighbourPairs {
     count: f64,
     sums: [f64; 2],
     squares: [f64; 2],
     product: f64,
 }
 
-impl Pairs {
+impl NeighbourPairs {
     fn add(&mut self, a: f64, b: f64) {
         self.count += 1.0;
         self.sums = [self.sums[0] + a, self.sums[1] + b];
@@ -116,7 +150,7 @@ impl Pairs {
         self.product += a * b;
     }
 
-    /// Pearson's; none where one side is constant.
+    /// Pearson's correlation; `None` if one side is constant.
     fn correlation(&self) -> Option<f64> {
         let variance = |i: usize| self.squares[i] * self.count - self.sums[i] * self.sums[i];
         let covariance = self.product * self.count - self.sums[0] * self.sums[1];
@@ -125,15 +159,15 @@ impl Pairs {
     }
 }
 
-/// How the classes of a label are mixed. Rows without a class are one of their own.
+/// Entropy of the classes of a label. Rows without a class are a class of their own.
 #[derive(Clone, Debug)]
-struct Mixing<'l> {
+struct ClassMixing<'l> {
     column: String,
     codes: &'l [i32],
     in_batch: Vec<u32>,
-    /// Rows of each class, of those that came.
-    met: Vec<u64>,
-    /// And of all; none where those that came are what to compare with.
+    /// Measured rows of each class.
+    measured: Vec<u64>,
+    /// All rows of each class; `None` if the measured ones are to be compared with.
     all: Option<Vec<u64>>,
     /// c log2 c.
     terms: Vec<f64>,
@@ -142,7 +176,7 @@ struct Mixing<'l> {
     sizes: BTreeMap<u64, u64>,
 }
 
-impl<'l> Mixing<'l> {
+impl<'l> ClassMixing<'l> {
     /// `replaces`: rows are drawn with replacement.
     fn new(column: &str, labels: &'l Labels, replaces: bool) -> Self {
         let classes = labels.categories.len() + 1;
@@ -150,7 +184,7 @@ impl<'l> Mixing<'l> {
             column: column.into(),
             codes: &labels.codes,
             in_batch: vec![0; classes],
-            met: vec![0; classes],
+            measured: vec![0; classes],
             all: None,
             terms: vec![0.0],
             entropy: 0.0,
@@ -177,7 +211,7 @@ impl<'l> Mixing<'l> {
         for &row in rows {
             let class = self.class(row);
             self.in_batch[class] += 1;
-            self.met[class] += 1;
+            self.measured[class] += 1;
         }
         let mut sum = 0.0;
         for &row in rows {
@@ -192,11 +226,11 @@ impl<'l> Mixing<'l> {
     }
 
     fn finish(self, batches: u64) -> LabelMixing {
-        let from = self.all.as_ref().unwrap_or(&self.met);
+        let from = self.all.as_ref().unwrap_or(&self.measured);
         let ideal: f64 = self.sizes.iter().map(|(size, batches)| *batches as f64 * expected_entropy(from, *size)).sum();
         LabelMixing {
             column: self.column,
-            classes: self.met.iter().filter(|count| **count > 0).count() as u64,
+            classes: self.measured.iter().filter(|count| **count > 0).count() as u64,
             entropy: self.entropy / batches.max(1) as f64,
             ideal_entropy: ideal / batches.max(1) as f64,
         }

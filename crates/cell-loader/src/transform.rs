@@ -4,7 +4,7 @@ use multiversion::multiversion;
 
 use crate::CellError;
 
-/// What is done to the values of a row.
+/// Normalization of the values of a row: scaling to a sum, then ln(1 + x).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transform {
     /// Scale the row to this sum, over all genes of the store; 0 leaves it.
@@ -16,23 +16,21 @@ impl Transform {
     /// Scaling to a sum of `target`, 0 being none, then ln(1 + x).
     ///
     /// # Errors
-    /// The sum is negative, infinite or NaN.
+    /// [`CellError::ScaleTarget`]: the sum is negative, infinite or NaN.
     pub fn new(target: f64, log1p: bool) -> Result<Self, CellError> {
         if !(target.is_finite() && target >= 0.0) {
-            let reason =
-                format!("array.normalize = {target} is no sum that rows can have; take one above 0, or 0 for none");
-            return Err(CellError::Invalid(reason));
+            return Err(CellError::ScaleTarget { target });
         }
         Ok(Self { target, log1p })
     }
 
-    /// Values stay what they are.
+    /// Whether values stay as they are.
     pub fn is_none(&self) -> bool {
         self.target == 0.0 && !self.log1p
     }
 
-    /// What the values of a row with these values are multiplied by, as `scanpy.pp.normalize_total`: of *all* genes, before
-    /// any are left out, and 1 where the sum is 0. The sum is taken in float64.
+    /// The factor by which the values of a row are multiplied, as in `scanpy.pp.normalize_total`. `row` has the values of
+    /// *all* genes, before any are left out; the factor is 1 if their sum is 0. The sum is taken in float64.
     pub fn scale(&self, row: &[f32]) -> f32 {
         if self.target == 0.0 {
             return 1.0;
@@ -41,7 +39,7 @@ impl Transform {
         if sum == 0.0 { 1.0 } else { (self.target / sum) as f32 }
     }
 
-    /// Do it to values, which may be some of the row.
+    /// Multiply values, which may be some of the row, by `scale`, and take ln(1 + x).
     pub fn apply(&self, scale: f32, values: &mut [f32]) {
         if self.target != 0.0 {
             values.iter_mut().for_each(|value| *value *= scale);
@@ -64,7 +62,7 @@ fn sum(values: &[f32]) -> f64 {
     sums.iter().sum::<f64>() + rest.iter().map(|value| f64::from(*value)).sum::<f64>()
 }
 
-/// Which genes of a store a batch has.
+/// The genes of a store that a batch has, and their columns in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneMap {
     /// Column of the batch for each column of the store; -1 is none.
@@ -75,36 +73,33 @@ pub struct GeneMap {
 }
 
 impl GeneMap {
-    /// The genes `wanted`, in their order, out of `genes`. None where all are wanted, which an empty list says.
+    /// The genes `wanted`, in their order, out of `genes`. `None` if all are wanted, which an empty list says.
     ///
     /// # Errors
-    /// A gene is not there, is wanted twice, or stands twice in the store.
+    /// [`CellError::UnknownGene`], [`CellError::RepeatedGene`] or [`CellError::AmbiguousGene`].
     pub fn new(genes: &[String], wanted: &[String]) -> Result<Option<Self>, CellError> {
         if wanted.is_empty() || wanted == genes {
             return Ok(None);
         }
-        let mut places: HashMap<&str, (usize, bool)> = HashMap::with_capacity(genes.len());
-        for (place, gene) in genes.iter().enumerate() {
-            places.entry(gene).and_modify(|(_, twice)| *twice = true).or_insert((place, false));
+        let mut column_of: HashMap<&str, (usize, bool)> = HashMap::with_capacity(genes.len());
+        for (column, gene) in genes.iter().enumerate() {
+            column_of.entry(gene).and_modify(|(_, twice)| *twice = true).or_insert((column, false));
         }
         let mut to_batch = vec![-1; genes.len()];
         let mut to_store = Vec::with_capacity(wanted.len());
         for (column, gene) in wanted.iter().enumerate() {
-            let invalid = |what: String| Err(CellError::Invalid(format!("array.genes: {gene:?} {what}")));
-            match places.get(gene.as_str()) {
+            match column_of.get(gene.as_str()) {
                 None => {
-                    let some: Vec<&str> = genes.iter().take(3).map(String::as_str).collect();
-                    return invalid(format!(
-                        "is none of the {} genes of the data ({} …)",
-                        genes.len(),
-                        some.join(", ")
-                    ));
+                    let first = genes.iter().take(3).cloned().collect();
+                    return Err(CellError::UnknownGene { gene: gene.clone(), genes: genes.len(), first });
                 }
-                Some((_, true)) => return invalid("stands more than once in the data, so it names no column".into()),
-                Some((place, false)) if to_batch[*place] >= 0 => return invalid("is listed twice".into()),
-                Some((place, false)) => {
-                    to_batch[*place] = column as i32;
-                    to_store.push(*place as u32);
+                Some((_, true)) => return Err(CellError::AmbiguousGene { gene: gene.clone() }),
+                Some((stored, false)) if to_batch[*stored] >= 0 => {
+                    return Err(CellError::RepeatedGene { gene: gene.clone() });
+                }
+                Some((stored, false)) => {
+                    to_batch[*stored] = column as i32;
+                    to_store.push(*stored as u32);
                 }
             }
         }
@@ -138,8 +133,7 @@ impl GeneMap {
     }
 }
 
-//@DOC array/collate/log1p.rs
-//@ ln(1 + x) of many values at once. Source: `s_log1pf.c` of FreeBSD's msun (Sun Microsystems, 1993): error below 1 ulp.
+// ln(1 + x) of many values at once. Source: `s_log1pf.c` of FreeBSD's msun (Sun Microsystems, 1993): error below 1 ulp.
 
 /// The first 16 bits of ln 2, so that its product with an exponent is exact.
 const LN2_HIGH: f32 = f32::from_bits(0x3f31_7180);
@@ -217,7 +211,7 @@ mod tests {
     #[test]
     fn a_sum_that_rows_cannot_have_is_an_error() {
         for target in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(Transform::new(target, true).unwrap_err().to_string().starts_with("array.normalize = "));
+            assert!(matches!(Transform::new(target, true), Err(CellError::ScaleTarget { .. })));
         }
     }
 
@@ -238,9 +232,9 @@ mod tests {
     #[test]
     fn genes_that_name_no_column_are_errors() {
         for (wanted, expected) in [
-            ("x", "array.genes: \"x\" is none of the 4 genes of the data (a, b, c …)"),
-            ("a a", "array.genes: \"a\" is listed twice"),
-            ("c", "array.genes: \"c\" stands more than once in the data, so it names no column"),
+            ("x", "\"x\" is none of the 4 genes of the data (a, b, c …)"),
+            ("a a", "\"a\" is listed twice"),
+            ("c", "\"c\" stands more than once in the data, so it names no column"),
         ] {
             assert_eq!(GeneMap::new(&names("a b c c"), &names(wanted)).unwrap_err().to_string(), expected);
         }

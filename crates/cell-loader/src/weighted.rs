@@ -1,13 +1,13 @@
 use anndata_io::Labels;
 
-use crate::CellError;
+use crate::error::{CellError, WeightsProblem};
 use crate::permutation::below;
 
-/// Draws numbers `0..n` by weight, each in constant time.
+/// Alias table: draws `0..n` by weight, each in constant time.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general distributions", ACM TOMS 3
 /// (1977); built in linear time after Vose, IEEE Transactions on Software Engineering 17 (1991). 8 bytes a row. Chances are
-/// exact to 2⁻³² of the mean chance; of weight 0 is never drawn.
+/// exact to 2⁻³² of the mean chance; a row of weight 0 is never drawn.
 #[derive(Clone, Debug)]
 pub struct AliasTable {
     /// For each column: out of 2³², how often it is itself; and which row it is otherwise.
@@ -21,27 +21,27 @@ impl AliasTable {
     /// A weight is NaN, negative or infinite (the error names it and its row), all are 0, there are none, or more than 2³².
     pub fn new(weights: &[f64], column: &str) -> Result<Self, CellError> {
         let n = weights.len();
-        let invalid = |what: String| Err(CellError::Invalid(format!("weights in {column}: {what}")));
+        let invalid = |problem| Err(CellError::Weights { column: column.to_owned(), problem });
         if u32::try_from(n).is_err() {
-            return invalid(format!("{n} rows are more than can be drawn from; 4,294,967,295 can"));
+            return invalid(WeightsProblem::TooMany { rows: n });
         }
         for (row, &weight) in weights.iter().enumerate() {
             if weight.is_nan() {
-                return invalid(format!("row {row} has none, or NaN; give each row a number of 0 or more"));
+                return invalid(WeightsProblem::Missing { row });
             }
             if weight < 0.0 || weight.is_infinite() {
-                return invalid(format!("row {row} has {weight}; a weight is a finite number of 0 or more"));
+                return invalid(WeightsProblem::OutOfRange { row, weight });
             }
         }
         let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest == 0.0 {
-            return invalid(format!("all {n} are 0; at least one must be more"));
+            return invalid(WeightsProblem::AllZero { rows: n });
         }
-        Ok(Self::of_checked(weights))
+        Ok(Self::from_checked(weights))
     }
 
-    /// A table of weights that are finite and not negative, not all 0, and at most 2³².
-    pub(crate) fn of_checked(weights: &[f64]) -> Self {
+    /// A table of at most 2³² weights that are finite, not negative, and not all 0.
+    pub fn from_checked(weights: &[f64]) -> Self {
         let n = weights.len();
         let largest = weights.iter().copied().fold(0.0, f64::max);
         // Divided first: the sum of huge weights is no number.
@@ -81,14 +81,14 @@ impl AliasTable {
     }
 
     /// The row that two random words give.
-    pub(super) fn draw(&self, [place, chance]: [u64; 2]) -> u64 {
-        self.pick(crate::permutation::below(place, self.len()), (chance >> 32) as u32)
+    pub(crate) fn draw(&self, [slot, chance]: [u64; 2]) -> u64 {
+        self.pick(crate::permutation::below(slot, self.len()), (chance >> 32) as u32)
     }
 
     /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.
-    pub(crate) fn draw_short(&self, word: u32) -> u64 {
-        let place = u64::from(word) * self.len();
-        self.pick(place >> 32, place as u32)
+    pub fn draw_short(&self, word: u32) -> u64 {
+        let slot = u64::from(word) * self.len();
+        self.pick(slot >> 32, slot as u32)
     }
 
     fn pick(&self, column: u64, chance: u32) -> u64 {
@@ -105,8 +105,8 @@ fn share(chance: f64) -> u32 {
     (chance.max(0.0) * 4_294_967_296.0).round() as u32
 }
 
-/// Draws rows so that every class comes alike often: a class, all alike likely, then one of its rows, all alike likely.
-/// Rows without a class are never drawn, and neither are classes without rows. 4 bytes a row.
+/// Draws a class, all with the same probability, then one of its rows, all with the same probability. Rows without a class
+/// and classes without rows are never drawn. 4 bytes a row.
 #[derive(Clone, Debug)]
 pub struct ClassTable {
     /// Rows of all classes, class by class.
@@ -124,8 +124,7 @@ impl ClassTable {
     pub fn new(labels: &Labels, column: &str) -> Result<Self, CellError> {
         let n = labels.codes.len();
         if u32::try_from(n).is_err() {
-            let reason = format!("classes in {column}: {n} rows are more than can be drawn from; 4,294,967,295 can");
-            return Err(CellError::Invalid(reason));
+            return Err(CellError::TooManyRows { column: column.to_owned(), rows: n });
         }
         let counts = labels.counts();
         let mut next = Vec::with_capacity(counts.len());
@@ -139,14 +138,13 @@ impl ClassTable {
             }
         }
         if end == 0 {
-            let reason = format!("classes in {column}: none of the {n} rows has one, so no row can be drawn");
-            return Err(CellError::Invalid(reason));
+            return Err(CellError::NoClasses { column: column.to_owned(), rows: n });
         }
         let mut rows = vec![0; end as usize];
         for (row, code) in labels.codes.iter().enumerate() {
-            if let Some(place) = usize::try_from(*code).ok().and_then(|code| next.get_mut(code)) {
-                rows[*place as usize] = row as u32;
-                *place += 1;
+            if let Some(slot) = usize::try_from(*code).ok().and_then(|code| next.get_mut(code)) {
+                rows[*slot as usize] = row as u32;
+                *slot += 1;
             }
         }
         Ok(Self { rows, starts, left_out: n as u64 - u64::from(end) })
@@ -163,10 +161,10 @@ impl ClassTable {
     }
 
     /// The row that two random words give.
-    pub(super) fn draw(&self, [class, place]: [u64; 2]) -> u64 {
+    pub(crate) fn draw(&self, [class, slot]: [u64; 2]) -> u64 {
         let class = below(class, self.classes()) as usize;
         let rows = &self.rows[self.starts[class] as usize..self.starts[class + 1] as usize];
-        u64::from(rows[below(place, rows.len() as u64) as usize])
+        u64::from(rows[below(slot, rows.len() as u64) as usize])
     }
 }
 
@@ -204,7 +202,7 @@ mod tests {
     #[test]
     fn one_word_is_enough_for_short_tables() {
         let weights = [3.0, 0.0, 1.0, 0.5, 5.5];
-        let table = AliasTable::of_checked(&weights);
+        let table = AliasTable::from_checked(&weights);
         let mut met = [0.0; 5];
         (0..1u32 << 16).for_each(|word| met[table.draw_short(word << 16) as usize] += 1.0);
         for (met, weight) in met.iter().zip(weights) {

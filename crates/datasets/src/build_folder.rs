@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::DatasetError;
-use crate::graph::manifest::FileInfo;
+use crate::manifest::FileInfo;
 
 /// A data set under construction, in `<folder>.partial`, with the lock that keeps a second builder away. It survives the
 /// builder, so that the next one goes on with it.
-pub(crate) struct Partial {
+pub(crate) struct BuildFolder {
     path: PathBuf,
     _lock: Flock<std::fs::File>,
 }
@@ -21,7 +21,7 @@ const LOCK_FILE: &str = ".lock";
 /// Holds the digest of what is being built: a partial build of something else is thrown away.
 const DIGEST_FILE: &str = ".digest";
 
-impl Partial {
+impl BuildFolder {
     /// Where `folder` is built.
     pub(crate) fn path_of(folder: &Path) -> PathBuf {
         let mut path = folder.as_os_str().to_owned();
@@ -284,8 +284,8 @@ pub(crate) fn room(folder: &Path, needed: u64) -> Result<(), DatasetError> {
 mod tests {
     use super::*;
 
-    fn built(folder: &Path) -> Partial {
-        let partial = Partial::open(folder).unwrap();
+    fn built(folder: &Path) -> BuildFolder {
+        let partial = BuildFolder::open(folder).unwrap();
         partial.prepare("digest").unwrap();
         std::fs::create_dir_all(partial.path().join("store")).unwrap();
         std::fs::write(partial.path().join("store/data"), "records").unwrap();
@@ -300,7 +300,7 @@ mod tests {
         let partial = built(&folder);
         std::fs::create_dir_all(folder.join("in-the-way")).unwrap();
         partial.finish(&folder).unwrap_err();
-        let next = Partial::open(&folder).unwrap();
+        let next = BuildFolder::open(&folder).unwrap();
         next.prepare("digest").unwrap();
         assert!(next.path().join("store/data").is_file(), "the next build threw it away");
         std::fs::remove_dir_all(&folder).unwrap();
@@ -314,7 +314,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("set");
         drop(built(&folder));
-        let next = Partial::open(&folder).unwrap();
+        let next = BuildFolder::open(&folder).unwrap();
         next.prepare("another").unwrap();
         assert!(!next.path().join("store").exists());
     }

@@ -1,11 +1,14 @@
 use std::path::{Path, PathBuf};
 
+use anndata_io::AnnDataError;
+use cell_loader::CellError;
 use expctl_record::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
+use graph_loader::GraphError;
 
 use crate::build_folder::{PARTIAL, STORES_FOLDER};
-use crate::graph::dataset::Dataset;
+use crate::graph::Dataset;
 
-/// What can go wrong between the store and the batch; every variant names the file or record.
+/// What can go wrong with a data set. Every variant names the file or folder where there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
     /// The operating system refused to read or write.
@@ -18,29 +21,11 @@ pub enum DatasetError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// LMDB refused.
-    #[error("LMDB store {}: {reason}", path.display())]
-    Lmdb {
-        /// Folder of the store.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
     /// A file does not have the documented content.
     #[error("{}: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A record of the store does not have the documented content.
-    #[error("record {index} of {}: {reason}", store.display())]
-    Record {
-        /// The store.
-        store: PathBuf,
-        /// Key of the record.
-        index: u64,
         /// What is wrong with it.
         reason: String,
     },
@@ -60,20 +45,6 @@ pub enum DatasetError {
         /// What makes it.
         command: String,
     },
-    /// A store is not the one that was opened any more: its file was written to, replaced or removed.
-    #[error("store {} was rewritten while it was read", path.display())]
-    Rewritten {
-        /// Its folder.
-        path: PathBuf,
-    },
-    /// An object of a server cannot be read.
-    #[error("{url}: {reason}")]
-    Remote {
-        /// Where it is.
-        url: String,
-        /// What the server said, or what came instead of an answer.
-        reason: String,
-    },
     /// Another process is at the same work.
     #[error("another process is building {}", path.display())]
     Busy {
@@ -88,6 +59,15 @@ pub enum DatasetError {
         /// What to do, or what was done.
         advice: String,
     },
+    /// Something that a store or a batch of a graph is made of is missing or damaged.
+    #[error(transparent)]
+    Graph(GraphError),
+    /// A file of an array cannot be read or written.
+    #[error(transparent)]
+    AnnData(#[from] AnnDataError),
+    /// Rows of an array cannot be drawn or collated as asked.
+    #[error(transparent)]
+    Cell(CellError),
     /// Something was asked for that cannot be.
     #[error("{0}")]
     Invalid(String),
@@ -96,13 +76,36 @@ pub enum DatasetError {
     Stopped,
 }
 
+impl From<GraphError> for DatasetError {
+    fn from(error: GraphError) -> Self {
+        match error {
+            GraphError::NoStore { path } => Self::NotBuilt { path },
+            // An error of a data set that came through a loader.
+            GraphError::Other(error) => match error.downcast::<Self>() {
+                Ok(error) => *error,
+                Err(error) => Self::Graph(GraphError::Other(error)),
+            },
+            error => Self::Graph(error),
+        }
+    }
+}
+
+impl From<DatasetError> for GraphError {
+    fn from(error: DatasetError) -> Self {
+        match error {
+            DatasetError::Graph(error) => error,
+            error => Self::Other(Box::new(error)),
+        }
+    }
+}
+
 impl DatasetError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
 
-    /// What is wrong, without what to do about it.
+    /// The problem, without what to do about it.
     pub fn cause(&self) -> &Self {
         match self {
             Self::Advised { problem, .. } => problem.cause(),
@@ -118,7 +121,7 @@ impl DatasetError {
         }
     }
 
-    /// What a thread's panic says; `what` is what panicked, and at what.
+    /// The message of a panic after `what`, which names the work that panicked.
     pub(crate) fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         Self::Invalid(format!("{what}: {}", text.unwrap_or("unknown reason")))
@@ -129,9 +132,6 @@ impl DatasetError {
     }
 }
 
-//@DOC dataset/advice.rs
-//@ What can be done about a problem of a data set, said in one way.
-
 impl DatasetError {
     /// This problem with what can be done about it, if it is one of the data set in `folder`, which `data` describes.
     #[must_use]
@@ -139,9 +139,9 @@ impl DatasetError {
         let advice = match &self {
             Self::NotBuilt { path } if path == folder => format!("`{}` builds it", command("build", data, None)),
             Self::NotBuilt { path }
-            | Self::Lmdb { path, .. }
             | Self::Damaged { path, .. }
-            | Self::Record { store: path, .. } => {
+            | Self::AnnData(AnnDataError::Damaged { path, .. })
+            | Self::Graph(GraphError::Lmdb { path, .. } | GraphError::Record { store: path, .. }) => {
                 let Ok(inside) = path.strip_prefix(folder) else { return self };
                 match made_store(inside) {
                     Some((name, kind)) => {
@@ -158,7 +158,7 @@ impl DatasetError {
     }
 
     /// This problem, and what can be done about it.
-    pub(crate) fn and(self, advice: String) -> Self {
+    pub fn and(self, advice: String) -> Self {
         Self::Advised { problem: Box::new(self), advice }
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         for name in ["ids", "ids.partial"] {
             let store = folder.join(STORES_FOLDER).join(name).join("lmdb");
             assert_eq!(
-                advised(DatasetError::Record { store, index: 7, reason: "bad".to_owned() }),
+                advised(GraphError::Record { store, index: 7, reason: "bad".to_owned() }.into()),
                 format!(
                     "record 7 of /data/set/stores/{name}/lmdb: bad; remove /data/set/stores/{name} and run `expctl data \
                      convert study --to ids {options}`"

@@ -8,9 +8,9 @@ use rand_pcg::Pcg64;
 ///
 /// Invariant: the same seed and words give the same numbers on every machine and with every version of `rand`; therefore
 /// only the generator's raw words are used, and only arithmetic that IEEE 754 defines exactly.
-pub(crate) struct Stream(Pcg64);
+pub(crate) struct RandomStream(Pcg64);
 
-impl Stream {
+impl RandomStream {
     /// The stream of `purpose` (for example the name of a network) under the data set's seed.
     pub(crate) fn new(seed: u64, scale: f64, purpose: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
@@ -72,14 +72,14 @@ fn gcd(a: u64, b: u64) -> u64 {
 // The functions of `libm` give the same bits on every machine, those of the C library need not.
 
 /// A standard normal number (Box and Muller 1958).
-pub(super) fn normal(stream: &mut Stream) -> f64 {
+pub(crate) fn normal(stream: &mut RandomStream) -> f64 {
     let radius = (-2.0 * libm::log(stream.unit())).sqrt();
     radius * libm::cos(TAU * stream.unit())
 }
 
 /// A number of events of which `mean` are expected (Hörmann 1993, "The transformed rejection method for generating Poisson
 /// random variables", algorithm PTRS; below 10 by multiplication, Knuth).
-pub(super) fn poisson(stream: &mut Stream, mean: f64) -> u64 {
+pub(crate) fn poisson(stream: &mut RandomStream, mean: f64) -> u64 {
     if mean < 10.0 {
         let (limit, mut product, mut events) = (libm::exp(-mean), stream.unit(), 0);
         while product > limit {
@@ -113,7 +113,7 @@ pub(super) fn poisson(stream: &mut Stream, mean: f64) -> u64 {
 /// The logarithmic distribution, P(k) = -p^k / (k ln(1 - p)), where a first uniform number `u` has come out below p; above
 /// it is 1 (Kemp 1981, "Efficient generation of logarithmically distributed pseudo-random variables", algorithm LK).
 /// `log_q` is ln(1 - p).
-pub(super) fn logarithmic_below(stream: &mut Stream, u: f64, log_q: f64) -> u32 {
+pub(crate) fn logarithmic_below(stream: &mut RandomStream, u: f64, log_q: f64) -> u32 {
     let q = -libm::expm1(log_q * stream.unit());
     if u <= q * q {
         (1.0 + libm::log(u) / libm::log(q)).min(f64::from(u32::MAX)) as u32
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_bijection_meets_each_number_once() {
         for n in [1, 2, 7, 360, 1000] {
-            let bijection = Stream::new(3, 1.0, "test").bijection(n);
+            let bijection = RandomStream::new(3, 1.0, "test").bijection(n);
             let mut met: Vec<u64> = (0..n).map(|x| bijection.at(x)).collect();
             met.sort_unstable();
             assert_eq!(met, (0..n).collect::<Vec<_>>());
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn streams_depend_on_seed_scale_and_purpose() {
-        let first = |seed, scale, purpose| Stream::new(seed, scale, purpose).next();
+        let first = |seed, scale, purpose| RandomStream::new(seed, scale, purpose).next();
         assert_eq!(first(1, 1.0, "a"), first(1, 1.0, "a"));
         assert_ne!(first(1, 1.0, "a"), first(2, 1.0, "a"));
         assert_ne!(first(1, 1.0, "a"), first(1, 0.5, "a"));
         assert_ne!(first(1, 1.0, "a"), first(1, 1.0, "b"));
         // The value itself: other machines must find the same.
-        assert_eq!(Stream::new(1, 1.0, "a").permutation(6), PERMUTATION);
+        assert_eq!(RandomStream::new(1, 1.0, "a").permutation(6), PERMUTATION);
     }
 
     const PERMUTATION: [u64; 6] = [5, 4, 0, 3, 2, 1];
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn normal_numbers_have_mean_0_and_variance_1() {
-        let mut stream = Stream::new(1, 1.0, "normal");
+        let mut stream = RandomStream::new(1, 1.0, "normal");
         let (mean, variance) = moments(400_000, || normal(&mut stream));
         assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01, "{mean} {variance}");
     }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn poisson_numbers_have_their_distribution() {
         for mean in [0.3, 4.0, 10.0, 37.5, 1600.0] {
-            let mut stream = Stream::new(2, mean, "poisson");
+            let mut stream = RandomStream::new(2, mean, "poisson");
             let n = 100_000;
             let mut counts = std::collections::BTreeMap::new();
             for _ in 0..n {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn logarithmic_numbers_have_their_distribution() {
         for p in [0.05, 0.5, 0.9, 0.99] {
-            let mut stream = Stream::new(3, p, "logarithmic");
+            let mut stream = RandomStream::new(3, p, "logarithmic");
             let (n, log_q) = (200_000, libm::log1p(-p));
             let mut counts = [0u64; 6];
             for _ in 0..n {

@@ -4,12 +4,13 @@ use expctl_record::{ArrayFormat, StoreKind};
 use graph_loader::LmdbStore;
 
 use crate::DatasetError;
-use crate::array::convert::check_content;
-use crate::array::dataset::{ArrayDataset, ArrayFile};
+use crate::array::check_content;
+use crate::array::{ArrayDataset, ArrayFile};
 use crate::build_folder::{BuildProgress, Report, STORE_FOLDER, STORES_FOLDER, blake3_of, bytes_of, report};
-use crate::graph::dataset::Dataset;
-use crate::graph::graph_file::GRAPH_FILE;
-use crate::graph::manifest::{CONVERTED, FileInfo};
+use crate::graph::CONVERTED;
+use crate::graph::Dataset;
+use crate::graph::GRAPH_FILE;
+use crate::manifest::FileInfo;
 
 /// Compare a built data set and the stores made from it with their manifests: sizes and checksums of all files, counts of
 /// genes, edges and records.

@@ -1,89 +1,77 @@
 use std::sync::Arc;
 
-use expctl_record::{Collation, MaskSource, Operation, Pipeline, Processor};
+use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
+use loader_core::Operation;
 
 use crate::GraphError;
 use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
 use crate::cell_graph::CellGraph;
 use crate::incidence::RemovedMetabolism;
-use crate::mask::Union;
+use crate::mask::SortedUnion;
 use crate::mask_sources::{EdgeSampling, MaskSources};
 use crate::neighborhood::{Neighborhoods, Neighbours, Visited};
 use crate::operations::{Marker, Operand, Unmarked};
 use crate::records::Sample;
 use crate::sample_graphs::{mask_genes, refill};
-use crate::subgraph::OwnEdges;
+use crate::subgraph::RelabeledEdges;
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
 ///
-/// A store's masks are what `lazy`, `packed`, `shared` and `incidence_subgraph` remove, and are believed to be those of the
-/// sample's genes; the other processors go by the genes.
+/// The processors `lazy`, `packed`, `shared` and `incidence_subgraph` use the masks of a store's records if there are any,
+/// and do not compare them with the sample's genes. The other processors go by the genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    pub(super) plan: BatchLayout,
-    pub(super) shared: Arc<SharedGraph>,
-    work: Work,
+    pub(crate) plan: AssemblyPlan,
+    pub(crate) shared: Arc<SharedGraph>,
+    scratch: Scratch,
 }
 
-/// What the settings say of a batch.
+/// What goes into a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BatchLayout {
-    pub(super) processor: Processor,
+pub(crate) struct AssemblyPlan {
+    pub(crate) processor: Processor,
     /// Edge indices and stoichiometry go into the batch.
-    pub(super) with_index: bool,
-    /// So do the starts of nodes.
-    pub(super) with_ptr: bool,
-    /// So do the samples of the rows of `x`.
-    pub(super) follow_x: bool,
-    /// And those of `x_pert`.
-    pub(super) follow_x_pert: bool,
+    pub(crate) with_index: bool,
+    /// `ptr` of each kind of node goes into the batch.
+    pub(crate) with_ptr: bool,
+    /// The sample of each row of `x` goes into the batch.
+    pub(crate) follow_x: bool,
+    /// The sample of each row of `x_pert` goes into the batch.
+    pub(crate) follow_x_pert: bool,
 }
 
-/// What all loader threads share.
+/// The graph and the lookup tables over it; all loader threads share them.
 #[derive(Debug)]
-pub(super) struct SharedGraph {
-    pub(super) graph: Arc<CellGraph>,
-    pub(super) sources: Option<MaskSources>,
-    pub(super) neighborhoods: Option<Neighborhoods>,
+pub(crate) struct SharedGraph {
+    pub(crate) graph: Arc<CellGraph>,
+    pub(crate) sources: Option<MaskSources>,
+    pub(crate) neighborhoods: Option<Neighborhoods>,
 }
 
 impl Assembler {
     /// An assembler over a shared graph. What processors look up is built here, once; clones share it.
     ///
     /// # Errors
-    /// Settings that contradict each other: edges that differ from sample to sample cannot stay with the graph;
-    /// `follow_batch` names a field that batches do not have; a neighborhood of 0 hops or more than 3; some of the removed edges are asked
-    /// for where they are all needed; masks of single genes where no mask is made.
-    pub fn new(pipeline: &Pipeline, graph: Arc<CellGraph>) -> Result<Self, GraphError> {
-        Self::within(pipeline, graph, u64::MAX)
-    }
-
-    /// As [`Assembler::new`], with at most `gene_mask_bytes` bytes of masks of single genes.
-    ///
-    /// # Errors
-    /// As [`Assembler::new`]; these masks would take more.
-    pub fn within(pipeline: &Pipeline, graph: Arc<CellGraph>, gene_mask_bytes: u64) -> Result<Self, GraphError> {
-        let processor = pipeline.processor;
-        let plan = BatchLayout::of(pipeline)?;
+    /// [`GraphError::Options`]; [`GraphError::GeneMasksTooLarge`].
+    pub fn new(options: &GraphBatchOptions, graph: Arc<CellGraph>) -> Result<Self, GraphError> {
+        options.check()?;
+        let processor = options.processor;
+        let plan = AssemblyPlan::new(options);
         let sources = match processor {
             Processor::Lazy | Processor::IncidenceSubgraph | Processor::Shared | Processor::Packed => {
-                let sampling = EdgeSampling::new(pipeline.mask_fraction, pipeline.mask_seed);
+                let sampling = EdgeSampling::new(options.mask_fraction, options.mask_seed);
                 let sources = MaskSources::build(&graph).sampled(sampling);
-                Some(match pipeline.mask_source {
+                Some(match options.mask_source {
                     MaskSource::Incidence => sources,
-                    MaskSource::GeneMasks => sources.with_gene_masks(gene_mask_bytes)?,
+                    MaskSource::GeneMasks => sources.with_gene_masks(options.gene_mask_bytes)?,
                 })
             }
-            Processor::Subgraph
-            | Processor::Neighborhood
-            | Processor::Perturbation
-            | Processor::Ids
-            | Processor::Rows => None,
+            Processor::Subgraph | Processor::Neighborhood | Processor::Perturbation | Processor::Ids => None,
         };
         let neighborhoods = (processor == Processor::Neighborhood)
-            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, pipeline.walk, pipeline.hops)));
-        Ok(Self { plan, shared: Arc::new(SharedGraph { graph, sources, neighborhoods }), work: Work::default() })
+            .then(|| Neighborhoods::build(&graph, Neighbours::build(&graph, options.walk, options.hops)));
+        Ok(Self { plan, shared: Arc::new(SharedGraph { graph, sources, neighborhoods }), scratch: Scratch::default() })
     }
 
     /// Names of the edge types, in the order of the graph.
@@ -91,10 +79,9 @@ impl Assembler {
         self.shared.graph.edge_types.iter().map(|edges| edges.name.as_str())
     }
 
-    /// Bytes that this assembler holds for itself, beside the batches, to make the next one: 9 for each edge of the largest
-    /// batch of a neighborhood, little for others.
+    /// Bytes of scratch memory: 9 for each edge of the largest batch of a neighborhood, little for other processors.
     pub fn work_bytes(&self) -> u64 {
-        self.work.own_bytes() as u64
+        self.scratch.own_bytes() as u64
     }
 
     /// A batch without samples, to be filled.
@@ -114,13 +101,13 @@ impl Assembler {
             }
             Processor::Shared => Layout::Shared { removed: vec![RemovedLists::default(); masks] },
             Processor::Packed => Layout::Packed { masks: vec![BitMasks::default(); masks] },
-            Processor::Ids | Processor::Rows => Layout::Ids,
+            Processor::Ids => Layout::Ids,
         };
         Batch { common: Common::default(), layout }
     }
 
-    /// Stage *mask*: what the processor makes of each sample, straight into its place in the batch where that is known.
-    /// `bytes` are the records of the batch, which hold the masks of stores that have them.
+    /// Stage *mask*: process each sample, into its place in the batch if that is known already. `bytes` are the records of
+    /// the batch, which hold the masks of stores that have them.
     ///
     /// # Panics
     /// If `batch` is of another assembler, or a stored mask does not fit the graph, which decoding has checked.
@@ -133,10 +120,10 @@ impl Assembler {
     /// # Panics
     /// As [`Assembler::mask`].
     pub fn mask_marked<M: Marker>(&mut self, samples: &[Sample], bytes: &[u8], batch: &mut Batch, marks: &mut M) {
-        let Self { plan, shared, work } = self;
+        let Self { plan, shared, scratch } = self;
         match (&mut batch.layout, &shared.sources) {
             (Layout::Graphs(graphs), _) => {
-                crate::sample_graphs::mask_graphs(*plan, shared, samples, bytes, work, graphs, marks)
+                crate::sample_graphs::mask_graphs(*plan, shared, samples, bytes, scratch, graphs, marks)
             }
             (Layout::Perturbation { genes, .. }, _) => {
                 mask_genes(samples, shared.graph.num_genes(), genes);
@@ -144,9 +131,9 @@ impl Assembler {
             }
             (Layout::Shared { removed: lists }, Some(sources)) => {
                 lists.iter_mut().for_each(RemovedLists::clear);
-                sources.for_each(samples, bytes, &mut work.removed, marks, |mask, _, source| {
+                sources.for_each(samples, bytes, &mut scratch.removed, marks, |mask, _, source| {
                     let list = &mut lists[mask];
-                    source.append_removed(sources.entries()[mask], &mut work.union, &mut list.positions);
+                    source.append_removed(sources.entries()[mask], &mut scratch.union, &mut list.positions);
                     list.ptr.push(list.positions.len() as i64);
                 });
             }
@@ -156,7 +143,7 @@ impl Assembler {
                     mask.words.resize(samples.len() * entries.div_ceil(64), 0);
                     marks.mark(Operation::Allocate, sources.operand(number));
                 }
-                sources.for_each(samples, bytes, &mut work.removed, marks, |mask, at, source| {
+                sources.for_each(samples, bytes, &mut scratch.removed, marks, |mask, at, source| {
                     let entries = sources.entries()[mask];
                     let row = entries.div_ceil(64);
                     source.to_bits(entries, &mut masks[mask].words[at * row..(at + 1) * row]);
@@ -166,7 +153,7 @@ impl Assembler {
         }
     }
 
-    /// Stage *collate*: all else, from the samples and the graph.
+    /// Stage *collate*: fill the rest of the batch from the samples and the graph.
     ///
     /// # Panics
     /// If `batch` is of another assembler.
@@ -183,7 +170,7 @@ impl Assembler {
         marks.mark(Operation::Copy, Operand::Labels);
         match &mut batch.layout {
             Layout::Graphs(graphs) => {
-                crate::sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.work, graphs, marks)
+                crate::sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
             }
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
@@ -197,42 +184,17 @@ impl Assembler {
     }
 }
 
-impl BatchLayout {
-    fn of(pipeline: &Pipeline) -> Result<Self, GraphError> {
-        let Pipeline { processor, collation, hops, follow_batch, .. } = pipeline;
-        let invalid = |reason: String| Err(GraphError::Invalid(reason));
-        let own_edges =
-            matches!(processor, Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood);
-        if *processor == Processor::Rows {
-            return invalid("processor `rows` is of arrays: samples of a graph need another one".to_owned());
+impl AssemblyPlan {
+    /// `options` have been checked.
+    fn new(options: &GraphBatchOptions) -> Self {
+        let own_edges = options.processor.has_own_edges();
+        Self {
+            processor: options.processor,
+            with_index: options.collation != Collation::SharedIndex,
+            with_ptr: options.collation != Collation::LazyCollater,
+            follow_x: options.follows("x") && (own_edges || options.processor == Processor::Lazy),
+            follow_x_pert: options.follows("x_pert") && own_edges,
         }
-        if own_edges && *collation == Collation::SharedIndex {
-            let processor = processor.name();
-            return invalid(format!("with {processor} each sample has edges of its own: there is no index to share"));
-        }
-        if pipeline.is_approximate() && *processor != Processor::Lazy {
-            let processor = processor.name();
-            return invalid(format!("approximate masks are of processor `lazy`, not of `{processor}`"));
-        }
-        let masked = [Processor::Lazy, Processor::IncidenceSubgraph, Processor::Shared, Processor::Packed];
-        if pipeline.mask_source == MaskSource::GeneMasks && (pipeline.is_approximate() || !masked.contains(processor)) {
-            return invalid("masks of single genes are of processors that make exact masks of edges".to_owned());
-        }
-        if *processor == Processor::Neighborhood && !(1..=3).contains(hops) {
-            return invalid(format!("a neighborhood has 1 to 3 hops, not {hops}"));
-        }
-        const FIELDS: [&str; 3] = ["x", "x_pert", "perturbation_indices"];
-        if let Some(field) = follow_batch.iter().find(|field| !FIELDS.contains(&field.as_str())) {
-            return invalid(format!("follow_batch can name {}, not {field}", FIELDS.join(", ")));
-        }
-        let follows = |field: &str| *collation != Collation::LazyCollater && follow_batch.iter().any(|f| f == field);
-        Ok(Self {
-            processor: *processor,
-            with_index: *collation != Collation::SharedIndex,
-            with_ptr: *collation != Collation::LazyCollater,
-            follow_x: follows("x") && (own_edges || *processor == Processor::Lazy),
-            follow_x_pert: follows("x_pert") && own_edges,
-        })
     }
 }
 
@@ -280,7 +242,7 @@ impl Assembler {
                 let entries = self.shared.sources.iter().flat_map(|sources| sources.entries());
                 entries.map(|entries| 8 * samples * entries.div_ceil(64)).sum()
             }
-            Processor::Ids | Processor::Rows => 0,
+            Processor::Ids => 0,
             Processor::Subgraph | Processor::IncidenceSubgraph | Processor::Neighborhood | Processor::Shared => {
                 return None;
             }
@@ -289,47 +251,47 @@ impl Assembler {
     }
 }
 
-/// What one thread needs while it makes a batch. It holds nothing between batches, so a clone starts empty.
+/// Buffers of one thread. They hold nothing between batches, so a clone starts empty.
 #[derive(Debug, Default)]
-pub(super) struct Work {
-    /// What each sample removes of the metabolism.
-    pub(super) removed: Vec<RemovedMetabolism>,
-    pub(super) union: Union,
-    pub(super) positions: Vec<i32>,
-    pub(super) visited: Visited,
-    pub(super) found: Vec<u32>,
-    pub(super) gone: Vec<u8>,
+pub(crate) struct Scratch {
+    /// Removed reactions and edges of each sample.
+    pub(crate) removed: Vec<RemovedMetabolism>,
+    pub(crate) union: SortedUnion,
+    pub(crate) positions: Vec<i32>,
+    pub(crate) visited: Visited,
+    pub(crate) found: Vec<u32>,
+    pub(crate) gone: Vec<u8>,
     /// New number of each gene in the sample at hand.
-    pub(super) table: Vec<u32>,
+    pub(crate) table: Vec<u32>,
     /// New number of each reaction.
-    pub(super) reaction_table: Vec<u32>,
+    pub(crate) reaction_table: Vec<u32>,
     /// Genes of each sample.
-    pub(super) genes: Vec<usize>,
+    pub(crate) genes: Vec<usize>,
     /// Edges of each type that the samples lose.
-    pub(super) lost: Vec<RemovedLists>,
+    pub(crate) lost: Vec<RemovedLists>,
     /// Edge types and, with metabolism, gpr and rmr; of the subgraph processors only the latter.
-    pub(super) edges: Vec<OwnEdges>,
+    pub(crate) edges: Vec<RelabeledEdges>,
 }
 
-impl Work {
+impl Scratch {
     /// Forget the samples of the last batch.
-    pub(super) fn clear(&mut self, edge_types: usize, metabolism: bool) {
+    pub(crate) fn clear(&mut self, edge_types: usize, metabolism: bool) {
         self.genes.clear();
         self.lost.resize_with(edge_types, RemovedLists::default);
         self.lost.iter_mut().for_each(RemovedLists::clear);
-        self.edges.resize_with(edge_types + if metabolism { 2 } else { 0 }, OwnEdges::default);
-        self.edges.iter_mut().for_each(OwnEdges::clear);
+        self.edges.resize_with(edge_types + if metabolism { 2 } else { 0 }, RelabeledEdges::default);
+        self.edges.iter_mut().for_each(RelabeledEdges::clear);
     }
 
     /// Bytes of the edges and tables that a thread holds for itself. What is left out is a few tables of the graph's genes.
-    pub(super) fn own_bytes(&self) -> usize {
-        let edges: usize = self.edges.iter().map(OwnEdges::capacity_bytes).sum();
+    pub(crate) fn own_bytes(&self) -> usize {
+        let edges: usize = self.edges.iter().map(RelabeledEdges::capacity_bytes).sum();
         let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();
         edges + lost + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())
     }
 }
 
-impl Clone for Work {
+impl Clone for Scratch {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -346,8 +308,8 @@ mod tests {
         let genes = vec![String::new(); 3];
         let graph = Arc::new(CellGraph { genes, edge_types: vec![edges; 4], metabolism: None });
         for processor in [Processor::Lazy, Processor::IncidenceSubgraph, Processor::Neighborhood] {
-            let pipeline = Pipeline::new(processor, Vec::new());
-            let mut first = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
+            let options = GraphBatchOptions::new(processor);
+            let mut first = Assembler::new(&options, Arc::clone(&graph)).unwrap();
             let sample = Sample { genes: vec![1], ..Sample::default() };
             let mut batch = first.empty();
             first.mask(&[sample], &[], &mut batch);
@@ -356,8 +318,8 @@ mod tests {
             assert!(Arc::ptr_eq(&graph, &second.shared.graph));
             // What is not shared is the struct itself and what a batch needs while it is made.
             assert!(size_of::<Assembler>() < 1024);
-            assert_eq!(second.work.own_bytes(), 0);
-            assert_eq!(first.work.own_bytes() == 0, processor == Processor::Lazy);
+            assert_eq!(second.scratch.own_bytes(), 0);
+            assert_eq!(first.scratch.own_bytes() == 0, processor == Processor::Lazy);
         }
     }
 }

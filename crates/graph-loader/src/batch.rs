@@ -74,13 +74,13 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes of all tensors.
+    /// TensorBytes of all tensors.
     pub fn bytes(&self) -> u64 {
         let rest = match &self.layout {
             Layout::Graphs(graphs) => graphs.bytes(),
             Layout::Perturbation { genes, phenotype } => genes.bytes() + phenotype.bytes(),
-            Layout::Shared { removed } => removed.iter().map(Bytes::bytes).sum(),
-            Layout::Packed { masks } => masks.iter().map(Bytes::bytes).sum(),
+            Layout::Shared { removed } => removed.iter().map(TensorBytes::bytes).sum(),
+            Layout::Packed { masks } => masks.iter().map(TensorBytes::bytes).sum(),
             Layout::Ids => 0,
         };
         (self.common.bytes() + rest) as u64
@@ -194,7 +194,7 @@ pub struct RemovedLists {
 
 impl RemovedLists {
     /// No samples.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.positions.clear();
         self.ptr.clear();
         self.ptr.push(0);
@@ -224,24 +224,21 @@ impl BitMasks {
     }
 }
 
-//@DOC collate/size.rs
-//@ Bytes of tensors.
-
-/// Bytes of all tensors that something has.
-pub(super) trait Bytes {
+/// TensorBytes of all tensors that something has.
+pub(crate) trait TensorBytes {
     fn bytes(&self) -> usize;
 }
 
-impl<T: Copy> Bytes for Vec<T> {
+impl<T: Copy> TensorBytes for Vec<T> {
     fn bytes(&self) -> usize {
         size_of_val(self.as_slice())
     }
 }
 
-/// Bytes of the named fields, which are all tensors of the type.
+/// TensorBytes of the named fields, which are all tensors of the type.
 macro_rules! bytes_of_fields {
     ($($type:ty { $($field:ident),+ $(; $($skipped:ident),+)? })+) => {$(
-        impl Bytes for $type {
+        impl TensorBytes for $type {
             fn bytes(&self) -> usize {
                 // A field that is added must be named here.
                 let Self { $($field,)+ $($($skipped: _,)+)? } = self;
@@ -261,11 +258,11 @@ bytes_of_fields! {
     BitMasks { words; entries }
 }
 
-impl Bytes for Graphs {
+impl TensorBytes for Graphs {
     fn bytes(&self) -> usize {
         let Self { genes, x, x_pert, phenotype, edges, metabolism } = self;
-        let edges: usize = edges.iter().map(Bytes::bytes).sum();
-        let metabolism = metabolism.as_ref().map_or(0, Bytes::bytes);
+        let edges: usize = edges.iter().map(TensorBytes::bytes).sum();
+        let metabolism = metabolism.as_ref().map_or(0, TensorBytes::bytes);
         genes.bytes() + x.bytes() + x_pert.bytes() + phenotype.bytes() + edges + metabolism
     }
 }

@@ -1,5 +1,3 @@
-use expctl_record::GraphType;
-
 use crate::GraphError;
 
 /// One edge type of the graph.
@@ -104,11 +102,11 @@ impl Metabolism {
 }
 
 impl EdgeType {
-    /// Several edge types as one: each pair of source and target that any of them has, once.
+    /// Join several edge types into one: each pair of source and target that any of them has, once.
     ///
-    /// A graph has no weights, so an edge counts once however many types have it. An undirected network has each edge once, from the
-    /// gene with the smaller index to the other, so an edge that several have is the same pair in all. Of a directed network
-    /// both directions between two genes are pairs of their own, and stay so. Edges ascend by source and target; self-loops follow.
+    /// A graph has no weights, so an edge counts once however many types have it. An undirected network has each edge once,
+    /// from the gene with the smaller index to the other, so an edge that several types have is the same pair in all. A
+    /// directed network keeps both directions between two genes. Edges ascend by source and target; self-loops follow.
     pub fn merged(name: &str, members: &[&Self]) -> Self {
         let ends = members.iter().flat_map(|edges| edges.sources().iter().zip(edges.targets()));
         let mut pairs: Vec<(i64, i64)> = ends.map(|(source, target)| (*source, *target)).collect();
@@ -121,25 +119,28 @@ impl EdgeType {
 }
 
 impl CellGraph {
-    /// The graph with these edge types, each of one or several of the present ones.
+    /// The graph with these edge types, each with its name and the names of the present edge types that it joins.
     ///
     /// # Errors
-    /// A member is not one of the present edge types.
-    pub fn with_types(self, types: &[GraphType]) -> Result<Self, GraphError> {
+    /// [`GraphError::UnknownEdgeType`].
+    pub fn with_edge_types<'a>(
+        self,
+        types: impl IntoIterator<Item = (&'a str, &'a [String])>,
+    ) -> Result<Self, GraphError> {
         let Self { genes, edge_types, metabolism } = self;
         let member = |name: &String| {
             let found = edge_types.iter().find(|edges| edges.name == *name);
-            found.ok_or_else(|| GraphError::Invalid(format!("the graph has no edge type `{name}` to merge")))
+            found.ok_or_else(|| GraphError::UnknownEdgeType { name: name.clone() })
         };
-        let of_type = |of: &GraphType| {
-            let members = of.members.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+        let join = |(name, members): (&str, &[String])| {
+            let members = members.iter().map(member).collect::<Result<Vec<_>, _>>()?;
             Ok(match members[..] {
-                [alone] if alone.name == of.name => alone.clone(),
-                _ => EdgeType::merged(&of.name, &members),
+                [alone] if alone.name == name => alone.clone(),
+                _ => EdgeType::merged(name, &members),
             })
         };
-        let merged = types.iter().map(of_type).collect::<Result<Vec<_>, GraphError>>()?;
-        Ok(Self { genes, edge_types: merged, metabolism })
+        let joined = types.into_iter().map(join).collect::<Result<Vec<_>, GraphError>>()?;
+        Ok(Self { genes, edge_types: joined, metabolism })
     }
 }
 
@@ -147,7 +148,6 @@ impl CellGraph {
 mod tests {
     use std::collections::BTreeSet;
 
-    use expctl_record::graph_types;
     use proptest::prelude::*;
 
     use super::*;
@@ -175,12 +175,14 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|name| edge_type(name, &[(1, 0), (1, 0), (0, 0)]));
         let genes = vec![String::new(); 2];
         let graph = CellGraph { genes, edge_types: vec![a, b.clone(), c], metabolism: None };
-        let types = graph_types(&["a", "b", "c"], &["ac=a+c"]).unwrap();
-        let merged = graph.clone().with_types(&types).unwrap();
+        let joined =
+            |name: &'static str, members: &[&str]| (name, members.iter().map(|m| (*m).to_owned()).collect::<Vec<_>>());
+        let types = [joined("ac", &["a", "c"]), joined("b", &["b"])];
+        let merged = graph.clone().with_edge_types(types.iter().map(|(name, members)| (*name, &members[..]))).unwrap();
         assert_eq!(merged.edge_types[1], b);
         assert_eq!((merged.edge_types[0].name.as_str(), pairs(&merged.edge_types[0])), ("ac", vec![(1, 0), (0, 0)]));
-        let foreign = graph_types(&["a", "d"], &["ad=a+d"]).unwrap();
-        let message = graph.with_types(&foreign).unwrap_err().to_string();
+        let (name, members) = joined("ad", &["a", "d"]);
+        let message = graph.with_edge_types([(name, &members[..])]).unwrap_err().to_string();
         assert_eq!(message, "the graph has no edge type `d` to merge");
     }
 

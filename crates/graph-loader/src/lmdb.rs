@@ -1,3 +1,16 @@
+//! Reading LMDB files without liblmdb.
+//!
+//! liblmdb follows page numbers in the file blindly, through a mapping: a damaged store ends the process with SIGSEGV, one
+//! that is cut short with SIGBUS. This reader walks the tree once when a store is opened, checks every number in it, keeps
+//! where each record lies (16 bytes a record), and then reads records at positions: one call of the system a record, no
+//! descent through the tree.
+//!
+//! The format is that of LMDB 0.9 (data version 1), which has been stable since 2011, as machines of 64 bit and little-endian
+//! byte order write it. It is described by the structures `MDB_meta`, `MDB_db`, `MDB_page` and `MDB_node` in liblmdb's
+//! `mdb.c`. Two meta pages come first, the newer of which holds the root of the main tree. Branch and leaf pages have a
+//! header, an array of node positions that grows upwards and nodes that grow downwards; larger values lie in pages of their own,
+//! adjacent, with one header.
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,46 +23,32 @@ use crate::GraphError;
 use crate::lmdb_tree::ValueLocation;
 use crate::lmdb_writer::text_order;
 
-//@DOC store/lmdb.rs
-//@ Reading LMDB files without liblmdb.
-//@
-//@ liblmdb follows page numbers in the file blindly, through a mapping: a damaged store ends the process with SIGSEGV, one
-//@ that is cut short with SIGBUS. This reader walks the tree once when a store is opened, believes no number in it, keeps
-//@ where each record lies (16 bytes a record), and then reads records at positions: one call of the system a record, no
-//@ descent through the tree.
-//@
-//@ The format is that of LMDB 0.9 (data version 1), which has been stable since 2011, as machines of 64 bit and little-endian
-//@ byte order write it. It is described by the structures `MDB_meta`, `MDB_db`, `MDB_page` and `MDB_node` in liblmdb's
-//@ `mdb.c`. Two meta pages come first, the newer of which holds the root of the main tree. Branch and leaf pages have a
-//@ header, an array of node positions that grows upwards and nodes that grow downwards; larger values lie in pages of their own,
-//@ adjacent, with one header.
-
 /// A store that is open for reading. Threads share it; each reads through a [`LmdbReader`] of its own.
 pub struct LmdbStore {
     file: StoreFile,
-    places: Vec<ValueLocation>,
+    locations: Vec<ValueLocation>,
 }
 
 impl LmdbStore {
     /// Open the store in `folder` (the folder of `data.mdb`), whose keys are the decimal numbers from 0 on.
     ///
     /// # Errors
-    /// [`GraphError::NotBuilt`] if there is none; [`GraphError::Lmdb`] if it is damaged or no such store.
+    /// [`GraphError::NoStore`]; [`GraphError::Lmdb`] if it is damaged or has other keys.
     pub fn open(folder: &Path) -> Result<Self, GraphError> {
         let file = StoreFile::open(folder)?;
-        let places = crate::lmdb_tree::places(&file)?;
+        let locations = crate::lmdb_tree::value_locations(&file)?;
         file.unchanged()?;
-        Ok(Self { file, places })
+        Ok(Self { file, locations })
     }
 
     /// Number of records.
     pub fn len(&self) -> u64 {
-        self.places.len() as u64
+        self.locations.len() as u64
     }
 
     /// Whether the store has no record.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.locations.is_empty()
     }
 
     /// Folder of the store.
@@ -67,10 +66,10 @@ impl LmdbStore {
     }
 
     /// Visit all records in key order (bytewise, so 10 comes before 2).
-    pub(crate) fn for_each(
-        &self,
-        mut visit: impl FnMut(u64, &[u8]) -> Result<(), GraphError>,
-    ) -> Result<(), GraphError> {
+    ///
+    /// # Errors
+    /// A record cannot be read; the error of `visit`.
+    pub fn for_each<E: From<GraphError>>(&self, mut visit: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut reader = self.reader()?;
         let mut value = Vec::new();
         for index in text_order(self.len()) {
@@ -78,7 +77,7 @@ impl LmdbStore {
             reader.read(index, &mut value)?;
             visit(index, &value)?;
         }
-        reader.unchanged()
+        Ok(reader.unchanged()?)
     }
 }
 
@@ -95,20 +94,20 @@ impl LmdbReader<'_> {
     /// [`LmdbReader::unchanged`] to say, unless a read fails for it.
     pub fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
         let file = &self.store.file;
-        let Some(place) = usize::try_from(index).ok().and_then(|at| self.store.places.get(at)) else {
+        let Some(location) = usize::try_from(index).ok().and_then(|at| self.store.locations.get(at)) else {
             return Err(self.refused(index, format!("there is none; the store has {}", self.store.len())));
         };
-        let (start, bytes) = (out.len(), place.bytes as usize);
-        if place.big {
+        let (start, bytes) = (out.len(), location.bytes as usize);
+        if location.big {
             let mut header = [0; PAGE_HEADER];
-            file.append(place.offset - PAGE_HEADER as u64, &mut header, bytes, out)?;
-            if let Err(reason) = place.check(&header, file.meta.page_size) {
+            file.append(location.offset - PAGE_HEADER as u64, &mut header, bytes, out)?;
+            if let Err(reason) = location.check(&header, file.meta.page_size) {
                 out.truncate(start);
                 file.unchanged()?;
                 return Err(self.refused(index, reason));
             }
         } else {
-            file.append(place.offset, &mut [], bytes, out)?;
+            file.append(location.offset, &mut [], bytes, out)?;
         }
         Ok(bytes)
     }
@@ -127,26 +126,26 @@ impl LmdbReader<'_> {
     }
 }
 
-pub(super) fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
+pub(crate) fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
     GraphError::Lmdb { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// `data.mdb` of a store, read at positions, so that a file that is cut short while it is read is an error (a mapped one
 /// would end the process with SIGBUS).
-pub(super) struct StoreFile {
+pub(crate) struct StoreFile {
     folder: PathBuf,
     path: PathBuf,
     file: File,
     /// Length in bytes when it was opened.
     bytes: u64,
     /// Newest meta page when it was opened.
-    pub(super) meta: Meta,
-    identity: Identity,
+    pub(crate) meta: MetaPage,
+    identity: FileIdentity,
 }
 
-/// What changes when somebody writes to the file or puts another in its place.
+/// What changes when somebody writes to the file or puts another in its location.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -155,12 +154,12 @@ struct Identity {
 }
 
 impl StoreFile {
-    /// Open the store in `folder`; [`GraphError::NotBuilt`] if it has no `data.mdb`.
-    pub(super) fn open(folder: &Path) -> Result<Self, GraphError> {
+    /// Open the store in `folder`; [`GraphError::NoStore`] if it has no `data.mdb`.
+    pub(crate) fn open(folder: &Path) -> Result<Self, GraphError> {
         let path = folder.join("data.mdb");
         let file = match File::open(&path) {
             Err(e) if is_gone(&e) => {
-                return Err(GraphError::NotBuilt { path: folder.to_owned() });
+                return Err(GraphError::NoStore { path: folder.to_owned() });
             }
             other => other.map_err(GraphError::io("open", &path))?,
         };
@@ -168,30 +167,31 @@ impl StoreFile {
         #[cfg(target_os = "linux")]
         let _ = nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let about = file.metadata().map_err(GraphError::io("inspect", &path))?;
-        let meta = Meta::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| lmdb_error(folder, e))?;
+        let meta =
+            MetaPage::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| lmdb_error(folder, e))?;
         let transactions = transactions(&file, &meta).map_err(GraphError::io("read", &path))?;
-        let identity = Identity::of(&about, transactions);
+        let identity = FileIdentity::of(&about, transactions);
         Ok(Self { folder: folder.to_owned(), path, file, bytes: about.len(), meta, identity })
     }
 
     /// Folder of the store.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Whole pages that the file has, as far as they are in use.
-    pub(super) fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         (self.bytes / u64::from(self.meta.page_size)).min(self.meta.last_page.saturating_add(1))
     }
 
     /// Fill `out` from `offset` on.
-    pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.file.read_exact_at(out, offset).map_err(|e| self.failed(e))
     }
 
     /// Read `header` at `offset` and append the `bytes` behind it to `out`, in one call of the system and without clearing
     /// memory first.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         offset: u64,
         header: &mut [u8],
@@ -209,7 +209,7 @@ impl StoreFile {
                 libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
             ];
             let at = (offset + done as u64) as libc::off_t;
-            // SAFETY: both places are ours alone, as long as they say, and may be written to; the system only writes.
+            // SAFETY: both locations are ours alone, as long as they say, and may be written to; the system only writes.
             let n = unsafe { libc::preadv(self.file.as_raw_fd(), into.as_ptr(), into.len() as libc::c_int, at) };
             match n {
                 0 => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
@@ -228,7 +228,7 @@ impl StoreFile {
     }
 
     /// An error if the file is another one than was opened. Less than a microsecond.
-    pub(super) fn unchanged(&self) -> Result<(), GraphError> {
+    pub(crate) fn unchanged(&self) -> Result<(), GraphError> {
         let rewritten = || GraphError::Rewritten { path: self.folder.clone() };
         let about = match self.path.metadata() {
             Err(e) if is_gone(&e) => return Err(rewritten()),
@@ -239,7 +239,7 @@ impl StoreFile {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(rewritten()),
             other => other.map_err(GraphError::io("read", &self.path))?,
         };
-        if Identity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
+        if FileIdentity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
     }
 
     /// Why a read failed. Of a file that is not the one that was opened this says more than the system does; what else keeps
@@ -258,7 +258,7 @@ fn is_gone(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-impl Identity {
+impl FileIdentity {
     fn of(about: &std::fs::Metadata, transactions: [u64; 2]) -> Self {
         let modified = (about.mtime(), about.mtime_nsec());
         Self { device: about.dev(), inode: about.ino(), bytes: about.len(), modified, transactions }
@@ -266,7 +266,7 @@ impl Identity {
 }
 
 /// Number of the last transaction in each meta page: changes with every commit, also where the file system's clock is coarse.
-fn transactions(file: &File, meta: &Meta) -> io::Result<[u64; 2]> {
+fn transactions(file: &File, meta: &MetaPage) -> io::Result<[u64; 2]> {
     let mut both = [0; 2];
     for (i, number) in both.iter_mut().enumerate() {
         let mut word = [0; 8];
@@ -277,21 +277,21 @@ fn transactions(file: &File, meta: &Meta) -> io::Result<[u64; 2]> {
 }
 
 /// Bytes of a page's header.
-pub(super) const PAGE_HEADER: usize = 16;
+pub(crate) const PAGE_HEADER: usize = 16;
 /// Page number that stands for none.
-pub(super) const NO_PAGE: u64 = u64::MAX;
+pub(crate) const NO_PAGE: u64 = u64::MAX;
 /// Flag of a meta page.
 const META: u16 = 0x08;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
 /// Where in a meta page its transaction number stands.
-pub(super) const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
+pub(crate) const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
 /// Pages that liblmdb can make.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=32768;
 
 /// What a meta page says: where one state of the store begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(crate) struct MetaPage {
     /// Bytes of a page.
     pub page_size: u32,
     /// Levels of the tree, leaves included; 0 when it is empty.
@@ -306,12 +306,12 @@ pub(super) struct Meta {
     pub transaction: u64,
 }
 
-impl Meta {
+impl MetaPage {
     /// The newer of the two meta pages of a file. `read` fills a buffer from an offset on.
     ///
     /// # Errors
     /// What makes it no LMDB file, or one of a kind that stores are not.
-    pub(super) fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
+    pub(crate) fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
         let mut page = [0; PAGE_HEADER + 136];
         let mut meta = |number: u64, offset: u64| {
             read(offset, &mut page).map_err(|e| format!("meta page {number}: {e}"))?;

@@ -14,7 +14,7 @@ const DEEPEST: u16 = 32;
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ValueLocation {
+pub(crate) struct ValueLocation {
     /// Position of its first byte in the file.
     pub offset: u64,
     /// Its length.
@@ -25,7 +25,7 @@ pub(super) struct ValueLocation {
 
 impl ValueLocation {
     /// What is wrong with the header of the value's overflow pages.
-    pub(super) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
+    pub(crate) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
         let page = Page { bytes: header, number: page };
         if page.u64_at(0) != page.number || page.u16_at(10) & OVERFLOW == 0 {
@@ -39,11 +39,11 @@ impl ValueLocation {
     }
 }
 
-/// Places of the values of keys 0, 1, 2, …, from a walk over the whole tree in which no number is believed.
+/// Locations of the values of keys 0, 1, 2, …, from a walk over the whole tree in which no number is believed.
 ///
 /// # Errors
 /// A page or node that cannot be, or keys other than the decimal numbers from 0 on.
-pub(super) fn places(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
+pub(crate) fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
     let failed = |reason: String| lmdb_error(file.folder(), reason);
     let meta = &file.meta;
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn places(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError>
     if let Some((i, (key, _))) = found.iter().enumerate().find(|(i, (key, _))| *i as u64 != *key) {
         return Err(failed(format!("there is key {key}, but no key {i}")));
     }
-    Ok(found.into_iter().map(|(_, place)| place).collect())
+    Ok(found.into_iter().map(|(_, location)| location).collect())
 }
 
 /// Pages of a value, the first of which has a header.
@@ -196,19 +196,19 @@ fn index_of(key: &[u8]) -> Option<u64> {
 }
 
 /// Pages of a file that have been met, a bit each.
-pub(super) struct PageSet {
+pub(crate) struct PageSet {
     bits: Vec<u64>,
     pages: u64,
 }
 
 impl PageSet {
     /// None of `0..pages`.
-    pub(super) fn new(pages: u64) -> Self {
+    pub(crate) fn new(pages: u64) -> Self {
         Self { bits: vec![0; pages.div_ceil(64) as usize], pages }
     }
 
     /// Enter `count` pages from `first` on; false if one of them is not in the file or has been entered before.
-    pub(super) fn insert(&mut self, first: u64, count: u64) -> bool {
+    pub(crate) fn insert(&mut self, first: u64, count: u64) -> bool {
         let Some(end) = first.checked_add(count).filter(|end| *end <= self.pages) else {
             return false;
         };

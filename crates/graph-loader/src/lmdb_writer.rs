@@ -7,7 +7,7 @@ use crate::GraphError;
 use crate::lmdb::lmdb_error;
 
 /// Bulk load of a store. Invariant: records arrive in key order, so each is appended to the last page.
-pub(crate) struct LmdbWriter {
+pub struct LmdbWriter {
     path: PathBuf,
     env: Env,
     database: Database<'static, Bytes, Bytes>,
@@ -16,7 +16,7 @@ pub(crate) struct LmdbWriter {
 impl LmdbWriter {
     /// Create the store in `folder`, or go on with the one that is there. `map_size` is the most the file may grow to, in
     /// bytes; the file itself grows as it is written.
-    pub(crate) fn open(folder: &Path, map_size: u64) -> Result<Self, GraphError> {
+    pub fn open(folder: &Path, map_size: u64) -> Result<Self, GraphError> {
         std::fs::create_dir_all(folder).map_err(GraphError::io("create", folder))?;
         // LMDB would make files that only their owner may read, whatever the umask; it takes empty ones for new.
         for name in ["data.mdb", "lock.mdb"] {
@@ -44,7 +44,7 @@ impl LmdbWriter {
     }
 
     /// How many records there are, and the last key.
-    pub(crate) fn state(&self) -> Result<(u64, Option<Vec<u8>>), GraphError> {
+    pub fn state(&self) -> Result<(u64, Option<Vec<u8>>), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let txn = self.env.read_txn().map_err(failed)?;
         let last = self.database.last(&txn).map_err(failed)?.map(|(key, _)| key.to_vec());
@@ -52,7 +52,7 @@ impl LmdbWriter {
     }
 
     /// Append records in one transaction: all of them or none.
-    pub(crate) fn append(&self, indices: &[u64], mut value: impl FnMut(u64, &mut Vec<u8>)) -> Result<(), GraphError> {
+    pub fn append(&self, indices: &[u64], mut value: impl FnMut(u64, &mut Vec<u8>)) -> Result<(), GraphError> {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(indices.len());
         for &index in indices {
@@ -63,7 +63,7 @@ impl LmdbWriter {
     }
 
     /// Append records whose values lie one after another in `bytes`, each up to its place in `ends`, in one transaction.
-    pub(crate) fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), GraphError> {
+    pub fn append_values(&self, indices: &[u64], ends: &[usize], bytes: &[u8]) -> Result<(), GraphError> {
         let failed = |e| lmdb_error(&self.path, e);
         let mut txn = self.env.write_txn().map_err(failed)?;
         let mut start = 0;
@@ -77,7 +77,7 @@ impl LmdbWriter {
     }
 
     /// Flush everything to disk, close, and leave `data.mdb` alone in the folder.
-    pub(crate) fn finish(self) -> Result<(), GraphError> {
+    pub fn finish(self) -> Result<(), GraphError> {
         self.env.force_sync().map_err(|e| lmdb_error(&self.path, e))?;
         self.env.prepare_for_closing().wait();
         let lock = self.path.join("lock.mdb");
@@ -86,7 +86,7 @@ impl LmdbWriter {
 }
 
 /// `0..n` in the order of their decimal text (0, 1, 10, 100, 101, …), which is the byte order of LMDB's keys.
-pub(crate) fn text_order(n: u64) -> Vec<u64> {
+pub fn text_order(n: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..n).collect();
     order.sort_by_cached_key(u64::to_string);
     order
@@ -134,6 +134,6 @@ mod tests {
     #[test]
     fn a_folder_without_a_store_is_not_built() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NotBuilt { .. })));
+        assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NoStore { .. })));
     }
 }

@@ -2,21 +2,59 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_datasets::graph::dataset::Dataset;
-use expctl_record::{PerStage, Pipeline, Stage};
-use loader_core::{Build, Laps, Loaded};
+use loader_core::{Batcher, Dataset, Loaded, Reader, Stage, StageClock};
 
 use crate::GraphError;
 use crate::assembler::Assembler;
 use crate::batch::Batch;
-use crate::lmdb::{LmdbReader, LmdbStore};
 use crate::operations::Marks;
-use crate::records::{Sample, StoreDecoder};
+use crate::records::Sample;
 use crate::sampler::Schedule;
 
-/// Builds batches of graphs from records.
+/// A store of records and their decoder: what a [`GraphBatcher`] reads.
+pub trait Records: Send + Sync + 'static {
+    /// Open a reader for the calling thread.
+    ///
+    /// # Errors
+    /// A file cannot be opened, or is not what it was.
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError>;
+
+    /// Decode record `index`, which lies at `range` of the batch's `bytes`.
+    ///
+    /// # Errors
+    /// The record does not have the documented content.
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError>;
+}
+
+/// Reads raw records.
+pub trait ReadRecord {
+    /// Append the bytes of record `index` to `out`; returns how many.
+    ///
+    /// # Errors
+    /// There is no such record, or it cannot be read.
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError>;
+
+    /// Check that the store is still the one that was opened. Called once for each batch, after its reads.
+    ///
+    /// # Errors
+    /// The store was written to, replaced or removed.
+    fn unchanged(&self) -> Result<(), GraphError> {
+        Ok(())
+    }
+}
+
+impl Dataset for dyn Records {
+    type Reader<'a> = Box<dyn ReadRecord + 'a>;
+    type Error = GraphError;
+
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
+        Records::reader(self)
+    }
+}
+
+/// Builds batches of graphs from records, for a [`loader_core::Loader`].
 #[derive(Clone)]
-pub struct BatchBuilder {
+pub struct GraphBatcher {
     records: Arc<dyn Records>,
     schedule: Arc<Schedule>,
     assembler: Assembler,
@@ -28,8 +66,8 @@ pub struct BatchBuilder {
     marks: Option<Marks>,
 }
 
-impl BatchBuilder {
-    /// A builder of the batches of `schedule`.
+impl GraphBatcher {
+    /// A batcher of the batches of `schedule`.
     pub fn new(records: Arc<dyn Records>, schedule: Arc<Schedule>, assembler: Assembler) -> Self {
         Self {
             records,
@@ -43,7 +81,7 @@ impl BatchBuilder {
         }
     }
 
-    /// The same, which also times the operations inside the stages *mask* and *collate*.
+    /// Time the operations inside the stages *mask* and *collate*, too.
     #[must_use]
     pub fn timing_operations(self) -> Self {
         let marks = Marks::new(self.clock, self.assembler.edge_types());
@@ -51,17 +89,13 @@ impl BatchBuilder {
     }
 }
 
-impl Build for BatchBuilder {
+impl Batcher for GraphBatcher {
+    type Dataset = dyn Records;
     type Batch = Batch;
-    type Source = Arc<dyn Records>;
-    type Reader<'s> = Box<dyn ReadRecord + 's>;
+    type Error = GraphError;
 
-    fn source(&self) -> Arc<dyn Records> {
+    fn dataset(&self) -> Arc<dyn Records> {
         Arc::clone(&self.records)
-    }
-
-    fn reader(source: &Arc<dyn Records>) -> Result<Self::Reader<'_>, GraphError> {
-        source.reader()
     }
 
     fn empty(&self) -> Batch {
@@ -76,14 +110,19 @@ impl Build for BatchBuilder {
         batch.bytes()
     }
 
-    /// Stage by stage over the whole batch, so each stage is one interval and timing costs six clock reads a batch; where operations are
-    /// timed, another one for each of them.
-    fn build(&mut self, reader: &mut Self::Reader<'_>, step: u64, mut batch: Batch) -> Result<Loaded, GraphError> {
-        let mut laps = Laps::start(self.clock);
+    /// Each stage goes over the whole batch, so it is one interval, and timing costs six clock readings a batch; another one
+    /// for each operation if these are timed.
+    fn build(
+        &mut self,
+        reader: &mut Reader<'_, Self>,
+        step: u64,
+        mut batch: Batch,
+    ) -> Result<Loaded<Batch>, GraphError> {
+        let mut clock = StageClock::start(self.clock);
 
         let chosen = self.schedule.batch(step);
         let indices = chosen.indices();
-        laps.lap(Stage::Sample);
+        clock.worked(Stage::Sample);
 
         self.bytes.clear();
         self.ends.clear();
@@ -92,7 +131,7 @@ impl Build for BatchBuilder {
             self.ends.push(self.bytes.len());
         }
         reader.unchanged()?;
-        laps.lap(Stage::Read);
+        clock.worked(Stage::Read);
 
         self.samples.resize_with(indices.len(), Sample::default);
         let mut start = 0;
@@ -100,7 +139,7 @@ impl Build for BatchBuilder {
             self.records.decode(index, &self.bytes, start..end, sample)?;
             start = end;
         }
-        laps.lap(Stage::Decode);
+        clock.worked(Stage::Decode);
 
         match &mut self.marks {
             None => self.assembler.mask(&self.samples, &self.bytes, &mut batch),
@@ -109,7 +148,7 @@ impl Build for BatchBuilder {
                 self.assembler.mask_marked(&self.samples, &self.bytes, &mut batch, marks);
             }
         }
-        laps.lap(Stage::Mask);
+        clock.worked(Stage::Mask);
 
         match &mut self.marks {
             None => self.assembler.collate(&self.samples, &mut batch),
@@ -118,93 +157,14 @@ impl Build for BatchBuilder {
                 self.assembler.collate_marked(&self.samples, &mut batch, marks);
             }
         }
-        laps.lap(Stage::Collate);
+        clock.worked(Stage::Collate);
 
         Ok(Loaded {
-            batch,
-            step,
-            epoch: chosen.epoch,
-            thread: None,
             bytes_read: self.bytes.len() as u64,
             work_bytes: self.bytes.capacity() as u64 + self.assembler.work_bytes(),
-            intervals: laps.intervals(),
+            intervals: clock.intervals(),
             operations: self.marks.as_mut().map(Marks::finish),
-            exposed: PerStage::default(),
+            ..Loaded::new(batch, step, chosen.epoch)
         })
-    }
-}
-
-/// Where a loader gets its records: a store and what decodes it.
-pub trait Records: Send + Sync + 'static {
-    /// A reader of one thread.
-    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError>;
-
-    /// Decode record `index`, which lies at `range` of the batch's `bytes`.
-    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError>;
-}
-
-/// Reads raw records.
-pub trait ReadRecord {
-    /// Append the bytes of record `index` to `out`; returns how many.
-    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError>;
-
-    /// An error if what was read so far may be of something else than was opened. Called once for each batch, after its
-    /// reads.
-    fn unchanged(&self) -> Result<(), GraphError> {
-        Ok(())
-    }
-}
-
-/// The records of a built data set: one of its stores, and what decodes it.
-pub struct DatasetRecords {
-    dataset: Dataset,
-    store: LmdbStore,
-    decoder: StoreDecoder,
-}
-
-/// Reads them on one thread.
-struct DatasetReader<'r> {
-    reader: LmdbReader<'r>,
-    dataset: &'r Dataset,
-}
-
-impl DatasetRecords {
-    /// Open the store of `dataset` that `pipeline` reads.
-    ///
-    /// # Errors
-    /// [`GraphError::NotConverted`] if there is none of that kind; it is damaged; or it has no masks of an edge type.
-    pub fn open(dataset: &Dataset, pipeline: &Pipeline) -> Result<Self, GraphError> {
-        let (store, decoder) = dataset.records(pipeline)?;
-        Ok(Self { dataset: dataset.clone(), store, decoder })
-    }
-
-    /// Number of records.
-    pub fn len(&self) -> u64 {
-        self.store.len()
-    }
-
-    /// No records.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl Records for DatasetRecords {
-    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
-        Ok(Box::new(DatasetReader { reader: self.store.reader()?, dataset: &self.dataset }))
-    }
-
-    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
-        self.decoder.decode(index, bytes, range, sample).map_err(|e| self.dataset.advise(e))
-    }
-}
-
-impl ReadRecord for DatasetReader<'_> {
-    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
-        self.reader.read(index, out).map_err(|e| self.dataset.advise(e))
-    }
-
-    fn unchanged(&self) -> Result<(), GraphError> {
-        self.reader.unchanged()
     }
 }

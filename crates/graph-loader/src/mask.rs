@@ -1,23 +1,23 @@
 use crate::incidence::{GeneMasks, Incidence};
-use crate::mask_sources::Draws;
+use crate::mask_sources::EdgeDraws;
 use crate::records::MaskForm;
 
 /// What one mask of one sample is made from.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum SampleMask<'a> {
     /// The edges of one type at these genes.
     Genes(&'a Incidence, &'a [i64]),
     /// The same, from the masks of these genes.
     GeneMasks(&'a GeneMasks, &'a [i64]),
     /// Of the edges of one type at these genes those that are drawn.
-    Sampled(&'a Incidence, &'a [i64], Draws),
+    Sampled(&'a Incidence, &'a [i64], EdgeDraws),
     /// The False positions, ascending, each once.
     Removed(&'a [u32]),
     /// The mask as a store holds it.
     Stored(StoredMask<'a>),
 }
 
-impl Source<'_> {
+impl SampleMask<'_> {
     /// A byte per entry, 1 = kept.
     ///
     /// Floor: one write of `mask.len()` bytes; the positions set to 0 are a thousandth of them.
@@ -49,7 +49,7 @@ impl Source<'_> {
 
     /// A bit per entry, 1 = kept: bit i of word w is entry 64·w + i; the bits behind the last of `entries` are 0.
     ///
-    /// Floor: one write of an eighth of the bytes of [`Source::to_bytes`], which stays in the second-level cache.
+    /// Floor: one write of an eighth of the bytes of [`SampleMask::to_bytes`], which stays in the second-level cache.
     ///
     /// # Panics
     /// If `mask` has not `ceil(entries / 64)` words, or a stored mask other entries.
@@ -86,7 +86,7 @@ impl Source<'_> {
     ///
     /// # Panics
     /// If a stored mask has other entries.
-    pub fn append_removed(self, entries: usize, union: &mut Union, out: &mut Vec<i32>) {
+    pub fn append_removed(self, entries: usize, union: &mut SortedUnion, out: &mut Vec<i32>) {
         match self {
             Self::Genes(incidence, genes) => union.append(incidence, genes, out),
             Self::GeneMasks(masks, genes) => {
@@ -122,14 +122,14 @@ fn ones(mut word: u64) -> impl Iterator<Item = usize> {
 }
 
 /// Set these entries of a byte mask to 0.
-pub(super) fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
+pub(crate) fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
     for &position in positions {
         mask[position as usize] = 0;
     }
 }
 
 /// Set these entries of a bit mask to 0.
-pub(super) fn clear_bits(positions: &[u32], mask: &mut [u64]) {
+pub(crate) fn clear_bits(positions: &[u32], mask: &mut [u64]) {
     for &position in positions {
         mask[position as usize / 64] &= !(1 << (position % 64));
     }
@@ -160,7 +160,7 @@ impl StoredMask<'_> {
         self.bytes.as_chunks::<8>().0.iter().map(|p| i64::from_le_bytes(*p) as usize)
     }
 
-    pub(super) fn to_bytes(self, mask: &mut [u8]) {
+    pub(crate) fn to_bytes(self, mask: &mut [u8]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(1);
@@ -181,7 +181,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(super) fn to_bits(self, entries: usize, mask: &mut [u64]) {
+    pub(crate) fn to_bits(self, entries: usize, mask: &mut [u64]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(u64::MAX);
@@ -217,7 +217,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(super) fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
+    pub(crate) fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => out.extend(self.positions().map(|p| p as i32)),
             MaskForm::Bytes => {
@@ -263,14 +263,14 @@ const fn pack(bytes: u64) -> u8 {
     (bytes.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// Union of ascending lists, ascending. Keeps its buffer between samples.
+/// SortedUnion of ascending lists, ascending. Keeps its buffer between samples.
 #[derive(Clone, Debug, Default)]
-pub struct Union {
+pub struct SortedUnion {
     merged: Vec<i32>,
     spare: Vec<i32>,
 }
 
-impl Union {
+impl SortedUnion {
     /// Append the removed edges of one sample in one edge type to `out`, ascending, each once.
     ///
     /// The lists of the incidence are sorted, so merging them finds the edges between two perturbed genes, which stand
@@ -349,13 +349,13 @@ mod tests {
     use crate::mask_sources::EdgeSampling;
 
     /// The three forms of one mask, each as the positions of its False entries.
-    fn forms(source: Source<'_>, entries: usize) -> [Vec<usize>; 3] {
+    fn forms(source: SampleMask<'_>, entries: usize) -> [Vec<usize>; 3] {
         let mut bytes = vec![7; entries];
         source.to_bytes(&mut bytes);
         let mut bits = vec![0x5555; entries.div_ceil(64)];
         source.to_bits(entries, &mut bits);
         let mut lists = vec![-7];
-        source.append_removed(entries, &mut Union::default(), &mut lists);
+        source.append_removed(entries, &mut SortedUnion::default(), &mut lists);
         assert!(bytes.iter().all(|byte| *byte <= 1) && lists[0] == -7);
         assert!((entries..64 * bits.len()).all(|at| bits[at / 64] >> (at % 64) & 1 == 0), "behind the last entry");
         let of_bits = (0..entries).filter(|at| bits[at / 64] >> (at % 64) & 1 == 0);
@@ -378,7 +378,7 @@ mod tests {
             let all: Vec<usize> = (0..pairs.len()).filter(|at| removed(&pairs[*at])).collect();
             let incidence = Incidence::build(&edges, 12);
             let masks = GeneMasks::build(&incidence);
-            for source in [Source::Genes(&incidence, &genes), Source::GeneMasks(&masks, &genes)] {
+            for source in [SampleMask::Genes(&incidence, &genes), SampleMask::GeneMasks(&masks, &genes)] {
                 for found in forms(source, pairs.len()) {
                     prop_assert_eq!(&found, &all);
                 }
@@ -386,7 +386,7 @@ mod tests {
             for fraction in [1e-3, 0.4, 0.999] {
                 let draws = EdgeSampling::new(fraction, seed).unwrap().draws(&genes, 3);
                 let some: Vec<usize> = all.iter().copied().filter(|at| draws.masks(*at as u32)).collect();
-                for found in forms(Source::Sampled(&incidence, &genes, draws), pairs.len()) {
+                for found in forms(SampleMask::Sampled(&incidence, &genes, draws), pairs.len()) {
                     prop_assert_eq!(&found, &some);
                 }
             }

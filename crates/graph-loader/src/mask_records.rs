@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use expctl_record::StoreKind;
+use crate::options::RecordFormat;
 
 use crate::cell_graph::CellGraph;
 use crate::incidence::{Catalysis, Incidence, RemovedMetabolism};
@@ -16,11 +16,11 @@ pub struct MaskSizes {
 }
 
 /// Position of a mask in [`MaskSizes`].
-pub(super) type MaskIndex = usize;
-pub(super) const GENE: MaskIndex = 0;
-pub(super) const REACTION: MaskIndex = 1;
+pub(crate) type MaskIndex = usize;
+pub(crate) const GENE: MaskIndex = 0;
+pub(crate) const REACTION: MaskIndex = 1;
 /// Types of nodes.
-pub(super) const NODE_TYPES: usize = 3;
+pub(crate) const NODE_TYPES: usize = 3;
 
 impl MaskSizes {
     /// `nodes` are the numbers of genes, reactions and metabolites; `networks` have names and numbers of edges.
@@ -43,33 +43,33 @@ impl MaskSizes {
     }
 
     /// Number of masks.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sizes.len()
     }
 
     /// Length of a mask.
-    pub(super) fn size(&self, mask: MaskIndex) -> usize {
+    pub(crate) fn size(&self, mask: MaskIndex) -> usize {
         self.sizes[mask]
     }
 
     /// Mask of a network.
-    pub(super) fn network(&self, name: &str) -> Option<MaskIndex> {
+    pub(crate) fn network(&self, name: &str) -> Option<MaskIndex> {
         let name = format!("gene__{name}__gene");
         self.names.iter().position(|n| *n == name).filter(|i| *i >= NODE_TYPES)
     }
 
-    pub(super) fn gpr(&self) -> MaskIndex {
+    pub(crate) fn gpr(&self) -> MaskIndex {
         self.len() - 2
     }
 
-    pub(super) fn rmr(&self) -> MaskIndex {
+    pub(crate) fn rmr(&self) -> MaskIndex {
         self.len() - 1
     }
 }
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// int64 `[k]`: perturbed genes.
     Genes,
     /// int64 `[1]`: 0, a coordinate (there is one phenotype of one type).
@@ -100,14 +100,14 @@ impl Content {
 
 /// One array of a record.
 #[derive(Clone, Debug)]
-pub(super) struct Field {
+pub(crate) struct Field {
     pub content: Content,
     pub member: Member,
 }
 
 /// The fields of a record in their order: those of the published pickle under their names, but the lengths of all masks in
 /// one array. `None` for stores without masks.
-pub(super) fn fields(kind: StoreKind, sizes: &MaskSizes) -> Option<Vec<Field>> {
+pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut add =
         |name: &str, content: Content| fields.push(Field { content, member: Member::new(name, content.dtype()) });
@@ -119,13 +119,13 @@ pub(super) fn fields(kind: StoreKind, sizes: &MaskSizes) -> Option<Vec<Field>> {
     add("gene/phenotype_stat_values", Content::PValue);
     let group = |mask: MaskIndex| if mask < NODE_TYPES { "node_masks" } else { "edge_masks" };
     match kind {
-        StoreKind::Compressed => {
+        RecordFormat::FalsePositions => {
             add("mask_sizes", Content::Sizes);
             for (mask, (name, _)) in sizes.all().enumerate() {
                 add(&format!("{}/{name}/false_indices", group(mask)), Content::False(mask));
             }
         }
-        StoreKind::FullMasks | StoreKind::PackedMasks => {
+        RecordFormat::ByteMasks | RecordFormat::BitMasks => {
             for (mask, (name, _)) in sizes.all().enumerate() {
                 add(&format!("{}/{name}", group(mask)), Content::Kept(mask));
             }
@@ -133,19 +133,19 @@ pub(super) fn fields(kind: StoreKind, sizes: &MaskSizes) -> Option<Vec<Field>> {
                 add(&format!("pert_masks/{name}"), Content::Perturbed(mask));
             }
         }
-        StoreKind::Json | StoreKind::Ids => return None,
+        RecordFormat::Json | RecordFormat::Ids => return None,
     }
     Some(fields)
 }
 
 /// Elements of a mask's field as this kind of store keeps it.
-pub(super) fn mask_bytes(kind: StoreKind, entries: usize) -> usize {
-    if kind == StoreKind::PackedMasks { entries.div_ceil(8) } else { entries }
+pub(crate) fn mask_bytes(kind: RecordFormat, entries: usize) -> usize {
+    if kind == RecordFormat::BitMasks { entries.div_ceil(8) } else { entries }
 }
 
 /// Finds genes, label and the masks of a trial in the records of a store of masks. Threads share it.
-pub(super) struct MaskDecoder {
-    kind: StoreKind,
+pub(crate) struct MaskDecoder {
+    kind: RecordFormat,
     form: MaskForm,
     sizes: MaskSizes,
     fields: Vec<Field>,
@@ -159,17 +159,17 @@ impl MaskDecoder {
     ///
     /// # Errors
     /// An edge type without masks in the store.
-    pub(super) fn new(
-        kind: StoreKind,
+    pub(crate) fn new(
+        kind: RecordFormat,
         sizes: MaskSizes,
         edge_types: &[String],
         metabolism: bool,
     ) -> Result<Self, String> {
         let form = match kind {
-            StoreKind::Compressed => MaskForm::FalsePositions,
-            StoreKind::FullMasks => MaskForm::Bytes,
-            StoreKind::PackedMasks => MaskForm::Bits,
-            StoreKind::Json | StoreKind::Ids => MaskForm::None,
+            RecordFormat::FalsePositions => MaskForm::FalsePositions,
+            RecordFormat::ByteMasks => MaskForm::Bytes,
+            RecordFormat::BitMasks => MaskForm::Bits,
+            RecordFormat::Json | RecordFormat::Ids => MaskForm::None,
         };
         let Some(fields) = fields(kind, &sizes) else {
             return Err(format!("a {} store holds no masks", kind.name()));
@@ -192,7 +192,7 @@ impl MaskDecoder {
     }
 
     /// Decode the record at `range` of `bytes`. Spans of masks refer to `bytes`.
-    pub(super) fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
+    pub(crate) fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
         let record = &bytes[range.clone()];
         sample.masks.form = self.form;
         sample.masks.spans.clear();
@@ -261,7 +261,7 @@ fn float(data: &[u8]) -> Result<f32, String> {
 }
 
 /// Genes ascend, each once, and are among `n`.
-pub(super) fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
+pub(crate) fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
     let mut least = 0;
     for &gene in genes {
         if gene < least || gene >= n as i64 {
@@ -309,8 +309,8 @@ fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), String> {
 
 /// Writes the records of a store of masks.
 #[derive(Clone)]
-pub(super) struct MaskEncoder {
-    kind: StoreKind,
+pub(crate) struct MaskEncoder {
+    kind: RecordFormat,
     sizes: MaskSizes,
     fields: Vec<Field>,
     graph: std::sync::Arc<Incidences>,
@@ -328,7 +328,7 @@ struct Incidences {
 impl MaskEncoder {
     /// An encoder over all networks of a data set and its metabolism, of which `sizes` speaks too. `None` for stores without
     /// masks.
-    pub(super) fn new(kind: StoreKind, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
+    pub(crate) fn new(kind: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
         let networks = graph.edge_types.iter().map(|e| Incidence::build(e, graph.num_genes())).collect();
         let catalysis = graph.metabolism.as_ref().map(|m| Catalysis::build(m, graph.num_genes()));
         Some(Self {
@@ -342,7 +342,7 @@ impl MaskEncoder {
     }
 
     /// Append the record of `sample` to `out`: an NPZ archive.
-    pub(super) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
         self.find_removed(&sample.genes);
         crate::npz::write_npz(self.fields.iter().map(|field| &field.member), out, |i, out| {
             self.write(self.fields[i].content, sample, out);
@@ -392,7 +392,7 @@ impl MaskEncoder {
     fn mask(&self, mask: MaskIndex, kept: bool, out: &mut Vec<u8>) {
         let (start, entries) = (out.len(), self.sizes.size(mask));
         let n = mask_bytes(self.kind, entries);
-        if self.kind == StoreKind::PackedMasks {
+        if self.kind == RecordFormat::BitMasks {
             out.resize(start + n, if kept { 0xff } else { 0 });
             if kept && !entries.is_multiple_of(8) {
                 out[start + n - 1] = (1 << (entries % 8)) - 1;
@@ -411,7 +411,7 @@ impl MaskEncoder {
 
 /// Bytes of the value of a record in a store of this kind, made from the base store: of `genes` perturbed genes, with so many False
 /// positions of each mask, in the order of [`MaskSizes`].
-pub(crate) fn value_bytes(kind: StoreKind, sizes: &MaskSizes, genes: usize, removed: &[f64]) -> f64 {
+pub fn value_bytes(kind: RecordFormat, sizes: &MaskSizes, genes: usize, removed: &[f64]) -> f64 {
     let Some(fields) = fields(kind, sizes) else { return crate::records::record_bytes(genes) as f64 };
     let elements = |content: Content| match content {
         Content::Genes => genes as f64,
@@ -439,7 +439,7 @@ mod tests {
         let sample = Sample { genes: vec![0], label: 0.5, p_value: 0.5, ..Sample::default() };
         // The perturbed gene, and of the edges its loop and the one that it has.
         let removed = [1.0, 0.0, 0.0, 2.0, 0.0, 0.0];
-        for kind in [StoreKind::Compressed, StoreKind::FullMasks, StoreKind::PackedMasks, StoreKind::Ids] {
+        for kind in [RecordFormat::FalsePositions, RecordFormat::ByteMasks, RecordFormat::BitMasks, RecordFormat::Ids] {
             let mut record = Vec::new();
             StoreEncoder::new(kind, sizes.clone(), &graph).encode(&sample, &mut record);
             assert_eq!(value_bytes(kind, &sizes, 1, &removed), record.len() as f64, "{}", kind.name());

@@ -1,11 +1,11 @@
 use std::hint::black_box;
 
-use expctl_record::Operation;
+use loader_core::Operation;
 
 use crate::GraphError;
 use crate::cell_graph::CellGraph;
 use crate::incidence::{Catalysis, GeneMasks, Incidence, RemovedMetabolism};
-use crate::mask::{Source, StoredMask};
+use crate::mask::{SampleMask, StoredMask};
 use crate::operations::{Marker, Operand};
 use crate::records::{MaskForm, Sample};
 
@@ -25,7 +25,7 @@ pub struct MaskSources {
 }
 
 impl MaskSources {
-    /// Build incidence and catalysis of a graph.
+    /// Batcher incidence and catalysis of a graph.
     pub fn build(graph: &CellGraph) -> Self {
         let genes = graph.num_genes();
         let mut entries: Vec<usize> = graph.edge_types.iter().map(|e| e.num_edges()).collect();
@@ -49,14 +49,9 @@ impl MaskSources {
         let of_type = |incidence: &Incidence| GeneMasks::bytes(incidence.num_genes(), incidence.num_edges());
         let needed = self.incidence.iter().map(of_type).fold(0, u64::saturating_add);
         if needed > bytes {
-            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            let edges: usize = self.incidence.iter().map(Incidence::num_edges).sum();
+            let edges = self.incidence.iter().map(Incidence::num_edges).sum();
             let genes = self.incidence.first().map_or(0, Incidence::num_genes);
-            return Err(GraphError::Invalid(format!(
-                "a mask for each of {genes} genes over {edges} edges takes {:.1} MiB in each rank, and may take {:.1} MiB",
-                mib(needed),
-                mib(bytes)
-            )));
+            return Err(GraphError::GeneMasksTooLarge { genes, edges, needed, available: bytes });
         }
         let gene_masks = self.incidence.iter().map(GeneMasks::build).collect();
         Ok(Self { gene_masks, ..self })
@@ -96,7 +91,7 @@ impl MaskSources {
         bytes: &[u8],
         removed: &mut Vec<RemovedMetabolism>,
         marks: &mut M,
-        mut each: impl FnMut(usize, usize, Source<'_>),
+        mut each: impl FnMut(usize, usize, SampleMask<'_>),
     ) {
         let by_genes = samples.iter().any(|sample| sample.masks.form == MaskForm::None);
         for mask in 0..self.incidence.len() {
@@ -120,7 +115,7 @@ impl MaskSources {
         let lists: [fn(&RemovedMetabolism) -> &[u32]; 3] = [|of| &of.reactions, |of| &of.gpr, |of| &of.rmr];
         for (mask, list) in (self.incidence.len()..).zip(lists) {
             for (at, (sample, removed)) in samples.iter().zip(&*removed).enumerate() {
-                each(mask, at, stored(sample, mask, bytes).unwrap_or(Source::Removed(list(removed))));
+                each(mask, at, stored(sample, mask, bytes).unwrap_or(SampleMask::Removed(list(removed))));
             }
         }
         marks.mark(Operation::Fill, Operand::Metabolism);
@@ -144,25 +139,24 @@ impl MaskSources {
     }
 
     /// The mask of an edge type that follows from the genes of a sample.
-    fn of_genes<'a>(&'a self, mask: usize, sample: &'a Sample) -> Source<'a> {
+    fn of_genes<'a>(&'a self, mask: usize, sample: &'a Sample) -> SampleMask<'a> {
         let (incidence, genes) = (&self.incidence[mask], sample.genes.as_slice());
         match (self.gene_masks.get(mask), self.sampling) {
-            (_, Some(sampling)) => Source::Sampled(incidence, genes, sampling.draws(genes, mask)),
-            (Some(masks), None) => Source::GeneMasks(masks, genes),
-            (None, None) => Source::Genes(incidence, genes),
+            (_, Some(sampling)) => SampleMask::Sampled(incidence, genes, sampling.draws(genes, mask)),
+            (Some(masks), None) => SampleMask::GeneMasks(masks, genes),
+            (None, None) => SampleMask::Genes(incidence, genes),
         }
     }
 }
 
 /// The mask in the sample's record; none of a sample without stored masks.
-fn stored<'a>(sample: &Sample, mask: usize, bytes: &'a [u8]) -> Option<Source<'a>> {
+fn stored<'a>(sample: &Sample, mask: usize, bytes: &'a [u8]) -> Option<SampleMask<'a>> {
     let form = sample.masks.form;
     (form != MaskForm::None)
-        .then(|| Source::Stored(StoredMask { form, bytes: &bytes[sample.masks.spans[mask].clone()] }))
+        .then(|| SampleMask::Stored(StoredMask { form, bytes: &bytes[sample.masks.spans[mask].clone()] }))
 }
 
-//@DOC mask/sampling.rs
-//@ Approximate masks: of the edges that a sample removes, some.
+// Approximate masks: of the edges that a sample removes, some.
 
 /// Masks each removed edge of a sample with a fixed probability.
 ///
@@ -187,21 +181,21 @@ impl EdgeSampling {
     }
 
     /// The draws of the sample that perturbs `genes`, in the edge type with index `edge_type` in the graph.
-    pub fn draws(self, genes: &[i64], edge_type: usize) -> Draws {
+    pub fn draws(self, genes: &[i64], edge_type: usize) -> EdgeDraws {
         let words = [edge_type as u64].into_iter().chain(genes.iter().map(|gene| *gene as u64));
         let key = words.fold(mixed(self.seed), |key, word| mixed(key ^ mixed(word.wrapping_add(STEP))));
-        Draws { key, below: self.below }
+        EdgeDraws { key, below: self.below }
     }
 }
 
 /// The draws for the edges of one type in one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draws {
+pub struct EdgeDraws {
     key: u64,
     below: u64,
 }
 
-impl Draws {
+impl EdgeDraws {
     /// Whether the edge at `position` is masked, if the sample removes it.
     pub const fn masks(self, position: u32) -> bool {
         mixed(self.key.wrapping_add((position as u64 + 1).wrapping_mul(STEP))) < self.below

@@ -1,29 +1,29 @@
-use expctl_record::{Operation, Walk};
+//! The genes around the perturbed ones and the edges between them, numbered anew.
+//!
+//! The published NeighborSubgraphRepresentation does not number its genes anew and has no masks of genes and edges, so
+//! collation shifts edges out of their sample; its reactions are those of the genes found, while gpr and rmr keep their
+//! numbers in the whole graph. Its batches could be counted but not used. Here a sample is a graph of its own: edges are
+//! numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
+//! reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
 
-use crate::assembler::Work;
+use crate::options::Walk;
+use loader_core::Operation;
+
+use crate::assembler::Scratch;
 use crate::batch::Graphs;
 use crate::cell_graph::{CellGraph, EdgeType};
 use crate::incidence::Catalysis;
-use crate::mask::Source;
+use crate::mask::SampleMask;
 use crate::operations::{Marker, Operand};
 use crate::records::Sample;
-use crate::subgraph::{ABSENT, OwnEdges};
-
-//@DOC collate/neighborhood.rs
-//@ The genes around the perturbed ones and the edges between them, numbered anew.
-//@
-//@ The published NeighborSubgraphRepresentation does not number its genes anew and has no masks of genes and edges, so
-//@ collation shifts edges out of their sample; its reactions are those of the genes found, while gpr and rmr keep their
-//@ numbers in the whole graph. Its batches could be counted but not used. Here a sample is a graph of its own: edges are
-//@ numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
-//@ reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
+use crate::subgraph::{ABSENT, RelabeledEdges};
 
 /// Set in the new number of a perturbed gene.
 const PERTURBED: u32 = 1 << 31;
 
 /// What the processor needs of the graph; threads share it.
 #[derive(Debug)]
-pub(super) struct Neighborhoods {
+pub(crate) struct Neighborhoods {
     neighbours: Neighbours,
     /// Targets of each type's edges, so that the edges of a few genes are found without looking at all: a sample costs the
     /// out-edges of the genes found, which are never more than all edges.
@@ -32,7 +32,7 @@ pub(super) struct Neighborhoods {
 }
 
 impl Neighborhoods {
-    pub(super) fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
+    pub(crate) fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
         let genes = graph.num_genes();
         Self {
             neighbours,
@@ -42,16 +42,16 @@ impl Neighborhoods {
     }
 
     /// One sample. Edges are ordered by source, those of a source as they are in the graph.
-    pub(super) fn process<M: Marker>(
+    pub(crate) fn process<M: Marker>(
         &self,
         graph: &CellGraph,
         sample: &Sample,
         at: usize,
-        work: &mut Work,
+        scratch: &mut Scratch,
         graphs: &mut Graphs,
         marks: &mut M,
     ) {
-        let Work { edges: own, table, visited, found, removed, .. } = work;
+        let Scratch { edges: own, table, visited, found, removed, .. } = scratch;
         self.neighbours.find(&sample.genes, graph.num_genes(), visited, found);
         marks.mark(Operation::Lookup, Operand::Genes);
         table.clear();
@@ -71,7 +71,7 @@ impl Neighborhoods {
             induce(targets, found, table, own);
             marks.mark(Operation::Filter, Operand::EdgeType(index));
         }
-        work.genes.push(found.len());
+        scratch.genes.push(found.len());
         let (Some(metabolism), Some(joined), Some(catalysis), [.., gpr, _]) =
             (&graph.metabolism, &mut graphs.metabolism, &self.catalysis, &mut own[..])
         else {
@@ -82,8 +82,8 @@ impl Neighborhoods {
         catalysis.removed(&sample.genes, removed);
         marks.mark(Operation::Lookup, Operand::Metabolism);
         let row = |len: usize| at * len..(at + 1) * len;
-        Source::Removed(&removed.reactions).to_bytes(&mut joined.reactions.kept[row(metabolism.reactions)]);
-        Source::Removed(&removed.rmr).to_bytes(&mut joined.rmr.mask[row(metabolism.num_rmr())]);
+        SampleMask::Removed(&removed.reactions).to_bytes(&mut joined.reactions.kept[row(metabolism.reactions)]);
+        SampleMask::Removed(&removed.rmr).to_bytes(&mut joined.rmr.mask[row(metabolism.num_rmr())]);
         marks.mark(Operation::Fill, Operand::Metabolism);
         let room = gpr.room(metabolism.num_gpr());
         let mut n = 0;
@@ -100,7 +100,7 @@ impl Neighborhoods {
 }
 
 /// Edges of one type between the genes found.
-fn induce(targets: &Adjacency, found: &[u32], table: &[u32], own: &mut OwnEdges) {
+fn induce(targets: &Adjacency, found: &[u32], table: &[u32], own: &mut RelabeledEdges) {
     let most = found.iter().map(|gene| targets.of(*gene).len()).sum();
     let room = own.room(most);
     let mut n = 0;

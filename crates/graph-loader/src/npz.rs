@@ -1,27 +1,26 @@
+//! The NPZ archives that records are: byte for byte what `numpy.savez` of numpy 2 writes for one-dimensional arrays.
+//!
+//! A zip file of stored members, each an `.npy` file of format 1.0: a local header (its 32-bit sizes are left to the zip64
+//! field behind the name, as savez does for all members), the npy header, the elements; then the central directory with the
+//! same sizes and CRCs, and its end record. No other zip feature exists here, so a reader that builds the header which must
+//! come next, and compares, accepts all that was written and nothing else.
+
 use std::ops::Range;
 
-//@DOC store/npz.rs
-//@ The NPZ archives that records are: byte for byte what `numpy.savez` of numpy 2 writes for one-dimensional arrays.
-//@
-//@ A zip file of stored members, each an `.npy` file of format 1.0: a local header (its 32-bit sizes are left to the zip64
-//@ field behind the name, as savez does for all members), the npy header, the elements; then the central directory with the
-//@ same sizes and CRCs, and its end record. No other zip feature exists here, so a reader that builds the header which must
-//@ come next, and compares, accepts all that was written and nothing else.
-
 /// Bytes of a local header up to the name.
-pub(super) const LOCAL: usize = 30;
+pub(crate) const LOCAL: usize = 30;
 /// Bytes of the zip64 field behind the name: two 64-bit sizes.
-pub(super) const EXTRA: usize = 20;
+pub(crate) const EXTRA: usize = 20;
 /// Bytes of an npy header: numpy leaves room for a shape of 21 digits and pads to 64, which gives this for each type here.
-pub(super) const NPY: usize = 128;
+pub(crate) const NPY: usize = 128;
 /// Bytes of an entry of the central directory up to the name.
-pub(super) const CENTRAL: usize = 46;
+pub(crate) const CENTRAL: usize = 46;
 /// Bytes of the end record.
-pub(super) const END: usize = 22;
+pub(crate) const END: usize = 22;
 
 /// Type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dtype {
+pub(crate) enum Dtype {
     I64,
     F32,
     U8,
@@ -29,7 +28,7 @@ pub(super) enum Dtype {
 
 impl Dtype {
     /// As an npy header calls it.
-    pub(super) const fn descr(self) -> &'static str {
+    pub(crate) const fn descr(self) -> &'static str {
         match self {
             Self::I64 => "<i8",
             Self::F32 => "<f4",
@@ -38,7 +37,7 @@ impl Dtype {
     }
 
     /// Bytes of an element.
-    pub(super) const fn bytes(self) -> usize {
+    pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::I64 => 8,
             Self::F32 => 4,
@@ -50,24 +49,24 @@ impl Dtype {
 /// An array of an archive: name and type. Invariant of all writing here: a record, which LMDB limits to 32 bits, is far
 /// smaller than the 2 GiB from which on zip writes sizes and offsets in another way.
 #[derive(Clone, Debug)]
-pub(super) struct Member {
+pub(crate) struct Member {
     /// Name in the archive, with `.npy`.
     pub file: String,
     pub dtype: Dtype,
 }
 
 impl Member {
-    pub(super) fn new(name: &str, dtype: Dtype) -> Self {
+    pub(crate) fn new(name: &str, dtype: Dtype) -> Self {
         Self { file: format!("{name}.npy"), dtype }
     }
 
     /// Name of the array.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.file.strip_suffix(".npy").unwrap_or(&self.file)
     }
 
     /// Bytes before the elements.
-    pub(super) fn header(&self) -> usize {
+    pub(crate) fn header(&self) -> usize {
         LOCAL + self.file.len() + EXTRA + NPY
     }
 
@@ -81,8 +80,8 @@ impl Member {
         bytes
     }
 
-    /// Local header up to the name.
-    pub(super) fn local(&self, crc: u32) -> [u8; LOCAL] {
+    /// LocalHeader header up to the name.
+    pub(crate) fn local(&self, crc: u32) -> [u8; LOCAL] {
         let mut bytes = [0xff; LOCAL];
         bytes[..4].copy_from_slice(b"PK\x03\x04");
         bytes[4..18].copy_from_slice(&self.common(crc));
@@ -92,7 +91,7 @@ impl Member {
     }
 
     /// Entry of the central directory up to the name.
-    pub(super) fn central(&self, crc: u32, size: usize, offset: usize) -> [u8; CENTRAL] {
+    pub(crate) fn central(&self, crc: u32, size: usize, offset: usize) -> [u8; CENTRAL] {
         let mut bytes = [0; CENTRAL];
         bytes[..4].copy_from_slice(b"PK\x01\x02");
         // Made on Unix, by version 4.5.
@@ -108,7 +107,7 @@ impl Member {
     }
 
     /// Header of an array of shape `[elements]`.
-    pub(super) fn npy(&self, elements: usize) -> [u8; NPY] {
+    pub(crate) fn npy(&self, elements: usize) -> [u8; NPY] {
         let mut bytes = [b' '; NPY];
         bytes[..10].copy_from_slice(b"\x93NUMPY\x01\x00\x76\x00");
         let mut at = 10;
@@ -138,7 +137,7 @@ impl Member {
 }
 
 /// The zip64 field of a member of `size` bytes.
-pub(super) fn extra(size: u64) -> [u8; EXTRA] {
+pub(crate) fn extra(size: u64) -> [u8; EXTRA] {
     let mut bytes = [0; EXTRA];
     bytes[..4].copy_from_slice(&[1, 0, 16, 0]);
     bytes[4..12].copy_from_slice(&size.to_le_bytes());
@@ -147,7 +146,7 @@ pub(super) fn extra(size: u64) -> [u8; EXTRA] {
 }
 
 /// The end record of an archive.
-pub(super) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
+pub(crate) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
     let mut bytes = [0; END];
     bytes[..4].copy_from_slice(b"PK\x05\x06");
     bytes[8..10].copy_from_slice(&(members as u16).to_le_bytes());
@@ -158,7 +157,7 @@ pub(super) fn end_record(members: usize, directory: Range<usize>) -> [u8; END] {
 }
 
 /// Bytes of an archive of these members, each with so many elements, or so many on average.
-pub(super) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>) -> f64 {
+pub(crate) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>) -> f64 {
     let of_member = |(member, elements): (&Member, f64)| {
         (member.header() + CENTRAL + member.file.len()) as f64 + elements * member.dtype.bytes() as f64
     };
@@ -166,7 +165,7 @@ pub(super) fn archive_bytes<'m>(members: impl Iterator<Item = (&'m Member, f64)>
 }
 
 /// Append an archive to `out`. `elements` appends those of the `i`-th member.
-pub(super) fn write_npz<'m>(
+pub(crate) fn write_npz<'m>(
     members: impl Iterator<Item = &'m Member>,
     out: &mut Vec<u8>,
     mut elements: impl FnMut(usize, &mut Vec<u8>),
@@ -196,16 +195,16 @@ pub(super) fn write_npz<'m>(
     out.extend_from_slice(&end_record(written.len(), directory));
 }
 
-/// Walks through the members of an archive. It compares CRCs with each other, not with the elements, which would cost more
-/// than reading them: `expctl data verify` looks for damage on the disk.
-pub(super) struct NpzWalk<'b> {
+/// Walks through the members of an archive. CRCs are compared with each other and not with the elements: that would cost more
+/// than reading them.
+pub(crate) struct NpzWalk<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
 impl<'b> NpzWalk<'b> {
     /// Start at the front of an archive.
-    pub(super) fn new(bytes: &'b [u8]) -> Self {
+    pub(crate) fn new(bytes: &'b [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
@@ -213,9 +212,9 @@ impl<'b> NpzWalk<'b> {
     ///
     /// # Errors
     /// Another member, one that is not stored as savez does, another type or number of dimensions, or the archive's end.
-    pub(super) fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
+    pub(crate) fn next(&mut self, member: &Member) -> Result<Range<usize>, String> {
         let rest = &self.bytes[self.at..];
-        let (Some(local), Some(header)) = (Local::read(rest, member), rest.get(..member.header())) else {
+        let (Some(local), Some(header)) = (LocalHeader::read(rest, member), rest.get(..member.header())) else {
             return Err(format!("the record ends at {} within the header", self.bytes.len()));
         };
         let (head, npy) = header.split_at(member.header() - NPY);
@@ -242,11 +241,11 @@ impl<'b> NpzWalk<'b> {
     ///
     /// # Errors
     /// It is another one, or bytes follow it.
-    pub(super) fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
+    pub(crate) fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
         let wrong = |at: usize| format!("the zip directory is not that of the arrays at byte {at}");
         let (mut at, mut offset, mut count) = (self.at, 0, 0);
         for member in members {
-            let local = Local::read(&self.bytes[offset..], member).ok_or_else(|| wrong(at))?;
+            let local = LocalHeader::read(&self.bytes[offset..], member).ok_or_else(|| wrong(at))?;
             let (size, names) = (local.size as usize, at + CENTRAL);
             let entry = self.bytes.get(at..names + member.file.len()).ok_or_else(|| wrong(at))?;
             if entry[..CENTRAL] != member.central(local.crc, size, offset)
@@ -269,12 +268,12 @@ impl<'b> NpzWalk<'b> {
 }
 
 /// What differs between local headers of one member.
-struct Local {
+struct LocalHeader {
     crc: u32,
     size: u64,
 }
 
-impl Local {
+impl LocalHeader {
     /// From the front of `bytes`, if there are enough.
     fn read(bytes: &[u8], member: &Member) -> Option<Self> {
         let crc = *bytes.get(14..)?.first_chunk()?;

@@ -1,17 +1,19 @@
+//! Clock readings inside the stages *mask* and *collate*, which give the time of each operation on each edge type.
+//!
+//! Stages call [`Marker::mark`] after each operation. [`Unmarked`] compiles to nothing; [`Marks`] reads the clock once a call.
+//! Stages go through a batch edge type by edge type and, within one, sample by sample, so an operation on an edge type is one
+//! reading for the whole batch. The neighborhood alone goes sample by sample, because it searches the genes of each sample
+//! once for all edge types.
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_record::{OPERANDS, Operation, OperationTime, Stage};
+use loader_core::{BatchOperations, Operation, OperationInterval, Stage};
 
-//@DOC marks.rs
-//@ Clock readings inside the stages *mask* and *collate*, which say how long each operation took on each edge type.
-//@
-//@ Stages call [`Marker::mark`] behind each operation. With [`Unmarked`] the calls are nothing, and the code is that without marks;
-//@ with [`Marks`] a call reads the clock once. Stages go through a batch edge type by edge type and, within one, sample by sample,
-//@ so an operation on an edge type is one reading for the whole batch. The neighborhood alone goes sample by sample, because it
-//@ searches the genes of each sample once for all edge types.
+/// Names of the operands that are no edge types; those of the edge types come after them.
+const OPERANDS: [&str; 3] = ["labels", "genes", "metabolism"];
 
-/// What an operation works on.
+/// The tensors that an operation works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// Gene ids, labels, p-values and their coordinates.
@@ -25,7 +27,7 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// Index of its name among those of [`OPERANDS`] and the edge types behind them.
+    /// Index of its name among [`OPERANDS`] and the edge types after them.
     const fn index(self) -> usize {
         match self {
             Self::Labels => 0,
@@ -36,13 +38,13 @@ impl Operand {
     }
 }
 
-/// Is told when an operation is over.
+/// Is called after each operation.
 pub trait Marker {
-    /// What was done since the last mark was `operation` on `operand`.
+    /// The time since the last mark was spent on `operation` on `operand`.
     fn mark(&mut self, operation: Operation, operand: Operand);
 }
 
-/// Marks nothing.
+/// Times nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unmarked;
 
@@ -51,71 +53,21 @@ impl Marker for Unmarked {
     fn mark(&mut self, _: Operation, _: Operand) {}
 }
 
-/// When a loader thread worked on an operation of one batch, in ns of the loader's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OperationInterval {
-    /// The stage that it is inside.
-    pub stage: Stage,
-    /// The operation.
-    pub operation: Operation,
-    /// What it worked on.
-    pub operand: Operand,
-    /// Start.
-    pub start: u64,
-    /// End.
-    pub end: u64,
-}
-
-/// The operations of one batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchOperations {
-    /// Names of operands, by [`Operand::index`].
-    names: Arc<[Arc<str>]>,
-    intervals: Vec<OperationInterval>,
-}
-
-impl BatchOperations {
-    /// When the thread worked on what, in order, each with the name of its operand.
-    pub fn intervals(&self) -> impl Iterator<Item = (&OperationInterval, &str)> {
-        self.intervals.iter().map(|interval| (interval, &*self.names[interval.operand.index()]))
-    }
-
-    /// Time worked on each operation, each once, in the order in which they came.
-    pub fn times(&self) -> Vec<OperationTime> {
-        let mut found: Vec<(&OperationInterval, u64)> = Vec::new();
-        for interval in &self.intervals {
-            let same = |(of, _): &&mut (&OperationInterval, u64)| {
-                (of.stage, of.operation, of.operand) == (interval.stage, interval.operation, interval.operand)
-            };
-            let ns = interval.end - interval.start;
-            match found.iter_mut().find(same) {
-                Some((_, sum)) => *sum += ns,
-                None => found.push((interval, ns)),
-            }
-        }
-        let time = |(of, ns): (&OperationInterval, u64)| {
-            let operand = Arc::clone(&self.names[of.operand.index()]);
-            OperationTime { stage: of.stage, operation: of.operation, operand, ns }
-        };
-        found.into_iter().map(time).collect()
-    }
-}
-
 /// Reads the clock at each mark.
 #[derive(Clone, Debug)]
 pub struct Marks {
     clock: Instant,
-    names: Arc<[Arc<str>]>,
+    operands: Arc<[Arc<str>]>,
     stage: Stage,
     last: u64,
     intervals: Vec<OperationInterval>,
 }
 
 impl Marks {
-    /// Marks of batches of a graph with these edge types, in its order. `clock` is the start of the loader's clock.
+    /// Marks for batches of a graph with these edge types, in its order. `clock` is time 0 of the loader's clock.
     pub fn new<'a>(clock: Instant, edge_types: impl IntoIterator<Item = &'a str>) -> Self {
-        let names = OPERANDS.into_iter().chain(edge_types).map(Arc::<str>::from).collect();
-        Self { clock, names, stage: Stage::Mask, last: 0, intervals: Vec::new() }
+        let operands = OPERANDS.into_iter().chain(edge_types).map(Arc::<str>::from).collect();
+        Self { clock, operands, stage: Stage::Mask, last: 0, intervals: Vec::new() }
     }
 
     /// The operations that follow are inside `stage`; the first begins now.
@@ -124,17 +76,17 @@ impl Marks {
         self.last = self.clock.elapsed().as_nanos() as u64;
     }
 
-    /// What was marked since the last call: the operations of one batch.
+    /// The operations that were marked since the last call: those of one batch.
     pub fn finish(&mut self) -> BatchOperations {
         // The next batch has as many.
         let empty = Vec::with_capacity(self.intervals.len());
-        BatchOperations { names: Arc::clone(&self.names), intervals: std::mem::replace(&mut self.intervals, empty) }
+        BatchOperations::new(Arc::clone(&self.operands), std::mem::replace(&mut self.intervals, empty))
     }
 }
 
 impl Marker for Marks {
     fn mark(&mut self, operation: Operation, operand: Operand) {
-        let (start, stage) = (self.last, self.stage);
+        let (start, stage, operand) = (self.last, self.stage, operand.index());
         let end = self.clock.elapsed().as_nanos() as u64;
         self.last = end;
         match self.intervals.last_mut() {
@@ -198,6 +150,6 @@ mod tests {
         let operations = marks.finish();
         let names: Vec<&str> = operations.intervals().map(|(_, name)| name).collect();
         assert_eq!(names, ["labels", "genes", "metabolism", "physical"]);
-        assert_eq!(names[..3], OPERANDS);
+        assert_eq!(names[..3], expctl_record::OPERANDS);
     }
 }

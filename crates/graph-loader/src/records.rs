@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use expctl_record::StoreKind;
+use crate::options::RecordFormat;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -11,7 +11,7 @@ use crate::GraphError;
 use crate::cell_graph::CellGraph;
 use crate::mask_records::{MaskDecoder, MaskEncoder, MaskSizes, ascending};
 
-/// What a record says, in the indices of the graph.
+/// A record, decoded to the indices of the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Perturbed genes, ascending; each once; names that the graph does not have are left out.
@@ -20,7 +20,7 @@ pub struct Sample {
     pub label: f32,
     /// Its p-value; NaN if there is none.
     pub p_value: f32,
-    /// What the store holds of the sample's masks.
+    /// Masks that the store has of the sample.
     pub masks: StoredMasks,
 }
 
@@ -53,10 +53,10 @@ pub enum MaskForm {
 /// Decodes the records of any kind of store. Threads share it.
 pub struct StoreDecoder {
     store: PathBuf,
-    form: Form,
+    decoder: FormatDecoder,
 }
 
-enum Form {
+enum FormatDecoder {
     Json(RecordDecoder),
     Masks(MaskDecoder),
     Ids { genes: usize },
@@ -65,27 +65,27 @@ enum Form {
 impl StoreDecoder {
     /// A decoder of the base store.
     pub fn json(store: &Path, decoder: RecordDecoder) -> Self {
-        Self { store: store.to_owned(), form: Form::Json(decoder) }
+        Self { store: store.to_owned(), decoder: FormatDecoder::Json(decoder) }
     }
 
     /// A decoder of a store that was made from the base store, for a trial with these edge types.
     ///
     /// # Errors
-    /// The store has no masks of an edge type, or is the base store.
+    /// [`GraphError::NoMasks`]: of an edge type, or at all, as in the base store.
     pub fn converted(
         store: &Path,
-        kind: StoreKind,
+        format: RecordFormat,
         sizes: MaskSizes,
         edge_types: &[String],
         metabolism: bool,
     ) -> Result<Self, GraphError> {
-        let form = if kind == StoreKind::Ids {
-            Form::Ids { genes: sizes.genes() }
+        let decoder = if format == RecordFormat::Ids {
+            FormatDecoder::Ids { genes: sizes.genes() }
         } else {
-            let masks = MaskDecoder::new(kind, sizes, edge_types, metabolism);
-            Form::Masks(masks.map_err(|reason| GraphError::Invalid(format!("{}: {reason}", store.display())))?)
+            let masks = MaskDecoder::new(format, sizes, edge_types, metabolism);
+            FormatDecoder::Masks(masks.map_err(|reason| GraphError::NoMasks { store: store.to_owned(), reason })?)
         };
-        Ok(Self { store: store.to_owned(), form })
+        Ok(Self { store: store.to_owned(), decoder })
     }
 
     /// Decode record `index`, which lies at `range` of the batch's `bytes`, into `sample`, whose buffers are used again.
@@ -94,10 +94,10 @@ impl StoreDecoder {
     /// # Errors
     /// The record does not have the documented content.
     pub fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
-        let result = match &self.form {
-            Form::Json(decoder) => return decoder.decode(index, &bytes[range], sample),
-            Form::Masks(decoder) => decoder.decode(bytes, range, sample),
-            Form::Ids { genes } => decode_ids(&bytes[range], *genes, sample),
+        let result = match &self.decoder {
+            FormatDecoder::Json(decoder) => return decoder.decode(index, &bytes[range], sample),
+            FormatDecoder::Masks(decoder) => decoder.decode(bytes, range, sample),
+            FormatDecoder::Ids { genes } => decode_ids(&bytes[range], *genes, sample),
         };
         result.map_err(|reason| GraphError::Record { store: self.store.clone(), index, reason })
     }
@@ -105,16 +105,16 @@ impl StoreDecoder {
 
 /// Writes the records of a store that is made from the base store. Each thread has its own; clones share the graph.
 #[derive(Clone)]
-pub(crate) struct StoreEncoder(Option<MaskEncoder>);
+pub struct StoreEncoder(Option<MaskEncoder>);
 
 impl StoreEncoder {
-    /// An encoder over all networks and the metabolism of a data set. The base store is not one of the kinds.
-    pub(crate) fn new(kind: StoreKind, sizes: MaskSizes, graph: &CellGraph) -> Self {
-        Self(if kind == StoreKind::Ids { None } else { MaskEncoder::new(kind, sizes, graph) })
+    /// An encoder over all networks and the metabolism of a data set. JSON records are not written here.
+    pub fn new(format: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Self {
+        Self(if format == RecordFormat::Ids { None } else { MaskEncoder::new(format, sizes, graph) })
     }
 
     /// Append the record of `sample` to `out`.
-    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
         match &mut self.0 {
             Some(masks) => masks.encode(sample, out),
             None => encode_ids(sample, out),
@@ -122,7 +122,7 @@ impl StoreEncoder {
     }
 }
 
-/// Turns the JSON of a record into a [`Sample`]. Threads share it.
+/// Decodes the JSON of a record into a [`Sample`]. Threads share it.
 pub struct RecordDecoder {
     store: PathBuf,
     index_of: HashMap<String, i64>,
@@ -136,6 +136,9 @@ impl RecordDecoder {
 
     /// Parse all of `bytes`, the value of record `index`, into `sample`, whose buffers are used again. After an error
     /// the sample has no meaning.
+    ///
+    /// # Errors
+    /// [`GraphError::Record`]: no JSON, another layout, or a label that is not finite.
     pub fn decode(&self, index: u64, bytes: &[u8], sample: &mut Sample) -> Result<(), GraphError> {
         let refused = |reason| GraphError::Record { store: self.store.clone(), index, reason };
         let [record] = serde_json::from_slice::<[Record; 1]>(bytes).map_err(|e| refused(parse_error(&e, bytes)))?;
@@ -155,7 +158,7 @@ impl RecordDecoder {
     }
 }
 
-/// What the parser says, and what it cannot know: that Python writes numbers that JSON does not have.
+/// The parser's message, and, if that is the cause, that Python writes numbers that JSON does not have.
 fn parse_error(e: &serde_json::Error, bytes: &[u8]) -> String {
     let line_at = bytes.split_inclusive(|byte| *byte == b'\n').take(e.line().saturating_sub(1)).map(<[u8]>::len);
     let at = line_at.sum::<usize>() + e.column().saturating_sub(1);
@@ -167,7 +170,7 @@ fn parse_error(e: &serde_json::Error, bytes: &[u8]) -> String {
     }
 }
 
-// Only what a sample needs is kept; the parser still goes through every byte, as any reader of this layout must.
+// Only the fields of a sample are kept; the parser still goes through every byte, as any reader of this layout must.
 
 #[derive(Deserialize)]
 struct Record<'a> {
@@ -206,23 +209,23 @@ struct Phenotype {
 const FIXED: usize = 8;
 
 /// Bytes of a record of so many genes.
-pub(super) const fn record_bytes(genes: usize) -> usize {
+pub(crate) const fn record_bytes(genes: usize) -> usize {
     IDS_HEADER + 4 * genes
 }
 
 /// Append the record of an ids store, little-endian: float32 label, float32 p-value (NaN if there is none), uint32 of each
 /// perturbed gene. Their number follows from the length.
-pub(super) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
+pub(crate) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
     out.extend_from_slice(&sample.label.to_le_bytes());
     out.extend_from_slice(&sample.p_value.to_le_bytes());
     sample.genes.iter().for_each(|gene| out.extend_from_slice(&(*gene as u32).to_le_bytes()));
 }
 
-/// Read what [`encode_ids`] wrote, about one of `genes` genes.
+/// Read what [`encode`] wrote, about one of `genes` genes.
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
-pub(super) fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
+pub(crate) fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
     let (words, rest) = record.as_chunks::<4>();
     if record.len() < IDS_HEADER || !rest.is_empty() {
         return Err(format!("{} bytes, not 8 and 4 for each gene", record.len()));

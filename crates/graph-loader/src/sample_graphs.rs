@@ -1,8 +1,11 @@
+//! The two stages of the processors that make a graph for each sample.
+
 use std::iter::repeat_n;
 
-use expctl_record::{Operation, Processor};
+use crate::options::Processor;
+use loader_core::Operation;
 
-use crate::assembler::{BatchLayout, SharedGraph, Work};
+use crate::assembler::{AssemblyPlan, Scratch, SharedGraph};
 use crate::batch::{Edges, Followed, Graphs, MetabolicGraphs, Nodes, Phenotype};
 use crate::cell_graph::{CellGraph, Metabolism};
 use crate::mask::fill_gene_masks;
@@ -12,27 +15,24 @@ use crate::records::Sample;
 use crate::stream::{replicate, replicate_shifted};
 use crate::subgraph::{join_kept, join_own};
 
-//@DOC collate/graphs.rs
-//@ The two stages of the processors that make a graph for each sample.
-
-/// Stage *mask_graphs*.
-pub(super) fn mask_graphs<M: Marker>(
-    plan: BatchLayout,
+/// Stage *mask*.
+pub(crate) fn mask_graphs<M: Marker>(
+    plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
     bytes: &[u8],
-    work: &mut Work,
+    scratch: &mut Scratch,
     graphs: &mut Graphs,
     marks: &mut M,
 ) {
     let graph = &shared.graph;
     if plan.processor == Processor::Lazy {
         if let Some(sources) = &shared.sources {
-            mask_whole_graphs(graph, sources, samples, bytes, work, graphs, marks);
+            mask_whole_graphs(graph, sources, samples, bytes, scratch, graphs, marks);
         }
         return;
     }
-    work.clear(graph.edge_types.len(), graph.metabolism.is_some());
+    scratch.clear(graph.edge_types.len(), graph.metabolism.is_some());
     let neighborhood = plan.processor == Processor::Neighborhood;
     if neighborhood {
         let Nodes { kept, perturbed, original, .. } = &mut graphs.genes;
@@ -56,11 +56,11 @@ pub(super) fn mask_graphs<M: Marker>(
     match (&shared.neighborhoods, &shared.sources) {
         (Some(neighborhoods), _) => {
             for (at, sample) in samples.iter().enumerate() {
-                neighborhoods.process(graph, sample, at, work, graphs, marks);
+                neighborhoods.process(graph, sample, at, scratch, graphs, marks);
             }
         }
-        (None, Some(sources)) => crate::subgraph::from_sources(graph, sources, samples, bytes, work, graphs, marks),
-        (None, None) => crate::subgraph::scan(graph, samples, work, graphs, marks),
+        (None, Some(sources)) => crate::subgraph::from_sources(graph, sources, samples, bytes, scratch, graphs, marks),
+        (None, None) => crate::subgraph::scan(graph, samples, scratch, graphs, marks),
     }
 }
 
@@ -79,11 +79,11 @@ fn size_metabolic(metabolism: &Metabolism, samples: usize, neighborhood: bool, j
 }
 
 /// Stage *collate*.
-pub(super) fn join_graphs<M: Marker>(
-    plan: BatchLayout,
+pub(crate) fn join_graphs<M: Marker>(
+    plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
-    work: &Work,
+    scratch: &Scratch,
     graphs: &mut Graphs,
     marks: &mut M,
 ) {
@@ -103,20 +103,21 @@ pub(super) fn join_graphs<M: Marker>(
         return;
     }
     let neighborhood = plan.processor == Processor::Neighborhood;
-    let genes = || work.genes.iter().copied();
+    let genes = || scratch.genes.iter().copied();
     join_genes(plan, genes(), samples, graphs);
     marks.mark(Operation::Copy, Operand::Genes);
     if neighborhood {
-        for (index, (own, edges)) in work.edges.iter().zip(&mut graphs.edges).enumerate() {
+        for (index, (own, edges)) in scratch.edges.iter().zip(&mut graphs.edges).enumerate() {
             join_own(own, genes(), genes(), true, edges, Operand::EdgeType(index), marks);
         }
     } else {
-        let types = graph.edge_types.iter().zip(&work.lost).zip(&mut graphs.edges);
+        let types = graph.edge_types.iter().zip(&scratch.lost).zip(&mut graphs.edges);
         for (index, ((edge_type, lost), edges)) in types.enumerate() {
             join_kept(edge_type, lost, samples, graph.num_genes(), edges, Operand::EdgeType(index), marks);
         }
     }
-    let (Some(metabolism), Some(joined), [.., gpr, rmr]) = (&graph.metabolism, &mut graphs.metabolism, &work.edges[..])
+    let (Some(metabolism), Some(joined), [.., gpr, rmr]) =
+        (&graph.metabolism, &mut graphs.metabolism, &scratch.edges[..])
     else {
         return;
     };
@@ -146,7 +147,7 @@ pub(super) fn join_graphs<M: Marker>(
     }
 }
 
-fn join_genes(plan: BatchLayout, genes: impl Iterator<Item = usize> + Clone, samples: &[Sample], graphs: &mut Graphs) {
+fn join_genes(plan: AssemblyPlan, genes: impl Iterator<Item = usize> + Clone, samples: &[Sample], graphs: &mut Graphs) {
     join_nodes(genes.clone(), plan.with_ptr, &mut graphs.genes);
     if plan.follow_x {
         follow(genes.clone(), &mut graphs.x);
@@ -161,16 +162,13 @@ fn join_genes(plan: BatchLayout, genes: impl Iterator<Item = usize> + Clone, sam
     }
 }
 
-//@DOC collate/full.rs
-//@ The whole graph for each sample, with masks: the published LazySubgraphRepresentation.
-
-/// Masks of all samples, straight into their place in the batch.
-pub(super) fn mask_whole_graphs<M: Marker>(
+/// Write the masks of all samples into the batch.
+pub(crate) fn mask_whole_graphs<M: Marker>(
     graph: &CellGraph,
     sources: &MaskSources,
     samples: &[Sample],
     bytes: &[u8],
-    work: &mut Work,
+    scratch: &mut Scratch,
     graphs: &mut Graphs,
     marks: &mut M,
 ) {
@@ -180,13 +178,13 @@ pub(super) fn mask_whole_graphs<M: Marker>(
     if let Some(joined) = &mut graphs.metabolism {
         masks.extend([&mut joined.reactions.kept, &mut joined.gpr.mask, &mut joined.rmr.mask]);
     }
-    for (number, (mask_whole_graphs, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
-        mask_whole_graphs.resize(samples.len() * entries, 0);
+    for (number, (mask, entries)) in masks.iter_mut().zip(sources.entries()).enumerate() {
+        mask.resize(samples.len() * entries, 0);
         marks.mark(Operation::Allocate, sources.operand(number));
     }
-    sources.for_each(samples, bytes, &mut work.removed, marks, |mask_whole_graphs, at, source| {
-        let entries = sources.entries()[mask_whole_graphs];
-        source.to_bytes(&mut masks[mask_whole_graphs][at * entries..(at + 1) * entries]);
+    sources.for_each(samples, bytes, &mut scratch.removed, marks, |mask, at, source| {
+        let entries = sources.entries()[mask];
+        source.to_bytes(&mut masks[mask][at * entries..(at + 1) * entries]);
     });
     if let (Some(joined), Some(metabolism)) = (&mut graphs.metabolism, &graph.metabolism) {
         complement(&joined.reactions.kept, &mut joined.reactions.perturbed);
@@ -197,7 +195,7 @@ pub(super) fn mask_whole_graphs<M: Marker>(
 }
 
 /// Edge indices of all samples, and the stoichiometry; nothing but the counts if the index stays with the graph.
-pub(super) fn join_whole_edges<M: Marker>(
+pub(crate) fn join_whole_edges<M: Marker>(
     graph: &CellGraph,
     samples: usize,
     with_index: bool,
@@ -223,7 +221,7 @@ pub(super) fn join_whole_edges<M: Marker>(
 }
 
 /// One edge type, once per sample: `(sources, targets)`, each shifted by its stride from one sample to the next.
-pub(super) fn join_edge_type<M: Marker>(
+pub(crate) fn join_edge_type<M: Marker>(
     (sources, targets): (&[i64], &[i64]),
     stride: (i64, i64),
     samples: usize,
@@ -245,7 +243,7 @@ pub(super) fn join_edge_type<M: Marker>(
 }
 
 /// Gene masks of all samples over the whole graph.
-pub(super) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
+pub(crate) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
     nodes.kept.resize(samples.len() * genes, 0);
     nodes.perturbed.resize(samples.len() * genes, 0);
     let kept = nodes.kept.chunks_exact_mut(genes.max(1));
@@ -256,25 +254,25 @@ pub(super) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
 }
 
 /// Every node of every sample is kept: metabolites.
-pub(super) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
+pub(crate) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
     refill(&mut nodes.kept, samples * per_sample, 1);
     refill(&mut nodes.perturbed, samples * per_sample, 0);
 }
 
 /// The complement of a byte mask.
-pub(super) fn complement(mask: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn complement(mask: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend(mask.iter().map(|kept| u8::from(*kept == 0)));
 }
 
 /// `vec` of `len` times `value`, in the same buffer.
-pub(super) fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
+pub(crate) fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.clear();
     vec.resize(len, value);
 }
 
 /// The sample of each row, of which the samples have `counts`.
-pub(super) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+pub(crate) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     for (sample, count) in counts.enumerate() {
         out.resize(out.len() + count, sample as i64);
@@ -282,7 +280,7 @@ pub(super) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
 }
 
 /// Where each sample's rows start, and the end.
-pub(super) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     out.push(0);
     let mut end = 0;
@@ -293,7 +291,7 @@ pub(super) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
 }
 
 /// `batch` of one kind of node and, where the collation makes it, `ptr`.
-pub(super) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
+pub(crate) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
     sample_of_rows(counts.clone(), &mut nodes.batch);
     if with_ptr {
         starts_of_rows(counts, &mut nodes.ptr);
@@ -301,13 +299,13 @@ pub(super) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: 
 }
 
 /// Vectors of a followed field.
-pub(super) fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
+pub(crate) fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
     sample_of_rows(counts.clone(), &mut field.batch);
     starts_of_rows(counts, &mut field.ptr);
 }
 
 /// Coordinates of one label and one p-value per sample.
-pub(super) fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
+pub(crate) fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
     let Phenotype { type_indices, sample_indices, stat_type_indices, stat_sample_indices } = phenotype;
     for indices in [type_indices, sample_indices, stat_type_indices, stat_sample_indices] {
         refill(indices, samples, 0);

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use expctl_datasets::graph::selection::Selection;
+use loader_core::{Sampler, samples_per_rank};
 use rand_mt::Mt;
 
 /// PyTorch's `DistributedSampler`: the same indices, in the same order, for the same arguments.
@@ -27,13 +27,7 @@ pub struct DistributedSampler {
 impl DistributedSampler {
     /// Samples of each rank in an epoch.
     pub fn samples_per_rank(&self) -> u64 {
-        let world = u64::from(self.world_size);
-        if self.drop_last && !self.len.is_multiple_of(world) {
-            // ceil((len - world) / world), for a data set smaller than the world: none
-            self.len.saturating_sub(world).div_ceil(world)
-        } else {
-            self.len.div_ceil(world)
-        }
+        samples_per_rank(self.len, self.world_size, self.drop_last)
     }
 
     /// This rank's indices in `epoch`, in order.
@@ -59,6 +53,54 @@ fn randperm(n: u64, seed: u64) -> Vec<u64> {
         order.swap(i as usize, (z + i) as usize);
     }
     order
+}
+
+/// The records that are sampled. A sampler deals positions `0..len`; the selection says which record lies at each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    len: u64,
+    /// Ascending and without duplicates; `None` if every record is used.
+    records: Option<Vec<u64>>,
+}
+
+impl Selection {
+    /// Every record of `len`.
+    pub const fn all(len: u64) -> Self {
+        Self { len, records: None }
+    }
+
+    /// These records, which ascend and come once each.
+    pub fn from_records(records: Vec<u64>) -> Self {
+        Self { len: records.len() as u64, records: Some(records) }
+    }
+
+    /// Number of records.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// No records.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Every `world_size`-th record, from the one at position `rank` on: all ranks together have each exactly once, and
+    /// none is repeated to fill them up.
+    #[must_use]
+    pub fn share(&self, rank: u32, world_size: u32) -> Self {
+        let mut share: Vec<u64> = (u64::from(rank)..self.len).step_by(world_size.max(1) as usize).collect();
+        self.to_records(&mut share);
+        Self::from_records(share)
+    }
+
+    /// Replace positions, each below [`Self::len`], by records.
+    pub fn to_records(&self, positions: &mut [u64]) {
+        if let Some(records) = &self.records {
+            for position in positions {
+                *position = records[*position as usize];
+            }
+        }
+    }
 }
 
 /// Indices of one batch.
@@ -91,13 +133,13 @@ pub struct Schedule {
 impl Schedule {
     /// Batches of `batch_size` from `sampler`, over all records. With `drop_last`, a batch that is not full is left out.
     ///
-    /// None if there is not a single batch in an epoch.
+    /// `None` if there is not a single batch in an epoch.
     pub fn new(sampler: DistributedSampler, batch_size: u64) -> Option<Self> {
-        Self::of(Selection::all(sampler.len), sampler, batch_size)
+        Self::of_selection(Selection::all(sampler.len), sampler, batch_size)
     }
 
-    /// The same over the records of `selection`, whose length `sampler` takes over.
-    pub fn of(selection: Selection, sampler: DistributedSampler, batch_size: u64) -> Option<Self> {
+    /// As [`Schedule::new`], over the records of `selection`, whose length replaces that of `sampler`.
+    pub fn of_selection(selection: Selection, sampler: DistributedSampler, batch_size: u64) -> Option<Self> {
         let sampler = DistributedSampler { len: selection.len(), ..sampler };
         let samples = sampler.samples_per_rank();
         let batches_per_epoch =
@@ -126,7 +168,7 @@ impl Schedule {
     }
 
     fn order(&self, epoch: u64) -> Arc<Vec<u64>> {
-        // Held while the order is made: the other threads need the same one. A poisoned lock still holds whole orders.
+        // Locked while the order is made: the other threads need the same one. A poisoned lock still holds whole orders.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, order)) = recent.iter().find(|(e, _)| *e == epoch) {
             return Arc::clone(order);
@@ -140,6 +182,18 @@ impl Schedule {
         }
         recent.push_back((epoch, Arc::clone(&order)));
         order
+    }
+}
+
+impl Sampler for Schedule {
+    fn batches_per_epoch(&self) -> u64 {
+        self.batches_per_epoch
+    }
+
+    fn batch(&self, step: u64, items: &mut Vec<u64>) -> u64 {
+        let batch = self.batch(step);
+        items.extend_from_slice(batch.indices());
+        batch.epoch
     }
 }
 

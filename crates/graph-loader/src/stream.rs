@@ -1,34 +1,33 @@
-//@DOC collate/stream.rs
-//@ Writing around the caches. A plain store first reads the line that it writes to; where a batch is far larger than the
-//@ caches that is half as much traffic again, and it drives out what the next stage needs.
+//! Non-temporal writes of large index tensors. A plain store first reads the cache line that it writes to. For a batch far
+//! larger than the caches that is half as much traffic again, and it evicts what the next stage needs.
 
 /// Outputs of fewer elements stay in the caches, where a plain store is faster: 4 MiB.
 const FEW: usize = 4 << 17;
 
 /// `out[i] = nodes[i] + shift`, for slices of one length.
-pub(super) type Shift = fn(&[i64], i64, &mut [i64]);
-/// The same from narrow numbers.
-pub(super) type Widen = fn(&[u32], i64, &mut [i64]);
+pub(crate) type ShiftFn = fn(&[i64], i64, &mut [i64]);
+/// `out[i] = nodes[i] + shift` from 32-bit nodes.
+pub(crate) type WidenFn = fn(&[u32], i64, &mut [i64]);
 /// `out[i]` = the new number of `nodes[i]`, for slices of one length.
-pub(super) type Write = fn(&[i64], Renumber<'_>, &mut [i64]);
+pub(crate) type RenumberFn = fn(&[i64], NodeNumbers<'_>, &mut [i64]);
 
-/// Numbers of nodes without some of them.
+/// New numbers of nodes after some of them are removed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Renumber<'a> {
-    /// Nodes that are gone; a handful, because write_each is compared with write_each number.
-    pub(super) removed: &'a [i64],
+pub(crate) struct NodeNumbers<'a> {
+    /// Removed nodes; a handful, because each is compared with each node.
+    pub(crate) removed: &'a [i64],
     /// Number of the first node.
-    pub(super) shift: i64,
+    pub(crate) shift: i64,
 }
 
-impl Renumber<'_> {
-    fn of(self, node: i64) -> i64 {
+impl NodeNumbers<'_> {
+    fn number(self, node: i64) -> i64 {
         self.removed.iter().fold(node + self.shift, |number, removed| number - i64::from(node > *removed))
     }
 }
 
-/// The way to write an output of `len` elements in all. After its last use call [`finish`].
-pub(super) fn shift_for(len: usize) -> Shift {
+/// The function that writes an output of `len` elements in all. After its last use call [`finish`].
+pub(crate) fn shift_for(len: usize) -> ShiftFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
@@ -39,7 +38,7 @@ pub(super) fn shift_for(len: usize) -> Shift {
 }
 
 /// As [`shift_for`].
-pub(super) fn widen_for(len: usize) -> Widen {
+pub(crate) fn widen_for(len: usize) -> WidenFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
@@ -50,14 +49,14 @@ pub(super) fn widen_for(len: usize) -> Widen {
 }
 
 /// As [`shift_for`].
-pub(super) fn renumber_for(len: usize) -> Write {
+pub(crate) fn renumber_for(len: usize) -> RenumberFn {
     #[cfg(target_arch = "x86_64")]
     if around_caches(len) {
         // SAFETY: the processor has AVX2.
         return |nodes, numbers, out| unsafe { avx2::renumber(nodes, numbers, out) };
     }
     let _ = len;
-    |nodes, numbers, out| write_each(nodes, out, |node| numbers.of(node))
+    |nodes, numbers, out| write_each(nodes, out, |node| numbers.number(node))
 }
 
 /// Make what was written around the caches visible to other threads, as any other write is.
@@ -89,7 +88,7 @@ mod avx2 {
         _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_stream_si256,
     };
 
-    use super::{Renumber, write_each};
+    use super::{NodeNumbers, write_each};
 
     /// Split `nodes` and `out` where `out` is aligned; vectors of four elements between.
     fn split<'a, T>(nodes: &'a [T], out: &'a mut [i64]) -> [(&'a [T], &'a mut [i64]); 3] {
@@ -104,7 +103,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn shift(nodes: &[i64], shift: i64, out: &mut [i64]) {
+    pub(crate) fn shift(nodes: &[i64], shift: i64, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -118,7 +117,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn widen(nodes: &[u32], shift: i64, out: &mut [i64]) {
+    pub(crate) fn widen(nodes: &[u32], shift: i64, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -132,7 +131,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn renumber(nodes: &[i64], numbers: Renumber<'_>, out: &mut [i64]) {
+    pub(crate) fn renumber(nodes: &[i64], numbers: NodeNumbers<'_>, out: &mut [i64]) {
         let [head, (nodes, out), tail] = split(nodes, out);
         let shifts = _mm256_set1_epi64x(numbers.shift);
         for (to, from) in out.as_chunks_mut::<4>().0.iter_mut().zip(nodes.as_chunks::<4>().0) {
@@ -146,12 +145,12 @@ mod avx2 {
             // SAFETY: `to` is 32 bytes that are ours, aligned by `split`.
             unsafe { _mm256_stream_si256(to.as_mut_ptr().cast(), number) };
         }
-        [head, tail].into_iter().for_each(|(nodes, out)| write_each(nodes, out, |node| numbers.of(node)));
+        [head, tail].into_iter().for_each(|(nodes, out)| write_each(nodes, out, |node| numbers.number(node)));
     }
 }
 
 /// Source elements of a block, which stays in the first-level cache while all its copies are written: 16 KiB.
-const BLOCK: usize = 2048;
+const COPY_BLOCK: usize = 2048;
 
 /// Write `copies` copies of `nodes` one after another into `out`, the i-th shifted by `i · stride`.
 ///
@@ -173,7 +172,7 @@ pub fn replicate_shifted(nodes: &[i64], copies: usize, stride: i64, out: &mut [i
 }
 
 /// `copies` copies of `values` one after another, in the buffer of `out`.
-pub(super) fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
+pub(crate) fn replicate<T: Copy>(values: &[T], copies: usize, out: &mut Vec<T>) {
     out.clear();
     for _ in 0..copies {
         out.extend_from_slice(values);
@@ -189,7 +188,7 @@ mod tests {
     fn both_ways_write_the_same() {
         let nodes: Vec<i64> = (0..1000).map(|i| i * 7 % 97).collect();
         let narrow: Vec<u32> = nodes.iter().map(|node| *node as u32).collect();
-        let numbers = Renumber { removed: &[0, 13, 96], shift: 500 };
+        let numbers = NodeNumbers { removed: &[0, 13, 96], shift: 500 };
         for start in 0..5 {
             for end in [start, start + 1, start + 6, 999] {
                 let len = end - start;

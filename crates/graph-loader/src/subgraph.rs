@@ -1,30 +1,29 @@
-use expctl_record::Operation;
+//! The graph without the perturbed genes, its nodes numbered anew: the published SubgraphRepresentation, which looks at
+//! every edge, and IncidenceSubgraphRepresentation, which gives the same and knows where the removed edges lie.
+//!
+//! The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
+//! published processor made a graph of each sample first, which is 40 MB more to write and to read.
 
-use crate::assembler::Work;
+use loader_core::Operation;
+
+use crate::assembler::Scratch;
 use crate::batch::{Edges, Graphs, MetabolicGraphs, RemovedLists};
 use crate::cell_graph::{CellGraph, EdgeType, Metabolism};
 use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
 use crate::records::Sample;
 use crate::sample_graphs::refill;
-use crate::stream::Renumber;
-
-//@DOC collate/subgraph.rs
-//@ The graph without the perturbed genes, its nodes numbered anew: the published SubgraphRepresentation, which looks at
-//@ every edge, and IncidenceSubgraphRepresentation, which gives the same and knows where the removed edges lie.
-//@
-//@ The processor finds what is removed; collation copies the rest straight into the batch and numbers it on the way. The
-//@ published processor made a graph of each sample first, which is 40 MB more to write and to read.
+use crate::stream::NodeNumbers;
 
 /// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.
-pub(super) fn scan<M: Marker>(
+pub(crate) fn scan<M: Marker>(
     graph: &CellGraph,
     samples: &[Sample],
-    work: &mut Work,
+    scratch: &mut Scratch,
     graphs: &mut Graphs,
     marks: &mut M,
 ) {
-    let Work { edges: own, table, reaction_table, gone, lost, genes: counts, .. } = work;
+    let Scratch { edges: own, table, reaction_table, gone, lost, genes: counts, .. } = scratch;
     let Graphs { genes, edges: joined, metabolism: metabolic_graphs, .. } = graphs;
     let n = graph.num_genes();
     for (index, ((edges, lost), joined)) in graph.edge_types.iter().zip(lost).zip(joined).enumerate() {
@@ -58,16 +57,16 @@ pub(super) fn scan<M: Marker>(
 }
 
 /// All samples from the positions of their removed edges, which may come from a store.
-pub(super) fn from_sources<M: Marker>(
+pub(crate) fn from_sources<M: Marker>(
     graph: &CellGraph,
     sources: &MaskSources,
     samples: &[Sample],
     bytes: &[u8],
-    work: &mut Work,
+    scratch: &mut Scratch,
     graphs: &mut Graphs,
     marks: &mut M,
 ) {
-    let Work { edges: own, table, reaction_table, removed, union, positions, lost, genes: counts, .. } = work;
+    let Scratch { edges: own, table, reaction_table, removed, union, positions, lost, genes: counts, .. } = scratch;
     let (types, n) = (graph.edge_types.len(), graph.num_genes());
     sources.for_each(samples, bytes, removed, marks, |mask, at, source| {
         let entries = sources.entries()[mask];
@@ -109,7 +108,7 @@ fn metabolic(
     at: usize,
     genes: &[u32],
     reactions: &[u32],
-    own: &mut [OwnEdges],
+    own: &mut [RelabeledEdges],
     joined: &mut MetabolicGraphs,
 ) {
     let [.., gpr, rmr] = own else { return };
@@ -147,81 +146,78 @@ fn metabolic(
     rmr.take(n);
 }
 
-//@DOC collate/own.rs
-//@ Graphs with their own numbering, sample after sample, before they are joined.
-
 /// A node that the sample does not have.
-pub(super) const ABSENT: u32 = u32::MAX;
+pub(crate) const ABSENT: u32 = u32::MAX;
 
-/// Edges of one type of all samples of a batch. A sample's nodes are numbered from 0.
+/// Edges of one type of all samples of a batch, sample after sample. A sample's nodes are numbered from 0.
 ///
-/// Processors make these, and collation copies them into the batch, as it was in the published runs: the two are timed
-/// apart. 8 B per edge and, where there is a mask, 1 B more; buffers keep their length, so nothing is cleared.
+/// Processors make these, and collation copies them into the batch, as in the published runs: the two stages are timed
+/// apart. 8 B per edge, and 1 B more with a mask; buffers keep their length, so nothing is cleared.
 #[derive(Debug, Default)]
-pub(super) struct OwnEdges {
+pub(crate) struct RelabeledEdges {
     sources: Vec<u32>,
     targets: Vec<u32>,
     mask: Vec<u8>,
     used: usize,
     /// Edges of each sample.
-    pub(super) counts: Vec<usize>,
+    pub(crate) counts: Vec<usize>,
 }
 
-/// Room for the edges of one sample; the same length in all three.
-pub(super) struct Room<'a> {
-    pub(super) sources: &'a mut [u32],
-    pub(super) targets: &'a mut [u32],
-    pub(super) mask: &'a mut [u8],
+/// Buffers for the edges of one sample; all three have the same length.
+pub(crate) struct EdgeRoom<'a> {
+    pub(crate) sources: &'a mut [u32],
+    pub(crate) targets: &'a mut [u32],
+    pub(crate) mask: &'a mut [u8],
 }
 
-impl OwnEdges {
-    /// Forget the samples.
-    pub(super) fn clear(&mut self) {
+impl RelabeledEdges {
+    /// Remove all samples.
+    pub(crate) fn clear(&mut self) {
         self.used = 0;
         self.counts.clear();
     }
 
-    /// Room for at most `most` edges of the next sample; what it holds is left over from others.
-    pub(super) fn room(&mut self, most: usize) -> Room<'_> {
-        let (start, end) = (self.used, self.used + most);
+    /// Buffers for up to `max_edges` edges of the next sample. They hold values of earlier samples.
+    pub(crate) fn room(&mut self, max_edges: usize) -> EdgeRoom<'_> {
+        let (start, end) = (self.used, self.used + max_edges);
         if self.sources.len() < end {
             self.sources.resize(end, 0);
             self.targets.resize(end, 0);
             self.mask.resize(end, 0);
         }
-        Room {
+        EdgeRoom {
             sources: &mut self.sources[start..end],
             targets: &mut self.targets[start..end],
             mask: &mut self.mask[start..end],
         }
     }
 
-    /// The next sample has the first `edges` of its room.
-    pub(super) fn take(&mut self, edges: usize) {
+    /// The first `edges` of the buffers are the edges of the next sample.
+    pub(crate) fn take(&mut self, edges: usize) {
         self.used += edges;
         self.counts.push(edges);
     }
 
     /// Bytes that are held, used or not.
-    pub(super) fn capacity_bytes(&self) -> usize {
+    pub(crate) fn capacity_bytes(&self) -> usize {
         4 * (self.sources.capacity() + self.targets.capacity()) + self.mask.capacity()
     }
 
-    pub(super) fn sources(&self) -> &[u32] {
+    pub(crate) fn sources(&self) -> &[u32] {
         &self.sources[..self.used]
     }
 
-    pub(super) fn targets(&self) -> &[u32] {
+    pub(crate) fn targets(&self) -> &[u32] {
         &self.targets[..self.used]
     }
 
-    pub(super) fn mask(&self) -> &[u8] {
+    pub(crate) fn mask(&self) -> &[u8] {
         &self.mask[..self.used]
     }
 }
 
 /// New index of each of `nodes` nodes when `removed` (ascending, each once) are gone.
-pub(super) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize, table: &mut Vec<u32>) {
+pub(crate) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize, table: &mut Vec<u32>) {
     table.clear();
     let mut next = 0;
     for gone in removed {
@@ -234,15 +230,12 @@ pub(super) fn number_without(removed: impl Iterator<Item = usize>, nodes: usize,
     table.extend(next..next + kept);
 }
 
-//@DOC collate/join.rs
-//@ Graphs of different sizes put together.
-
 /// Edges of a block, whose two ends stay in the first-level cache while all samples are written: 16 KiB.
-const BLOCK: usize = 1024;
+const EDGE_BLOCK: usize = 1024;
 
-/// Edges of one type of all samples, each end shifted by the nodes of the samples before.
-pub(super) fn join_own<M: Marker>(
-    own: &OwnEdges,
+/// Join the edges of one type of all samples, each end shifted by the nodes of the samples before.
+pub(crate) fn join_own<M: Marker>(
+    own: &RelabeledEdges,
     source_nodes: impl Iterator<Item = usize>,
     target_nodes: impl Iterator<Item = usize>,
     with_mask: bool,
@@ -271,20 +264,20 @@ fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>,
     for (count, nodes) in counts.iter().zip(nodes) {
         let (sample, rest) = from.split_at(*count);
         from = rest;
-        let (place, rest) = to.split_at_mut(*count);
+        let (target, rest) = to.split_at_mut(*count);
         to = rest;
-        widen(sample, before, place);
+        widen(sample, before, target);
         before += nodes as i64;
     }
     crate::stream::finish();
 }
 
-/// Edges of one type without those that each sample loses, its genes numbered anew and shifted by the genes of the samples
-/// before.
+/// Copy the edges of one type for each sample without those that it removes, its genes numbered anew and shifted by the
+/// genes of the samples before.
 ///
 /// Floor: one write of the edges. The graph is taken in blocks, so it is read from memory once and not once per sample;
 /// within a block the runs between lost edges are copied.
-pub(super) fn join_kept<M: Marker>(
+pub(crate) fn join_kept<M: Marker>(
     edge_type: &EdgeType,
     lost: &RemovedLists,
     samples: &[Sample],
@@ -293,19 +286,19 @@ pub(super) fn join_kept<M: Marker>(
     operand: Operand,
     marks: &mut M,
 ) {
-    /// Where a sample is in its lost edges and in the batch.
-    struct Place<'a> {
+    /// The rest of a sample's removed edges, and its next position in the batch.
+    struct SampleCursor<'a> {
         lost: &'a [i32],
         next: usize,
-        renumber: Renumber<'a>,
+        renumber: NodeNumbers<'a>,
     }
     let e = edge_type.num_edges();
     let (mut next, mut before) = (0, 0);
     edges.num_edges.clear();
-    let mut places = Vec::with_capacity(samples.len());
+    let mut cursors = Vec::with_capacity(samples.len());
     for (at, sample) in samples.iter().enumerate() {
         let lost = lost.of(at);
-        places.push(Place { lost, next, renumber: Renumber { removed: &sample.genes, shift: before } });
+        cursors.push(SampleCursor { lost, next, renumber: NodeNumbers { removed: &sample.genes, shift: before } });
         edges.num_edges.push((e - lost.len()) as i64);
         next += e - lost.len();
         before += (num_genes - sample.genes.len()) as i64;
@@ -317,16 +310,16 @@ pub(super) fn join_kept<M: Marker>(
     let (sources, targets) = (edge_type.sources(), edge_type.targets());
     for first in (0..e).step_by(EDGE_BLOCK) {
         let end = e.min(first + EDGE_BLOCK);
-        for place in &mut places {
-            let here = place.lost.partition_point(|position| (*position as usize) < end);
-            let (lost, rest) = place.lost.split_at(here);
-            place.lost = rest;
+        for cursor in &mut cursors {
+            let here = cursor.lost.partition_point(|position| (*position as usize) < end);
+            let (lost, rest) = cursor.lost.split_at(here);
+            cursor.lost = rest;
             let mut start = first;
             for stop in lost.iter().map(|position| *position as usize).chain([end]) {
-                let run = place.next..place.next + (stop - start);
-                place.next = run.end;
-                write(&sources[start..stop], place.renumber, &mut to_sources[run.clone()]);
-                write(&targets[start..stop], place.renumber, &mut to_targets[run]);
+                let run = cursor.next..cursor.next + (stop - start);
+                cursor.next = run.end;
+                write(&sources[start..stop], cursor.renumber, &mut to_sources[run.clone()]);
+                write(&targets[start..stop], cursor.renumber, &mut to_targets[run]);
                 start = stop + 1;
             }
         }

@@ -29,6 +29,18 @@ pub trait Sampler: Send + Sync + 'static {
     fn batch(&self, step: u64, items: &mut Vec<u64>) -> u64;
 }
 
+/// Samples of each rank in an epoch of `len`: with `drop_last` the tail that does not fill all ranks is left out, without it
+/// the last ranks are filled up. As PyTorch's `DistributedSampler`.
+pub fn samples_per_rank(len: u64, world_size: u32, drop_last: bool) -> u64 {
+    let world = u64::from(world_size);
+    if drop_last && !len.is_multiple_of(world) {
+        // ceil((len - world) / world); 0 for a data set smaller than the world.
+        len.saturating_sub(world).div_ceil(world)
+    } else {
+        len.div_ceil(world)
+    }
+}
+
 /// The reader of one thread of a loader that runs `B`.
 pub type Reader<'a, B> = <<B as Batcher>::Dataset as Dataset>::Reader<'a>;
 

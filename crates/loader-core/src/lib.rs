@@ -91,7 +91,7 @@ mod memory_budget;
 mod operations;
 mod timing;
 
-pub use batcher::{Batcher, Dataset, Loaded, Reader, Sampler};
+pub use batcher::{Batcher, Dataset, Loaded, Reader, Sampler, samples_per_rank};
 pub use loader::{Loader, LoaderError, LoaderOptions};
 pub use operations::{BatchOperations, Operation, OperationInterval, OperationTime};
 pub use timing::{BatchTimes, Interval, Stage, StageClock, StageTimes, exposed_wait};

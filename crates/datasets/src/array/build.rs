@@ -7,13 +7,14 @@ use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, C
 use expctl_record::Data;
 
 use crate::DatasetError;
-use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, Class, ObsColumn, base_file, part};
-use crate::array::model::{Cell, Model};
+use crate::array::dataset::{ARRAY_SCHEMA, ArrayFile, ArrayManifest, ObsClass, ObsColumn, base_file, part};
+use crate::array::model::{Cell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
-use crate::array::rows::{RowsSeen, in_order};
-use crate::build_folder::{BuildProgress, Partial, Report, bytes_of, checksums, existing, report, room};
-use crate::graph::manifest::{MANIFEST_FILE, Origin};
-use crate::graph::recipe::Family;
+use crate::array::rows::RowsSeen;
+use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
+use crate::manifest::Family;
+use crate::manifest::{MANIFEST_FILE, Origin};
+use crate::parallel::in_order;
 
 /// Values that are drawn at a time by a thread, about.
 const PIECE: u64 = 1 << 20;
@@ -43,14 +44,14 @@ pub fn build(
     {
         return Ok(manifest);
     }
-    let partial = Partial::open(folder)?;
+    let partial = BuildFolder::open(folder)?;
     if let Some(manifest) = existing(folder, ArrayManifest::load(folder), |manifest| manifest.recipe_blake3 == digest)?
     {
         partial.discard()?;
         return Ok(manifest);
     }
     partial.prepare(&digest)?;
-    let work = Work::new(recipe, data, jobs, partial.path());
+    let work = BuildRun::new(recipe, data, jobs, partial.path());
     let finished = Finished::open(partial.path())?;
     let files = (0..u64::from(data.files)).map(|file| file_range(data.samples, data.files.into(), file));
     let files: Vec<(Range<u64>, Option<ArrayFile>)> =
@@ -103,26 +104,26 @@ pub fn build(
 }
 
 /// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
-pub(super) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+pub(crate) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
     (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
 }
 
 /// Rows of the n-th of `files` that have `rows` together: as many in each, and one more in the first ones where that does not come out
 /// even.
-pub(super) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
+pub(crate) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
     let (each, over) = (rows / files, rows % files);
     let start = file * each + file.min(over);
     start..start + each + u64::from(file < over)
 }
 
 /// Classes of rows over the whole data set.
-struct Weights {
+struct ClassCounts {
     of_type: Vec<u64>,
     of_donor: Vec<u64>,
 }
 
 /// A build under way.
-struct Work<'a> {
+struct BuildRun<'a> {
     recipe: &'a ArrayRecipe,
     data: &'a Data,
     jobs: usize,
@@ -132,12 +133,12 @@ struct Work<'a> {
 }
 
 /// Rows that were drawn together.
-struct Piece {
+struct DrawnRows {
     rows: CsrRows,
     obs: Frame,
 }
 
-impl<'a> Work<'a> {
+impl<'a> BuildRun<'a> {
     fn new(recipe: &'a ArrayRecipe, data: &'a Data, jobs: usize, folder: &'a Path) -> Self {
         let model = Model::new(recipe, data);
         let width = model.genes().saturating_sub(1).to_string().len();
@@ -151,8 +152,8 @@ impl<'a> Work<'a> {
     }
 
     /// How many rows each class has: a pass over what rows are, without their counts.
-    fn weights(&self, to: &mut Report<'_>) -> Result<Weights, DatasetError> {
-        let none = || Weights {
+    fn weights(&self, to: &mut Report<'_>) -> Result<ClassCounts, DatasetError> {
+        let none = || ClassCounts {
             of_type: vec![0; self.recipe.cell_types.count as usize],
             of_donor: vec![0; self.recipe.donors.count as usize],
         };
@@ -160,7 +161,7 @@ impl<'a> Work<'a> {
         in_order(
             self.jobs,
             rows.div_ceil(COUNTED),
-            "counting the rows of each class",
+            &|_| "counting the rows of each class".to_owned(),
             || Ok(()),
             |(), piece| {
                 let mut own = none();
@@ -196,9 +197,9 @@ impl<'a> Work<'a> {
         ]
     }
 
-    fn obs_columns(&self, weights: &Weights) -> Vec<ObsColumn> {
+    fn obs_columns(&self, weights: &ClassCounts) -> Vec<ObsColumn> {
         let classes = |names: &[String], rows: &[u64]| {
-            names.iter().zip(rows).map(|(name, rows)| Class { name: name.clone(), rows: *rows }).collect()
+            names.iter().zip(rows).map(|(name, rows)| ObsClass { name: name.clone(), rows: *rows }).collect()
         };
         let about = |column: Column| {
             let classes = match (&column.kind, column.name.as_str()) {
@@ -216,7 +217,7 @@ impl<'a> Work<'a> {
         &self,
         index: u64,
         rows: Range<u64>,
-        weights: &Weights,
+        weights: &ClassCounts,
         before: u64,
         to: &mut Report<'_>,
     ) -> Result<ArrayFile, DatasetError> {
@@ -240,7 +241,7 @@ impl<'a> Work<'a> {
         let of_piece = (PIECE * count / expected.max(1)).clamp(1, count.max(1));
         let mut seen = RowsSeen::default();
         let pieces = count.div_ceil(of_piece);
-        let what = format!("drawing the rows of {}", path.display());
+        let what = |_| format!("drawing the rows of {}", path.display());
         in_order(
             self.jobs,
             pieces,
@@ -263,7 +264,7 @@ impl<'a> Work<'a> {
         Ok(ArrayFile { file, rows, nnz, sum, content_blake3: seen.digest() })
     }
 
-    fn piece(&self, range: Range<u64>, weights: &Weights, scratch: &mut crate::array::model::Scratch) -> Piece {
+    fn piece(&self, range: Range<u64>, weights: &ClassCounts, scratch: &mut Scratch) -> DrawnRows {
         let n = (range.end - range.start) as usize;
         let mut rows = CsrRows::default();
         let (mut types, mut donors) = (Vec::with_capacity(n), Vec::with_capacity(n));
@@ -292,7 +293,7 @@ impl<'a> Work<'a> {
             Cells::Float64(weight),
             Cells::NullableInt64(ages),
         ];
-        Piece { rows, obs: Frame { index, columns } }
+        DrawnRows { rows, obs: Frame { index, columns } }
     }
 }
 
@@ -300,32 +301,32 @@ impl<'a> Work<'a> {
 const FINISHED: &str = ".finished";
 
 /// The files that runs have finished so far, in a folder under construction.
-pub(super) struct Finished {
+pub(crate) struct Finished {
     folder: PathBuf,
 }
 
 impl Finished {
-    pub(super) fn open(folder: &Path) -> Result<Self, DatasetError> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, DatasetError> {
         let notes = folder.join(FINISHED);
         std::fs::create_dir_all(&notes).map_err(DatasetError::io("create", &notes))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
     /// What is known of the n-th file, which is to have this path, if it is there.
-    pub(super) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
+    pub(crate) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
         let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
         let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
         (there == file.file.bytes && file.file.path == path).then_some(file)
     }
 
     /// A file is finished.
-    pub(super) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
+    pub(crate) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
         let path = self.note(index);
         expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
     }
 
     /// Forget them: everything is finished.
-    pub(super) fn remove(self) -> Result<(), DatasetError> {
+    pub(crate) fn remove(self) -> Result<(), DatasetError> {
         let notes = self.folder.join(FINISHED);
         std::fs::remove_dir_all(&notes).map_err(DatasetError::io("remove", &notes))
     }

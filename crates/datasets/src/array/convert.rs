@@ -6,12 +6,12 @@ use expctl_record::ArrayFormat;
 
 use crate::DatasetError;
 use crate::array::build::Finished;
-use crate::array::convert_file::{FileConversion, Regroup, most_bytes, open};
+use crate::array::convert_file::{FileConversion, Regroup, max_bytes, open};
 use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreManifest, part};
 use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
-use crate::build_folder::{BuildProgress, Partial, Report, checksums, room, tidy};
-use crate::graph::manifest::{FileInfo, MANIFEST_FILE};
+use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
+use crate::manifest::{FileInfo, MANIFEST_FILE};
 
 /// How files are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ fn make(
         0 => base.rows.div_ceil(base.files.len().max(1) as u64),
         rows => rows,
     };
-    let asked = Asked::of(format, &ConvertOptions { shard_rows, ..*options });
-    let Asked { row_group, shard_rows, seed, file_count } = asked;
+    let asked = StoredOptions::new(format, &ConvertOptions { shard_rows, ..*options });
+    let StoredOptions { row_group, shard_rows, seed, file_count } = asked;
     if let Some(manifest) = there(dataset, format, asked)? {
         tidy(&folder);
         return Ok(manifest);
@@ -83,7 +83,7 @@ fn make(
     if file_count > base.rows {
         return Err(DatasetError::Invalid(format!("{} rows cannot be in {file_count} files", base.rows)));
     }
-    let partial = Partial::open(&folder)?;
+    let partial = BuildFolder::open(&folder)?;
     if let Some(manifest) = there(dataset, format, asked)? {
         partial.discard()?;
         return Ok(manifest);
@@ -98,7 +98,7 @@ fn make(
         let shards = Shards { folder: partial.path(), rows: shard_rows, seed, jobs: options.jobs };
         shuffled(&sources, &shards, &finished, to)?
     } else if file_count > 0 {
-        let bytes = base.files.iter().map(|file| most_bytes(format, file.rows, base.genes, file.nnz)).sum();
+        let bytes = base.files.iter().map(|file| max_bytes(format, file.rows, base.genes, file.nnz)).sum();
         room(partial.path(), bytes)?;
         let sources = H5adStore::open_all(&sources, "")?;
         let regroup =
@@ -108,7 +108,7 @@ fn make(
         let expected = |index: usize| part(index as u64, format.extension());
         let known: Vec<_> = (0..sources.len()).map(|index| finished.get(index as u64, &expected(index))).collect();
         let missing = base.files.iter().zip(&known).filter(|(_, known)| known.is_none());
-        let bytes = missing.map(|(file, _)| most_bytes(format, file.rows, base.genes, file.nnz)).sum();
+        let bytes = missing.map(|(file, _)| max_bytes(format, file.rows, base.genes, file.nnz)).sum();
         room(partial.path(), bytes)?;
         let (mut files, mut done) = (Vec::new(), 0);
         for ((index, source), known) in sources.iter().enumerate().zip(known) {
@@ -151,17 +151,17 @@ const fn is_parquet(format: ArrayFormat) -> bool {
     matches!(format, ArrayFormat::Parquet | ArrayFormat::ParquetSparse)
 }
 
-/// What is asked of a conversion; what a format does not have is 0.
+/// Options that a manifest holds; those that a format does not have are 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Asked {
+struct StoredOptions {
     row_group: u64,
     shard_rows: u64,
     seed: u64,
     file_count: u64,
 }
 
-impl Asked {
-    fn of(format: ArrayFormat, options: &ConvertOptions) -> Self {
+impl StoredOptions {
+    fn new(format: ArrayFormat, options: &ConvertOptions) -> Self {
         let none = Self { row_group: 0, shard_rows: 0, seed: 0, file_count: 0 };
         let ConvertOptions { row_group, shard_rows, seed, file_count, .. } = *options;
         match format {
@@ -176,11 +176,11 @@ impl Asked {
 fn there(
     dataset: &ArrayDataset,
     format: ArrayFormat,
-    asked: Asked,
+    asked: StoredOptions,
 ) -> Result<Option<ArrayStoreManifest>, DatasetError> {
     let Some(found) = dataset.converted(format)? else { return Ok(None) };
     let ArrayStoreManifest { row_group, shard_rows, seed, file_count, .. } = found;
-    if (Asked { row_group, shard_rows, seed, file_count }) == asked {
+    if (StoredOptions { row_group, shard_rows, seed, file_count }) == asked {
         return Ok(Some(found));
     }
     let reason = match format {
@@ -192,7 +192,7 @@ fn there(
 }
 
 /// The rows that came out of a base file are those that were built.
-pub(super) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
+pub(crate) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
@@ -200,7 +200,7 @@ pub(super) fn as_announced(file: &ArrayFile, written: &RowsSeen, path: &Path) ->
 }
 
 /// What is to be known of a file with these rows.
-pub(super) fn described(
+pub(crate) fn described(
     folder: &Path,
     name: String,
     written: &RowsSeen,
@@ -227,7 +227,7 @@ fn shuffled(
     }
     let values: u64 = sources.iter().map(|source| stored(source)).sum();
     let columns = sources.first().map_or(0, |source| source.genes().len() as u64);
-    room(shards.folder, 2 * most_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
+    room(shards.folder, 2 * max_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
     let written = Shuffle::new(&sources, shards)?.run(&names, to)?;
     names
         .into_iter()
@@ -278,7 +278,7 @@ pub fn convert_files(
     let targets = targets(names.iter().map(Path::new), format, folder)?;
     let values: u64 = stores.iter().map(|store| stored(store)).sum();
     let columns = stores.first().map_or(0, |store| store.genes().len() as u64);
-    room(folder, 3 * most_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
+    room(folder, 3 * max_bytes(ArrayFormat::H5adShuffled, rows, columns, values))?;
     let written: Vec<PathBuf> = names.iter().map(|name| between.path().join(name)).collect();
     Shuffle::new(&stores, &shards)?.run(&names, progress)?;
     if matches!(format, ArrayFormat::H5ad | ArrayFormat::H5adShuffled) {
@@ -329,7 +329,7 @@ fn each_file(
     for source in sources {
         // Not opened yet: one that is stored by columns takes memory while it is.
         let (own, columns, values) = MatrixFile::size(source, "X")?;
-        bytes += most_bytes(format, own, columns, values);
+        bytes += max_bytes(format, own, columns, values);
         rows += own;
     }
     if let Some(folder) = targets.first().and_then(|target| target.parent()) {
@@ -345,7 +345,7 @@ fn each_file(
 }
 
 /// Read all rows of a file once more and compare them with what is known of it.
-pub(super) fn check_content(
+pub(crate) fn check_content(
     path: &Path,
     file: &ArrayFile,
     jobs: usize,

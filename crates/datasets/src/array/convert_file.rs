@@ -3,8 +3,9 @@ use std::path::Path;
 
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Compression, Layout, Matrix};
 use anndata_io::{
-    ArrayStore, CsrRows, CsrView, H5adStore, MdsCompression, MdsOptions, MdsWriter, ParquetLayout, ParquetObsColumn,
-    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetWriter, RowsView, ZarrWriter,
+    ArrayStore, CsrRows, CsrView, H5adStore, MdsCompression, MdsOptions, MdsStore, MdsWriter, ParquetLayout,
+    ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, RowsView,
+    ZarrStore, ZarrWriter,
 };
 use expctl_record::ArrayFormat;
 
@@ -16,12 +17,12 @@ use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
-pub(super) struct FileConversion<'a> {
-    pub(super) format: ArrayFormat,
+pub(crate) struct FileConversion<'a> {
+    pub(crate) format: ArrayFormat,
     /// Rows of a parquet row group.
-    pub(super) row_group: u64,
-    pub(super) jobs: usize,
-    pub(super) source: &'a H5adStore,
+    pub(crate) row_group: u64,
+    pub(crate) jobs: usize,
+    pub(crate) source: &'a H5adStore,
 }
 
 /// Chunks as h5py makes them.
@@ -30,7 +31,7 @@ const fn chunked(compression: Compression) -> Layout {
 }
 
 /// How the matrix of an AnnData file of this format lies in it; `None` of other files.
-pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
+pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
     Some(match format {
         ArrayFormat::H5ad | ArrayFormat::H5adShuffled => (Matrix::Csr, chunked(Compression::None)),
         ArrayFormat::H5adGzip => (Matrix::Csr, chunked(Compression::Gzip { level: 4, shuffle: false })),
@@ -49,7 +50,7 @@ pub(super) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 }
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
-pub(super) fn most_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
+pub(crate) fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
     // What no number can hold fits on no disk.
     let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
     let matrix = match format {
@@ -65,7 +66,7 @@ impl FileConversion<'_> {
     ///
     /// # Errors
     /// It cannot be read or written; what was written reads back as something else.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         target: &Path,
         done: u64,
@@ -221,17 +222,17 @@ impl FileConversion<'_> {
 }
 
 /// A file of any format, open.
-pub(super) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
+pub(crate) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
     Ok(match path.extension().and_then(|extension| extension.to_str()) {
-        Some("parquet") => Box::new(crate::array::open::open(path)?),
-        Some("mds") => Box::new(crate::array::open::open(path)?),
-        Some("zarr") => Box::new(crate::array::open::open(path, "")?),
+        Some("parquet") => Box::new(ParquetStore::open(path)?),
+        Some("mds") => Box::new(MdsStore::open(path)?),
+        Some("zarr") => Box::new(ZarrStore::open(path, "")?),
         _ => Box::new(H5adStore::open(path, "")?),
     })
 }
 
 /// How parquet files of a format are written, in row groups of so many rows.
-pub(super) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
+pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
     let layout = match format {
         ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
         _ => ParquetLayout::Dense,
@@ -241,22 +242,22 @@ pub(super) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOpt
 }
 
 /// obs of an AnnData file as parquet files have it: the columns, and the values of each.
-pub(super) struct ParquetObs {
-    pub(super) columns: Vec<ParquetObsColumn>,
+pub(crate) struct ParquetObs {
+    pub(crate) columns: Vec<ParquetObsColumn>,
     cells: Vec<ParquetCells>,
 }
 
 impl ParquetObs {
     /// # Errors
     /// obs cannot be read.
-    pub(super) fn of(store: &H5adStore) -> Result<Self, DatasetError> {
+    pub(crate) fn of(store: &H5adStore) -> Result<Self, DatasetError> {
         let (columns, frame) = store.table()?;
         let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
         Ok(Self { columns, cells })
     }
 
     /// The values of some rows, column by column.
-    pub(super) fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
+    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
         self.cells.iter().map(|cells| cells.of(rows.clone())).collect()
     }
 }
@@ -313,17 +314,17 @@ fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
 }
 
 /// Puts the rows of the base files, in order, into another number of parquet files.
-pub(super) struct Regroup<'a> {
-    pub(super) sources: &'a [H5adStore],
+pub(crate) struct Regroup<'a> {
+    pub(crate) sources: &'a [H5adStore],
     /// What was built of each.
-    pub(super) base: &'a [ArrayFile],
+    pub(crate) base: &'a [ArrayFile],
     /// Parquet.
-    pub(super) format: ArrayFormat,
+    pub(crate) format: ArrayFormat,
     /// Rows of a row group; not 0.
-    pub(super) row_group: u64,
+    pub(crate) row_group: u64,
     /// Number of files, at most as many as there are rows; not 0.
-    pub(super) file_count: u64,
-    pub(super) jobs: usize,
+    pub(crate) file_count: u64,
+    pub(crate) jobs: usize,
 }
 
 /// The base file that rows are read from.
@@ -340,7 +341,7 @@ impl Regroup<'_> {
     /// # Errors
     /// A base file cannot be read, has other rows than were built, or other columns of obs than the first one; a file cannot be
     /// written, or reads back as other rows.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         folder: &Path,
         finished: &Finished,
@@ -436,7 +437,7 @@ const HELD: u64 = 32 << 20;
 /// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
 /// so many columns as have [`HELD`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
 /// whether it is the first.
-pub(super) fn each_column(
+pub(crate) fn each_column(
     store: &dyn ArrayStore,
     jobs: usize,
     mut take: impl FnMut(CsrView<'_>, u64) -> Result<(), DatasetError>,

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::DatasetError;
 use crate::build_folder::{STORES_FOLDER, bytes_of};
 use crate::error::command;
-use crate::graph::manifest::{FileInfo, MANIFEST_FILE, Origin, check_version, load};
-use crate::graph::recipe::Family;
+use crate::manifest::{Family, FileInfo, MANIFEST_FILE, Origin, load, load_converted};
 
 /// Folder of the base files inside a data set.
 const FILES_FOLDER: &str = "files";
@@ -155,18 +154,18 @@ impl ArrayDataset {
     }
 
     /// A problem of this data set with what can be done about it.
-    pub(super) fn advise(&self, problem: DatasetError) -> DatasetError {
+    pub(crate) fn advise(&self, problem: DatasetError) -> DatasetError {
         problem.advise(&self.folder, &self.manifest.data)
     }
 }
 
 /// Name of the n-th file, from 0.
-pub(super) fn part(index: u64, extension: &str) -> String {
+pub(crate) fn part(index: u64, extension: &str) -> String {
     format!("part-{index:04}.{extension}")
 }
 
 /// Path of the n-th base file inside a data set.
-pub(super) fn base_file(index: u64) -> String {
+pub(crate) fn base_file(index: u64) -> String {
     format!("{FILES_FOLDER}/{}", part(index, ArrayFormat::H5ad.extension()))
 }
 
@@ -214,12 +213,12 @@ pub struct ObsColumn {
     /// What it holds.
     pub kind: String,
     /// The classes of a categorical one.
-    pub classes: Vec<Class>,
+    pub classes: Vec<ObsClass>,
 }
 
 /// A class of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Class {
+pub struct ObsClass {
     /// Its name.
     pub name: String,
     /// Rows of it.
@@ -282,7 +281,7 @@ impl ArrayManifest {
     }
 
     /// blake3 over the contents of all files.
-    pub(super) fn base_blake3(&self) -> String {
+    pub(crate) fn base_blake3(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         for file in &self.files {
             hasher.update(file.content_blake3.as_bytes());
@@ -297,15 +296,12 @@ impl ArrayStoreManifest {
     /// # Errors
     /// It is damaged, of another version, or of another format.
     pub fn load(folder: &Path, format: ArrayFormat) -> Result<Option<Self>, DatasetError> {
-        let path = folder.join(MANIFEST_FILE);
-        let text = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(DatasetError::io("read", &path))?,
-        };
-        check_version(&path, &text, ARRAY_SCHEMA)?;
-        let manifest: Self = serde_json::from_slice(&text).map_err(|e| DatasetError::damaged(&path, e))?;
+        let Some(manifest) = load_converted::<Self>(folder, ARRAY_SCHEMA)? else { return Ok(None) };
         if manifest.format != format {
-            return Err(DatasetError::damaged(&path, format!("of {} files", manifest.format.name())));
+            return Err(DatasetError::damaged(
+                &folder.join(MANIFEST_FILE),
+                format!("of {} files", manifest.format.name()),
+            ));
         }
         Ok(Some(manifest))
     }

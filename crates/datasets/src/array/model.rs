@@ -2,7 +2,7 @@ use cell_loader::AliasTable;
 use expctl_record::Data;
 
 use crate::array::recipe::ArrayRecipe;
-use crate::random::{Stream, logarithmic_below, normal, poisson};
+use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 
 /// How counts are drawn.
 ///
@@ -21,7 +21,7 @@ use crate::random::{Stream, logarithmic_below, normal, poisson};
 /// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
 /// Every row has a stream of random numbers of its own: it follows from the recipe, seed, number of genes and its number alone.
-pub(super) struct Model {
+pub(crate) struct Model {
     seed: u64,
     scale: f64,
     cell_log_sd: f64,
@@ -31,7 +31,7 @@ pub(super) struct Model {
     run_rows: u64,
     donors: Vec<Donor>,
     /// Expected count of each gene in a cell of average size, over the types.
-    pub(super) means: Vec<f64>,
+    pub(crate) means: Vec<f64>,
 }
 
 /// What the cells of a donor have in common.
@@ -62,14 +62,14 @@ struct BurstSize {
 
 /// What a row is besides its counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Cell {
-    pub(super) cell_type: u32,
-    pub(super) donor: u32,
-    pub(super) age: Option<i64>,
+pub(crate) struct Cell {
+    pub(crate) cell_type: u32,
+    pub(crate) donor: u32,
+    pub(crate) age: Option<i64>,
 }
 
 /// Memory to draw a row in.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     counts: Vec<u32>,
     met: Vec<u64>,
 }
@@ -82,9 +82,9 @@ const SIDE: i32 = 10;
 const FITS: u32 = 100;
 
 impl Model {
-    pub(super) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
+    pub(crate) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
         let genes = recipe.genes_of(data) as usize;
-        let stream = |purpose: &str| Stream::new(data.seed, data.scale, purpose);
+        let stream = |purpose: &str| RandomStream::new(data.seed, data.scale, purpose);
         let mut of_genes = stream("genes");
         let base: Vec<f64> = (0..genes).map(|_| libm::exp(recipe.gene_log_sd * normal(&mut of_genes))).collect();
         let kinds = &recipe.cell_types;
@@ -129,24 +129,24 @@ impl Model {
     }
 
     /// Number of genes.
-    pub(super) fn genes(&self) -> usize {
+    pub(crate) fn genes(&self) -> usize {
         self.means.len()
     }
 
-    pub(super) fn scratch(&self) -> Scratch {
+    pub(crate) fn scratch(&self) -> Scratch {
         Scratch { counts: vec![0; self.genes()], met: vec![0; self.genes().div_ceil(64)] }
     }
 
-    fn stream(&self, row: u64) -> Stream {
-        Stream::new(self.seed, self.scale, &format!("row {row}"))
+    fn stream(&self, row: u64) -> RandomStream {
+        RandomStream::new(self.seed, self.scale, &format!("row {row}"))
     }
 
     /// What the row is, without its counts.
-    pub(super) fn cell(&self, row: u64) -> Cell {
+    pub(crate) fn cell(&self, row: u64) -> Cell {
         self.describe(row, &mut self.stream(row))
     }
 
-    fn describe(&self, row: u64, stream: &mut Stream) -> Cell {
+    fn describe(&self, row: u64, stream: &mut RandomStream) -> Cell {
         let number = (row / self.run_rows) % self.donors.len() as u64;
         let donor = &self.donors[number as usize];
         let place = stream.unit() * donor.type_shares.last().copied().unwrap_or(1.0);
@@ -156,7 +156,7 @@ impl Model {
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
-    pub(super) fn draw(
+    pub(crate) fn draw(
         &self,
         row: u64,
         scratch: &mut Scratch,
@@ -178,13 +178,13 @@ impl TypeModel {
             p: (mean / (mean + shape) * 4_294_967_296.0) as u32,
             log_q: libm::log(shape / (mean + shape)) as f32,
         });
-        Self { bursts: bursts.iter().sum(), which: AliasTable::of_checked(&bursts), sizes: sizes.collect() }
+        Self { bursts: bursts.iter().sum(), which: AliasTable::from_checked(&bursts), sizes: sizes.collect() }
     }
 
     fn draw(
         &self,
         size: f64,
-        stream: &mut Stream,
+        stream: &mut RandomStream,
         scratch: &mut Scratch,
         indices: &mut Vec<i32>,
         data: &mut Vec<f32>,
@@ -229,7 +229,7 @@ fn type_shares(count: u32, skew: f64) -> Vec<f64> {
 
 /// Shares of the types in each donor: those in all, times a log-normal factor, fitted so that their mean over the donors is
 /// `shares` again (iterative proportional fitting, Deming and Stephan 1940).
-fn donor_shares(shares: &[f64], donors: usize, log_sd: f64, stream: &mut Stream) -> Vec<Vec<f64>> {
+fn donor_shares(shares: &[f64], donors: usize, log_sd: f64, stream: &mut RandomStream) -> Vec<Vec<f64>> {
     let factor = |share: &f64| share * libm::exp(log_sd * normal(stream));
     let drawn: Vec<f64> = std::iter::repeat_n(shares, donors).flatten().map(factor).collect();
     let mut of_donor: Vec<Vec<f64>> = drawn.chunks(shares.len()).map(<[f64]>::to_vec).collect();
@@ -316,3 +316,5 @@ fn calibrated(means: &[Vec<f64>], shares: &[f64], shape: f64, density: f64, zero
 }
 
 #[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

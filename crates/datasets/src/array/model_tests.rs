@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::dataset::{CellTypes, Donors};
-use crate::dataset::Family;
+use crate::manifest::Family;
 
 fn recipe() -> ArrayRecipe {
     ArrayRecipe {
@@ -42,7 +42,7 @@ fn counts_are_negative_binomial() {
     for size in [0.5, 1.0, 2.5] {
         let means = [0.01, 0.1, 0.5, 2.0, 20.0, 300.0];
         let model = TypeModel::new(&means, shape);
-        let mut stream = Stream::new(3, size, "cells");
+        let mut stream = RandomStream::new(3, size, "cells");
         let mut scratch = Scratch { counts: vec![0; means.len()], met: vec![0; 1] };
         let n = 200_000;
         let (mut sums, mut squares, mut zeros) = ([0.0; 6], [0.0; 6], [n as f64; 6]);
@@ -145,7 +145,7 @@ proptest! {
         kinds in 1u32..40, skew in 0.0f64..2.0, donors in 1usize..20, log_sd in 0.0f64..2.0, seed in 0u64..100,
     ) {
         let shares = type_shares(kinds, skew);
-        let of_donor = donor_shares(&shares, donors, log_sd, &mut Stream::new(seed, 1.0, "donors"));
+        let of_donor = donor_shares(&shares, donors, log_sd, &mut RandomStream::new(seed, 1.0, "donors"));
         for of in &of_donor {
             prop_assert!((of.iter().sum::<f64>() - 1.0).abs() < 1e-12);
             prop_assert!(of.iter().all(|share| (0.0..=1.0).contains(share)));
@@ -197,7 +197,7 @@ fn a_row_follows_from_its_number() {
     let mut scratch = model.scratch();
     let mut seen = super::super::rows::RowsSeen::default();
     for row in [0, 1, 999_999_999] {
-        let mut rows = crate::array::CsrRows::default();
+        let mut rows = anndata_io::CsrRows::default();
         model.draw(row, &mut scratch, &mut rows.indices, &mut rows.data);
         rows.indptr.push(rows.indices.len() as u64);
         seen.add(rows.view());

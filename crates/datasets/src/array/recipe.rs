@@ -5,8 +5,9 @@ use serde::Deserialize;
 
 use crate::DatasetError;
 use crate::array::build::row_bytes;
-use crate::array::convert_file::most_bytes;
-use crate::graph::recipe::{Family, recipe_text};
+use crate::array::convert_file::max_bytes;
+use crate::array::dataset::ARRAY_SCHEMA;
+use crate::manifest::{Family, recipe_text};
 
 /// `experiments/<set>/dataset.toml` of an array: how its counts are drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -169,7 +170,7 @@ impl ArrayRecipe {
         let (_, text) = recipe_text(&self.folder, Family::Array)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        hasher.update(&crate::array::dataset::ARRAY_SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
+        hasher.update(&ARRAY_SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
         Ok(hasher.finalize().to_hex().to_string())
     }
 }
@@ -182,7 +183,7 @@ pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) ->
     }
     let genes = recipe.genes_of(data);
     let values = data.samples as f64 * genes as f64 * recipe.density_of(data);
-    most_bytes(format, data.samples, genes, values as u64)
+    max_bytes(format, data.samples, genes, values as u64)
 }
 
 #[cfg(test)]

@@ -1,24 +1,22 @@
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
-use std::sync::mpsc::sync_channel;
-use std::thread;
 
 use anndata_io::{ArrayStore, CsrRows, CsrView, DenseRows, Form, ReadRows, Rows, Wanted};
 
 use crate::DatasetError;
+use crate::parallel::in_order;
 
 /// Digest, number and sum of rows that pass by.
 #[derive(Default)]
-pub(super) struct RowsSeen {
+pub(crate) struct RowsSeen {
     hasher: blake3::Hasher,
-    pub(super) rows: u64,
-    pub(super) nnz: u64,
-    pub(super) sum: f64,
+    pub(crate) rows: u64,
+    pub(crate) nnz: u64,
+    pub(crate) sum: f64,
 }
 
 impl RowsSeen {
     /// Rows in CSR; columns ascend in each, and no value is 0.
-    pub(super) fn add(&mut self, view: CsrView<'_>) {
+    pub(crate) fn add(&mut self, view: CsrView<'_>) {
         for row in 0..view.indptr.len().saturating_sub(1) {
             let (indices, data) = view.row(row);
             self.hasher.update(&(indices.len() as u64).to_le_bytes());
@@ -29,13 +27,13 @@ impl RowsSeen {
         }
     }
 
-    pub(super) fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         self.hasher.finalize().to_hex().to_string()
     }
 }
 
 /// The same rows in CSR without values that are 0, in whatever form they came.
-pub(super) fn without_zeros(rows: Rows) -> CsrRows {
+pub(crate) fn without_zeros(rows: Rows) -> CsrRows {
     let mut kept = CsrRows::default();
     let mut keep = |(column, value): (i32, f32)| {
         if value != 0.0 {
@@ -65,58 +63,11 @@ pub(super) fn without_zeros(rows: Rows) -> CsrRows {
     kept
 }
 
-/// Do `work` on `0..count` on `jobs` threads, each every n-th of them and with a `state` of its own, and `take` the results
-/// on this thread in their order. No more than three results of each thread are in memory.
-///
-/// # Errors
-/// The first that `state`, `work` or `take` gives. A panic is one, too; `what` says where.
-pub(super) fn in_order<S, T: Send>(
-    jobs: usize,
-    count: u64,
-    what: &str,
-    state: impl Fn() -> Result<S, DatasetError> + Sync,
-    work: impl Fn(&mut S, u64) -> Result<T, DatasetError> + Sync,
-    mut take: impl FnMut(T) -> Result<(), DatasetError>,
-) -> Result<(), DatasetError> {
-    let jobs = (jobs.max(1) as u64).min(count.max(1));
-    thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for thread in 0..jobs {
-            let (send, receive) = sync_channel(1);
-            let (state, work) = (&state, &work);
-            scope.spawn(move || {
-                let mut own = None;
-                for index in (thread..count).step_by(jobs as usize) {
-                    let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
-                        let own = match &mut own {
-                            Some(own) => own,
-                            none => none.insert(state()?),
-                        };
-                        work(own, index)
-                    }));
-                    let done = done.unwrap_or_else(|panic| Err(DatasetError::panicked(what, panic.as_ref())));
-                    let last = done.is_err();
-                    // Nobody receives any more once it has failed or was stopped.
-                    if send.send(done).is_err() || last {
-                        return;
-                    }
-                }
-            });
-            threads.push(receive);
-        }
-        for index in 0..count {
-            let ended = |_| DatasetError::Invalid(format!("{what}: a thread has ended"));
-            take(threads[(index % jobs) as usize].recv().map_err(ended)??)?;
-        }
-        Ok(())
-    })
-}
-
 /// Values that are read at a time by a thread, about.
 const PIECE: u64 = 1 << 20;
 
 /// Values that a store holds at most, those of a dense one whether they are 0 or not.
-pub(super) fn stored(store: &dyn ArrayStore) -> u64 {
+pub(crate) fn stored(store: &dyn ArrayStore) -> u64 {
     store.most_values().unwrap_or(store.len() * store.genes().len() as u64)
 }
 
@@ -124,7 +75,7 @@ pub(super) fn stored(store: &dyn ArrayStore) -> u64 {
 ///
 /// # Errors
 /// It cannot be read; what `take` gives.
-pub(super) fn each_row(
+pub(crate) fn each_row(
     store: &dyn ArrayStore,
     jobs: usize,
     take: impl FnMut(CsrRows) -> Result<(), DatasetError>,
@@ -136,7 +87,7 @@ pub(super) fn each_row(
 ///
 /// # Errors
 /// As [`each_row`].
-pub(super) fn each_row_of(
+pub(crate) fn each_row_of(
     store: &dyn ArrayStore,
     range: Range<u64>,
     jobs: usize,
@@ -145,7 +96,7 @@ pub(super) fn each_row_of(
     // Whole runs, so that none is read twice.
     let of_piece =
         (PIECE * store.len() / stored(store).max(1)).clamp(1, 1 << 16).next_multiple_of(store.run_rows().max(1));
-    let what = format!("reading {}", store.name());
+    let what = |_| format!("reading {}", store.name());
     let read = |reader: &mut Box<dyn ReadRows + '_>, piece: u64| {
         let start = range.start + piece * of_piece;
         let mut rows = match store.form() {
@@ -165,7 +116,7 @@ pub(super) fn each_row_of(
 ///
 /// # Errors
 /// It cannot be read; what `passed` gives.
-pub(super) fn seen(
+pub(crate) fn seen(
     store: &dyn ArrayStore,
     jobs: usize,
     mut passed: impl FnMut(u64) -> Result<(), DatasetError>,
@@ -176,28 +127,4 @@ pub(super) fn seen(
         passed(seen.rows)
     })?;
     Ok(seen)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_come_in_order_and_errors_end_it() {
-        for jobs in [1, 2, 5] {
-            let mut taken = Vec::new();
-            let take = |value| {
-                taken.push(value);
-                Ok(())
-            };
-            in_order(jobs, 23, "test", || Ok(7), |seven, index| Ok(index * *seven), take).unwrap();
-            assert_eq!(taken, (0..23).map(|index| index * 7).collect::<Vec<_>>());
-            let failing = |(): &mut (), index| {
-                assert!(index != 9, "nine");
-                if index == 11 { Err(DatasetError::Stopped) } else { Ok(index) }
-            };
-            let error = in_order(jobs, 23, "test", || Ok(()), failing, |_| Ok(())).unwrap_err();
-            assert_eq!(error.to_string(), "test: nine");
-        }
-    }
 }

@@ -9,27 +9,27 @@ use anndata_io::{ArrayStore, CsrRows, H5adStore};
 use crate::DatasetError;
 use crate::array::rows::{RowsSeen, each_row, seen, stored};
 use crate::build_folder::{Report, report};
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// Bytes of rows that are put in order in memory at a time, about; the buckets of rows are as many as that needs.
 const BUCKET: u64 = 128 << 20;
-const MOST_BUCKETS: u64 = 512;
+const MAX_BUCKETS: u64 = 512;
 /// Rows that are handed to the writer at a time.
 const PIECE_ROWS: usize = 1024;
 
 /// Where shuffled rows go.
-pub(super) struct Shards<'a> {
-    pub(super) folder: &'a Path,
+pub(crate) struct Shards<'a> {
+    pub(crate) folder: &'a Path,
     /// Rows of a shard; the last one may have fewer.
-    pub(super) rows: u64,
-    pub(super) seed: u64,
-    pub(super) jobs: usize,
+    pub(crate) rows: u64,
+    pub(crate) seed: u64,
+    pub(crate) jobs: usize,
 }
 
 /// Puts the rows of several files into random order, all orders alike likely, in bounded memory (Rao 1961, Sandelius 1962):
 /// each row goes into a bucket that is drawn for it, the rows of each bucket are put into random order in memory, and the
 /// buckets follow one another.
-pub(super) struct Shuffle<'a> {
+pub(crate) struct Shuffle<'a> {
     sources: &'a [H5adStore],
     shards: &'a Shards<'a>,
     columns: Vec<Column>,
@@ -42,7 +42,7 @@ type Multiset = u128;
 impl<'a> Shuffle<'a> {
     /// # Errors
     /// The files differ in their genes or in the kinds of their columns of obs.
-    pub(super) fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
+    pub(crate) fn new(sources: &'a [H5adStore], shards: &'a Shards<'a>) -> Result<Self, DatasetError> {
         let Some(first) = sources.first() else {
             return Err(DatasetError::Invalid("there are no files to shuffle".to_owned()));
         };
@@ -64,7 +64,7 @@ impl<'a> Shuffle<'a> {
             });
         }
         let bytes: u64 = sources.iter().map(|source| stored(source) * 8 + source.len() * 100).sum();
-        let buckets = bytes.div_ceil(BUCKET).clamp(1, MOST_BUCKETS);
+        let buckets = bytes.div_ceil(BUCKET).clamp(1, MAX_BUCKETS);
         Ok(Self { sources, shards, columns: columns.unwrap_or_default(), buckets })
     }
 
@@ -72,7 +72,7 @@ impl<'a> Shuffle<'a> {
     ///
     /// # Errors
     /// They cannot be read or written; what was written reads back as other rows.
-    pub(super) fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, DatasetError> {
+    pub(crate) fn run(&self, names: &[String], to: &mut Report<'_>) -> Result<Vec<RowsSeen>, DatasetError> {
         let rows: u64 = self.sources.iter().map(|source| source.len()).sum();
         let spill = tempfile::Builder::new().prefix(".buckets-").tempdir_in(self.shards.folder);
         let spill = spill.map_err(DatasetError::io("create a folder in", self.shards.folder))?;
@@ -141,7 +141,7 @@ impl<'a> Shuffle<'a> {
                 Ok((BufWriter::with_capacity(1 << 18, file), path))
             })
             .collect::<Result<Vec<_>, DatasetError>>()?;
-        let mut stream = Stream::new(self.shards.seed, 1.0, "buckets");
+        let mut stream = RandomStream::new(self.shards.seed, 1.0, "buckets");
         let (mut sum, mut done) = (0, 0);
         for source in self.sources {
             let part = self.pass(source, done, rows, "deal", to, |record, _| {
@@ -179,7 +179,7 @@ impl<'a> Shuffle<'a> {
                 rest = after;
             }
             let order =
-                Stream::new(self.shards.seed, 1.0, &format!("bucket {bucket}")).permutation(records.len() as u64);
+                RandomStream::new(self.shards.seed, 1.0, &format!("bucket {bucket}")).permutation(records.len() as u64);
             for at in order {
                 open.push(records[at as usize]).ok_or_else(cut)??;
                 if open.pending.len() >= PIECE_ROWS {
@@ -325,7 +325,7 @@ fn empty(columns: &[Column]) -> Frame {
 }
 
 /// Rows of the obs of one file as bytes, in the classes of all files.
-pub(super) struct Codec<'a> {
+pub(crate) struct Codec<'a> {
     frame: &'a Frame,
     columns: &'a [Column],
     /// Of each categorical column: its own classes as those of all files.
@@ -334,7 +334,7 @@ pub(super) struct Codec<'a> {
 
 impl<'a> Codec<'a> {
     /// For rows of `frame`, whose columns are `own`, as `columns`.
-    pub(super) fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
+    pub(crate) fn new(columns: &'a [Column], own: &[Column], frame: &'a Frame) -> Self {
         let classes = columns.iter().zip(own).map(|(all, own)| match (&all.kind, &own.kind) {
             (ColumnKind::Categorical { categories: all, .. }, ColumnKind::Categorical { categories: own, .. }) => {
                 let places: HashMap<&String, i32> = all.iter().zip(0..).collect();
@@ -346,7 +346,7 @@ impl<'a> Codec<'a> {
     }
 
     /// Append a row.
-    pub(super) fn encode(&self, row: usize, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, row: usize, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &str| {
             out.extend((text.len() as u32).to_le_bytes());
             out.extend_from_slice(text.as_bytes());
@@ -378,7 +378,7 @@ impl<'a> Codec<'a> {
 }
 
 /// Append the row that [`Codec::encode`] made of it; `None` if it is none.
-pub(super) fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
+pub(crate) fn decode(mut bytes: &[u8], frame: &mut Frame) -> Option<()> {
     fn take<'b, const N: usize>(bytes: &mut &'b [u8]) -> Option<&'b [u8; N]> {
         let (head, rest) = bytes.split_first_chunk::<N>()?;
         *bytes = rest;

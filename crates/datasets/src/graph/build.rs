@@ -7,15 +7,14 @@ use graph_loader::{LmdbStore, LmdbWriter, text_order};
 
 use crate::DatasetError;
 use crate::build_folder::{
-    BuildProgress, DATA_FILE, GENES_FILE, Partial, Report, STORE_FOLDER, checksums, existing, report, room,
+    BuildFolder, BuildProgress, DATA_FILE, GENES_FILE, Report, STORE_FOLDER, checksums, existing, report, room,
 };
 use crate::graph::graph_file::GRAPH_FILE;
-use crate::graph::manifest::{
-    BipartiteInfo, GeneCounts, MANIFEST_FILE, Manifest, NetworkInfo, Origin, SCHEMA, SampleInfo, StoreInfo,
-};
-use crate::graph::networks::{Genes, Metabolism};
+use crate::graph::manifest::{BipartiteInfo, GeneCounts, Manifest, NetworkInfo, SCHEMA, SampleInfo, StoreInfo};
+use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
-use crate::graph::samples::{GENES_PER_SAMPLE, Labels, SAMPLES_FILE, SampleGenes, Triples, statistics};
+use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
+use crate::manifest::{MANIFEST_FILE, Origin};
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -39,14 +38,14 @@ pub fn build(
     if let Some(manifest) = existing(folder, Manifest::load(folder), |manifest| manifest.recipe_blake3 == digest)? {
         return Ok(manifest);
     }
-    let genes = Genes::new(recipe, data.seed, data.scale)?;
+    let genes = GeneNames::new(recipe, data.seed, data.scale)?;
     let triples = Triples::new(&genes, recipe.samples.count, data.seed, data.scale);
     triples.check(data.samples, data.scale)?;
     let template = RecordTemplate::load(&recipe.folder.join(&recipe.samples.record))?;
     let labels = labels(recipe, data, &genes, &triples);
     let records = Records { genes: &genes, triples: &triples, labels: &labels, template: &template };
 
-    let partial = Partial::open(folder)?;
+    let partial = BuildFolder::open(folder)?;
     if let Some(manifest) = existing(folder, Manifest::load(folder), |manifest| manifest.recipe_blake3 == digest)? {
         partial.discard()?;
         return Ok(manifest);
@@ -59,7 +58,7 @@ pub fn build(
 
     report(progress, "graph", 0, 1)?;
     let networks = crate::graph::networks::build_all(recipe, data, &genes)?;
-    let metabolism = Metabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
+    let metabolism = GeneratedMetabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
     crate::graph::graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
     let names = partial.path().join(GENES_FILE);
     std::fs::write(&names, genes.names.join("\n") + "\n").map_err(DatasetError::io("write", &names))?;
@@ -93,22 +92,22 @@ pub fn build(
     Ok(manifest)
 }
 
-fn labels(recipe: &Recipe, data: &Data, genes: &Genes, triples: &Triples) -> Labels {
+fn labels(recipe: &Recipe, data: &Data, genes: &GeneNames, triples: &Triples) -> SampleLabels {
     match data.labels {
-        LabelSource::Random => Labels::new(&recipe.samples, data.samples, data.seed, data.scale),
+        LabelSource::Random => SampleLabels::new(&recipe.samples, data.samples, data.seed, data.scale),
         LabelSource::Planted => {
             let samples = (0..data.samples).map(|index| triples.at(index));
             let values = crate::graph::samples::values(samples, genes.len(), data.seed, data.scale);
-            Labels::planted(values, &recipe.samples, data.seed, data.scale)
+            SampleLabels::planted(values, &recipe.samples, data.seed, data.scale)
         }
     }
 }
 
 /// What the records are made of.
 struct Records<'a> {
-    genes: &'a Genes,
+    genes: &'a GeneNames,
     triples: &'a Triples,
-    labels: &'a Labels,
+    labels: &'a SampleLabels,
     template: &'a RecordTemplate,
 }
 
@@ -160,7 +159,7 @@ fn store_info(folder: &Path) -> Result<StoreInfo, DatasetError> {
     let store = LmdbStore::open(folder)?;
     let mut hasher = blake3::Hasher::new();
     let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
-    store.for_each(|index, value| {
+    store.for_each::<DatasetError>(|index, value| {
         for bytes in [index.to_string().as_bytes(), value] {
             hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
         }
@@ -173,7 +172,7 @@ fn store_info(folder: &Path) -> Result<StoreInfo, DatasetError> {
     Ok(info)
 }
 
-fn sample_info(labels: &Labels) -> SampleInfo {
+fn sample_info(labels: &SampleLabels) -> SampleInfo {
     let (label_mean, label_sd) = statistics(&labels.values);
     SampleInfo {
         count: labels.values.len() as u64,
@@ -199,11 +198,11 @@ fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
 /// `"$p_value"` become numbers. Invariant: every record is valid JSON if the template is, because gene names need no
 /// escaping.
 pub(crate) struct RecordTemplate {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Gene(usize),
     Index,
@@ -220,10 +219,11 @@ impl RecordTemplate {
     fn parse(text: &str) -> Result<Self, String> {
         let compact: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
         let mut rest = compact.to_string();
-        let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), Part::Gene(k)));
-        let numbers = [("index", Part::Index), ("label", Part::Label), ("p_value", Part::PValue)];
+        let genes = (0..GENES_PER_SAMPLE).map(|k| (format!("$gene{k}"), TemplatePart::Gene(k)));
+        let numbers =
+            [("index", TemplatePart::Index), ("label", TemplatePart::Label), ("p_value", TemplatePart::PValue)];
         let numbers = numbers.map(|(name, part)| (format!("\"${name}\""), part));
-        let marks: Vec<(String, Part)> = genes.chain(numbers).collect();
+        let marks: Vec<(String, TemplatePart)> = genes.chain(numbers).collect();
         let mut parts = Vec::new();
         let mut met = vec![false; marks.len()];
         while let Some((start, k)) =
@@ -231,14 +231,14 @@ impl RecordTemplate {
         {
             let tail = rest.split_off(start + marks[k].0.len());
             rest.truncate(start);
-            parts.extend([Part::Text(rest), marks[k].1.clone()]);
+            parts.extend([TemplatePart::Text(rest), marks[k].1.clone()]);
             met[k] = true;
             rest = tail;
         }
         if let Some(k) = met.iter().position(|met| !met) {
             return Err(format!("{} does not occur in it", marks[k].0));
         }
-        parts.push(Part::Text(rest));
+        parts.push(TemplatePart::Text(rest));
         Ok(Self { parts })
     }
 
@@ -247,11 +247,11 @@ impl RecordTemplate {
         for part in &self.parts {
             // Writing to a Vec cannot fail. `{:?}` is the shortest text that gives the same number back.
             let _ = match part {
-                Part::Text(text) => out.write_all(text.as_bytes()),
-                Part::Gene(k) => out.write_all(genes[*k].as_bytes()),
-                Part::Index => write!(out, "{index}"),
-                Part::Label => write!(out, "{label:?}"),
-                Part::PValue => write!(out, "{p:?}"),
+                TemplatePart::Text(text) => out.write_all(text.as_bytes()),
+                TemplatePart::Gene(k) => out.write_all(genes[*k].as_bytes()),
+                TemplatePart::Index => write!(out, "{index}"),
+                TemplatePart::Label => write!(out, "{label:?}"),
+                TemplatePart::PValue => write!(out, "{p:?}"),
             };
         }
     }

@@ -1,20 +1,21 @@
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use expctl_record::StoreKind;
 use graph_loader::{
-    CellGraph, EdgeType, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
+    CellGraph, EdgeType, GraphError, LmdbStore, LmdbWriter, MaskForm, Metabolism, RecordDecoder, Sample, StoreDecoder,
     StoreEncoder, text_order,
 };
 
 use crate::DatasetError;
-use crate::build_folder::{BuildProgress, Partial, Report, checksums, free_bytes, report, tidy};
+use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_bytes, report, tidy};
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
-use crate::graph::manifest::{CONVERTED, MANIFEST_FILE, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
+use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
+use crate::manifest::MANIFEST_FILE;
+use crate::parallel::in_order;
+use crate::settings::record_format;
 
 /// The most bytes that are encoded at a time and written in one transaction (one record, if that is more).
 const PIECE: u64 = 16 << 20;
@@ -26,11 +27,11 @@ const PIECE_RECORDS: u64 = 20_000;
 /// Threads encode, each every n-th piece of the records in key order, and this thread writes the pieces in that order, so
 /// the store has the same content with any number of threads. No more than three pieces of each thread are in memory.
 pub struct Conversion<'d> {
-    pub(super) dataset: &'d Dataset,
-    pub(super) kind: StoreKind,
-    pub(super) graph: CellGraph,
-    pub(super) base: LmdbStore,
-    pub(super) decoder: RecordDecoder,
+    pub(crate) dataset: &'d Dataset,
+    pub(crate) kind: StoreKind,
+    pub(crate) graph: CellGraph,
+    pub(crate) base: LmdbStore,
+    pub(crate) decoder: RecordDecoder,
     folder: PathBuf,
     encoder: StoreEncoder,
     estimate: Estimate,
@@ -39,7 +40,7 @@ pub struct Conversion<'d> {
 }
 
 /// Records that were encoded together.
-struct Piece {
+struct EncodedRecords {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -61,7 +62,7 @@ impl<'d> Conversion<'d> {
             base: dataset.store()?,
             decoder: dataset.decoder()?,
             folder: dataset.store_folder(kind),
-            encoder: StoreEncoder::new(kind, dataset.mask_sizes(), &graph),
+            encoder: StoreEncoder::new(record_format(kind), dataset.mask_sizes(), &graph),
             graph,
             estimate: Estimate { bytes: 0, from: 0, there: 0, free: 0 },
             mean_value: 0,
@@ -88,7 +89,7 @@ impl<'d> Conversion<'d> {
         }
         let mean = |bytes: u64| bytes as f64 / from.max(1) as f64;
         let bytes = lmdb_bytes(records, mean(leaves), mean(pages));
-        let partial = Partial::path_of(&self.folder);
+        let partial = BuildFolder::path_of(&self.folder);
         let there = partial.join(CONVERTED).join("data.mdb").metadata().map_or(0, |about| about.len());
         let free = free_bytes(self.dataset.folder())?;
         self.estimate = Estimate { bytes, from, there: there.min(bytes), free };
@@ -126,7 +127,7 @@ impl<'d> Conversion<'d> {
             return Err(DatasetError::io("build", &self.folder)(full));
         }
         let base = base_blake3(self.dataset.manifest());
-        let partial = Partial::open(&self.folder)?;
+        let partial = BuildFolder::open(&self.folder)?;
         if let Some(manifest) = self.dataset.converted(self.kind)? {
             partial.discard()?;
             return Ok(manifest);
@@ -174,53 +175,34 @@ impl<'d> Conversion<'d> {
         let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
         let pieces: Vec<&[u64]> = order[there as usize..].chunks(of_piece).collect();
         let mut done = there;
-        std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for thread in 0..jobs.min(pieces.len()) {
-                let (send, receive) = sync_channel(1);
-                let mine = pieces.iter().skip(thread).step_by(jobs);
-                scope.spawn(move || {
-                    let mut encoder = self.encoder.clone();
-                    for indices in mine {
-                        let piece = self.encode_or_say_where(indices, &mut encoder);
-                        let last = piece.is_err();
-                        // Nobody receives any more once the conversion has failed or was stopped.
-                        if send.send(piece).is_err() || last {
-                            return;
-                        }
-                    }
-                });
-                threads.push(receive);
-            }
-            for (i, indices) in pieces.iter().enumerate() {
-                let piece = threads[i % jobs].recv();
-                let ended = |_| DatasetError::Invalid("a thread of the conversion has ended".to_owned());
-                let piece = piece.map_err(ended)??;
+        let what = |index: u64| {
+            let indices = pieces[index as usize];
+            let (count, first) = (indices.len(), indices.first().copied().unwrap_or_default());
+            let base = self.base.path().display();
+            format!("the conversion panicked at one of {count} records of {base} from {first} on")
+        };
+        let mut next = pieces.iter();
+        in_order(
+            jobs,
+            pieces.len() as u64,
+            &what,
+            || Ok(self.encoder.clone()),
+            |encoder, index| self.encode(pieces[index as usize], encoder),
+            |piece| {
+                let indices = next.next().copied().unwrap_or_default();
                 writer.append_values(indices, &piece.ends, &piece.bytes)?;
                 done += indices.len() as u64;
-                report(to, "samples", done, records)?;
-            }
-            Ok(())
-        })?;
+                report(to, "samples", done, records)
+            },
+        )?;
         writer.finish()?;
         Ok(there)
     }
 
-    /// A panic while a piece is encoded is an error like others.
-    fn encode_or_say_where(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, DatasetError> {
-        let piece = std::panic::catch_unwind(AssertUnwindSafe(|| self.encode(indices, encoder)));
-        piece.unwrap_or_else(|panic| {
-            let first = indices.first().copied().unwrap_or_default();
-            let base = self.base.path().display();
-            let what = format!("the conversion panicked at one of {} records of {base} from {first} on", indices.len());
-            Err(DatasetError::panicked(&what, panic.as_ref()))
-        })
-    }
-
-    fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<Piece, DatasetError> {
+    fn encode(&self, indices: &[u64], encoder: &mut StoreEncoder) -> Result<EncodedRecords, DatasetError> {
         let mut reader = self.base.reader()?;
         let (mut json, mut sample) = (Vec::new(), Sample::default());
-        let mut piece = Piece { bytes: Vec::new(), ends: Vec::with_capacity(indices.len()) };
+        let mut piece = EncodedRecords { bytes: Vec::new(), ends: Vec::with_capacity(indices.len()) };
         for &index in indices {
             json.clear();
             reader.read(index, &mut json)?;
@@ -236,9 +218,10 @@ impl<'d> Conversion<'d> {
 /// Whether a problem is what lies in `folder`, rather than that it could not be read.
 fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
-        DatasetError::Record { store: path, .. }
-        | DatasetError::Damaged { path, .. }
-        | DatasetError::Lmdb { path, .. } => path.starts_with(folder),
+        DatasetError::Damaged { path, .. }
+        | DatasetError::Graph(GraphError::Record { store: path, .. } | GraphError::Lmdb { path, .. }) => {
+            path.starts_with(folder)
+        }
         _ => false,
     }
 }
@@ -249,7 +232,7 @@ const STRIDE: u64 = 100;
 impl Conversion<'_> {
     /// Read the store in `folder` once more, record by record beside the base store, and compare genes and label of all of
     /// them and the masks of some with what the definition of a mask gives.
-    pub(super) fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
+    pub(crate) fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
         let store = LmdbStore::open(folder)?;
         let records = self.base.len();
         if store.len() != records {
@@ -257,13 +240,14 @@ impl Conversion<'_> {
             return Err(DatasetError::damaged(folder, reason));
         }
         let names: Vec<String> = self.graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
-        let decoder = StoreDecoder::converted(folder, self.kind, self.dataset.mask_sizes(), &names, true)?;
+        let decoder =
+            StoreDecoder::converted(folder, record_format(self.kind), self.dataset.mask_sizes(), &names, true)?;
         let mut base = self.base.reader()?;
         let (mut json, mut expected, mut found) = (Vec::new(), Sample::default(), Sample::default());
         let mut hasher = blake3::Hasher::new();
         let mut info = StoreInfo { records: 0, value_bytes: 0, largest_value: 0, content_blake3: String::new() };
         let stride = (records / ESTIMATED_FROM).max(1);
-        let read = store.for_each(|index, value| {
+        let read: Result<(), DatasetError> = store.for_each(|index, value| {
             let key = index.to_string();
             for bytes in [key.as_bytes(), value] {
                 hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
@@ -274,10 +258,9 @@ impl Conversion<'_> {
             base.read(index, &mut json)?;
             self.decoder.decode(index, &json, &mut expected)?;
             decoder.decode(index, value, 0..value.len(), &mut found)?;
-            let wrong = |what: &str| DatasetError::Record {
-                store: folder.to_owned(),
-                index,
-                reason: format!("{what} differs from the base store"),
+            let wrong = |what: &str| {
+                let reason = format!("{what} differs from the base store");
+                DatasetError::Graph(GraphError::Record { store: folder.to_owned(), index, reason })
             };
             let of = |sample: &Sample| (sample.label.to_bits(), sample.p_value.to_bits());
             if expected.genes != found.genes || of(&expected) != of(&found) {
@@ -350,6 +333,8 @@ mod tests {
 
     use expctl_record::{Data, LabelSource, Networks};
 
+    use graph_loader::RecordFormat;
+
     use super::*;
     use crate::graph::build::build;
     use crate::graph::recipe::Recipe;
@@ -376,7 +361,7 @@ mod tests {
         // An encoder of a graph that has one gene alone.
         let edge_types = vec![EdgeType { name: "e".to_owned(), edge_index: vec![0, 0] }];
         let graph = CellGraph { genes: vec![String::new()], edge_types, metabolism: None };
-        conversion.encoder = StoreEncoder::new(StoreKind::Compressed, dataset.mask_sizes(), &graph);
+        conversion.encoder = StoreEncoder::new(RecordFormat::FalsePositions, dataset.mask_sizes(), &graph);
         let error = conversion.run(2, &mut |_| ControlFlow::Continue(())).unwrap_err().to_string();
         let says =
             format!("the conversion panicked at one of 8 records of {}/processed/lmdb from 0 on: ", folder.display());

@@ -1,13 +1,17 @@
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use expctl_record::{Pipeline, StoreKind};
-use graph_loader::{CellGraph, LmdbStore, MaskSizes, RecordDecoder, StoreDecoder};
+use graph_loader::{
+    CellGraph, GraphError, LmdbReader, LmdbStore, MaskSizes, ReadRecord, RecordDecoder, Records, Sample, StoreDecoder,
+};
 
 use crate::DatasetError;
 use crate::build_folder::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use crate::error::command;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
+use crate::settings::record_format;
 
 /// A built data set.
 #[derive(Clone, Debug)]
@@ -59,7 +63,8 @@ impl Dataset {
     /// As [`Dataset::graph`]; networks cannot be merged as it says.
     pub fn graph_of(&self, pipeline: &Pipeline) -> Result<CellGraph, DatasetError> {
         let types = pipeline.graph_types().map_err(|(_, reason)| DatasetError::Invalid(reason))?;
-        self.graph(&pipeline.edge_types, pipeline.metabolism)?.with_types(&types)
+        let types = types.iter().map(|joined| (joined.name.as_str(), joined.members.as_slice()));
+        Ok(self.graph(&pipeline.edge_types, pipeline.metabolism)?.with_edge_types(types)?)
     }
 
     fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, DatasetError> {
@@ -99,7 +104,7 @@ impl Dataset {
 
     /// The base store, open for reading.
     pub fn store(&self) -> Result<LmdbStore, DatasetError> {
-        LmdbStore::open(&self.records_folder(StoreKind::Json)).map_err(|e| self.advise(e))
+        LmdbStore::open(&self.records_folder(StoreKind::Json)).map_err(|e| self.advise(e.into()))
     }
 
     /// A decoder of the store's records.
@@ -197,13 +202,67 @@ impl Dataset {
             return Err(DatasetError::NotConverted { path: self.folder.clone(), store: kind.name(), command });
         };
         let folder = self.records_folder(kind);
-        let decoder =
-            StoreDecoder::converted(&folder, kind, self.mask_sizes(), &pipeline.edge_types, pipeline.metabolism)?;
+        let (format, sizes) = (record_format(kind), self.mask_sizes());
+        let decoder = StoreDecoder::converted(&folder, format, sizes, &pipeline.edge_types, pipeline.metabolism)?;
         let store = LmdbStore::open(&folder)?;
         if store.len() != manifest.store.records {
             let reason = format!("{} records, but its manifest says {}", store.len(), manifest.store.records);
             return Err(DatasetError::damaged(&folder, reason));
         }
         Ok((store, decoder))
+    }
+}
+
+/// The records of a built data set, for a [`graph_loader::GraphBatcher`]: one of its stores and the decoder.
+pub struct DatasetRecords {
+    dataset: Dataset,
+    store: LmdbStore,
+    decoder: StoreDecoder,
+}
+
+/// Reads records on one thread.
+struct DatasetReader<'r> {
+    reader: LmdbReader<'r>,
+    dataset: &'r Dataset,
+}
+
+impl DatasetRecords {
+    /// Open the store of `dataset` that `pipeline` reads.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotConverted`]; the store is damaged, or has no masks of an edge type.
+    pub fn open(dataset: &Dataset, pipeline: &Pipeline) -> Result<Self, DatasetError> {
+        let (store, decoder) = dataset.records(pipeline)?;
+        Ok(Self { dataset: dataset.clone(), store, decoder })
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> u64 {
+        self.store.len()
+    }
+
+    /// No records.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Records for DatasetRecords {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
+        Ok(Box::new(DatasetReader { reader: self.store.reader()?, dataset: &self.dataset }))
+    }
+
+    fn decode(&self, index: u64, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
+        self.decoder.decode(index, bytes, range, sample).map_err(|e| self.dataset.advise(e.into()).into())
+    }
+}
+
+impl ReadRecord for DatasetReader<'_> {
+    fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
+        self.reader.read(index, out).map_err(|e| self.dataset.advise(e.into()).into())
+    }
+
+    fn unchanged(&self) -> Result<(), GraphError> {
+        self.reader.unchanged()
     }
 }

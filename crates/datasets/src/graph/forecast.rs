@@ -1,3 +1,5 @@
+//! How large the stores of a data set will be, from its recipe alone: before anything of it is there.
+
 use std::fmt;
 use std::path::Path;
 
@@ -5,14 +7,12 @@ use expctl_record::{Data, StoreKind};
 use graph_loader::{MaskSizes, value_bytes};
 
 use crate::DatasetError;
-use crate::build_folder::{Partial, bytes_of};
+use crate::build_folder::{BuildFolder, bytes_of};
 use crate::graph::build::RecordTemplate;
-use crate::graph::networks::{Genes, Sizes, expected_edges};
+use crate::graph::networks::{GeneNames, MetabolismSizes, expected_edges};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::GENES_PER_SAMPLE;
-
-//@DOC dataset/forecast.rs
-//@ How large the stores of a data set will be, from its recipe alone: before anything of it is there.
+use crate::settings::record_format;
 
 /// Bytes that a store of a data set will take on disk; of the base store (`json`) with the graph's file.
 ///
@@ -22,9 +22,9 @@ use crate::graph::samples::GENES_PER_SAMPLE;
 /// # Errors
 /// A file of the recipe cannot be read.
 pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u64, DatasetError> {
-    let genes = Genes::new(recipe, data.seed, data.scale)?;
+    let genes = GeneNames::new(recipe, data.seed, data.scale)?;
     let share = genes.len() as f64 / recipe.genes as f64;
-    let metabolism = Sizes::of(&recipe.bipartite, genes.len(), share);
+    let metabolism = MetabolismSizes::of(&recipe.bipartite, genes.len(), share);
     let counted = |network| Ok::<_, DatasetError>((network, expected_edges(recipe, network, data, &genes)?));
     let networks = recipe.network.iter().map(counted).collect::<Result<Vec<_>, _>>()?;
     let (value, of_graph) = match kind {
@@ -43,7 +43,15 @@ pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u
                 networks.iter().map(|(network, edges)| (network.name.clone(), *edges as usize)).collect();
             let nodes = [genes.len(), metabolism.reactions, metabolism.metabolites].map(|n| n as usize);
             let sizes = MaskSizes::new(nodes, &counted, metabolism.gpr as usize, metabolism.rmr as usize);
-            (value_bytes(kind, &sizes, GENES_PER_SAMPLE, &removed(&counted, &metabolism, genes.len())), 0)
+            (
+                value_bytes(
+                    record_format(kind),
+                    &sizes,
+                    GENES_PER_SAMPLE,
+                    &removed(&counted, &metabolism, genes.len()),
+                ),
+                0,
+            )
         }
     };
     let key = data.samples.to_string().len() as u64;
@@ -58,7 +66,7 @@ pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u
 
 /// False positions of each mask that a sample has, mean over all genes, in the order of [`MaskSizes`]: an edge goes with either of its
 /// genes, a reaction with any gene that catalyses it, its edges with the reaction.
-fn removed(networks: &[(String, usize)], metabolism: &Sizes, genes: u64) -> Vec<f64> {
+fn removed(networks: &[(String, usize)], metabolism: &MetabolismSizes, genes: u64) -> Vec<f64> {
     let (perturbed, genes) = (GENES_PER_SAMPLE as f64, genes as f64);
     let of_network = |(_, edges): &(String, usize)| {
         // A gene's loop is listed once, every other edge at both of its ends.
@@ -73,7 +81,7 @@ fn removed(networks: &[(String, usize)], metabolism: &Sizes, genes: u64) -> Vec<
 
 /// Bytes on disk that a build or conversion of `folder` that was stopped has left, for the next one to go on with.
 pub fn unfinished_bytes(folder: &Path) -> u64 {
-    bytes_of(&Partial::path_of(folder)).map_or(0, |(_, allocated)| allocated)
+    bytes_of(&BuildFolder::path_of(folder)).map_or(0, |(_, allocated)| allocated)
 }
 
 /// Records that are encoded to find how large a store will be.

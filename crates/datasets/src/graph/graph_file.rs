@@ -1,3 +1,6 @@
+//! `graph.safetensors`: int64 `edge_index/<type>` `[2, E]` of each network, int64 `hyperedge_index/gpr` and
+//! `hyperedge_index/rmr` `[2, E]`, float32 `stoichiometry/rmr` `[E]`.
+
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -7,10 +10,6 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use crate::graph::manifest::BipartiteInfo;
 use crate::graph::networks::{BuiltNetwork, Metabolism};
 use crate::{DatasetError, graph};
-
-//@DOC dataset/graph_file.rs
-//@ `graph.safetensors`: int64 `edge_index/<type>` `[2, E]` of each network, int64 `hyperedge_index/gpr` and
-//@ `hyperedge_index/rmr` `[2, E]`, float32 `stoichiometry/rmr` `[E]`.
 
 /// File name inside a data set.
 pub(crate) const GRAPH_FILE: &str = "graph.safetensors";

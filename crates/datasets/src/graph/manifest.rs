@@ -1,51 +1,16 @@
 use std::path::Path;
 
 use expctl_record::{Data, StoreKind};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::DatasetError;
 use crate::build_folder::GENES_FILE;
 use crate::graph::graph_file::GRAPH_FILE;
-use crate::graph::networks::{BuiltNetwork, Genes, Metabolism};
-use crate::graph::recipe::Family;
+use crate::graph::networks::{BuiltNetwork, GeneNames, GeneratedMetabolism};
+use crate::manifest::{Family, FileInfo, MANIFEST_FILE, Origin, load, load_converted};
 
 /// Version of the layout of a built data set.
 pub const SCHEMA: u32 = 2;
-/// File name inside a data set.
-pub(crate) const MANIFEST_FILE: &str = "manifest.json";
-
-/// Where something comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Origin {
-    /// From a real data source.
-    Measured,
-    /// Drawn at random.
-    Generated,
-    /// Partly real, completed with random ones.
-    Completed,
-}
-
-impl Origin {
-    /// The word used in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Generated => "generated",
-            Self::Completed => "completed",
-        }
-    }
-
-    fn of(real: u64, generated: u64) -> Self {
-        match (real, generated) {
-            (_, 0) => Self::Measured,
-            (0, _) => Self::Generated,
-            _ => Self::Completed,
-        }
-    }
-}
-
 /// `manifest.json`: what was built. It is written last, so a folder that has one is complete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -75,7 +40,7 @@ pub struct Manifest {
     pub resumed_at: u64,
 }
 
-/// Genes of a data set.
+/// GeneNames of a data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GeneCounts {
     /// All genes.
@@ -155,19 +120,6 @@ pub struct StoreInfo {
     pub content_blake3: String,
 }
 
-/// One file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileInfo {
-    /// Path inside the data set.
-    pub path: String,
-    /// Its apparent size.
-    pub bytes: u64,
-    /// What it takes on the disk.
-    pub allocated_bytes: u64,
-    /// Checksum of this very file.
-    pub blake3: String,
-}
-
 impl Manifest {
     /// Read the manifest of a data set.
     pub fn load(folder: &Path) -> Result<Self, DatasetError> {
@@ -190,37 +142,8 @@ impl Manifest {
     }
 }
 
-/// Read the manifest of a data set, if that is of this family and version.
-pub(crate) fn load<M: DeserializeOwned>(folder: &Path, family: Family, schema: u32) -> Result<M, DatasetError> {
-    let path = folder.join(MANIFEST_FILE);
-    let text = match std::fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(DatasetError::NotBuilt { path: folder.to_owned() });
-        }
-        other => other.map_err(DatasetError::io("read", &path))?,
-    };
-    let again = |e: DatasetError| e.and(format!("remove {} and build it again", folder.display()));
-    Family::of_manifest(&path, &text).map_err(again)?.expect(family, &path)?;
-    check_version(&path, &text, schema).map_err(again)?;
-    serde_json::from_slice(&text).map_err(|e| again(DatasetError::damaged(&path, e)))
-}
-
-/// Refuse a manifest of another version by that alone: its other fields may be others, too.
-pub(crate) fn check_version(path: &Path, text: &[u8], expected: u32) -> Result<(), DatasetError> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema: u32,
-    }
-    let Version { schema } = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
-    if schema == expected {
-        return Ok(());
-    }
-    let todo = if schema < expected { "" } else { ": a newer expctl made it" };
-    Err(DatasetError::damaged(path, format!("layout version {schema}, but this program reads {expected}{todo}")))
-}
-
 impl GeneCounts {
-    pub(crate) fn of(genes: &Genes) -> Self {
+    pub(crate) fn of(genes: &GeneNames) -> Self {
         Self { count: genes.len(), real: genes.real, generated: genes.len() - genes.real }
     }
 }
@@ -234,13 +157,13 @@ impl NetworkInfo {
             generated: network.generated,
             self_loops: genes,
             directed: network.directed,
-            class: Origin::of(network.real, network.generated),
+            class: Origin::from_counts(network.real, network.generated),
         }
     }
 }
 
 impl BipartiteInfo {
-    pub(crate) fn of(metabolism: &Metabolism) -> Self {
+    pub(crate) fn of(metabolism: &GeneratedMetabolism) -> Self {
         Self {
             reactions: metabolism.reactions,
             reactions_with_genes: metabolism.reactions_with_genes,
@@ -294,15 +217,12 @@ impl StoreManifest {
     /// # Errors
     /// It is damaged, of another version, or of a store of another kind.
     pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
-        let path = folder.join(MANIFEST_FILE);
-        let text = match std::fs::read(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(DatasetError::io("read", &path))?,
-        };
-        check_version(&path, &text, STORE_SCHEMA)?;
-        let manifest: Self = serde_json::from_slice(&text).map_err(|e| DatasetError::damaged(&path, e))?;
+        let Some(manifest) = load_converted::<Self>(folder, STORE_SCHEMA)? else { return Ok(None) };
         if manifest.kind != kind {
-            return Err(DatasetError::damaged(&path, format!("of a {} store", manifest.kind.name())));
+            return Err(DatasetError::damaged(
+                &folder.join(MANIFEST_FILE),
+                format!("of a {} store", manifest.kind.name()),
+            ));
         }
         Ok(Some(manifest))
     }

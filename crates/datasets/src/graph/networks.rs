@@ -6,7 +6,7 @@ use expctl_record::{Data, Networks};
 
 use crate::DatasetError;
 use crate::graph::recipe::{Bipartite, Network, NetworkSource, Recipe};
-use crate::random::Stream;
+use crate::random::RandomStream;
 
 /// A network of the data set: its edges, and how many of them are real.
 pub(crate) struct BuiltNetwork {
@@ -19,11 +19,11 @@ pub(crate) struct BuiltNetwork {
 }
 
 /// Make all networks of a recipe.
-pub(crate) fn build_all(recipe: &Recipe, data: &Data, genes: &Genes) -> Result<Vec<BuiltNetwork>, DatasetError> {
+pub(crate) fn build_all(recipe: &Recipe, data: &Data, genes: &GeneNames) -> Result<Vec<BuiltNetwork>, DatasetError> {
     recipe.network.iter().map(|network| build(recipe, network, data, genes)).collect()
 }
 
-fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &Genes) -> Result<BuiltNetwork, DatasetError> {
+fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &GeneNames) -> Result<BuiltNetwork, DatasetError> {
     let mut edges = EdgeSet::new(genes.len(), network.directed);
     let mut real_published = 0;
     if let NetworkSource::File(file) = &network.source {
@@ -36,7 +36,7 @@ fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &Genes) -> Resu
     if generate {
         let share = genes.len() as f64 / recipe.genes as f64;
         let count = (missing as f64 * share * share).round() as u64;
-        edges.add_random(count, &mut Stream::new(data.seed, data.scale, &network.name));
+        edges.add_random(count, &mut RandomStream::new(data.seed, data.scale, &network.name));
     }
     Ok(BuiltNetwork {
         name: network.name.clone(),
@@ -53,7 +53,7 @@ pub(crate) fn expected_edges(
     recipe: &Recipe,
     network: &Network,
     data: &Data,
-    genes: &Genes,
+    genes: &GeneNames,
 ) -> Result<u64, DatasetError> {
     let edges = match &network.source {
         NetworkSource::File(file) if data.networks != Networks::Completed => {
@@ -73,7 +73,7 @@ pub(crate) fn expected_edges(
 
 /// Add the edges of a gzipped `i<TAB>j<TAB>score` file whose two genes are both in the data set; i and j are 1-based rows
 /// of the file of gene names. Returns how many distinct edges the file has.
-fn read_edges(path: &Path, genes: &Genes, edges: &mut EdgeSet) -> Result<u64, DatasetError> {
+fn read_edges(path: &Path, genes: &GeneNames, edges: &mut EdgeSet) -> Result<u64, DatasetError> {
     let file = std::fs::File::open(path).map_err(DatasetError::io("read", path))?;
     let mut text = String::new();
     flate2::read::MultiGzDecoder::new(std::io::BufReader::new(file))
@@ -147,7 +147,7 @@ impl EdgeSet {
     ///
     /// Chung–Lu: both ends are drawn in proportion to a weight that falls as rank^(-3/4), which makes degrees
     /// heavy-tailed (exponent 7/3). The largest expected degree is held at a third of the genes by shifting the rank.
-    pub(crate) fn add_random(&mut self, count: u64, stream: &mut Stream) {
+    pub(crate) fn add_random(&mut self, count: u64, stream: &mut RandomStream) {
         let count = count.min(self.capacity() - self.len);
         let ends = if self.directed { count } else { 2 * count };
         let sources = Hubs::new(self.n, ends, stream);
@@ -193,7 +193,7 @@ pub(crate) struct Hubs(Vec<u32>);
 
 impl Hubs {
     /// Weights for a network in which `ends` edge ends are drawn over `n` genes.
-    pub(crate) fn new(n: u64, ends: u64, stream: &mut Stream) -> Self {
+    pub(crate) fn new(n: u64, ends: u64, stream: &mut RandomStream) -> Self {
         let mut shift = 1;
         let weights = loop {
             let weights: Vec<f64> = (0..n).map(|rank| inverse_power((rank + shift) as f64)).collect();
@@ -217,7 +217,7 @@ impl Hubs {
         Self(table)
     }
 
-    pub(crate) fn draw(&self, stream: &mut Stream) -> u64 {
+    pub(crate) fn draw(&self, stream: &mut RandomStream) -> u64 {
         u64::from(self.0[(stream.next() >> (64 - SLOT_BITS)) as usize])
     }
 }
@@ -228,7 +228,7 @@ fn inverse_power(x: f64) -> f64 {
 }
 
 /// The genes of a data set. Invariant: `names` ascends bytewise without duplicates.
-pub(crate) struct Genes {
+pub(crate) struct GeneNames {
     /// All names, ascending.
     pub names: Vec<String>,
     /// How many of them are real.
@@ -242,7 +242,7 @@ pub(crate) struct Genes {
 /// Prefix of generated names. No systematic yeast name begins like this.
 const GENERATED: &str = "GEN";
 
-impl Genes {
+impl GeneNames {
     /// The recipe's genes, or a random share `scale` of them.
     pub(crate) fn new(recipe: &Recipe, seed: u64, scale: f64) -> Result<Self, DatasetError> {
         let path = recipe.folder.join(&recipe.gene_names);
@@ -302,14 +302,14 @@ fn kept(total: u64, seed: u64, scale: f64) -> Vec<u64> {
     if n == total {
         return (0..total).collect();
     }
-    let mut kept = Stream::new(seed, scale, "genes").permutation(total);
+    let mut kept = RandomStream::new(seed, scale, "genes").permutation(total);
     kept.truncate(n as usize);
     kept.sort_unstable();
     kept
 }
 
 /// The generated bipartite graph of metabolism: genes catalyse reactions (gpr), reactions turn metabolites (rmr).
-pub(crate) struct Metabolism {
+pub(crate) struct GeneratedMetabolism {
     pub reactions: u64,
     pub reactions_with_genes: u64,
     pub metabolites: u64,
@@ -322,7 +322,7 @@ pub(crate) struct Metabolism {
 }
 
 /// Numbers of nodes and edges of the metabolism.
-pub(crate) struct Sizes {
+pub(crate) struct MetabolismSizes {
     pub reactions: u64,
     pub with_genes: u64,
     pub metabolites: u64,
@@ -330,7 +330,7 @@ pub(crate) struct Sizes {
     pub rmr: u64,
 }
 
-impl Sizes {
+impl MetabolismSizes {
     /// The published ones, in proportion to the `share` of the genes that there are.
     pub(crate) fn of(published: &Bipartite, genes: u64, share: f64) -> Self {
         let scaled = |n: u64| ((n as f64 * share).round() as u64).max(1);
@@ -347,14 +347,15 @@ impl Sizes {
     }
 }
 
-impl Metabolism {
+impl GeneratedMetabolism {
     /// The graph for `genes` genes. With fewer genes than the recipe has, all sizes shrink in proportion.
     pub(crate) fn new(published: &Bipartite, genes: u64, share: f64, seed: u64, scale: f64) -> Self {
-        let Sizes { reactions, with_genes, metabolites, gpr, rmr } = Sizes::of(published, genes, share);
-        let mut stream = Stream::new(seed, scale, "gpr");
+        let MetabolismSizes { reactions, with_genes, metabolites, gpr, rmr } =
+            MetabolismSizes::of(published, genes, share);
+        let mut stream = RandomStream::new(seed, scale, "gpr");
         // Reactions with genes come first, as in a model that lists its exchange reactions at the end.
         let gpr = pairs(with_genes, genes, gpr, &mut stream);
-        let mut stream = Stream::new(seed, scale, "rmr");
+        let mut stream = RandomStream::new(seed, scale, "rmr");
         let rmr = pairs(reactions, metabolites, rmr, &mut stream);
         let mut stoichiometry = Vec::with_capacity(rmr.len());
         let mut first_of_reaction = 0;
@@ -380,7 +381,7 @@ impl Metabolism {
 
 /// `count` distinct pairs (left, right), at most as many as there are; each left has at least one where `count` allows it, and
 /// the right sides are heavy-tailed. Ascending.
-fn pairs(left: u64, right: u64, count: u64, stream: &mut Stream) -> Vec<(u64, u64)> {
+fn pairs(left: u64, right: u64, count: u64, stream: &mut RandomStream) -> Vec<(u64, u64)> {
     let hubs = Hubs::new(right, count, stream);
     let mut pairs: HashSet<(u64, u64)> = HashSet::with_capacity(count as usize);
     pairs.extend((0..left.min(count)).map(|l| (l, hubs.draw(stream))));
@@ -420,7 +421,7 @@ mod tests {
     fn counts_are_exact_and_degrees_heavy_tailed() {
         for (directed, count) in [(false, 144_211 - 6607), (true, 44_310 - 6607), (false, 1_002_806 - 6607)] {
             let mut set = EdgeSet::new(6607, directed);
-            set.add_random(count, &mut Stream::new(0, 1.0, "tail"));
+            set.add_random(count, &mut RandomStream::new(0, 1.0, "tail"));
             assert_eq!(set.len(), count);
             let degrees = degrees(&set);
             let (sum, n) = (degrees.iter().sum::<u64>(), degrees.len());
@@ -437,7 +438,7 @@ mod tests {
     #[test]
     fn undirected_edges_are_listed_once_in_order_before_the_self_loops() {
         let mut set = EdgeSet::new(50, false);
-        set.add_random(200, &mut Stream::new(0, 1.0, "order"));
+        set.add_random(200, &mut RandomStream::new(0, 1.0, "order"));
         let index = set.edge_index();
         let (sources, targets) = index.split_at(index.len() / 2);
         let edges: Vec<_> = sources.iter().zip(targets).collect();
@@ -450,7 +451,7 @@ mod tests {
     #[test]
     fn a_full_graph_is_filled_and_no_more() {
         let mut set = EdgeSet::new(9, false);
-        set.add_random(1000, &mut Stream::new(0, 1.0, "full"));
+        set.add_random(1000, &mut RandomStream::new(0, 1.0, "full"));
         assert_eq!(set.len(), 36);
     }
 
@@ -458,7 +459,7 @@ mod tests {
     fn counts_are_the_published_ones_and_pairs_distinct() {
         let published =
             Bipartite { reactions: 7122, reactions_with_genes: 4881, metabolites: 2806, gpr: 5450, rmr: 26325 };
-        let built = Metabolism::new(&published, 6607, 1.0, 0, 1.0);
+        let built = GeneratedMetabolism::new(&published, 6607, 1.0, 0, 1.0);
         for (index, edges, left, right) in [(&built.gpr, 5450, 6607, 4881), (&built.rmr, 26325, 7122, 2806)] {
             assert_eq!(index.len(), 2 * edges);
             let (sources, targets) = index.split_at(edges);

@@ -1,9 +1,12 @@
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::DatasetError;
+use crate::graph::manifest::SCHEMA;
 use crate::graph::networks::genes_at;
+use crate::graph::samples::GENES_PER_SAMPLE;
+use crate::manifest::{Family, recipe_text};
 
 /// `experiments/<set>/dataset.toml`: what a data set is made of, at its full published scale.
 #[derive(Clone, Debug, Deserialize)]
@@ -120,7 +123,7 @@ impl Recipe {
         if data.networks == expctl_record::Networks::None || data.files != 1 {
             return invalid(format!("{} has networks, and is in one file", self.name()));
         }
-        if self.samples.genes_per_sample as usize != crate::graph::samples::GENES_PER_SAMPLE {
+        if self.samples.genes_per_sample as usize != GENES_PER_SAMPLE {
             return invalid(format!("samples of {} genes are not supported, only of 3", self.samples.genes_per_sample));
         }
         Ok(())
@@ -142,75 +145,7 @@ impl Recipe {
             let content = std::fs::read(&path).map_err(DatasetError::io("read", &path))?;
             hasher.update(&(content.len() as u64).to_le_bytes()).update(&content);
         }
-        hasher.update(&crate::graph::manifest::SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
+        hasher.update(&SCHEMA.to_le_bytes()).update(data.folder_name().as_bytes());
         Ok(hasher.finalize().to_hex().to_string())
     }
-}
-
-/// What kind of data set a recipe makes: the key `family` of a recipe and of a manifest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// Perturbed samples of a graph.
-    #[default]
-    Graph,
-    /// Rows of an array.
-    Array,
-}
-
-/// What a recipe or a manifest says first.
-#[derive(Deserialize)]
-struct Head {
-    #[serde(default)]
-    family: Family,
-}
-
-impl Family {
-    /// The family of the recipe in `folder`.
-    ///
-    /// # Errors
-    /// The recipe cannot be read.
-    pub fn of_recipe(folder: &Path) -> Result<Self, DatasetError> {
-        let (path, text) = read(folder)?;
-        head(&path, &text)
-    }
-
-    /// The family of a manifest.
-    pub(crate) fn of_manifest(path: &Path, text: &[u8]) -> Result<Self, DatasetError> {
-        let head: Head = serde_json::from_slice(text).map_err(|e| DatasetError::damaged(path, e))?;
-        Ok(head.family)
-    }
-
-    /// An error unless it is the one that is `wanted`.
-    pub(crate) fn expect(self, wanted: Self, path: &Path) -> Result<(), DatasetError> {
-        if self == wanted {
-            return Ok(());
-        }
-        Err(DatasetError::damaged(path, format!("of {}, not of {}", self.things(), wanted.things())))
-    }
-
-    const fn things(self) -> &'static str {
-        match self {
-            Self::Graph => "samples of a graph",
-            Self::Array => "rows of an array",
-        }
-    }
-}
-
-/// Path and text of the recipe in `folder`, which is to be of this family.
-pub(crate) fn recipe_text(folder: &Path, wanted: Family) -> Result<(PathBuf, String), DatasetError> {
-    let (path, text) = read(folder)?;
-    head(&path, &text)?.expect(wanted, &path)?;
-    Ok((path, text))
-}
-
-fn read(folder: &Path) -> Result<(PathBuf, String), DatasetError> {
-    let path = folder.join("dataset.toml");
-    let text = std::fs::read_to_string(&path).map_err(DatasetError::io("read", &path))?;
-    Ok((path, text))
-}
-
-fn head(path: &Path, text: &str) -> Result<Family, DatasetError> {
-    let head: Head = toml::from_str(text).map_err(|e| DatasetError::damaged(path, e))?;
-    Ok(head.family)
 }

@@ -5,9 +5,9 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::DatasetError;
 use crate::graph::dataset::Dataset;
-use crate::graph::networks::Genes;
+use crate::graph::networks::GeneNames;
 use crate::graph::recipe::Samples;
-use crate::random::{Bijection, Stream};
+use crate::random::{Bijection, RandomStream};
 
 /// Perturbed genes of a sample.
 pub(crate) const GENES_PER_SAMPLE: usize = 3;
@@ -29,7 +29,7 @@ const ARRAY_SHARE: (u64, u64) = (2, 11);
 impl Triples {
     /// The grid of a data set; `published` samples fit into it at full scale, with some to spare.
     pub(crate) fn new(genes: &Genes, published: u64, seed: u64, scale: f64) -> Self {
-        let mut stream = Stream::new(seed, scale, "samples");
+        let mut stream = RandomStream::new(seed, scale, "samples");
         let all: Vec<u32> = (0..genes.len() as u32).collect();
         // The strains of the study are real; generated genes are used only where there is hardly anything else.
         let pool = if genes.real * 2 >= genes.len() { &genes.real_positions } else { &all };
@@ -89,7 +89,7 @@ fn unrank(rank: u64) -> (u64, u64) {
 }
 
 /// Label and p-value of each sample.
-pub(crate) struct Labels {
+pub(crate) struct SampleLabels {
     pub values: Vec<f64>,
     pub p_values: Vec<f64>,
 }
@@ -99,11 +99,11 @@ pub(crate) const EXTREMES_FROM: u64 = 10_000;
 /// Half-width of the standard distribution before it is fitted.
 const CUT: f64 = 30.0;
 
-impl Labels {
+impl SampleLabels {
     /// `count` labels: Student's t with two degrees of freedom (cut off at ±30), shifted and scaled so that mean and
     /// population standard deviation over these `count` samples are the published ones.
     pub(crate) fn new(published: &Samples, count: u64, seed: u64, scale: f64) -> Self {
-        let mut stream = Stream::new(seed, scale, "labels");
+        let mut stream = RandomStream::new(seed, scale, "labels");
         let values: Vec<f64> = (0..count).map(|_| student_t2(&mut stream)).collect();
         let mut fixed = None;
         if count >= EXTREMES_FROM {
@@ -117,14 +117,14 @@ impl Labels {
     /// These values with the published mean and population standard deviation: labels that follow from the genes. None is
     /// set to a published extreme, which would not follow from anything.
     pub(crate) fn planted(values: Vec<f64>, published: &Samples, seed: u64, scale: f64) -> Self {
-        Self::fitted(values, published, None, &mut Stream::new(seed, scale, "planted p-values"))
+        Self::fitted(values, published, None, &mut RandomStream::new(seed, scale, "planted p-values"))
     }
 
     fn fitted(
         mut values: Vec<f64>,
         published: &Samples,
         fixed: Option<[(usize, f64); 2]>,
-        stream: &mut Stream,
+        stream: &mut RandomStream,
     ) -> Self {
         fit(&mut values, published, fixed);
         let p_value = |value: &f64| {
@@ -137,7 +137,7 @@ impl Labels {
 }
 
 /// Quantile of Student's t with two degrees of freedom, which needs no more than a square root, at a random level.
-fn student_t2(stream: &mut Stream) -> f64 {
+fn student_t2(stream: &mut RandomStream) -> f64 {
     loop {
         let u = stream.unit();
         let t = (2.0 * u - 1.0) / (2.0 * u * (1.0 - u)).sqrt();
@@ -196,8 +196,7 @@ fn fit(values: &mut [f64], published: &Samples, fixed: Option<[(usize, f64); 2]>
     }
 }
 
-//@DOC dataset/planted.rs
-//@ Labels that a model can find: the product of the strengths of the perturbed genes, and noise.
+// SampleLabels that a model can find: the product of the strengths of the perturbed genes, and noise.
 
 /// Strengths are uniform between these: a third of the genes turns the sign, and what a sum over genes can explain is
 /// a seventh of the variance of their products.
@@ -205,8 +204,8 @@ const STRENGTHS: (f64, f64) = (-1.0, 2.0);
 /// Standard deviation of the noise over that of the products.
 const NOISE: f64 = 0.2;
 
-/// Labels of samples with these genes (indices below `num_genes`), before they are fitted to published statistics.
-pub(super) fn values(
+/// SampleLabels of samples with these genes (indices below `num_genes`), before they are fitted to published statistics.
+pub(crate) fn values(
     samples: impl Iterator<Item = [u32; GENES_PER_SAMPLE]>,
     num_genes: u64,
     seed: u64,
@@ -216,25 +215,24 @@ pub(super) fn values(
     let product = |genes: [u32; GENES_PER_SAMPLE]| genes.iter().map(|gene| strengths[*gene as usize]).product();
     let mut values: Vec<f64> = samples.map(product).collect();
     let (_, sd) = statistics(&values);
-    let mut stream = Stream::new(seed, scale, "planted noise");
+    let mut stream = RandomStream::new(seed, scale, "planted noise");
     values.iter_mut().for_each(|value| *value += NOISE * sd * bell(&mut stream));
     values
 }
 
 fn strengths(num_genes: u64, seed: u64, scale: f64) -> Vec<f64> {
-    let mut stream = Stream::new(seed, scale, "planted strengths");
+    let mut stream = RandomStream::new(seed, scale, "planted strengths");
     let (low, high) = STRENGTHS;
     (0..num_genes).map(|_| low + (high - low) * stream.unit()).collect()
 }
 
 /// Nearly normal with mean 0 and standard deviation 1, by additions alone: the sum of twelve uniform numbers, less 6.
-fn bell(stream: &mut Stream) -> f64 {
+fn bell(stream: &mut RandomStream) -> f64 {
     (0..12).map(|_| stream.unit()).sum::<f64>() - 6.0
 }
 
-//@DOC dataset/sample_genes.rs
-//@ `samples.safetensors`: int32 `genes` `[Σk]`, the perturbed genes of all samples, and int64 `ptr` `[N + 1]`, where each
-//@ sample's start.
+// `samples.safetensors`: int32 `genes` `[Σk]`, the perturbed genes of all samples, and int64 `ptr` `[N + 1]`, where each
+// sample's start.
 
 /// File name inside a data set.
 pub(crate) const SAMPLES_FILE: &str = "samples.safetensors";
@@ -356,7 +354,7 @@ mod tests {
     #[test]
     fn samples_are_distinct_sets_of_three_distinct_genes() {
         let n = 300;
-        let genes = Genes {
+        let genes = GeneNames {
             names: (0..n).map(|k| format!("Y{k:04}")).collect(),
             real: n,
             position_of_row: Vec::new(),
@@ -389,7 +387,7 @@ mod tests {
         let published = published();
         for count in [2, 3, 10, 100, 999, 1000, 10_000, 332_313] {
             for seed in 0..if count < 2000 { 20 } else { 2 } {
-                let labels = Labels::new(&published, count, seed, 1.0);
+                let labels = SampleLabels::new(&published, count, seed, 1.0);
                 let (mean, sd) = statistics(&labels.values);
                 assert!((mean - published.label_mean).abs() < 1e-12, "{count}: mean {mean}");
                 assert!((sd - published.label_sd).abs() < 1e-12, "{count}: sd {sd}");
@@ -406,7 +404,7 @@ mod tests {
     #[test]
     fn labels_are_heavy_tailed() {
         let published = published();
-        let labels = Labels::new(&published, 100_000, 0, 1.0);
+        let labels = SampleLabels::new(&published, 100_000, 0, 1.0);
         let beyond = |k: f64| {
             let far = |v: &&f64| (**v - published.label_mean).abs() > k * published.label_sd;
             labels.values.iter().filter(far).count()
@@ -420,9 +418,9 @@ mod tests {
 
     /// 20,000 samples of the grid that a data set at scale 0.05 has, with their labels.
     fn planted() -> (Vec<[u32; 3]>, Vec<f64>) {
-        use crate::graph::networks::Genes;
+        use crate::graph::networks::GeneNames;
         use Triples;
-        let genes = Genes {
+        let genes = GeneNames {
             names: (0..GENES).map(|k| format!("Y{k:04}")).collect(),
             real: GENES,
             position_of_row: Vec::new(),

@@ -1,23 +1,12 @@
 use std::collections::BTreeMap;
 
 use expctl_record::{SampleSet, Select, Split};
-use graph_loader::Catalysis;
+use graph_loader::{Catalysis, Selection};
 
 use crate::DatasetError;
 use crate::graph::dataset::Dataset;
 use crate::graph::samples::SampleGenes;
-use crate::random::Stream;
-
-/// Which records a trial uses. A sampler deals positions `0..len`; this says which record lies at each.
-///
-/// Invariant: it is a function of the data set and of [`Select`] alone, so all ranks and machines have the same one. The
-/// published lists cannot be had: they came from Python's generator and the order of its sets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
-    len: u64,
-    /// Ascending and without duplicates; none where every record is used.
-    records: Option<Vec<u64>>,
-}
+use crate::random::RandomStream;
 
 /// Sizes of train, val and test for `n` samples: a tenth each, cut off, for val and test; what is left trains.
 pub const fn split_sizes(n: u64) -> [u64; 3] {
@@ -25,8 +14,8 @@ pub const fn split_sizes(n: u64) -> [u64; 3] {
     [n - 2 * tenth, tenth, tenth]
 }
 
-/// How many samples `select` asks for; none where it takes what there is.
-pub const fn asked(select: &Select) -> Option<u64> {
+/// How many samples `select` asks for; `None` if it takes all.
+pub const fn selected_count(select: &Select) -> Option<u64> {
     let [train, val, test] = split_sizes(select.subset);
     match (select.subset, select.split) {
         (0, _) => None,
@@ -37,81 +26,49 @@ pub const fn asked(select: &Select) -> Option<u64> {
     }
 }
 
-impl Selection {
-    /// Every record of `len`.
-    pub const fn all(len: u64) -> Self {
-        Self { len, records: None }
+/// The samples of a built data set that a trial uses.
+///
+/// Invariant: the selection is a function of the data set and of [`Select`] alone, so all ranks and machines have the same. The
+/// published lists cannot be reproduced: they came from Python's generator and the order of its sets.
+///
+/// # Errors
+/// The genes of the samples, or the reactions, cannot be read.
+pub fn select_samples(dataset: &Dataset, select: &Select) -> Result<Selection, DatasetError> {
+    if *select == (Select { seed: select.seed, ..Select::default() }) {
+        return Ok(Selection::all(dataset.manifest().samples.count));
     }
+    let graph = match select.samples {
+        SampleSet::All => None,
+        SampleSet::Metabolic => Some(dataset.graph(&[], true)?),
+    };
+    let catalysis =
+        graph.and_then(|graph| graph.metabolism.as_ref().map(|all| Catalysis::build(all, graph.num_genes())));
+    let is_metabolic = |gene| catalysis.as_ref().is_some_and(|catalysis| catalysis.is_metabolic(gene));
+    Ok(choose_samples(&dataset.sample_genes()?, select, is_metabolic))
+}
 
-    /// What `select` says of a built data set.
-    ///
-    /// # Errors
-    /// The genes of the samples, or the reactions, cannot be read.
-    pub fn of(dataset: &Dataset, select: &Select) -> Result<Self, DatasetError> {
-        if *select == (Select { seed: select.seed, ..Select::default() }) {
-            return Ok(Self::all(dataset.manifest().samples.count));
-        }
-        let graph = match select.samples {
-            SampleSet::All => None,
-            SampleSet::Metabolic => Some(dataset.graph(&[], true)?),
-        };
-        let catalysis =
-            graph.and_then(|graph| graph.metabolism.as_ref().map(|all| Catalysis::build(all, graph.num_genes())));
-        let is_metabolic = |gene| catalysis.as_ref().is_some_and(|catalysis| catalysis.is_metabolic(gene));
-        Ok(Self::choose(&dataset.sample_genes()?, select, is_metabolic))
+/// Choose a split of all samples, from it the candidates by their genes, and from these a subset.
+///
+/// As in the published data modules: the whole data set is split first, so a sample is in the same split whatever the
+/// candidates and the subset are, and each split has its share of the subset. Fewer candidates than the share are all
+/// taken, and the log says so.
+pub fn choose_samples(samples: &SampleGenes, select: &Select, is_metabolic: impl Fn(i64) -> bool) -> Selection {
+    let mut chosen: Vec<u64> = (0..samples.len()).collect();
+    if select.split != Split::All {
+        chosen = split(&chosen, select.split, select.seed);
     }
-
-    /// A split of all samples, of this the candidates by their genes, of these a subset.
-    ///
-    /// As in the published data modules: the whole data set is split first, so a sample is in the same split whatever the
-    /// candidates and the subset are, and each split has its share of the subset. Fewer candidates than the share are all
-    /// taken, and the log says so.
-    pub fn choose(samples: &SampleGenes, select: &Select, is_metabolic: impl Fn(i64) -> bool) -> Self {
-        let mut chosen: Vec<u64> = (0..samples.len()).collect();
-        if select.split != Split::All {
-            chosen = split(&chosen, select.split, select.seed);
-        }
-        if select.samples == SampleSet::Metabolic {
-            chosen.retain(|index| samples.of(*index).iter().any(|gene| is_metabolic(i64::from(*gene))));
-        }
-        let candidates = chosen.len() as u64;
-        match asked(select) {
-            Some(wanted) if wanted > candidates => tracing::warn!(
-                "select.subset and select.split ask for {wanted} samples, but there are {candidates}: all are used"
-            ),
-            Some(wanted) => chosen = subset(samples, &chosen, wanted as usize, select.seed),
-            None => {}
-        }
-        Self { len: chosen.len() as u64, records: Some(chosen) }
+    if select.samples == SampleSet::Metabolic {
+        chosen.retain(|index| samples.of(*index).iter().any(|gene| is_metabolic(i64::from(*gene))));
     }
-
-    /// Number of records.
-    pub const fn len(&self) -> u64 {
-        self.len
+    let candidates = chosen.len() as u64;
+    match selected_count(select) {
+        Some(wanted) if wanted > candidates => tracing::warn!(
+            "select.subset and select.split ask for {wanted} samples, but there are {candidates}: all are used"
+        ),
+        Some(wanted) => chosen = subset(samples, &chosen, wanted as usize, select.seed),
+        None => {}
     }
-
-    /// No records.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Every `world_size`-th record, from the one at position `rank` on: all ranks together have each exactly once, and
-    /// none is repeated to fill them up.
-    #[must_use]
-    pub fn share(&self, rank: u32, world_size: u32) -> Self {
-        let mut share: Vec<u64> = (u64::from(rank)..self.len).step_by(world_size.max(1) as usize).collect();
-        self.to_records(&mut share);
-        Self { len: share.len() as u64, records: Some(share) }
-    }
-
-    /// Turn positions, each below [`Self::len`], into records.
-    pub fn to_records(&self, positions: &mut [u64]) {
-        if let Some(records) = &self.records {
-            for position in positions {
-                *position = records[*position as usize];
-            }
-        }
-    }
+    Selection::from_records(chosen)
 }
 
 /// `size` of `candidates`, drawn at random for each number of perturbed genes, ascending. As in the published data
@@ -143,24 +100,24 @@ fn subset(samples: &SampleGenes, candidates: &[u64], size: usize, seed: u64) -> 
     chosen
 }
 
-/// One part of `chosen`, ascending. The parts have no sample in common and are together all of them.
-fn split(chosen: &[u64], part: Split, seed: u64) -> Vec<u64> {
+/// One split of `chosen`, ascending. The splits have no sample in common and are together all of them.
+fn split(chosen: &[u64], which: Split, seed: u64) -> Vec<u64> {
     let mut shuffled = chosen.to_vec();
     shuffle(&mut shuffled, seed, "split");
     let [train, val, _] = split_sizes(chosen.len() as u64).map(|size| size as usize);
-    let mut part = match part {
+    let mut split = match which {
         Split::All => shuffled,
         Split::Train => shuffled[..train].to_vec(),
         Split::Val => shuffled[train..train + val].to_vec(),
         Split::Test => shuffled[train + val..].to_vec(),
     };
-    part.sort_unstable();
-    part
+    split.sort_unstable();
+    split
 }
 
 fn shuffle(list: &mut Vec<u64>, seed: u64, purpose: &str) {
     // A selection does not depend on the scale of the graph.
-    let order = Stream::new(seed, 1.0, purpose).permutation(list.len() as u64);
+    let order = RandomStream::new(seed, 1.0, purpose).permutation(list.len() as u64);
     *list = order.into_iter().map(|at| list[at as usize]).collect();
 }
 
@@ -198,7 +155,7 @@ mod tests {
     #[test]
     fn splits_are_disjoint_and_together_all_samples() {
         let samples = triples(2_000);
-        let of = |split| records(&Selection::choose(&samples, &select(0, split), |_| false));
+        let of = |split| records(&choose_samples(&samples, &select(0, split), |_| false));
         let parts = SPLITS.map(of);
         assert_eq!(parts.each_ref().map(Vec::len), [1_600, 200, 200]);
         let mut together = parts.concat();
@@ -209,7 +166,7 @@ mod tests {
     #[test]
     fn a_subset_is_drawn_from_everywhere() {
         let samples = triples(2_000);
-        let of = |seed| records(&Selection::choose(&samples, &Select { seed, ..select(500, Split::All) }, |_| false));
+        let of = |seed| records(&choose_samples(&samples, &Select { seed, ..select(500, Split::All) }, |_| false));
         let whole = of(42);
         assert_eq!(whole.len(), 500);
         assert!(whole.windows(2).all(|pair| pair[0] < pair[1]), "ascending, each once");
@@ -225,7 +182,7 @@ mod tests {
         let metabolic = |gene: i64| gene < 25;
         let of = |samples_of, subset, split| {
             let select = Select { samples: samples_of, ..select(subset, split) };
-            records(&Selection::choose(&samples, &select, metabolic))
+            records(&choose_samples(&samples, &select, metabolic))
         };
         for (split, size) in SPLITS.into_iter().zip([8_000, 1_000, 1_000]) {
             let all = of(SampleSet::All, 0, split);
@@ -245,7 +202,7 @@ mod tests {
     /// Other machines must find the same.
     #[test]
     fn the_selection_is_known() {
-        let chosen = Selection::choose(&triples(100), &select(20, Split::Val), |_| false);
+        let chosen = choose_samples(&triples(100), &select(20, Split::Val), |_| false);
         assert_eq!(records(&chosen), KNOWN);
     }
 
@@ -254,14 +211,14 @@ mod tests {
     #[test]
     fn a_subset_beyond_the_candidates_takes_all() {
         let samples = triples(30);
-        let chosen = Selection::choose(&samples, &select(31, Split::All), |_| false);
+        let chosen = choose_samples(&samples, &select(31, Split::All), |_| false);
         assert_eq!(records(&chosen), (0..30).collect::<Vec<_>>());
         // Of the 24 that train, those of gene 50; 8 were asked for.
         let few = Select { samples: SampleSet::Metabolic, ..select(10, Split::Train) };
-        let chosen = records(&Selection::choose(&samples, &few, |gene| gene == 50));
-        let train = records(&Selection::choose(&samples, &select(0, Split::Train), |_| false));
+        let chosen = records(&choose_samples(&samples, &few, |gene| gene == 50));
+        let train = records(&choose_samples(&samples, &select(0, Split::Train), |_| false));
         let with_gene: Vec<u64> = train.into_iter().filter(|index| index % 7 == 0).collect();
-        assert!(asked(&few).is_some_and(|asked| asked as usize > with_gene.len()));
+        assert!(selected_count(&few).is_some_and(|count| count as usize > with_gene.len()));
         assert_eq!(chosen, with_gene);
     }
 
@@ -271,7 +228,7 @@ mod tests {
             [(1, 10), (2, 5), (3, 100)].iter().flat_map(|&(k, n)| vec![(0..k).collect(); n]).collect();
         let samples = SampleGenes::new(list.iter().map(Vec::as_slice));
         let counts = |size| {
-            let chosen = records(&Selection::choose(&samples, &select(size, Split::All), |_| false));
+            let chosen = records(&choose_samples(&samples, &select(size, Split::All), |_| false));
             [1, 2, 3].map(|k| chosen.iter().filter(|index| samples.of(**index).len() == k).count())
         };
         assert_eq!(counts(8), [8, 0, 0]);
@@ -289,7 +246,7 @@ mod tests {
             let list: Vec<Vec<i32>> = list.into_iter().map(|genes| genes.into_iter().collect()).collect();
             let samples = SampleGenes::new(list.iter().map(Vec::as_slice));
             let select = Select { samples: SampleSet::Metabolic, ..Select::default() };
-            let chosen = records(&Selection::choose(&samples, &select, |gene| metabolic.contains(&gene)));
+            let chosen = records(&choose_samples(&samples, &select, |gene| metabolic.contains(&gene)));
             let mut naive = Vec::new();
             for (index, genes) in list.iter().enumerate() {
                 if genes.iter().any(|gene| metabolic.contains(&i64::from(*gene))) {
@@ -301,7 +258,7 @@ mod tests {
 
         #[test]
         fn shares_are_together_the_selection(n in 0i32..100, world_size in 1u32..6) {
-            let whole = Selection::choose(&triples(n), &select(0, Split::Val), |_| false);
+            let whole = choose_samples(&triples(n), &select(0, Split::Val), |_| false);
             let mut seen: Vec<u64> = Vec::new();
             for rank in 0..world_size {
                 let share = whole.share(rank, world_size);
@@ -316,12 +273,12 @@ mod tests {
         /// Without `drop_last` every sample is seen, and only those that fill up the last round twice.
         #[test]
         fn ranks_together_see_each_selected_sample_once(n in 1i32..300, subset in 0u64..300, world_size in 1u32..5) {
-            let selection = Selection::choose(&triples(n), &select(subset, Split::Train), |_| false);
+            let selection = choose_samples(&triples(n), &select(subset, Split::Train), |_| false);
             let wanted = records(&selection);
             let mut seen = Vec::new();
             for rank in 0..world_size {
                 let sampler = DistributedSampler { len: 0, world_size, rank, shuffle: true, seed: 3, drop_last: false };
-                let schedule = Schedule::of(selection.clone(), sampler, 4).unwrap();
+                let schedule = Schedule::of_selection(selection.clone(), sampler, 4).unwrap();
                 for step in 0..schedule.batches_per_epoch() {
                     seen.extend_from_slice(schedule.batch(step).indices());
                 }
