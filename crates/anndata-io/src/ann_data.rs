@@ -5,12 +5,10 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::annotation::FrameColumns;
-use super::limit::allow_open_files;
-use super::matrix::{CSC_BYTES, MatrixFile};
-use super::names::{all_different, shared};
-use super::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident};
-use crate::AnnDataError;
+use crate::annotation::FrameColumns;
+use crate::names::{all_different, shared};
+use crate::source::local_file::allow_open_files;
+use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
 /// Where the parts of an AnnData are: a file in HDF5, or a folder in zarr.
 pub trait Container: Debug + Send + Sync + 'static {

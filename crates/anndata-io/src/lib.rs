@@ -7,39 +7,40 @@
 
 mod ann_data;
 mod annotation;
+mod codec;
 mod collection;
 mod error;
-mod file_state;
 pub mod h5ad;
-mod labels;
-mod limit;
 mod matrix;
 mod mds;
 mod memory;
 mod names;
 pub mod nontemporal;
 mod parquet;
-mod row;
 mod rows;
 mod source;
 mod store;
 pub mod write;
 pub mod zarr;
 
-pub use ann_data::AnnDataStore;
-pub use collection::{Collection, Join};
-pub use error::AnnDataError;
-pub use h5ad::H5adStore;
-pub use labels::{LabelKind, Labels};
-pub use matrix::{CSC_BYTES, MatrixFile};
-pub use mds::{INDEX_FILE as MDS_INDEX_FILE, MdsCompression, MdsOptions, MdsStore, MdsWriter};
-pub use memory::{MemoryStore, NarrowRow, NarrowRows, Resident};
-pub use parquet::{
+pub use crate::ann_data::AnnDataStore;
+pub use crate::collection::{Collection, Join};
+pub use crate::error::AnnDataError;
+pub use crate::h5ad::frame::H5adStore;
+pub use crate::matrix::matrix_file::{CSC_BYTES, MatrixFile};
+pub use crate::mds::index::INDEX_FILE as MDS_INDEX_FILE;
+pub use crate::mds::store::MdsStore;
+pub use crate::mds::writer::{MdsCompression, MdsOptions, MdsWriter};
+pub use crate::memory::memory_store::{MemoryStore, Resident};
+pub use crate::memory::narrow_rows::{NarrowRow, NarrowRows};
+pub use crate::parquet::store::ParquetStore;
+pub use crate::parquet::writer::{
     ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions,
-    ParquetStore, ParquetWriter,
+    ParquetWriter,
 };
-pub use row::Row;
-pub use rows::{CsrRows, CsrView, DenseRows, Rows, RowsView};
-pub use source::remote::{self, Ahead};
-pub use store::{ArrayStore, Form, ReadRows, Wanted};
-pub use zarr::{ZarrStore, ZarrWriter};
+pub use crate::rows::{CsrRows, CsrView, DenseRows, Row, Rows, RowsView};
+pub use crate::source::remote;
+pub use crate::source::remote::object::Ahead;
+pub use crate::store::{ArrayStore, Form, LabelKind, Labels, ReadRows, Wanted};
+pub use crate::zarr::frame::ZarrStore;
+pub use crate::zarr::writer::ZarrWriter;

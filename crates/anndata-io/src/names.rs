@@ -41,7 +41,7 @@ pub(crate) fn not_there<'a>(
 }
 
 /// An error that lists the names that come more than once.
-pub(super) fn all_different(genes: &[String]) -> Result<(), String> {
+pub(crate) fn all_different(genes: &[String]) -> Result<(), String> {
     /// Names that are listed.
     const LISTED: usize = 10;
     let mut seen = HashSet::with_capacity(genes.len());
@@ -59,7 +59,7 @@ pub(super) fn all_different(genes: &[String]) -> Result<(), String> {
 }
 
 /// A list of names, which is one in memory for all that have the same: `known` are those that there are.
-pub(super) fn shared(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
+pub(crate) fn shared(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
     if let Some(same) = known.iter().find(|same| **same == names) {
         return Arc::clone(same);
     }

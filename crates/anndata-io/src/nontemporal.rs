@@ -16,7 +16,8 @@ pub fn copy(from: &[f32], to: &mut [f32]) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 fn copy_avx(from: &[f32], to: &mut [f32]) {
-    use std::arch::x86_64::{_mm256_loadu_ps, _mm256_stream_ps};
+    use std::arch::x86_64::_mm256_loadu_ps;
+    use std::arch::x86_64::_mm256_stream_ps;
 
     let head = to.as_ptr().align_offset(64).min(to.len());
     let (from_head, from) = from.split_at(head);

@@ -4,17 +4,17 @@ use crate::{CsrRows, CsrView, DenseRows};
 
 /// What the columns of one list of genes are in another.
 #[derive(Debug, PartialEq)]
-pub(super) struct ColumnMap {
+pub(crate) struct ColumnMap {
     /// For each column its number there; -1 if it is not there.
     forward: Vec<i32>,
     /// For each column there its number here; -1 if there is none.
     backward: Vec<i32>,
-    order: Order,
+    order: ColumnOrder,
 }
 
 /// What the map does to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum ColumnOrder {
     /// Each column keeps its number.
     Same,
     /// Columns that are kept stay ascending.
@@ -24,7 +24,7 @@ enum Order {
 
 /// Space in which rows of any order are put in order.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(crate) struct RowScratch {
     /// A bit for each column: it has a value.
     present: Vec<u64>,
     /// `[columns]`: the values of those that have one.
@@ -33,7 +33,7 @@ pub(super) struct Scratch {
 
 impl ColumnMap {
     /// From columns named `genes` to those that `numbers` numbers, `count` of them.
-    pub(super) fn new(genes: &[String], numbers: &HashMap<&str, i32>, count: usize) -> Self {
+    pub fn new(genes: &[String], numbers: &HashMap<&str, i32>, count: usize) -> Self {
         let forward: Vec<i32> = genes.iter().map(|gene| numbers.get(gene.as_str()).copied().unwrap_or(-1)).collect();
         let mut backward = vec![-1; count];
         for (here, there) in forward.iter().enumerate() {
@@ -42,39 +42,39 @@ impl ColumnMap {
             }
         }
         let order = if forward.iter().enumerate().all(|(here, there)| here as i32 == *there) {
-            Order::Same
+            ColumnOrder::Same
         } else if forward.iter().filter(|there| **there >= 0).is_sorted() {
-            Order::Ascending
+            ColumnOrder::Ascending
         } else {
-            Order::Any
+            ColumnOrder::Any
         };
         Self { forward, backward, order }
     }
 
     /// Rows in CSR stay what they are, whatever columns there are more.
-    pub(super) fn keeps_sparse(&self) -> bool {
-        self.order == Order::Same
+    pub fn keeps_sparse(&self) -> bool {
+        self.order == ColumnOrder::Same
     }
 
     /// Dense rows stay what they are.
-    pub(super) fn keeps_dense(&self) -> bool {
-        self.order == Order::Same && self.forward.len() == self.backward.len()
+    pub fn keeps_dense(&self) -> bool {
+        self.order == ColumnOrder::Same && self.forward.len() == self.backward.len()
     }
 
     /// Columns that rows had before.
-    pub(super) fn columns_before(&self) -> usize {
+    pub fn columns_before(&self) -> usize {
         self.forward.len()
     }
 
     /// Add a row to `out`, its columns renumbered and ascending. `columns` are of the list that the map is from.
-    pub(super) fn add_sparse(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut Scratch) {
+    pub fn add_sparse(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut RowScratch) {
         match self.order {
-            Order::Same => {
+            ColumnOrder::Same => {
                 out.indices.extend_from_slice(columns);
                 out.data.extend_from_slice(values);
             }
-            Order::Ascending => self.add_ascending(columns, values, out),
-            Order::Any => self.add_any(columns, values, out, scratch),
+            ColumnOrder::Ascending => self.add_ascending(columns, values, out),
+            ColumnOrder::Any => self.add_any(columns, values, out, scratch),
         }
         out.indptr.push(out.indices.len() as u64);
     }
@@ -98,7 +98,7 @@ impl ColumnMap {
 
     /// Values go to their places in a dense row; the bits that say where are then read in order. This costs as much as a row
     /// has values, and a word for 64 columns.
-    fn add_any(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut Scratch) {
+    fn add_any(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut RowScratch) {
         let count = self.backward.len();
         scratch.present.clear();
         scratch.present.resize(count.div_ceil(64), 0);
@@ -124,7 +124,7 @@ impl ColumnMap {
     }
 
     /// Add a dense row to `out`, its columns in their new places, 0 where there is none.
-    pub(super) fn add_dense(&self, values: &[f32], out: &mut DenseRows) {
+    pub fn add_dense(&self, values: &[f32], out: &mut DenseRows) {
         if self.keeps_dense() {
             out.data.extend_from_slice(values);
         } else {
@@ -134,7 +134,7 @@ impl ColumnMap {
     }
 
     /// Add a dense row to `out` in CSR; zeros are left out.
-    pub(super) fn add_dense_as_sparse(&self, values: &[f32], out: &mut CsrRows) {
+    pub fn add_dense_as_sparse(&self, values: &[f32], out: &mut CsrRows) {
         for (there, here) in self.backward.iter().enumerate() {
             let value = usize::try_from(*here).map_or(0.0, |here| values[here]);
             if value != 0.0 {
@@ -146,7 +146,7 @@ impl ColumnMap {
     }
 
     /// Add several rows as they are: only where [`ColumnMap::keeps_sparse`].
-    pub(super) fn add_same(rows: CsrView<'_>, out: &mut CsrRows) {
+    pub fn add_same(rows: CsrView<'_>, out: &mut CsrRows) {
         let start = out.indices.len() as u64;
         out.indices.extend_from_slice(rows.indices);
         out.data.extend_from_slice(rows.data);
@@ -154,8 +154,8 @@ impl ColumnMap {
     }
 }
 
-impl Scratch {
-    pub(super) fn bytes(&self) -> u64 {
+impl RowScratch {
+    pub fn bytes(&self) -> u64 {
         (self.present.capacity() * 8 + self.values.capacity() * 4) as u64
     }
 }

@@ -1,32 +1,28 @@
 use std::ops::Range;
 
-use super::Collection;
-use super::column_map::{ColumnMap, Scratch};
-use super::part::{Part, PartWanted, add_row, empty};
-use super::reader_set::ReaderSet;
-use crate::AnnDataError;
-use crate::source::remote::Ahead;
-use crate::{ArrayStore, Form, ReadRows, Rows, Wanted};
+use crate::collection::column_map::{ColumnMap, RowScratch};
+use crate::collection::reader_set::ReaderSet;
+use crate::{Ahead, AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
 
 /// Reads a collection's rows, file by file, and puts them in order.
 ///
 /// Rows of one file that are as they are to be go straight into the result; those of several go straight to their places
 /// in it, where files say how long rows are before they are read. All others are read beside it and copied.
-pub(super) struct CollectionReader<'c> {
+pub(crate) struct CollectionReader<'c> {
     collection: &'c Collection,
     readers: ReaderSet<'c>,
     /// What the last fetch reads, a part for each file; those behind `used` are kept for their memory.
-    parts: Vec<Part>,
+    parts: Vec<FilePart>,
     used: usize,
     /// For each row that was wanted its part and its place there, where parts do not simply follow each other.
     order: Vec<(u32, u32)>,
     mixed: bool,
-    way: Way,
+    way: Assembly,
     /// What `out` had before the last fetch: rows, and values.
     before: (usize, usize),
     /// `[stores]`: the file's part in this fetch, or [`NONE`].
     part_of: Vec<u32>,
-    scratch: Scratch,
+    scratch: RowScratch,
 }
 
 /// A file has no part in this fetch.
@@ -34,7 +30,7 @@ const NONE: u32 = u32::MAX;
 
 /// How the rows of a fetch get into the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Assembly {
     /// There is one part, which is read into it.
     Straight,
     /// Each row is read to its place in it.
@@ -45,7 +41,7 @@ enum Way {
 
 impl<'c> CollectionReader<'c> {
     /// With at most `kept` readers of files open, which keep no more than `bytes` between calls.
-    pub(super) fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
+    pub fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
         Self {
             collection,
             readers: ReaderSet::new(collection.stores(), kept, bytes),
@@ -53,10 +49,10 @@ impl<'c> CollectionReader<'c> {
             used: 0,
             order: Vec::new(),
             mixed: false,
-            way: Way::Beside,
+            way: Assembly::Beside,
             before: (0, 0),
             part_of: vec![NONE; collection.stores().len()],
-            scratch: Scratch::default(),
+            scratch: RowScratch::default(),
         }
     }
 
@@ -87,7 +83,7 @@ impl<'c> CollectionReader<'c> {
             let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
             let until = end.min(range.end);
             let part = self.new_part(store);
-            part.wanted = PartWanted::Range(row - start..until - start);
+            part.wanted = FileRows::Range(row - start..until - start);
             row = until;
         }
         Ok(())
@@ -114,7 +110,7 @@ impl<'c> CollectionReader<'c> {
             }
             last = number;
             let start = self.collection.starts()[store];
-            let PartWanted::Rows(local) = &mut self.parts[number as usize].wanted else { continue };
+            let FileRows::Rows(local) = &mut self.parts[number as usize].wanted else { continue };
             self.order.push((number, local.len() as u32));
             local.push(row - start);
         }
@@ -132,24 +128,24 @@ impl<'c> CollectionReader<'c> {
     }
 
     /// The next part, without rows.
-    fn new_part(&mut self, store: usize) -> &mut Part {
+    fn new_part(&mut self, store: usize) -> &mut FilePart {
         let form = self.collection.stores()[store].form();
         if self.used == self.parts.len() {
-            let wanted = PartWanted::Rows(Vec::new());
-            self.parts.push(Part { store, wanted, places: Vec::new(), rows: empty(form), pending: false });
+            let wanted = FileRows::Rows(Vec::new());
+            self.parts.push(FilePart { store, wanted, places: Vec::new(), rows: empty_rows(form), pending: false });
         }
         let part = &mut self.parts[self.used];
         self.used += 1;
         part.store = store;
         part.pending = false;
         match &mut part.wanted {
-            PartWanted::Rows(rows) => rows.clear(),
-            PartWanted::Range(_) => part.wanted = PartWanted::Rows(Vec::new()),
+            FileRows::Rows(rows) => rows.clear(),
+            FileRows::Range(_) => part.wanted = FileRows::Rows(Vec::new()),
         }
         match (&mut part.rows, form) {
             (Rows::Sparse(rows), Form::Sparse) => rows.clear(),
             (Rows::Dense(rows), Form::Dense) => rows.data.clear(),
-            (rows, _) => *rows = empty(form),
+            (rows, _) => *rows = empty_rows(form),
         }
         if let Rows::Dense(rows) = &mut part.rows {
             rows.columns = self.collection.map(store).columns_before();
@@ -158,23 +154,23 @@ impl<'c> CollectionReader<'c> {
     }
 
     /// How the rows that are wanted get into `out`; makes their places in it where they have some.
-    fn choose_way(&mut self, out: &mut Rows) -> Result<Way, AnnDataError> {
+    fn choose_way(&mut self, out: &mut Rows) -> Result<Assembly, AnnDataError> {
         let collection = self.collection;
         let parts = &mut self.parts[..self.used];
         if !parts.iter().all(|part| collection.keeps(part.store)) {
-            return Ok(Way::Beside);
+            return Ok(Assembly::Beside);
         }
         if parts.len() < 2 {
-            return Ok(Way::Straight);
+            return Ok(Assembly::Straight);
         }
         for part in &mut *parts {
             part.places.clear();
-            let PartWanted::Rows(rows) = &part.wanted else { return Ok(Way::Beside) };
+            let FileRows::Rows(rows) = &part.wanted else { return Ok(Assembly::Beside) };
             if !collection.stores()[part.store].row_values(rows, &mut part.places) {
-                return Ok(Way::Beside);
+                return Ok(Assembly::Beside);
             }
         }
-        let mut end = values(out) as u64;
+        let mut end = value_count(out) as u64;
         for (part, row) in &self.order {
             let place = &mut parts[*part as usize].places[*row as usize];
             end += std::mem::replace(place, end);
@@ -195,7 +191,7 @@ impl<'c> CollectionReader<'c> {
                 out.data.resize(count, 0.0);
             }
         }
-        Ok(Way::Placed)
+        Ok(Assembly::Placed)
     }
 
     /// Fetch a part, into the result or beside it.
@@ -211,12 +207,12 @@ impl<'c> CollectionReader<'c> {
         };
         let part = &mut self.parts[number];
         let wanted = match &part.wanted {
-            PartWanted::Rows(rows) => Wanted::Rows(rows),
-            PartWanted::Range(range) => Wanted::Range(range.clone()),
+            FileRows::Rows(rows) => Wanted::Rows(rows),
+            FileRows::Range(range) => Wanted::Range(range.clone()),
         };
         let bytes = match (self.way, &wanted) {
-            (Way::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
-            (Way::Straight, _) => reader.fetch(&wanted, out)?,
+            (Assembly::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Assembly::Straight, _) => reader.fetch(&wanted, out)?,
             _ => reader.fetch(&wanted, &mut part.rows)?,
         };
         part.pending = true;
@@ -229,7 +225,7 @@ impl<'c> CollectionReader<'c> {
         if !std::mem::take(&mut part.pending) {
             return Ok(());
         }
-        let out = if self.way == Way::Beside { &mut part.rows } else { out };
+        let out = if self.way == Assembly::Beside { &mut part.rows } else { out };
         match self.readers.get(part.store)? {
             Some(reader) => reader.decode(out),
             None => Err(AnnDataError::Invalid("a file was closed before its rows were taken".to_owned())),
@@ -245,7 +241,7 @@ impl<'c> CollectionReader<'c> {
 
     fn decode_all(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
         (0..self.used).try_for_each(|number| self.decode_part(number, out))?;
-        if self.way == Way::Beside {
+        if self.way == Assembly::Beside {
             match self.mixed {
                 true => self.add_mixed(out)?,
                 false => (0..self.used).try_for_each(|number| self.add_part(number, out))?,
@@ -310,7 +306,7 @@ impl ReadRows for CollectionReader<'_> {
             _ => return Err(AnnDataError::Invalid("rows of two forms cannot be in one result".to_owned())),
         }
         let rows = if let Rows::Sparse(out) = out { out.len() } else { 0 };
-        self.before = (rows, values(out));
+        self.before = (rows, value_count(out));
         self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
     }
 
@@ -347,13 +343,13 @@ impl ReadRows for CollectionReader<'_> {
     }
 
     fn work_bytes(&self) -> u64 {
-        let parts: u64 = self.parts.iter().map(Part::capacity_bytes).sum();
+        let parts: u64 = self.parts.iter().map(FilePart::capacity_bytes).sum();
         self.readers.work_bytes() + parts + self.order.capacity() as u64 * 8 + self.scratch.bytes()
     }
 }
 
 /// Values that rows have together.
-fn values(rows: &Rows) -> usize {
+fn value_count(rows: &Rows) -> usize {
     match rows {
         Rows::Sparse(rows) => rows.indices.len(),
         Rows::Dense(rows) => rows.data.len(),
@@ -364,4 +360,76 @@ fn values(rows: &Rows) -> usize {
 fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
     let more = count.saturating_sub(values.len());
     values.try_reserve(more).map_err(|_| AnnDataError::Invalid(format!("no memory for {count} values of a batch")))
+}
+
+/// What is read of one file.
+struct FilePart {
+    pub store: usize,
+    pub wanted: FileRows,
+    /// How many values each row has, then where they go in the result: only of rows that are read to their places.
+    pub places: Vec<u64>,
+    pub rows: Rows,
+    /// It was fetched, and not decoded yet.
+    pub pending: bool,
+}
+
+/// Which of its rows.
+enum FileRows {
+    Rows(Vec<u64>),
+    Range(Range<u64>),
+}
+
+impl FilePart {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match &self.wanted {
+            FileRows::Rows(rows) => rows.len(),
+            FileRows::Range(range) => (range.end - range.start) as usize,
+        }
+    }
+
+    /// Bytes of memory held, used or not.
+    pub fn capacity_bytes(&self) -> u64 {
+        let wanted = match &self.wanted {
+            FileRows::Rows(rows) => rows.capacity() * 8,
+            FileRows::Range(_) => 0,
+        };
+        self.rows.capacity_bytes() + (wanted + self.places.capacity() * 8) as u64
+    }
+}
+
+/// Add one row of a part to the result.
+fn add_row(
+    part: &FilePart,
+    row: usize,
+    collection: &Collection,
+    scratch: &mut RowScratch,
+    out: &mut Rows,
+) -> Result<(), AnnDataError> {
+    let map = collection.map(part.store);
+    match (&part.rows, out) {
+        (Rows::Sparse(rows), Rows::Sparse(out)) => {
+            let (columns, values) = rows.view().row(row);
+            map.add_sparse(columns, values, out, scratch);
+        }
+        (Rows::Dense(rows), out) => {
+            let values = &rows.data[row * rows.columns..(row + 1) * rows.columns];
+            match out {
+                Rows::Sparse(out) => map.add_dense_as_sparse(values, out),
+                Rows::Dense(out) => map.add_dense(values, out),
+            }
+        }
+        (Rows::Sparse(_), Rows::Dense(_)) => {
+            return Err(AnnDataError::Invalid("sparse rows cannot be added to dense ones".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// No rows.
+fn empty_rows(form: Form) -> Rows {
+    match form {
+        Form::Sparse => Rows::Sparse(CsrRows::default()),
+        Form::Dense => Rows::Dense(DenseRows::default()),
+    }
 }

@@ -1,12 +1,11 @@
 use std::cell::Cell;
 
-use crate::AnnDataError;
-use crate::{ArrayStore, ReadRows};
+use crate::{AnnDataError, ArrayStore, ReadRows};
 
 /// A reader for each store that one thread reads, opened when it is needed.
-pub(super) struct ReaderSet<'c> {
+pub(crate) struct ReaderSet<'c> {
     stores: &'c [Box<dyn ArrayStore>],
-    slots: Vec<Slot<'c>>,
+    slots: Vec<ReaderSlot<'c>>,
     open: usize,
     kept: usize,
     turn: u64,
@@ -19,7 +18,7 @@ pub(super) struct ReaderSet<'c> {
 
 /// A store's reader, and what is known of its use.
 #[derive(Default)]
-struct Slot<'c> {
+struct ReaderSlot<'c> {
     reader: Option<Box<dyn ReadRows + 'c>>,
     /// The last call that used it.
     turn: u64,
@@ -32,8 +31,8 @@ struct Slot<'c> {
 impl<'c> ReaderSet<'c> {
     /// At most `kept` of them are open at a time, and one at least. Those that were not used for longest are closed until
     /// all together keep no more than `most_bytes` between calls.
-    pub(super) fn new(stores: &'c [Box<dyn ArrayStore>], kept: usize, most_bytes: u64) -> Self {
-        let slots = stores.iter().map(|_| Slot::default()).collect();
+    pub fn new(stores: &'c [Box<dyn ArrayStore>], kept: usize, most_bytes: u64) -> Self {
+        let slots = stores.iter().map(|_| ReaderSlot::default()).collect();
         Self { stores, slots, open: 0, kept: kept.max(1), turn: 1, bytes: 0, most_bytes, used: Vec::new() }
     }
 
@@ -41,7 +40,7 @@ impl<'c> ReaderSet<'c> {
     ///
     /// # Errors
     /// The file of a reader that is closed is not what it was.
-    pub(super) fn next_turn(&mut self) -> Result<(), AnnDataError> {
+    pub fn next_turn(&mut self) -> Result<(), AnnDataError> {
         self.turn += 1;
         for store in self.used.drain(..) {
             let slot = &mut self.slots[store];
@@ -54,7 +53,7 @@ impl<'c> ReaderSet<'c> {
     }
 
     /// The reader of a store for reading from it; `None` where as many as are kept are all in use in this turn.
-    pub(super) fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
+    pub fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
         if self.slots[store].reader.is_none() {
             if self.open >= self.kept && !self.close_oldest()? {
                 return Ok(None);
@@ -85,12 +84,12 @@ impl<'c> ReaderSet<'c> {
     }
 
     /// An error if a file that was read since this was last asked is another.
-    pub(super) fn unchanged(&self) -> Result<(), AnnDataError> {
+    pub fn unchanged(&self) -> Result<(), AnnDataError> {
         let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
         touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())
     }
 
-    pub(super) fn work_bytes(&self) -> u64 {
+    pub fn work_bytes(&self) -> u64 {
         self.slots.iter().filter_map(|slot| slot.reader.as_ref()).map(|reader| reader.work_bytes()).sum()
     }
 }

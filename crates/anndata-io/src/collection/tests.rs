@@ -5,11 +5,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
-use super::reader::CollectionReader;
-use super::store::Collection;
-use crate::AnnDataError;
+use crate::collection::reader::CollectionReader;
 use crate::{
-    ArrayStore, CsrRows, DenseRows, Form, Join, LabelKind, Labels, MemoryStore, ReadRows, Rows, RowsView, Wanted,
+    AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Join, LabelKind, Labels, MemoryStore, ReadRows,
+    Rows, RowsView, Wanted,
 };
 
 /// A store whose values say which file, row and gene they are of.

@@ -5,32 +5,31 @@ use hdf5_metno::types::{FloatSize, IntSize, TypeDescriptor};
 use hdf5_metno::{Container, Dataset, H5Type, Location, LocationType};
 use serde_json::{Map, Value as Json};
 
-use super::column_values::{Most, read_values};
-use super::frame_file::FrameFile;
-use super::strings::read_strings;
 use crate::AnnDataError;
-use crate::annotation::Values;
+use crate::annotation::ColumnValues;
+use crate::h5ad::frame::Hdf5FrameFile;
+use crate::h5ad::values::{ReadLimit, read_strings, read_values};
 
 /// Groups in groups.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// Groups and data sets of one file.
-const MOST_PARTS: usize = 1 << 16;
+const MAX_PARTS: usize = 1 << 16;
 
 /// A group or a data set of a file, with its attributes.
-pub(crate) struct Part {
-    pub(crate) attributes: Map<String, Json>,
+struct ExportedPart {
+    pub attributes: Map<String, Json>,
     /// `None` of a group.
-    pub(crate) array: Option<PartArray>,
+    pub array: Option<ExportedArray>,
 }
 
 /// A data set, row by row; a single value has no dimensions.
-pub(crate) struct PartArray {
-    pub(crate) shape: Vec<u64>,
-    pub(crate) values: PartValues,
+pub(crate) struct ExportedArray {
+    pub shape: Vec<u64>,
+    pub values: ExportedValues,
 }
 
 /// What it holds.
-pub(crate) enum PartValues {
+pub(crate) enum ExportedValues {
     /// Name of the type as numpy has it, bytes of one, and all of them in the order of this machine.
     Numbers(&'static str, usize, Vec<u8>),
     Bools(Vec<bool>),
@@ -42,36 +41,36 @@ pub(crate) enum PartValues {
 /// # Errors
 /// The file is of a format before AnnData 0.8; something in obs or var is of a type that is not read (elsewhere such a part is
 /// left out, with a warning); what `take` gives.
-pub(crate) fn each_part(
+pub(crate) fn export_parts(
     path: &Path,
     parts: &[&str],
-    take: &mut dyn FnMut(&str, Part) -> Result<(), AnnDataError>,
+    take: &mut dyn FnMut(&str, ExportedPart) -> Result<(), AnnDataError>,
 ) -> Result<(), AnnDataError> {
-    let file = FrameFile::open(path)?;
-    let mut walk = Walk { file: &file, seen: 0, take };
+    let file = Hdf5FrameFile::open(path)?;
+    let mut walk = PartWalk { file: &file, seen: 0, take };
     for name in parts.iter().filter(|name| file.root().link_exists(name)) {
         walk.part(name, 0)?;
     }
     Ok(())
 }
 
-struct Walk<'a> {
-    file: &'a FrameFile,
+struct PartWalk<'a> {
+    file: &'a Hdf5FrameFile,
     seen: usize,
-    take: &'a mut dyn FnMut(&str, Part) -> Result<(), AnnDataError>,
+    take: &'a mut dyn FnMut(&str, ExportedPart) -> Result<(), AnnDataError>,
 }
 
-impl Walk<'_> {
+impl PartWalk<'_> {
     fn part(&mut self, name: &str, depth: usize) -> Result<(), AnnDataError> {
         let root = self.file.root();
         let wrong = |reason: String| self.file.wrong(name, &reason);
         self.seen += 1;
-        if depth > DEEPEST || self.seen > MOST_PARTS {
+        if depth > MAX_DEPTH || self.seen > MAX_PARTS {
             return Err(wrong("it has too many parts in parts".to_owned()));
         }
         if matches!(root.loc_type_by_name(name), Ok(LocationType::Group)) {
             let group = root.group(name).map_err(|e| wrong(e.to_string()))?;
-            let attributes = attributes(&group).map_err(wrong)?;
+            let attributes = export_attributes(&group).map_err(wrong)?;
             let is = |key: &str, value: &str| attributes.get(key).and_then(Json::as_str) == Some(value);
             if is("encoding-type", "dataframe") && !is("encoding-version", "0.2.0")
                 || attributes.is_empty() && depth == 0
@@ -81,10 +80,11 @@ impl Walk<'_> {
                 ));
             }
             let names = group.member_names().map_err(|e| wrong(e.to_string()))?;
-            (self.take)(name, Part { attributes, array: None })?;
+            (self.take)(name, ExportedPart { attributes, array: None })?;
             return names.iter().try_for_each(|inside| self.part(&format!("{name}/{inside}"), depth + 1));
         }
-        match root.dataset(name).map_err(|e| e.to_string()).and_then(|dataset| array(&dataset, self.file.most())) {
+        match root.dataset(name).map_err(|e| e.to_string()).and_then(|dataset| export_array(&dataset, self.file.most()))
+        {
             Ok(part) => (self.take)(name, part),
             Err(reason) if name.starts_with("obs/") || name.starts_with("var/") => Err(wrong(reason)),
             Err(reason) => {
@@ -95,69 +95,78 @@ impl Walk<'_> {
     }
 }
 
-fn array(dataset: &Dataset, most: Most) -> Result<Part, String> {
+fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, String> {
     let shape: Vec<u64> = dataset.shape().into_iter().map(|length| length as u64).collect();
     let dtype = dataset.dtype().map_err(|e| e.to_string())?;
     let count = dataset.size();
     if (count as u64).checked_mul(dtype.size() as u64).is_none_or(|bytes| bytes > most.bytes) {
         return Err(format!("it says that it holds {count} values of {} bytes, more than its file can", dtype.size()));
     }
-    use TypeDescriptor::{FixedAscii, FixedUnicode, Float, Integer, Unsigned, VarLenAscii, VarLenUnicode};
+    use TypeDescriptor::FixedAscii;
+    use TypeDescriptor::FixedUnicode;
+    use TypeDescriptor::Float;
+    use TypeDescriptor::Integer;
+    use TypeDescriptor::Unsigned;
+    use TypeDescriptor::VarLenAscii;
+    use TypeDescriptor::VarLenUnicode;
     let descriptor = match dtype.to_descriptor() {
         // The library's own types have no float16: converted to float32 and back it is the same.
         Err(_) if dtype.size() == 2 && shape.len() < 2 => {
-            let Values::Single(values) = read_values(dataset, None, most)? else {
+            let ColumnValues::Single(values) = read_values(dataset, None, most)? else {
                 return Err("it is of a type that is not written to zarr".to_owned());
             };
             let values: Vec<u8> =
                 values.into_iter().flat_map(|value| half::f16::from_f32(value).to_ne_bytes()).collect();
-            let values = PartValues::Numbers("float16", 2, values);
-            return Ok(Part { attributes: attributes(dataset)?, array: Some(PartArray { shape, values }) });
+            let values = ExportedValues::Numbers("float16", 2, values);
+            return Ok(ExportedPart {
+                attributes: export_attributes(dataset)?,
+                array: Some(ExportedArray { shape, values }),
+            });
         }
         other => other.map_err(|e| e.to_string())?,
     };
     let values = match descriptor {
-        Integer(IntSize::U1) => numbers::<i8>(dataset, "int8"),
-        Integer(IntSize::U2) => numbers::<i16>(dataset, "int16"),
-        Integer(IntSize::U4) => numbers::<i32>(dataset, "int32"),
-        Integer(IntSize::U8) => numbers::<i64>(dataset, "int64"),
-        Unsigned(IntSize::U1) => numbers::<u8>(dataset, "uint8"),
-        Unsigned(IntSize::U2) => numbers::<u16>(dataset, "uint16"),
-        Unsigned(IntSize::U4) => numbers::<u32>(dataset, "uint32"),
-        Unsigned(IntSize::U8) => numbers::<u64>(dataset, "uint64"),
-        Float(FloatSize::U4) => numbers::<f32>(dataset, "float32"),
-        Float(FloatSize::U8) => numbers::<f64>(dataset, "float64"),
+        Integer(IntSize::U1) => export_numbers::<i8>(dataset, "int8"),
+        Integer(IntSize::U2) => export_numbers::<i16>(dataset, "int16"),
+        Integer(IntSize::U4) => export_numbers::<i32>(dataset, "int32"),
+        Integer(IntSize::U8) => export_numbers::<i64>(dataset, "int64"),
+        Unsigned(IntSize::U1) => export_numbers::<u8>(dataset, "uint8"),
+        Unsigned(IntSize::U2) => export_numbers::<u16>(dataset, "uint16"),
+        Unsigned(IntSize::U4) => export_numbers::<u32>(dataset, "uint32"),
+        Unsigned(IntSize::U8) => export_numbers::<u64>(dataset, "uint64"),
+        Float(FloatSize::U4) => export_numbers::<f32>(dataset, "float32"),
+        Float(FloatSize::U8) => export_numbers::<f64>(dataset, "float64"),
         FixedAscii(_) | FixedUnicode(_) | VarLenAscii | VarLenUnicode => {
-            Ok(PartValues::Texts(read_strings(dataset, None, &dtype, count)?))
+            Ok(ExportedValues::Texts(read_strings(dataset, None, &dtype, count)?))
         }
         TypeDescriptor::Boolean => match read_values(dataset, None, most)? {
-            Values::Bool(values) => Ok(PartValues::Bools(values)),
+            ColumnValues::Bool(values) => Ok(ExportedValues::Bools(values)),
             _ => Err("its truth values are none".to_owned()),
         },
         other => Err(format!("it is of a type that is not written to zarr ({other})")),
     }?;
-    Ok(Part { attributes: attributes(dataset)?, array: Some(PartArray { shape, values }) })
+    Ok(ExportedPart { attributes: export_attributes(dataset)?, array: Some(ExportedArray { shape, values }) })
 }
 
-fn numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Result<PartValues, String> {
+fn export_numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Result<ExportedValues, String> {
     let values = dataset.read_raw::<T>().map_err(|e| e.to_string())?;
-    Ok(PartValues::Numbers(name, size_of::<T>(), bytemuck::cast_slice(&values).to_vec()))
+    Ok(ExportedValues::Numbers(name, size_of::<T>(), bytemuck::cast_slice(&values).to_vec()))
 }
 
 /// Attributes as zarr has them: single values and lists.
-fn attributes(of: &Location) -> Result<Map<String, Json>, String> {
+fn export_attributes(of: &Location) -> Result<Map<String, Json>, String> {
     let mut all = Map::new();
     for name in of.attr_names().map_err(|e| e.to_string())? {
         let attribute = of.attr(&name).map_err(|e| e.to_string())?;
-        let values = read_values(&attribute, None, Most { values: 1 << 20, bytes: 1 << 26 });
+        let values = read_values(&attribute, None, ReadLimit { values: 1 << 20, bytes: 1 << 26 });
         let values = values.map_err(|reason| format!("its attribute {name}: {reason}"))?;
         let mut values: Vec<Json> = match values {
-            Values::Signed(values) => values.into_iter().map(Json::from).collect(),
-            Values::Unsigned(values) => values.into_iter().map(Json::from).collect(),
-            Values::Single(values) => values.into_iter().map(Json::from).collect(),
-            Values::Double(values) => values.into_iter().map(Json::from).collect(),
-            Values::Bool(values) => values.into_iter().map(Json::from).collect(),
-            Values::Text(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Signed(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Unsigned(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Single(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Double(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Bool(values) => values.into_iter().map(Json::from).collect(),
+            ColumnValues::Text(values) => values.into_iter().map(Json::from).collect(),
         };
         let value = match (is_scalar(&attribute), values.len()) {
             (true, 1) => values.swap_remove(0),

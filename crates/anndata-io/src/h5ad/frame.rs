@@ -4,10 +4,83 @@ use std::path::Path;
 use hdf5_metno::types::{Reference, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group, Location, LocationType, ObjectReference1, ReferencedObject};
 
-use super::column_values::{Most, read_values};
-use super::frame_file::FrameFile;
-use crate::AnnDataError;
-use crate::annotation::{Column, FrameColumns, Values};
+use crate::ann_data::{Container, check_shape, gene_names};
+use crate::annotation::{ColumnValues, FrameColumn, FrameColumns};
+use crate::h5ad::file_driver::{open_hdf5, open_with_library};
+use crate::h5ad::filters::register;
+use crate::h5ad::values::{ReadLimit, read_values};
+use crate::source::byte_source::ByteSource;
+use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
+use crate::{AnnDataError, AnnDataStore, MatrixFile};
+
+/// One matrix of one AnnData file.
+pub type H5adStore = AnnDataStore<Hdf5>;
+
+/// A file in HDF5.
+#[derive(Debug)]
+pub struct Hdf5;
+
+impl Container for Hdf5 {
+    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+        let mut genes = Vec::new();
+        let matrix = MatrixFile::open_checked(path, layer, csc_bytes, |rows, columns| {
+            let file = Hdf5FrameFile::open(path)?;
+            let var = Hdf5Frame::open(&file, var_location(file.root(), layer))?;
+            check_shape(layer, (rows, columns), &Hdf5Frame::open(&file, "obs")?, &var)?;
+            genes = gene_names(&var)?;
+            Ok(())
+        })?;
+        matrix.unchanged()?;
+        Ok((matrix, genes))
+    }
+
+    fn obs<T>(path: &Path, read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>) -> Result<T, AnnDataError> {
+        let file = Hdf5FrameFile::open(path)?;
+        read(&Hdf5Frame::open(&file, "obs")?)
+    }
+}
+
+/// No filter of HDF5 makes much more than this of a byte (deflate's most is 1,032); small arrays are let through whatever they
+/// are made of.
+const MAX_COMPRESSION_RATIO: u64 = 1_100;
+const SMALL_ARRAY_BYTES: u64 = 64 << 20;
+
+/// A file whose frames are read, open for as long as that takes.
+#[derive(Debug)]
+pub(crate) struct Hdf5FrameFile {
+    source: ByteSource,
+    file: File,
+}
+
+impl Hdf5FrameFile {
+    /// # Errors
+    /// It cannot be opened, or is not HDF5.
+    pub fn open(path: &Path) -> Result<Self, AnnDataError> {
+        register()?;
+        let source = open_hdf5(path)?;
+        let file = open_with_library(path)?;
+        Ok(Self { source, file })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    pub fn root(&self) -> &File {
+        &self.file
+    }
+
+    /// What an array of it can hold at most.
+    pub fn most(&self) -> ReadLimit {
+        let bytes = self.source.bytes().saturating_mul(MAX_COMPRESSION_RATIO).max(SMALL_ARRAY_BYTES);
+        ReadLimit { values: usize::try_from(bytes).unwrap_or(usize::MAX), bytes }
+    }
+
+    /// The error for what is wrong with a part of it.
+    pub fn wrong(&self, location: &str, reason: &str) -> AnnDataError {
+        self.source.damaged(format!("{location}: {reason}"))
+    }
+}
 
 /// Why a part of a frame cannot be read, for a sentence that names file and place.
 type Reason = Cow<'static, str>;
@@ -22,44 +95,48 @@ type Reason = Cow<'static, str>;
 ///
 /// Source: <https://anndata.readthedocs.io/en/stable/fileformat-prose.html>, and AnnData's own readers.
 #[derive(Debug)]
-pub(super) struct Frame<'f> {
-    file: &'f FrameFile,
+struct Hdf5Frame<'f> {
+    file: &'f Hdf5FrameFile,
     location: String,
-    form: FrameForm,
+    form: Hdf5FrameForm,
     index: String,
     names: Vec<String>,
     rows: usize,
 }
 
 #[derive(Debug)]
-enum FrameForm {
+enum Hdf5FrameForm {
     Table(Dataset),
     Group(Group),
 }
 
-impl<'f> Frame<'f> {
+impl<'f> Hdf5Frame<'f> {
     /// Open the frame at `location` (`obs`, `raw/var`).
     ///
     /// # Errors
     /// There is none, or it is in no form that is known.
-    pub(super) fn open(file: &'f FrameFile, location: &str) -> Result<Self, AnnDataError> {
+    pub fn open(file: &'f Hdf5FrameFile, location: &str) -> Result<Self, AnnDataError> {
         let wrong = |reason: Reason| file.wrong(location, &reason);
-        let form = match kind(file.root(), location) {
-            Some(LocationType::Group) => FrameForm::Group(file.root().group(location).map_err(library).map_err(wrong)?),
+        let form = match location_type(file.root(), location) {
+            Some(LocationType::Group) => {
+                Hdf5FrameForm::Group(file.root().group(location).map_err(library).map_err(wrong)?)
+            }
             Some(LocationType::Dataset) => {
-                FrameForm::Table(file.root().dataset(location).map_err(library).map_err(wrong)?)
+                Hdf5FrameForm::Table(file.root().dataset(location).map_err(library).map_err(wrong)?)
             }
             _ => return Err(wrong("it is not there".into())),
         };
         let (index, names) = match &form {
-            FrameForm::Table(table) => table_fields(table),
-            FrameForm::Group(group) => group_columns(group, file.most()),
+            Hdf5FrameForm::Table(table) => table_fields(table),
+            Hdf5FrameForm::Group(group) => group_columns(group, file.most()),
         }
         .map_err(wrong)?;
         let mut frame = Self { file, location: location.to_owned(), form, index, names, rows: 0 };
         frame.rows = match &frame.form {
-            FrameForm::Table(table) => super::column_values::element_count(table).map_err(wrong)?,
-            FrameForm::Group(group) => index_rows(group, &frame.index).map_err(|e| frame.wrong(&frame.index, &e))?,
+            Hdf5FrameForm::Table(table) => crate::h5ad::values::element_count(table).map_err(wrong)?,
+            Hdf5FrameForm::Group(group) => {
+                index_rows(group, &frame.index).map_err(|e| frame.wrong(&frame.index, &e))?
+            }
         };
         if frame.rows > file.most().values {
             return Err(wrong(format!("it says that it has {} rows, more than its file can hold", frame.rows).into()));
@@ -68,21 +145,21 @@ impl<'f> Frame<'f> {
     }
 
     /// A field of AnnData 0.6's compound data set.
-    fn table_column(&self, table: &Dataset, name: &str, most: Most) -> Result<Column, Reason> {
+    fn table_column(&self, table: &Dataset, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
         let values = read_values(table, Some(name), most)?;
         let categories = format!("uns/{name}_categories");
-        let is_code = matches!(values, Values::Signed(_) | Values::Unsigned(_)) && name != self.index;
-        if is_code && kind(self.file.root(), &categories) == Some(LocationType::Dataset) {
+        let is_code = matches!(values, ColumnValues::Signed(_) | ColumnValues::Unsigned(_)) && name != self.index;
+        if is_code && location_type(self.file.root(), &categories) == Some(LocationType::Dataset) {
             let categories = self.file.root().dataset(&categories).map_err(library)?;
             let categories = read_values(&categories, None, self.file.most())?;
-            return Column::categorical(values, categories, false);
+            return FrameColumn::categorical(values, categories, false);
         }
-        Ok(Column::Plain { values, missing: Vec::new() })
+        Ok(FrameColumn::Plain { values, missing: Vec::new() })
     }
 
     /// A column of the later forms: a data set, or a group of several.
-    fn group_column(&self, group: &Group, name: &str, most: Most) -> Result<Column, Reason> {
-        if kind(group, name) == Some(LocationType::Group) {
+    fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
+        if location_type(group, name) == Some(LocationType::Group) {
             let column = group.group(name).map_err(library)?;
             return encoded_column(&column, most, self.file.most());
         }
@@ -90,14 +167,14 @@ impl<'f> Frame<'f> {
         let values = read_values(&column, None, most)?;
         if !has_attribute(&column, "categories") {
             check_encoding(&column, &["array", "string-array", ""], &["0.2.0"])?;
-            return Ok(Column::Plain { values, missing: Vec::new() });
+            return Ok(FrameColumn::Plain { values, missing: Vec::new() });
         }
         let (categories, ordered) = referred_categories(&column, self.file.most())?;
-        Column::categorical(values, categories, ordered)
+        FrameColumn::categorical(values, categories, ordered)
     }
 }
 
-impl FrameColumns for Frame<'_> {
+impl FrameColumns for Hdf5Frame<'_> {
     fn location(&self) -> &str {
         &self.location
     }
@@ -118,19 +195,19 @@ impl FrameColumns for Frame<'_> {
         &self.names
     }
 
-    fn read_any(&self, name: &str) -> Result<Column, String> {
-        let most = Most { values: self.rows, ..self.file.most() };
+    fn read_any(&self, name: &str) -> Result<FrameColumn, String> {
+        let most = ReadLimit { values: self.rows, ..self.file.most() };
         let column = match &self.form {
-            FrameForm::Table(table) => self.table_column(table, name, most),
-            FrameForm::Group(group) => self.group_column(group, name, most),
+            Hdf5FrameForm::Table(table) => self.table_column(table, name, most),
+            Hdf5FrameForm::Group(group) => self.group_column(group, name, most),
         };
         column.map_err(Reason::into_owned)
     }
 }
 
 /// A categorical or nullable column that is a group.
-fn encoded_column(column: &Group, most: Most, most_categories: Most) -> Result<Column, Reason> {
-    let part = |name: &str, most: Most| {
+fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -> Result<FrameColumn, Reason> {
+    let part = |name: &str, most: ReadLimit| {
         let part = column.dataset(name).map_err(|_| format!("it has no data set {name:?}"))?;
         read_values(&part, None, most).map_err(|reason| Reason::from(format!("{name:?}: {reason}")))
     };
@@ -138,17 +215,17 @@ fn encoded_column(column: &Group, most: Most, most_categories: Most) -> Result<C
     if encoding == "categorical" {
         check_encoding(column, &["categorical"], &["0.2.0"])?;
         let codes = part("codes", most)?;
-        let categories = match kind(column, "categories") {
+        let categories = match location_type(column, "categories") {
             Some(LocationType::Group) => {
                 let group = column.group("categories").map_err(library)?;
                 match encoded_column(&group, most_categories, most_categories)? {
-                    Column::Plain { values, missing } if !missing.contains(&true) => values,
+                    FrameColumn::Plain { values, missing } if !missing.contains(&true) => values,
                     _ => return Err("its categories are not plain values".into()),
                 }
             }
             _ => part("categories", most_categories)?,
         };
-        return Column::categorical(codes, categories, flag(column, "ordered")?);
+        return FrameColumn::categorical(codes, categories, flag(column, "ordered")?);
     }
     const NULLABLE: [&str; 4] = ["nullable-integer", "nullable-boolean", "nullable-string-array", "nullable-float"];
     if !NULLABLE.contains(&encoding.as_str()) {
@@ -160,17 +237,17 @@ fn encoded_column(column: &Group, most: Most, most_categories: Most) -> Result<C
     check_encoding(column, &NULLABLE, &["0.1.0", "0.2.0"])?;
     let values = part("values", most)?;
     let missing = match part("mask", most)? {
-        Values::Bool(mask) => mask,
+        ColumnValues::Bool(mask) => mask,
         _ => return Err("its mask is not bool".into()),
     };
     if missing.len() != values.len() {
         return Err(format!("its mask has {} values where there are {}", missing.len(), values.len()).into());
     }
-    Ok(Column::Plain { values, missing })
+    Ok(FrameColumn::Plain { values, missing })
 }
 
 /// The categories that a column of AnnData 0.7 refers to, and whether they are ordered.
-fn referred_categories(column: &Dataset, most: Most) -> Result<(Values, bool), Reason> {
+fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), Reason> {
     let attribute = column.attr("categories").map_err(library)?;
     let is_reference = matches!(
         attribute.dtype().and_then(|dtype| dtype.to_descriptor()),
@@ -195,14 +272,14 @@ fn referred_categories(column: &Dataset, most: Most) -> Result<(Values, bool), R
 /// Index and columns of a compound data set.
 fn table_fields(table: &Dataset) -> Result<(String, Vec<String>), Reason> {
     let dtype = table.dtype().map_err(library)?;
-    let mut names = super::column_values::field_names(&dtype)?;
+    let mut names = crate::h5ad::values::field_names(&dtype)?;
     const INDEX: [&str; 6] = ["index", "_index", "obs_names", "var_names", "row_names", "col_names"];
     let index = names.iter().position(|name| INDEX.contains(&name.as_str())).ok_or("it has no index")?;
     Ok((names.remove(index), names))
 }
 
 /// Index and columns of a group.
-fn group_columns(group: &Group, most: Most) -> Result<(String, Vec<String>), Reason> {
+fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>), Reason> {
     check_encoding(group, &["dataframe", ""], &["0.1.0", "0.2.0"])?;
     let index = match text_attribute(group, "_index")? {
         Some(index) => index,
@@ -215,7 +292,7 @@ fn group_columns(group: &Group, most: Most) -> Result<(String, Vec<String>), Rea
     let names = if has_attribute(group, "column-order") {
         let order = group.attr("column-order").map_err(library)?;
         match read_values(&order, None, most)? {
-            Values::Text(names) => names,
+            ColumnValues::Text(names) => names,
             // A frame without columns: Python's empty list is one of floats.
             values if values.len() == 0 => Vec::new(),
             _ => return Err("its column-order is not of strings".into()),
@@ -229,7 +306,7 @@ fn group_columns(group: &Group, most: Most) -> Result<(String, Vec<String>), Rea
 
 /// Rows of a group: what its index says, whether that is a data set or a group of values and mask.
 fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
-    let dataset = match kind(group, index) {
+    let dataset = match location_type(group, index) {
         Some(LocationType::Group) => {
             let column = group.group(index).map_err(library)?;
             let part = if column.link_exists("codes") { "codes" } else { "values" };
@@ -237,7 +314,7 @@ fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
         }
         _ => group.dataset(index).map_err(|_| "it is not there")?,
     };
-    super::column_values::element_count(&dataset)
+    crate::h5ad::values::element_count(&dataset)
 }
 
 /// An error if what is written there says that it is something else, or in a version that is not known.
@@ -264,8 +341,8 @@ fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Rea
         return Ok(None);
     }
     let attribute = location.attr(name).map_err(library)?;
-    match read_values(&attribute, None, Most { values: 1, bytes: 1 << 16 }) {
-        Ok(Values::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
+    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
+        Ok(ColumnValues::Text(mut values)) if values.len() == 1 => Ok(values.pop()),
         Ok(_) => Err(format!("its attribute {name} is not a string").into()),
         Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
     }
@@ -277,29 +354,93 @@ fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
         return Ok(false);
     }
     let attribute = location.attr(name).map_err(library)?;
-    match read_values(&attribute, None, Most { values: 1, bytes: 1 << 16 }) {
-        Ok(Values::Bool(values)) if values.len() == 1 => Ok(values[0]),
-        Ok(Values::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
-        Ok(Values::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
+    match read_values(&attribute, None, ReadLimit { values: 1, bytes: 1 << 16 }) {
+        Ok(ColumnValues::Bool(values)) if values.len() == 1 => Ok(values[0]),
+        Ok(ColumnValues::Signed(values)) if values.len() == 1 => Ok(values[0] != 0),
+        Ok(ColumnValues::Unsigned(values)) if values.len() == 1 => Ok(values[0] != 0),
         Ok(_) => Err(format!("its attribute {name} is not a truth value").into()),
         Err(reason) => Err(format!("its attribute {name}: {reason}").into()),
     }
 }
 
 /// What is there, if anything.
-fn kind(group: &Location, name: &str) -> Option<LocationType> {
+fn location_type(group: &Location, name: &str) -> Option<LocationType> {
     group.loc_type_by_name(name).ok()
 }
 
-fn library(e: hdf5_metno::Error) -> Reason {
+fn library_error(e: hdf5_metno::Error) -> Reason {
     e.to_string().into()
 }
 
 /// Where the frames of a matrix are: `X` and layers have `var`, `raw` has its own.
-pub(super) fn var_location(file: &File, layer: &str) -> &'static str {
+fn var_location(file: &File, layer: &str) -> &'static str {
     match layer {
-        "raw" | "raw/X" | "raw.X" if kind(file, "raw.var").is_some() => "raw.var",
+        "raw" | "raw/X" | "raw.X" if location_type(file, "raw.var").is_some() => "raw.var",
         "raw" | "raw/X" | "raw.X" => "raw/var",
         _ => "var",
     }
+}
+
+impl H5adStore {
+    /// All of obs: its columns in order, and their values with the names of the rows. Integers are int64; text and unsigned
+    /// integers that may be missing are categorical, and so are categories that are no text.
+    ///
+    /// # Errors
+    /// The file cannot be read, or an integer is more than int64 holds.
+    pub fn table(&self) -> Result<(Vec<Column>, Frame), AnnDataError> {
+        self.obs(|obs| {
+            let mut columns = Vec::new();
+            let mut frame = Frame { index: obs.index()?, columns: Vec::new() };
+            for name in obs.names() {
+                let Some((kind, cells)) = column_cells(obs.column(name)?) else {
+                    let reason = format!("obs/{name}: an integer in it is more than 63 bits hold");
+                    return Err(AnnDataError::damaged(self.path(), reason));
+                };
+                columns.push(Column { name: name.clone(), kind });
+                frame.columns.push(cells);
+            }
+            Ok((columns, frame))
+        })
+    }
+}
+
+fn column_cells(column: FrameColumn) -> Option<(ColumnKind, Cells)> {
+    let categorical = |labels: crate::Labels, ordered| {
+        (ColumnKind::Categorical { categories: labels.categories, ordered }, Cells::Codes(labels.codes))
+    };
+    Some(match column {
+        FrameColumn::Plain { values: ColumnValues::Signed(values), missing } if !missing.is_empty() => {
+            (ColumnKind::NullableInt64, Cells::NullableInt64(optional(values, &missing)))
+        }
+        FrameColumn::Plain { values, missing } if missing.contains(&true) => match values {
+            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(with_nan(values, &missing, f32::NAN))),
+            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(with_nan(values, &missing, f64::NAN))),
+            values => categorical(FrameColumn::Plain { values, missing }.into_labels(), false),
+        },
+        FrameColumn::Plain { values, .. } => match values {
+            ColumnValues::Signed(values) => (ColumnKind::Int64, Cells::Int64(values)),
+            ColumnValues::Unsigned(values) => {
+                let values = values.into_iter().map(|value| i64::try_from(value).ok()).collect::<Option<_>>()?;
+                (ColumnKind::Int64, Cells::Int64(values))
+            }
+            ColumnValues::Single(values) => (ColumnKind::Float32, Cells::Float32(values)),
+            ColumnValues::Double(values) => (ColumnKind::Float64, Cells::Float64(values)),
+            ColumnValues::Bool(values) => (ColumnKind::Bool, Cells::Bool(values)),
+            ColumnValues::Text(values) => (ColumnKind::Strings, Cells::Strings(values)),
+        },
+        FrameColumn::Categorical { codes, categories, ordered } => {
+            categorical(FrameColumn::Categorical { codes, categories, ordered }.into_labels(), ordered)
+        }
+    })
+}
+
+fn optional(values: Vec<i64>, missing: &[bool]) -> Vec<Option<i64>> {
+    values.into_iter().zip(missing).map(|(value, missing)| (!missing).then_some(value)).collect()
+}
+
+fn with_nan<T>(values: Vec<T>, missing: &[bool], nan: T) -> Vec<T>
+where
+    T: Copy,
+{
+    values.into_iter().zip(missing).map(|(value, missing)| if *missing { nan } else { value }).collect()
 }

@@ -3,22 +3,13 @@
 //! Invariants: the HDF5 library is asked only where things lie in a file; the matrix itself is read at positions and
 //! decompressed by `matrix`, so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
 
-mod attribute;
-mod column_values;
-mod datatype;
-mod describe;
+pub(crate) mod array_layout;
 pub(crate) mod export;
-mod frame;
-mod frame_file;
-mod hdf5_source;
-mod heap;
-mod library;
-mod locate;
-mod matrix;
-mod register;
-mod store;
-mod strings;
-mod table;
+pub(crate) mod file_driver;
+pub(crate) mod filters;
+pub(crate) mod frame;
+pub(crate) mod matrix;
+pub(crate) mod values;
 
-pub use register::register;
-pub use store::H5adStore;
+pub use crate::h5ad::filters::register;
+pub use crate::h5ad::frame::H5adStore;

@@ -1,15 +1,10 @@
 use std::ops::Range;
 
-use super::csc;
-use super::csr::Csr;
-use super::dense::{Dense, DenseReader};
-use super::described::{Arrays, Described, Encoding};
-use super::resident::ResidentReader;
-use super::sparse::SparseReader;
-use super::stored::Place;
-use crate::AnnDataError;
-use crate::source::Source;
-use crate::{CsrRows, DenseRows, Form, ReadRows, Rows};
+use crate::matrix::array_reader::ArrayReader;
+use crate::matrix::sparse::{CsrMatrix, SparseReader, csr_bytes, transpose_csc};
+use crate::matrix::stored_array::{ArrayLayout, StoredArray};
+use crate::source::byte_source::ByteSource;
+use crate::{Ahead, AnnDataError, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
 
 /// Bytes of memory that [`MatrixFile::open`] takes at most for a matrix that is stored by columns.
 pub const CSC_BYTES: u64 = 8 << 30;
@@ -20,18 +15,18 @@ pub const CSC_BYTES: u64 = 8 << 30;
 /// nearest. Columns that are not in order are put in order.
 #[derive(Debug)]
 pub struct MatrixFile {
-    source: Source,
+    source: ByteSource,
     rows: u64,
     columns: u64,
     nnz: u64,
     stored_bytes: u64,
-    content: Content,
+    content: MatrixContent,
 }
 
 #[derive(Debug)]
-enum Content {
-    Csr(Csr),
-    Dense(Dense),
+enum MatrixContent {
+    CsrMatrix(CsrMatrix),
+    DenseMatrix(DenseMatrix),
     /// It was stored by columns.
     Turned(CsrRows),
 }
@@ -42,29 +37,29 @@ impl MatrixFile {
     ///
     /// # Errors
     /// It is damaged or too large.
-    pub(crate) fn new(source: Source, described: Described, csc_bytes: u64) -> Result<Self, AnnDataError> {
+    pub(crate) fn new(source: ByteSource, described: MatrixDescription, csc_bytes: u64) -> Result<Self, AnnDataError> {
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
-            Arrays::Dense(data) => Content::Dense(Dense { rows, columns, data }),
-            Arrays::Sparse(Encoding::Csr, arrays) => {
+            MatrixArrays::DenseMatrix(data) => MatrixContent::DenseMatrix(DenseMatrix { rows, columns, data }),
+            MatrixArrays::Sparse(SparseEncoding::CsrMatrix, arrays) => {
                 let [indptr, indices, data] = *arrays;
-                Content::Csr(Csr::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
+                MatrixContent::CsrMatrix(CsrMatrix::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
             }
-            Arrays::Sparse(Encoding::Csc, arrays) => {
+            MatrixArrays::Sparse(SparseEncoding::Csc, arrays) => {
                 let [indptr, indices, data] = *arrays;
                 if i32::try_from(columns).is_err() {
                     return Err(
                         source.damaged(format!("has {columns} columns; more than {} are not supported", i32::MAX))
                     );
                 }
-                let by_columns = Csr::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
-                Content::Turned(csc::turn(&source, &by_columns, rows, csc_bytes)?)
+                let by_columns = CsrMatrix::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
+                MatrixContent::Turned(transpose_csc(&source, &by_columns, rows, csc_bytes)?)
             }
         };
         let nnz = match &content {
-            Content::Csr(csr) => csr.nnz(),
-            Content::Dense(dense) => dense.data.len,
-            Content::Turned(rows) => rows.data.len() as u64,
+            MatrixContent::CsrMatrix(csr) => csr.nnz(),
+            MatrixContent::DenseMatrix(dense) => dense.data.len,
+            MatrixContent::Turned(rows) => rows.data.len() as u64,
         };
         Ok(Self { source, rows, columns, nnz, stored_bytes, content })
     }
@@ -82,8 +77,8 @@ impl MatrixFile {
     /// What readers yield.
     pub fn form(&self) -> Form {
         match self.content {
-            Content::Csr(_) | Content::Turned(_) => Form::Sparse,
-            Content::Dense(_) => Form::Dense,
+            MatrixContent::CsrMatrix(_) | MatrixContent::Turned(_) => Form::Sparse,
+            MatrixContent::DenseMatrix(_) => Form::DenseMatrix,
         }
     }
 
@@ -100,15 +95,15 @@ impl MatrixFile {
     /// Rows that are decompressed together, on average; 1 where any row can be read by itself.
     pub fn run_rows(&self) -> u64 {
         let rows = match &self.content {
-            Content::Csr(csr) => {
+            MatrixContent::CsrMatrix(csr) => {
                 let values = csr.data.decoded_together().max(csr.indices.decoded_together());
                 values.saturating_mul(self.rows) / self.nnz.max(1)
             }
-            Content::Dense(dense) => match &dense.data.place {
-                Place::Chunks(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
+            MatrixContent::DenseMatrix(dense) => match &dense.data.place {
+                ArrayLayout::Chunks(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
                 _ => dense.data.decoded_together() / self.columns.max(1),
             },
-            Content::Turned(_) => 1,
+            MatrixContent::Turned(_) => 1,
         };
         rows.clamp(1, self.rows.max(1))
     }
@@ -116,11 +111,11 @@ impl MatrixFile {
     /// Add how many values each of these rows has, if they can be read to given places; `false` if not.
     pub(crate) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
         match &self.content {
-            Content::Csr(csr) if csr.can_be_placed() => {
+            MatrixContent::CsrMatrix(csr) if csr.can_be_placed() => {
                 out.extend(rows.iter().map(|row| csr.starts[*row as usize + 1] - csr.starts[*row as usize]));
                 true
             }
-            Content::Dense(dense) if dense.data.can_be_placed::<f32>() => {
+            MatrixContent::DenseMatrix(dense) if dense.data.can_be_placed::<f32>() => {
                 out.extend(rows.iter().map(|_| self.columns));
                 true
             }
@@ -130,13 +125,13 @@ impl MatrixFile {
 
     /// Bytes of memory that the rows take, where they are in memory.
     pub(crate) fn turned_bytes(&self) -> u64 {
-        self.turned().map_or(0, |rows| csc::bytes(rows.data.len() as u64, self.rows))
+        self.turned().map_or(0, |rows| csr_bytes(rows.data.len() as u64, self.rows))
     }
 
     /// All rows, where they are in memory because the file has them by columns.
     pub fn turned(&self) -> Option<&CsrRows> {
         match &self.content {
-            Content::Turned(rows) => Some(rows),
+            MatrixContent::Turned(rows) => Some(rows),
             _ => None,
         }
     }
@@ -147,9 +142,9 @@ impl MatrixFile {
     /// None today: the file is open.
     pub fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         Ok(match &self.content {
-            Content::Csr(csr) => Box::new(SparseReader::new(&self.source, csr)),
-            Content::Dense(dense) => Box::new(DenseReader::new(&self.source, dense)),
-            Content::Turned(rows) => Box::new(ResidentReader { source: &self.source, rows }),
+            MatrixContent::CsrMatrix(csr) => Box::new(SparseReader::new(&self.source, csr)),
+            MatrixContent::DenseMatrix(dense) => Box::new(DenseReader::new(&self.source, dense)),
+            MatrixContent::Turned(rows) => Box::new(TransposedReader { source: &self.source, rows }),
         })
     }
 
@@ -163,7 +158,7 @@ impl MatrixFile {
 }
 
 /// `range` is one of `rows` rows.
-pub(crate) fn check_range(source: &Source, range: &Range<u64>, rows: u64) -> Result<(), AnnDataError> {
+pub(crate) fn check_range(source: &ByteSource, range: &Range<u64>, rows: u64) -> Result<(), AnnDataError> {
     if range.start <= range.end && range.end <= rows {
         return Ok(());
     }
@@ -171,7 +166,7 @@ pub(crate) fn check_range(source: &Source, range: &Range<u64>, rows: u64) -> Res
 }
 
 /// `row` is one of `rows` rows.
-pub(crate) fn check_row(source: &Source, row: u64, rows: u64) -> Result<usize, AnnDataError> {
+pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usize, AnnDataError> {
     if row < rows {
         return Ok(row as usize);
     }
@@ -179,27 +174,204 @@ pub(crate) fn check_row(source: &Source, row: u64, rows: u64) -> Result<usize, A
 }
 
 /// Rows in CSR; what has no rows becomes it.
-pub(crate) fn sparse(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> {
-    if matches!(out, Rows::Dense(rows) if rows.data.is_empty()) {
+pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> {
+    if matches!(out, Rows::DenseMatrix(rows) if rows.data.is_empty()) {
         *out = Rows::Sparse(CsrRows::default());
     }
     match out {
         Rows::Sparse(rows) => Ok(rows),
-        Rows::Dense(_) => Err(AnnDataError::Invalid("sparse rows were read behind dense ones".to_owned())),
+        Rows::DenseMatrix(_) => Err(AnnDataError::Invalid("sparse rows were read behind dense ones".to_owned())),
     }
 }
 
 /// Dense rows of so many columns; what has no rows becomes it.
-pub(crate) fn dense(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataError> {
+fn dense_values(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataError> {
     let columns = columns as usize;
     if matches!(out, Rows::Sparse(rows) if rows.is_empty()) {
-        *out = Rows::Dense(DenseRows { columns, data: Vec::new() });
+        *out = Rows::DenseMatrix(DenseRows { columns, data: Vec::new() });
     }
     match out {
-        Rows::Dense(rows) if rows.columns == columns || rows.data.is_empty() => {
+        Rows::DenseMatrix(rows) if rows.columns == columns || rows.data.is_empty() => {
             rows.columns = columns;
             Ok(&mut rows.data)
         }
         _ => Err(AnnDataError::Invalid(format!("dense rows of {columns} columns were read behind others"))),
+    }
+}
+
+/// How it is encoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SparseEncoding {
+    Csr,
+    Csc,
+}
+
+/// A matrix as its files describe it.
+pub(crate) struct MatrixDescription {
+    pub rows: u64,
+    pub columns: u64,
+    pub arrays: MatrixArrays,
+}
+
+/// Its data sets.
+pub(crate) enum MatrixArrays {
+    Dense(StoredArray),
+    /// indptr, indices and data.
+    Sparse(SparseEncoding, Box<[StoredArray; 3]>),
+}
+
+impl MatrixDescription {
+    /// Values that are stored.
+    pub fn values(&self) -> u64 {
+        match &self.arrays {
+            MatrixArrays::Dense(data) => data.len,
+            MatrixArrays::Sparse(_, arrays) => arrays[2].len,
+        }
+    }
+
+    /// Bytes of all of them in the files.
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.arrays {
+            MatrixArrays::Dense(data) => data.stored_bytes,
+            MatrixArrays::Sparse(_, arrays) => arrays.iter().map(|stored| stored.stored_bytes).sum(),
+        }
+    }
+}
+
+/// A matrix with a value for every column in a file.
+#[derive(Debug)]
+struct DenseMatrix {
+    pub rows: u64,
+    pub columns: u64,
+    pub data: StoredArray,
+}
+
+/// Reads rows of it.
+struct DenseReader<'a> {
+    source: &'a ByteSource,
+    matrix: &'a DenseMatrix,
+    data: ArrayReader<'a, f32>,
+    /// Values that `out` had before what was fetched last; `None` where those have given places.
+    before: Option<usize>,
+}
+
+impl<'a> DenseReader<'a> {
+    pub fn new(source: &'a ByteSource, matrix: &'a DenseMatrix) -> Self {
+        Self { source, matrix, data: ArrayReader::new(&matrix.data, source), before: Some(0) }
+    }
+}
+
+impl ReadRows for DenseReader<'_> {
+    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        let (rows, columns) = (self.matrix.rows, self.matrix.columns);
+        let out = dense_values(out, columns)?;
+        self.before = Some(out.len());
+        self.data.begin(out.len());
+        match wanted {
+            Wanted::Range(range) => {
+                check_range(self.source, range, rows)?;
+                self.data.want(range.start * columns, (range.end - range.start) * columns);
+            }
+            Wanted::Rows(wanted) => {
+                for row in *wanted {
+                    self.data.want(check_row(self.source, *row, rows)? as u64 * columns, columns);
+                }
+            }
+        }
+        let bytes = self.data.fetch(out)?;
+        self.data.finish(out)?;
+        Ok(bytes)
+    }
+
+    fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
+        let columns = self.matrix.columns;
+        let out = dense_values(out, columns)?;
+        if !self.matrix.data.can_be_placed::<f32>() || rows.len() != places.len() {
+            return Err(AnnDataError::Invalid("rows of this matrix cannot be read to given places".to_owned()));
+        }
+        self.before = None;
+        self.data.begin_placed();
+        for (row, place) in rows.iter().zip(places) {
+            let row = check_row(self.source, *row, self.matrix.rows)? as u64;
+            if place.saturating_add(columns) > out.len() as u64 {
+                let reason = format!("place {place} of a row is beyond {} values", out.len());
+                return Err(AnnDataError::Invalid(reason));
+            }
+            self.data.want_at(row * columns, columns, *place as usize);
+        }
+        let bytes = self.data.fetch(out)?;
+        self.data.finish(out)?;
+        Ok(bytes)
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
+        let mut ahead = Ahead::default();
+        if self.source.is_remote() {
+            let columns = self.matrix.columns;
+            for range in ranges {
+                check_range(self.source, range, self.matrix.rows)?;
+                ahead.add(self.data.will_need(range.start * columns, (range.end - range.start) * columns)?);
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
+        let out = dense_values(out, self.matrix.columns)?;
+        self.data.decode(out).inspect_err(|_| {
+            if let Some(before) = self.before {
+                out.truncate(before);
+            }
+        })
+    }
+
+    fn unchanged(&self) -> Result<(), AnnDataError> {
+        self.source.unchanged()
+    }
+
+    fn work_bytes(&self) -> u64 {
+        self.data.work_bytes()
+    }
+}
+
+/// Hands out rows that are in memory.
+struct TransposedReader<'a> {
+    pub source: &'a ByteSource,
+    pub rows: &'a CsrRows,
+}
+
+impl ReadRows for TransposedReader<'_> {
+    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+        let (all, out) = (self.rows.len() as u64, sparse_rows(out)?);
+        let mut copy = |range: std::ops::Range<usize>| {
+            let starts = &self.rows.indptr[range.start..=range.end];
+            let values = starts[0] as usize..starts[starts.len() - 1] as usize;
+            let end = out.indices.len() as u64;
+            out.indptr.extend(starts[1..].iter().map(|start| end + (start - starts[0])));
+            out.indices.extend_from_slice(&self.rows.indices[values.clone()]);
+            out.data.extend_from_slice(&self.rows.data[values]);
+        };
+        match wanted {
+            Wanted::Range(range) => {
+                check_range(self.source, range, all)?;
+                copy(range.start as usize..range.end as usize);
+            }
+            Wanted::Rows(wanted) => {
+                for row in *wanted {
+                    check_row(self.source, *row, all)?;
+                }
+                wanted.iter().for_each(|row| copy(*row as usize..*row as usize + 1));
+            }
+        }
+        // Nothing was read.
+        Ok(0)
+    }
+
+    fn decode(&mut self, _: &mut Rows) -> Result<(), AnnDataError> {
+        Ok(())
+    }
+
+    fn unchanged(&self) -> Result<(), AnnDataError> {
+        self.source.unchanged()
     }
 }

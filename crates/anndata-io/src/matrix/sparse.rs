@@ -1,17 +1,94 @@
 use std::ops::Range;
 
-use super::array_reader::ArrayReader;
-use super::csr::Csr;
-use super::matrix_file::{check_range, check_row, sparse};
-use crate::AnnDataError;
-use crate::source::Source;
-use crate::source::remote::Ahead;
-use crate::{CsrRows, ReadRows, Rows, Wanted};
+use crate::matrix::array_reader::ArrayReader;
+use crate::matrix::matrix_file::{check_range, check_row, sparse_rows};
+use crate::matrix::stored_array::StoredArray;
+use crate::source::byte_source::ByteSource;
+use crate::{Ahead, AnnDataError, CsrRows, ReadRows, Rows, Wanted};
+
+/// A matrix in CSR in a file.
+///
+/// Invariants: `starts` begins with 0, ascends by no more than `columns` a row, and ends with the length of `indices` and of
+/// `data`.
+#[derive(Debug)]
+pub(crate) struct CsrMatrix {
+    /// `[rows + 1]`: where each row starts.
+    pub starts: Vec<u64>,
+    pub indices: StoredArray,
+    pub data: StoredArray,
+    pub columns: u64,
+}
+
+impl CsrMatrix {
+    /// Check what the file says, with `rows` and `columns` as its shape says; `across` is what a row has (columns, or rows of
+    /// a CSC matrix).
+    pub fn new(
+        source: &ByteSource,
+        indptr: &StoredArray,
+        indices: StoredArray,
+        data: StoredArray,
+        (rows, columns): (u64, u64),
+        across: &str,
+    ) -> Result<Self, AnnDataError> {
+        let wrong = |name: &str, reason: String| Err(source.damaged(format!("{name}: {reason}")));
+        for stored in [indptr, &indices] {
+            if !stored.number.is_integer() {
+                return wrong(&stored.name, format!("holds {} instead of integers", stored.number));
+            }
+            if stored.is_unfinished() {
+                return wrong(&stored.name, "was not written to its end".to_owned());
+            }
+        }
+        if i32::try_from(columns).is_err() {
+            return wrong(&indices.name, format!("has {columns} {across}; more than {} are not supported", i32::MAX));
+        }
+        if Some(indptr.len) != rows.checked_add(1) {
+            return wrong(&indptr.name, format!("has {} entries for {rows} rows; it should have one more", indptr.len));
+        }
+        if indices.len != data.len {
+            return wrong(&indices.name, format!("has {} entries, and {} has {}", indices.len, data.name, data.len));
+        }
+        let starts: Vec<u64> = indptr.read_whole(source)?;
+        if let Some(row) = starts.windows(2).position(|pair| pair[1] < pair[0] || pair[1] - pair[0] > columns) {
+            return wrong(
+                &indptr.name,
+                format!(
+                    "goes from {} to {} at row {row}; a row has 0 to {columns} values",
+                    starts[row] as i64,
+                    starts[row + 1] as i64
+                ),
+            );
+        }
+        match (starts.first(), starts.last()) {
+            (Some(0), Some(last)) if *last == data.len => Ok(Self { starts, indices, data, columns }),
+            (Some(first), Some(last)) => wrong(
+                &indptr.name,
+                format!("goes from {first} to {last} instead of from 0 to {}, the length of {}", data.len, data.name),
+            ),
+            _ => wrong(&indptr.name, "is empty".to_owned()),
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> u64 {
+        self.starts.len() as u64 - 1
+    }
+
+    /// Rows can be read to any places of a buffer that others fill too.
+    pub fn can_be_placed(&self) -> bool {
+        self.indices.can_be_placed::<i32>() && self.data.can_be_placed::<f32>()
+    }
+
+    /// Values that are stored.
+    pub fn nnz(&self) -> u64 {
+        self.data.len
+    }
+}
 
 /// Reads rows of a CSR matrix.
 pub(crate) struct SparseReader<'a> {
-    source: &'a Source,
-    csr: &'a Csr,
+    source: &'a ByteSource,
+    csr: &'a CsrMatrix,
     indices: ArrayReader<'a, i32>,
     data: ArrayReader<'a, f32>,
     /// Rows that `out` had before what was fetched last.
@@ -23,13 +100,13 @@ pub(crate) struct SparseReader<'a> {
 }
 
 impl<'a> SparseReader<'a> {
-    pub(crate) fn new(source: &'a Source, csr: &'a Csr) -> Self {
+    pub fn new(source: &'a ByteSource, csr: &'a CsrMatrix) -> Self {
         let (indices, data) = (ArrayReader::new(&csr.indices, source), ArrayReader::new(&csr.data, source));
         Self { source, csr, indices, data, before: 0, placed: None, unsorted: Vec::new() }
     }
 
     /// As [`ReadRows::fetch`].
-    pub(crate) fn fetch_rows(&mut self, wanted: &Wanted<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
+    fn fetch_rows(&mut self, wanted: &Wanted<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
         let rows = self.csr.rows();
         let starts = &self.csr.starts;
         self.before = out.len();
@@ -93,7 +170,7 @@ impl<'a> SparseReader<'a> {
     }
 
     /// As [`ReadRows::decode`].
-    pub(crate) fn decode_rows(&mut self, out: &mut CsrRows) -> Result<(), AnnDataError> {
+    pub fn decode_rows(&mut self, out: &mut CsrRows) -> Result<(), AnnDataError> {
         self.indices.decode(&mut out.indices)?;
         self.data.decode(&mut out.data)?;
         if let Some(placed) = self.placed.take() {
@@ -146,7 +223,7 @@ fn ascend(indices: &[i32], columns: i32) -> bool {
 
 impl ReadRows for SparseReader<'_> {
     fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-        let out = sparse(out)?;
+        let out = sparse_rows(out)?;
         let (rows, values) = (out.indptr.len(), (out.indices.len(), out.data.len()));
         self.fetch_rows(wanted, out).inspect_err(|_| {
             out.indptr.truncate(rows);
@@ -156,7 +233,7 @@ impl ReadRows for SparseReader<'_> {
     }
 
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
-        self.fetch_placed(rows, places, sparse(out)?)
+        self.fetch_placed(rows, places, sparse_rows(out)?)
     }
 
     fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
@@ -173,7 +250,7 @@ impl ReadRows for SparseReader<'_> {
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
-        let out = sparse(out)?;
+        let out = sparse_rows(out)?;
         let placed = self.placed.is_some();
         self.decode_rows(out).inspect_err(|_| {
             if placed {
@@ -197,11 +274,100 @@ impl ReadRows for SparseReader<'_> {
     }
 }
 
+/// Values that are read at a time while it is turned.
+const VALUES_AT_A_TIME: u64 = 1 << 20;
+
+/// Bytes of memory of so many values and rows.
+pub(crate) const fn csr_bytes(values: u64, rows: u64) -> u64 {
+    values.saturating_add(rows).saturating_add(1).saturating_mul(8)
+}
+
+/// Turn a CSC matrix (`columns` has a "row" for each column) of `rows` rows into CSR in memory, if that takes no more than
+/// `most` bytes. The file is read twice: to count, and to place.
+pub(crate) fn transpose_csc(
+    source: &ByteSource,
+    columns: &CsrMatrix,
+    rows: u64,
+    most: u64,
+) -> Result<CsrRows, AnnDataError> {
+    let nnz = columns.nnz();
+    let bytes = csr_bytes(nnz, rows);
+    if bytes > most {
+        return Err(AnnDataError::CscTooLarge { path: source.path().to_owned(), bytes, available: most });
+    }
+    tracing::warn!(
+        file = %source.path().display(),
+        bytes,
+        "the matrix is stored by columns (CSC): all of it is transposed in memory; a file that is stored by rows needs no memory for \
+         that"
+    );
+    let mut indptr = zeros::<u64>(rows as usize + 1)?;
+    each_piece(source, columns, |_, piece| {
+        for row in &piece.indices {
+            // Rows are checked to be in 0..rows by the reader.
+            indptr[*row as usize + 1] += 1;
+        }
+    })?;
+    for row in 0..rows as usize {
+        indptr[row + 1] += indptr[row];
+    }
+    let (mut indices, mut data) = (zeros::<i32>(nnz as usize)?, zeros::<f32>(nnz as usize)?);
+    let mut next = indptr.clone();
+    each_piece(source, columns, |first, piece| {
+        for column in 0..piece.len() {
+            let (of_rows, values) = piece.view().row(column);
+            for (row, value) in of_rows.iter().zip(values) {
+                let at = next[*row as usize] as usize;
+                // A file that changed in between is found out below; until then nothing may be written beyond the end.
+                if let (Some(index), Some(place)) = (indices.get_mut(at), data.get_mut(at)) {
+                    (*index, *place) = ((first + column) as i32, *value);
+                }
+                next[*row as usize] += 1;
+            }
+        }
+    })?;
+    source.at_path()?;
+    if next.iter().zip(&indptr[1..]).any(|(next, end)| next != end) {
+        return Err(AnnDataError::Rewritten { path: source.path().to_owned() });
+    }
+    Ok(CsrRows { indptr, indices, data })
+}
+
+/// Read all columns, some at a time; the function gets the number of the first of them.
+fn each_piece(
+    source: &ByteSource,
+    columns: &CsrMatrix,
+    mut of: impl FnMut(usize, &CsrRows),
+) -> Result<(), AnnDataError> {
+    let mut reader = SparseReader::new(source, columns);
+    let mut piece = CsrRows::default();
+    let all = columns.rows();
+    let mut first = 0;
+    while first < all {
+        let start = columns.starts[first as usize];
+        let fit = columns.starts.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
+        let last = fit.clamp(first + 1, all);
+        piece.clear();
+        reader.fetch_rows(&Wanted::Range(first..last), &mut piece)?;
+        reader.decode_rows(&mut piece)?;
+        of(first as usize, &piece);
+        first = last;
+    }
+    Ok(())
+}
+
+fn zeros<T: Clone + Default>(count: usize) -> Result<Vec<T>, AnnDataError> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count).map_err(|_| {
+        AnnDataError::Invalid(format!("no memory for a matrix of {count} values that is stored by columns"))
+    })?;
+    zeros.resize(count, T::default());
+    Ok(zeros)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-
-    use super::ascend;
 
     proptest! {
         #[test]

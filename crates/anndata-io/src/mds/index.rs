@@ -3,50 +3,50 @@ use std::path::{Component, Path};
 
 use serde::Deserialize;
 
-use super::encoding::Encoding;
-use super::hashes;
-use super::sample::SampleShape;
 use crate::AnnDataError;
+use crate::mds::encoding::{ColumnEncoding, MdsDtype};
+use crate::mds::sample::SampleLayout;
+use crate::mds::shard::hashes_are_unknown;
 
 /// Says which shards there are.
 pub const INDEX_FILE: &str = "index.json";
 
 /// What `index.json` says.
 #[derive(Debug)]
-pub(super) struct Index {
-    pub(super) shards: Vec<IndexedShard>,
-    pub(super) columns: Columns,
-    pub(super) notes: Notes,
+pub(crate) struct Index {
+    pub shards: Vec<IndexedShard>,
+    pub columns: SampleColumns,
+    pub notes: IndexNotes,
 }
 
 /// Columns of all shards, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Columns {
-    pub(super) names: Vec<String>,
-    pub(super) encodings: Vec<Encoding>,
-    pub(super) shape: SampleShape,
+pub(crate) struct SampleColumns {
+    pub names: Vec<String>,
+    pub encodings: Vec<ColumnEncoding>,
+    pub shape: SampleLayout,
 }
 
 /// A shard as the index has it.
 #[derive(Debug, Deserialize)]
-pub(super) struct IndexedShard {
+pub(crate) struct IndexedShard {
     version: u32,
     #[serde(default)]
     format: String,
     #[serde(flatten)]
     config: ShardColumns,
     #[serde(default)]
-    pub(super) compression: Option<String>,
-    pub(super) samples: u64,
-    pub(super) raw_data: FileNote,
+    pub compression: Option<String>,
+    pub samples: u64,
+    pub raw_data: FileNote,
     #[serde(default)]
-    pub(super) zip_data: Option<FileNote>,
+    pub zip_data: Option<FileNote>,
 }
 
 /// The columns of a shard, which it has in itself, too.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct ShardColumns {
+struct ShardColumns {
     column_names: Vec<String>,
     column_encodings: Vec<String>,
     column_sizes: Vec<Option<u32>>,
@@ -54,35 +54,35 @@ pub(super) struct ShardColumns {
 
 /// A file of the index's folder.
 #[derive(Debug, Deserialize)]
-pub(super) struct FileNote {
-    pub(super) basename: String,
-    pub(super) bytes: u64,
+pub(crate) struct FileNote {
+    pub basename: String,
+    pub bytes: u64,
     #[serde(default)]
-    pub(super) hashes: BTreeMap<String, String>,
+    pub hashes: BTreeMap<String, String>,
 }
 
 /// What the package does not know, beside its own keys.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Notes {
+pub(crate) struct IndexNotes {
     /// The column of dense rows.
     #[serde(rename = "expctl.x")]
-    pub(super) x: Option<String>,
+    pub x: Option<String>,
     /// The column of the numbers of genes.
     #[serde(rename = "expctl.indices")]
-    pub(super) indices: Option<String>,
+    pub indices: Option<String>,
     /// The column of their values.
     #[serde(rename = "expctl.values")]
-    pub(super) values: Option<String>,
+    pub values: Option<String>,
     /// Number of genes, where they have no names.
     #[serde(rename = "expctl.columns")]
-    pub(super) columns: Option<u64>,
+    pub columns: Option<u64>,
     /// Names of the classes of columns of obs, in order.
     #[serde(rename = "expctl.categories")]
-    pub(super) categories: BTreeMap<String, Vec<String>>,
+    pub categories: BTreeMap<String, Vec<String>>,
     /// The number that stands for no value in columns of obs.
     #[serde(rename = "expctl.missing")]
-    pub(super) missing: BTreeMap<String, i64>,
+    pub missing: BTreeMap<String, i64>,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +90,7 @@ struct IndexFile {
     version: u32,
     shards: Vec<IndexedShard>,
     #[serde(flatten)]
-    notes: Notes,
+    notes: IndexNotes,
 }
 
 impl Index {
@@ -98,7 +98,7 @@ impl Index {
     ///
     /// # Errors
     /// There is none; it is not of version 2; shards are not MDS, differ in their columns, or are files elsewhere.
-    pub(super) fn read(folder: &Path) -> Result<Self, AnnDataError> {
+    pub fn read(folder: &Path) -> Result<Self, AnnDataError> {
         let path = folder.join(INDEX_FILE);
         let bytes = std::fs::read(&path).map_err(AnnDataError::io("read", &path))?;
         Self::parse(&bytes).map_err(|reason| AnnDataError::damaged(&path, reason))
@@ -118,7 +118,7 @@ impl Index {
             rows = rows.checked_add(shard.samples).ok_or("there are more than 2^64 samples")?;
         }
         let files = || shards.iter().flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]).flatten();
-        if let Some(file) = files().find(|file| hashes::are_unknown(&file.hashes)) {
+        if let Some(file) = files().find(|file| hashes_are_unknown(&file.hashes)) {
             let names: Vec<&str> = file.hashes.keys().map(String::as_str).collect();
             tracing::warn!("hashes of MDS shards are not compared: {} is not known here", names.join(", "));
         }
@@ -164,14 +164,14 @@ impl IndexedShard {
     ///
     /// # Errors
     /// They are others than the index says.
-    pub(super) fn check_config(&self, json: &[u8]) -> Result<(), String> {
+    pub fn check_config(&self, json: &[u8]) -> Result<(), String> {
         let config: ShardColumns = serde_json::from_slice(json).map_err(|e| format!("its columns are damaged: {e}"))?;
         if config == self.config { Ok(()) } else { Err("it has other columns than the index says".to_owned()) }
     }
 }
 
 impl ShardColumns {
-    fn columns(&self) -> Result<Columns, String> {
+    fn columns(&self) -> Result<SampleColumns, String> {
         let names = &self.column_names;
         if names.is_empty() || [self.column_encodings.len(), self.column_sizes.len()] != [names.len(); 2] {
             return Err("it has not one encoding and one size for each column".to_owned());
@@ -180,23 +180,132 @@ impl ShardColumns {
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(format!("two columns have the name '{twice}'"));
         }
-        let encodings: Vec<Encoding> =
-            self.column_encodings.iter().map(|text| Encoding::parse(text)).collect::<Result<_, _>>()?;
+        let encodings: Vec<ColumnEncoding> =
+            self.column_encodings.iter().map(|text| ColumnEncoding::parse(text)).collect::<Result<_, _>>()?;
         for ((name, encoding), size) in names.iter().zip(&encodings).zip(&self.column_sizes) {
             if encoding.size().is_some_and(|expected| expected != *size) || *size == Some(0) {
                 return Err(format!("the size of column '{name}' is not that of its encoding"));
             }
         }
-        let shape = SampleShape::new(self.column_sizes.clone());
-        Ok(Columns { names: names.clone(), encodings, shape })
+        let shape = SampleLayout::new(self.column_sizes.clone());
+        Ok(SampleColumns { names: names.clone(), encodings, shape })
     }
+}
+
+/// Which columns rows are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MdsMatrixLayout {
+    /// An array of all genes' values.
+    Dense(usize),
+    /// An array of numbers of genes and one of their values.
+    Sparse { indices: usize, values: usize },
+}
+
+/// Type of the values of `bytes` columns: numbers of genes, and values.
+pub(crate) const RAW_INDICES: MdsDtype = MdsDtype::I32;
+pub(crate) const RAW_VALUES: MdsDtype = MdsDtype::F32;
+
+/// Names that say what a column is.
+const X_NAMES: [&str; 2] = ["x", "X_NAMES"];
+const INDICES_NAMES: [&str; 1] = ["indices"];
+const VALUES_NAMES: [&str; 2] = ["values", "data"];
+
+/// Find the columns that rows are made of: those that the index notes; else those of the usual names; else the only array,
+/// or of two arrays the one of integers and the one of floats.
+pub(crate) fn find_layout(columns: &SampleColumns, notes: &IndexNotes) -> Result<MdsMatrixLayout, String> {
+    let layout = match (&notes.x, &notes.indices, &notes.values) {
+        (None, None, None) => layout_by_name(columns)?,
+        (Some(x), None, None) => MdsMatrixLayout::Dense(noted_column(columns, "expctl.x", x)?),
+        (None, Some(indices), Some(values)) => MdsMatrixLayout::Sparse {
+            indices: noted_column(columns, "expctl.indices", indices)?,
+            values: noted_column(columns, "expctl.values", values)?,
+        },
+        _ => return Err("it has to note \"expctl.x\", or \"expctl.indices\" and \"expctl.values\"".to_owned()),
+    };
+    if let MdsMatrixLayout::Sparse { indices, values } = layout {
+        if indices == values {
+            return Err(format!("column '{}' cannot be both numbers of genes and values", columns.names[indices]));
+        }
+        if is_float(&columns.encodings[indices]) {
+            return Err(format!(
+                "column '{}' is to be numbers of genes, but holds no integers",
+                columns.names[indices]
+            ));
+        }
+    }
+    Ok(layout)
+}
+
+fn is_float(encoding: &ColumnEncoding) -> bool {
+    matches!(encoding, ColumnEncoding::Array { dtype: Some(dtype), .. } if dtype.is_float())
+}
+
+fn is_integer(encoding: &ColumnEncoding) -> bool {
+    matches!(encoding, ColumnEncoding::Array { dtype: Some(dtype), .. } if !dtype.is_float())
+}
+
+/// The array of a name that the index notes.
+fn noted_column(columns: &SampleColumns, key: &str, name: &str) -> Result<usize, String> {
+    let column = columns.names.iter().position(|column| column == name);
+    let column = column.filter(|column| columns.encodings[*column].is_array());
+    column.ok_or_else(|| format!("\"{key}\" names '{name}', which is no column of arrays or bytes"))
+}
+
+fn layout_by_name(columns: &SampleColumns) -> Result<MdsMatrixLayout, String> {
+    let named = |names: &[&str]| -> Vec<usize> {
+        let is_named = |column: &usize| names.contains(&columns.names[*column].as_str());
+        (0..columns.names.len()).filter(is_named).filter(|column| columns.encodings[*column].is_array()).collect()
+    };
+    let arrays: Vec<usize> = (0..columns.names.len())
+        .filter(|column| matches!(columns.encodings[*column], ColumnEncoding::Array { .. }))
+        .collect();
+    let unclear = |what: &str| {
+        let found: Vec<String> = (0..columns.names.len())
+            .filter(|column| columns.encodings[*column].is_array())
+            .map(|column| format!("'{}'", columns.names[column]))
+            .collect();
+        format!(
+            "{what}; columns of arrays or bytes are: {}; the index can note \"expctl.x\", or \"expctl.indices\" and \
+             \"expctl.values\"",
+            if found.is_empty() { "none".to_owned() } else { found.join(", ") }
+        )
+    };
+    match (&named(&X_NAMES)[..], &named(&INDICES_NAMES)[..], &named(&VALUES_NAMES)[..]) {
+        ([x], [], _) => Ok(MdsMatrixLayout::Dense(*x)),
+        ([], [indices], [values]) => Ok(MdsMatrixLayout::Sparse { indices: *indices, values: *values }),
+        ([], [], _) => match arrays[..] {
+            [x] => Ok(MdsMatrixLayout::Dense(x)),
+            [a, b] if is_integer(&columns.encodings[a]) && is_float(&columns.encodings[b]) => {
+                Ok(MdsMatrixLayout::Sparse { indices: a, values: b })
+            }
+            [b, a] if is_integer(&columns.encodings[a]) && is_float(&columns.encodings[b]) => {
+                Ok(MdsMatrixLayout::Sparse { indices: a, values: b })
+            }
+            _ => Err(unclear("no columns are named 'x', or 'indices' and 'values'")),
+        },
+        ([], _, []) => Err(unclear("there is a column 'indices', but no 'values' or 'data'")),
+        _ => Err(unclear("it is not clear which columns rows are made of")),
+    }
+}
+
+/// Columns of obs by name: all others of one value that is a number or text.
+pub(crate) fn obs_columns(columns: &SampleColumns) -> BTreeMap<String, usize> {
+    let is_obs = |encoding: &ColumnEncoding| {
+        matches!(
+            encoding,
+            ColumnEncoding::Scalar(_) | ColumnEncoding::Text | ColumnEncoding::TextInteger | ColumnEncoding::TextFloat
+        )
+    };
+    let found = columns.names.iter().zip(&columns.encodings).zip(0..).filter(|((_, encoding), _)| is_obs(encoding));
+    found.map(|((name, _), column)| (name.clone(), column)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
+    use crate::mds::sample::SampleLayout;
+    use serde_json::Value;
+    use serde_json::json;
 
     fn index() -> Value {
         let file = json!({"basename": "shard.00000.mds", "bytes": 100, "hashes": {}});
@@ -233,6 +342,58 @@ mod tests {
             *wrong.pointer_mut(at).unwrap() = value;
             let found = parse(&wrong).unwrap_err();
             assert!(found.contains(reason), "{at}: {found}");
+        }
+    }
+
+    fn of(columns: &[(&str, &str)], notes: &IndexNotes) -> Result<MdsMatrixLayout, String> {
+        let names = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let encodings = columns.iter().map(|(_, encoding)| ColumnEncoding::parse(encoding).unwrap()).collect();
+        find_layout(&SampleColumns { names, encodings, shape: SampleLayout::default() }, notes)
+    }
+
+    #[test]
+    fn columns_are_found_or_named() {
+        let sparse = |indices, values| Ok(MdsMatrixLayout::Sparse { indices, values });
+        for (columns, layout) in [
+            (&[("data", "ndarray:float32"), ("indices", "ndarray:int32")][..], sparse(1, 0)),
+            (&[("indices", "bytes"), ("other", "ndarray"), ("values", "bytes")], sparse(0, 2)),
+            (&[("counts", "ndarray:float16"), ("genes", "ndarray:uint16")], sparse(1, 0)),
+            (&[("genes", "ndarray:uint16"), ("xs", "ndarray:float64"), ("y", "int")], sparse(0, 1)),
+            (&[("x", "ndarray:float32"), ("other", "ndarray:float32")], Ok(MdsMatrixLayout::Dense(0))),
+            (&[("X_NAMES", "bytes")], Ok(MdsMatrixLayout::Dense(0))),
+            (&[("cell", "ndarray:float32:5"), ("y", "int"), ("z", "bytes")], Ok(MdsMatrixLayout::Dense(0))),
+        ] {
+            assert_eq!(of(columns, &IndexNotes::default()), layout, "{columns:?}");
+        }
+        for (columns, reason) in [
+            (&[("a", "ndarray:int32"), ("b", "ndarray:int32")][..], "are: 'a', 'b'"),
+            (&[("x", "int"), ("z", "bytes")], "are: 'z'"),
+            (&[("indices", "ndarray:int32"), ("v", "ndarray:float32")], "no 'values'"),
+            (&[("indices", "ndarray:int32"), ("values", "bytes"), ("data", "bytes")], "not clear"),
+            (&[("indices", "ndarray:int32"), ("values", "bytes"), ("x", "bytes")], "not clear"),
+            (&[("indices", "ndarray:float32"), ("values", "bytes")], "holds no integers"),
+            (&[("y", "int")], "are: none"),
+        ] {
+            let found = of(columns, &IndexNotes::default()).unwrap_err();
+            assert!(found.contains(reason), "{found}");
+        }
+        let notes = |x: Option<&str>, indices: Option<&str>, values: Option<&str>| IndexNotes {
+            x: x.map(str::to_owned),
+            indices: indices.map(str::to_owned),
+            values: values.map(str::to_owned),
+            ..Notes::default()
+        };
+        let columns = [("a", "ndarray:int32"), ("b", "ndarray:int32"), ("c", "int")];
+        assert_eq!(of(&columns, &notes(None, Some("b"), Some("a"))), sparse(1, 0));
+        assert_eq!(of(&columns, &notes(Some("b"), None, None)), Ok(MdsMatrixLayout::Dense(1)));
+        for (notes, reason) in [
+            (notes(Some("c"), None, None), "no column of arrays"),
+            (notes(Some("d"), None, None), "names 'd'"),
+            (notes(None, Some("a"), None), "has to note"),
+            (notes(None, Some("a"), Some("a")), "both"),
+        ] {
+            let found = of(&columns, &notes).unwrap_err();
+            assert!(found.contains(reason), "{found}");
         }
     }
 }

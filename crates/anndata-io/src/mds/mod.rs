@@ -5,27 +5,13 @@
 //! one is decompressed as a whole, and its hashes are compared, before; no more memory is taken than the files have bytes
 //! for. Formats follow the package's own `format/mds/writer.py`, `encodings.py` and `format/base/writer.py`.
 
-mod array;
-mod codec;
-mod dtype;
-mod encoding;
-mod genes;
-mod hashes;
-mod index;
-mod kept;
-mod layout;
-mod obs;
-mod obs_values;
-mod options;
-mod python_json;
-mod reader;
-mod sample;
-mod shard;
-mod source;
-mod store;
-mod writer;
-
-pub use index::INDEX_FILE;
-pub use options::{MdsCompression, MdsOptions};
-pub use store::MdsStore;
-pub use writer::MdsWriter;
+pub mod encoding;
+pub mod index;
+pub mod kept;
+pub mod obs;
+pub mod reader;
+pub mod sample;
+pub mod shard;
+pub mod source;
+pub mod store;
+pub mod writer;

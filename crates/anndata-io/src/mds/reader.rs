@@ -1,26 +1,24 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::array::array;
-use super::dtype::{append_f32, append_i32};
-use super::kept::Kept;
-use super::layout::{Layout, RAW_INDICES, RAW_VALUES};
-use super::shard::{Body, Shard};
-use super::store::MdsStore;
-use crate::AnnDataError;
-use crate::{CsrRows, ReadRows, Rows, Wanted};
+use crate::mds::encoding::{append_f32, append_i32};
+use crate::mds::index::{MdsMatrixLayout, RAW_INDICES, RAW_VALUES};
+use crate::mds::kept::ShardCache;
+use crate::mds::sample::parse_array;
+use crate::mds::shard::{Shard, ShardBody};
+use crate::{AnnDataError, CsrRows, MdsStore, ReadRows, Rows, Wanted};
 
 /// Samples that are no farther apart in a shard are read in one call.
-const GAP: u64 = 1 << 14;
+const MAX_GAP: u64 = 1 << 14;
 /// Compressed shards are read before they are decompressed, as far as they have no more bytes together; the others one by
 /// one, when it is their turn.
-const FETCHED: u64 = 1 << 28;
+const MAX_FETCHED_BYTES: u64 = 1 << 28;
 
 /// Reads rows of an [`MdsStore`].
-pub(super) struct MdsReader<'a> {
+pub(crate) struct MdsReader<'a> {
     store: &'a MdsStore,
     /// Rows that are wanted, in their order.
-    places: Vec<Place>,
+    places: Vec<WantedSample>,
     /// Places by shard and sample; those of equal samples follow one another.
     order: Vec<u32>,
     /// Rows are wanted in the order of the shards.
@@ -31,7 +29,7 @@ pub(super) struct MdsReader<'a> {
     used: usize,
     /// Compressed shards that were fetched.
     packed: Vec<(usize, Vec<u8>)>,
-    kept: Kept,
+    kept: ShardCache,
     /// Shards that were read since it was last asked whether they are unchanged.
     touched: RefCell<BTreeSet<usize>>,
     unsorted: Vec<(i32, f32)>,
@@ -39,7 +37,7 @@ pub(super) struct MdsReader<'a> {
 
 /// A row.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WantedSample {
     shard: u32,
     sample: u32,
     /// Where its sample is among the bytes fetched, and how long it is.
@@ -48,7 +46,7 @@ struct Place {
 }
 
 impl<'a> MdsReader<'a> {
-    pub(super) fn new(store: &'a MdsStore) -> Self {
+    pub fn new(store: &'a MdsStore) -> Self {
         Self {
             store,
             places: Vec::new(),
@@ -57,7 +55,7 @@ impl<'a> MdsReader<'a> {
             bytes: Vec::new(),
             used: 0,
             packed: Vec::new(),
-            kept: Kept::default(),
+            kept: ShardCache::default(),
             touched: RefCell::default(),
             unsorted: Vec::new(),
         }
@@ -82,7 +80,7 @@ impl<'a> MdsReader<'a> {
                 shard = starts.partition_point(|start| *start <= row) - 1;
             }
             // An index has no more shards than bytes, and a shard no more samples.
-            self.places.push(Place { shard: shard as u32, sample: (row - starts[shard]) as u32, at: 0, len: 0 });
+            self.places.push(WantedSample { shard: shard as u32, sample: (row - starts[shard]) as u32, at: 0, len: 0 });
             Ok(())
         };
         match wanted {
@@ -95,7 +93,7 @@ impl<'a> MdsReader<'a> {
             }
         }
         let places = &self.places;
-        let key = |place: &Place| (place.shard, place.sample);
+        let key = |place: &WantedSample| (place.shard, place.sample);
         self.order.extend(0..places.len() as u32);
         self.in_order = places.is_sorted_by_key(key);
         if !self.in_order {
@@ -114,7 +112,7 @@ impl<'a> MdsReader<'a> {
             let begins = next;
             while next < to {
                 let sample = Shard::sample(offsets, self.places[self.order[next] as usize].sample as usize);
-                if next > begins && sample.start > end + GAP {
+                if next > begins && sample.start > end + MAX_GAP {
                     break;
                 }
                 let place = &mut self.places[self.order[next] as usize];
@@ -137,14 +135,14 @@ impl<'a> MdsReader<'a> {
             return Ok(0);
         }
         let source = &self.store.shards[shard].source;
-        if fetched == 0 || fetched + source.bytes() <= FETCHED {
+        if fetched == 0 || fetched + source.bytes() <= MAX_FETCHED_BYTES {
             self.packed.push((shard, source.all()?));
         }
         Ok(source.bytes())
     }
 
     /// Have a compressed shard among those that are kept.
-    fn unpack(&mut self, shard: usize, codec: super::codec::Codec) -> Result<(), AnnDataError> {
+    fn unpack(&mut self, shard: usize, codec: crate::mds::shard::ShardCodec) -> Result<(), AnnDataError> {
         if self.kept.has(shard) {
             return Ok(());
         }
@@ -170,22 +168,22 @@ impl<'a> MdsReader<'a> {
             let group = next..end;
             next = end;
             match &store.shards[shard].body {
-                Body::Raw(_) if !self.in_order => {}
-                Body::Raw(_) => {
+                ShardBody::Raw(_) if !self.in_order => {}
+                ShardBody::Raw(_) => {
                     for place in &self.places[group] {
                         let sample = &self.bytes[place.at..place.at + place.len];
-                        append(store, sample, out, &mut self.unsorted)
+                        append_row(store, sample, out, &mut self.unsorted)
                             .map_err(|reason| store.damaged(shard, place.sample.into(), &reason))?;
                     }
                 }
-                Body::Packed(codec) => {
+                ShardBody::Packed(codec) => {
                     self.unpack(shard, *codec)?;
                     let data = self.kept.get(shard).unwrap_or_default();
                     for number in &self.order[group] {
                         let place = &mut self.places[*number as usize];
                         let sample = &data[Shard::sample_in(data, place.sample as usize)];
                         if self.in_order {
-                            append(store, sample, out, &mut self.unsorted)
+                            append_row(store, sample, out, &mut self.unsorted)
                                 .map_err(|reason| store.damaged(shard, place.sample.into(), &reason))?;
                             continue;
                         }
@@ -202,7 +200,7 @@ impl<'a> MdsReader<'a> {
         }
         for place in &self.places {
             let sample = &self.bytes[place.at..place.at + place.len];
-            append(store, sample, out, &mut self.unsorted)
+            append_row(store, sample, out, &mut self.unsorted)
                 .map_err(|reason| store.damaged(place.shard as usize, place.sample.into(), &reason))?;
         }
         Ok(())
@@ -221,29 +219,29 @@ fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), AnnDataError> {
 
 /// Append the row of a sample.
 #[inline]
-fn append(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
+fn append_row(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
     let (columns, genes) = (&store.columns, store.genes.len());
     match (store.layout, out) {
-        (Layout::Dense(x), Rows::Dense(out)) => {
+        (MdsMatrixLayout::Dense(x), Rows::Dense(out)) => {
             let [cell, _] = columns.shape.cells(sample, [x, x])?;
-            let values = array(&columns.encodings[x], RAW_VALUES, cell)?;
+            let values = parse_array(&columns.encodings[x], RAW_VALUES, cell)?;
             if values.count != genes {
                 return Err(format!("it has {} values, there are {genes} genes", values.count));
             }
             append_f32(values.dtype, values.bytes, &mut out.data);
             Ok(())
         }
-        (Layout::Sparse { indices, values }, Rows::Sparse(out)) => {
+        (MdsMatrixLayout::Sparse { indices, values }, Rows::Sparse(out)) => {
             let [index_cell, value_cell] = columns.shape.cells(sample, [indices, values])?;
-            let indices = array(&columns.encodings[indices], RAW_INDICES, index_cell)?;
-            let values = array(&columns.encodings[values], RAW_VALUES, value_cell)?;
+            let indices = parse_array(&columns.encodings[indices], RAW_INDICES, index_cell)?;
+            let values = parse_array(&columns.encodings[values], RAW_VALUES, value_cell)?;
             if indices.count != values.count {
                 return Err(format!("it has {} numbers of genes and {} values", indices.count, values.count));
             }
             let start = out.indices.len();
             append_i32(indices.dtype, indices.bytes, &mut out.indices)?;
             append_f32(values.dtype, values.bytes, &mut out.data);
-            in_order(out, start, genes, unsorted)?;
+            sort_row(out, start, genes, unsorted)?;
             out.indptr.push(out.indices.len() as u64);
             Ok(())
         }
@@ -252,7 +250,7 @@ fn append(store: &MdsStore, sample: &[u8], out: &mut Rows, unsorted: &mut Vec<(i
 }
 
 /// Put the values of the last row, from `start` on, into the order of their genes.
-fn in_order(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
+fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i32, f32)>) -> Result<(), String> {
     let columns = &mut out.indices[start..];
     // No early end: this way it takes several at a time.
     let ascend = columns.iter().zip(columns.iter().skip(1)).fold(true, |ascend, (a, b)| ascend & (a < b));
@@ -292,8 +290,8 @@ impl ReadRows for MdsReader<'_> {
                 next + self.order[next..].partition_point(|place| self.places[*place as usize].shard as usize == shard);
             self.touched.get_mut().insert(shard);
             match &store.shards[shard].body {
-                Body::Raw(offsets) => bytes += self.read_samples(shard, offsets, next, end)?,
-                Body::Packed(_) => packed += self.read_packed(shard, packed)?,
+                ShardBody::Raw(offsets) => bytes += self.read_samples(shard, offsets, next, end)?,
+                ShardBody::Packed(_) => packed += self.read_packed(shard, packed)?,
             }
             next = end;
         }
@@ -339,7 +337,7 @@ impl ReadRows for MdsReader<'_> {
 
     fn work_bytes(&self) -> u64 {
         let packed: usize = self.packed.iter().map(|(_, bytes)| bytes.capacity()).sum();
-        let places = self.places.capacity() * size_of::<Place>() + self.order.capacity() * size_of::<u32>();
+        let places = self.places.capacity() * size_of::<WantedSample>() + self.order.capacity() * size_of::<u32>();
         let unsorted = self.unsorted.capacity() * size_of::<(i32, f32)>();
         (self.bytes.capacity() + packed + self.kept.bytes() + places + unsorted) as u64
     }

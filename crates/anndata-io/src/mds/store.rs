@@ -1,19 +1,19 @@
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::array::array;
-use super::encoding::Encoding;
-use super::genes;
-use super::index::{Columns, INDEX_FILE, Index, Notes};
-use super::layout::{self, Layout, RAW_INDICES, RAW_VALUES};
-use super::obs;
-use super::reader::MdsReader;
-use super::shard::{Body, Shard};
-use crate::AnnDataError;
-use crate::limit::allow_open_files;
-use crate::names::{not_there, shared};
-use crate::{ArrayStore, Form, Labels, ReadRows};
+use crate::mds::encoding::ColumnEncoding;
+use crate::mds::index::{
+    INDEX_FILE, Index, IndexNotes, MdsMatrixLayout, RAW_INDICES, RAW_VALUES, SampleColumns, find_layout, obs_columns,
+};
+use crate::mds::obs::{first_cell, obs_labels, obs_numbers};
+use crate::mds::reader::MdsReader;
+use crate::mds::sample::parse_array;
+use crate::mds::shard::{Shard, ShardBody};
+use crate::names::{all_different, not_there, shared};
+use crate::source::local_file::allow_open_files;
+use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
 /// Rows of the MDS shards of a folder. A row is a sample, whose columns are:
 ///
@@ -26,13 +26,13 @@ use crate::{ArrayStore, Form, Labels, ReadRows};
 #[derive(Debug)]
 pub struct MdsStore {
     folder: PathBuf,
-    pub(super) shards: Vec<Shard>,
+    pub(crate) shards: Vec<Shard>,
     /// First row of each shard, and the end of the last.
-    pub(super) starts: Vec<u64>,
-    pub(super) columns: Columns,
-    pub(super) layout: Layout,
-    pub(super) genes: Arc<[String]>,
-    pub(super) notes: Notes,
+    pub(crate) starts: Vec<u64>,
+    pub(crate) columns: SampleColumns,
+    pub(crate) layout: MdsMatrixLayout,
+    pub(crate) genes: Arc<[String]>,
+    pub(crate) notes: IndexNotes,
     obs: BTreeMap<String, usize>,
 }
 
@@ -52,7 +52,7 @@ impl MdsStore {
     fn open_beside(folder: &Path, others: usize) -> Result<Self, AnnDataError> {
         let Index { shards, columns, notes } = Index::read(folder)?;
         let of_index = |reason: String| AnnDataError::damaged(&folder.join(INDEX_FILE), reason);
-        let layout = layout::find(&columns, &notes).map_err(of_index)?;
+        let layout = find_layout(&columns, &notes).map_err(of_index)?;
         allow_open_files(others + shards.len())?;
         let shards: Vec<Shard> =
             shards.into_iter().map(|noted| Shard::open(folder, noted)).collect::<Result<_, _>>()?;
@@ -61,7 +61,7 @@ impl MdsStore {
             Some(*end)
         });
         let starts = std::iter::once(0).chain(ends).collect();
-        let obs = layout::obs(&columns);
+        let obs = obs_columns(&columns);
         let folder = folder.to_owned();
         let mut store = Self { folder, shards, starts, columns, layout, genes: [].into(), notes, obs };
         store.genes = store.names_of_genes()?.into();
@@ -93,47 +93,47 @@ impl MdsStore {
     }
 
     fn names_of_genes(&self) -> Result<Vec<String>, AnnDataError> {
-        if let Some(names) = genes::read(&self.folder)? {
+        if let Some(names) = read_gene_names(&self.folder)? {
             return Ok(names);
         }
         let of_index = |reason: String| AnnDataError::damaged(&self.folder.join(INDEX_FILE), reason);
         let count = match (self.notes.columns, self.layout) {
             (Some(columns), _) => columns,
-            (None, Layout::Dense(column)) => self.row_length(column)?,
-            (None, Layout::Sparse { .. }) => {
+            (None, MdsMatrixLayout::Dense(column)) => self.row_length(column)?,
+            (None, MdsMatrixLayout::Sparse { .. }) => {
                 return Err(of_index(format!(
                     "nothing says how many genes there are: there is no {} (their names, one a line) beside it, and it has no \
                      \"expctl.columns\" (their number)",
-                    genes::GENES_FILE
+                    GENES_FILE
                 )));
             }
         };
-        genes::numbered(count).map_err(of_index)
+        numbered_genes(count).map_err(of_index)
     }
 
     /// Values of a dense row: what the encoding says, or the first sample.
     fn row_length(&self, column: usize) -> Result<u64, AnnDataError> {
         let encoding = &self.columns.encodings[column];
-        if let Encoding::Array { dtype: Some(dtype), .. } = encoding
+        if let ColumnEncoding::Array { dtype: Some(dtype), .. } = encoding
             && let Some(Some(bytes)) = encoding.size()
         {
             return Ok(u64::from(bytes) / dtype.size() as u64);
         }
         let Some(number) = self.shards.iter().position(|shard| shard.samples() > 0) else { return Ok(0) };
         let mut found = Ok(0);
-        obs::first_cell(self, number, column, |cell| {
-            found = array(encoding, RAW_VALUES, cell).map(|cell| cell.count as u64);
+        first_cell(self, number, column, |cell| {
+            found = parse_array(encoding, RAW_VALUES, cell).map(|cell| cell.count as u64);
         })?;
         found.map_err(|reason| self.damaged(number, 0, &reason))
     }
 
     /// The folder.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.folder
     }
 
     /// What is wrong with a sample of a shard.
-    pub(super) fn damaged(&self, shard: usize, sample: u64, reason: &str) -> AnnDataError {
+    pub(crate) fn damaged(&self, shard: usize, sample: u64, reason: &str) -> AnnDataError {
         self.shards[shard].source.damaged(format!("sample {sample}: {reason}"))
     }
 
@@ -147,19 +147,19 @@ impl MdsStore {
     }
 
     fn is_packed(&self) -> bool {
-        self.shards.iter().any(|shard| matches!(shard.body, Body::Packed(_)))
+        self.shards.iter().any(|shard| matches!(shard.body, ShardBody::Packed(_)))
     }
 
     /// Bytes of a value in a sample, at least.
     fn value_bytes(&self) -> u64 {
-        let of = |column: usize, raw: super::dtype::Dtype| match &self.columns.encodings[column] {
-            Encoding::Array { dtype: Some(dtype), .. } => dtype.size() as u64,
-            Encoding::Array { dtype: None, .. } => 1,
+        let of = |column: usize, raw: crate::mds::encoding::MdsDtype| match &self.columns.encodings[column] {
+            ColumnEncoding::Array { dtype: Some(dtype), .. } => dtype.size() as u64,
+            ColumnEncoding::Array { dtype: None, .. } => 1,
             _ => raw.size() as u64,
         };
         match self.layout {
-            Layout::Dense(x) => of(x, RAW_VALUES),
-            Layout::Sparse { indices, values } => of(indices, RAW_INDICES) + of(values, RAW_VALUES),
+            MdsMatrixLayout::Dense(x) => of(x, RAW_VALUES),
+            MdsMatrixLayout::Sparse { indices, values } => of(indices, RAW_INDICES) + of(values, RAW_VALUES),
         }
     }
 }
@@ -175,8 +175,8 @@ impl ArrayStore for MdsStore {
 
     fn form(&self) -> Form {
         match self.layout {
-            Layout::Dense(_) => Form::Dense,
-            Layout::Sparse { .. } => Form::Sparse,
+            MdsMatrixLayout::Dense(_) => Form::Dense,
+            MdsMatrixLayout::Sparse { .. } => Form::Sparse,
         }
     }
 
@@ -200,8 +200,10 @@ impl ArrayStore for MdsStore {
 
     fn most_values(&self) -> Option<u64> {
         match self.layout {
-            Layout::Dense(_) => self.len().checked_mul(self.genes.len() as u64),
-            Layout::Sparse { .. } => Some(self.shards.iter().map(Shard::raw_bytes).sum::<u64>() / self.value_bytes()),
+            MdsMatrixLayout::Dense(_) => self.len().checked_mul(self.genes.len() as u64),
+            MdsMatrixLayout::Sparse { .. } => {
+                Some(self.shards.iter().map(Shard::raw_bytes).sum::<u64>() / self.value_bytes())
+            }
         }
     }
 
@@ -211,15 +213,77 @@ impl ArrayStore for MdsStore {
 
     /// Reads all samples, as far as the column is in them.
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
-        obs::labels(self, column, self.column_of(column)?)
+        obs_labels(self, column, self.column_of(column)?)
     }
 
     /// Reads all samples, as far as the column is in them.
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
-        obs::numbers(self, column, self.column_of(column)?)
+        obs_numbers(self, column, self.column_of(column)?)
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         Ok(Box::new(MdsReader::new(self)))
+    }
+}
+
+/// Names of the genes, one a line, in the order of their numbers: beside the index.
+const GENES_FILE: &str = "genes.txt";
+
+/// More genes without names are taken for damage.
+const MAX_UNNAMED: u64 = 1 << 22;
+
+/// The names beside the index of `folder`; `None` where there is no such file.
+fn read_gene_names(folder: &Path) -> Result<Option<Vec<String>>, AnnDataError> {
+    let path = folder.join(GENES_FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(AnnDataError::damaged(&path, "is not UTF-8"));
+        }
+        other => other.map_err(AnnDataError::io("read", &path))?,
+    };
+    let genes: Vec<String> = text.lines().map(str::to_owned).collect();
+    let wrong = match genes.iter().position(String::is_empty) {
+        Some(line) => Err(format!("line {} has no name", line + 1)),
+        None => all_different(&genes).and_then(|()| gene_count(genes.len() as u64).map(drop)),
+    };
+    wrong.map_err(|reason| AnnDataError::damaged(&path, reason))?;
+    Ok(Some(genes))
+}
+
+/// Names of genes that have none.
+fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
+    if genes > MAX_UNNAMED {
+        return Err(format!("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}"));
+    }
+    Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
+}
+
+/// Number of genes that int32 counts.
+fn gene_count(genes: u64) -> Result<i32, String> {
+    i32::try_from(genes).map_err(|_| format!("{genes} genes are more than there can be"))
+}
+
+/// Write the names beside the index.
+pub(crate) fn write_gene_names(folder: &Path, genes: &[String]) -> Result<PathBuf, AnnDataError> {
+    let path = folder.join(GENES_FILE);
+    let mut text = String::new();
+    for gene in genes {
+        let _ = writeln!(text, "{gene}");
+    }
+    std::fs::write_gene_names(&path, text).map_err(AnnDataError::io("write", &path))?;
+    Ok(path)
+}
+
+/// An error where names cannot stand in a file of lines.
+pub(crate) fn check_gene_names(genes: &[String]) -> Result<(), String> {
+    if genes.is_empty() {
+        return Err("there are no genes".to_owned());
+    }
+    gene_count(genes.len() as u64)?;
+    all_different(genes)?;
+    match genes.iter().find(|gene| gene.is_empty() || gene.contains(['\n', '\r'])) {
+        Some(gene) => Err(format!("the name of a gene is {gene:?}, which is no line of {GENES_FILE}")),
+        None => Ok(()),
     }
 }

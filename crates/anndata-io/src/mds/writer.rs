@@ -1,19 +1,44 @@
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::ser::Formatter;
+use serde_json::{Serializer, Value, json};
 
-use super::genes;
-use super::hashes::{WRITTEN, hash};
-use super::index::INDEX_FILE;
-use super::obs::BOOLS;
-use super::options::{MdsCompression, MdsOptions};
-use super::python_json::dumps;
-use crate::AnnDataError;
-use crate::CsrView;
-use crate::write::{Cells, Column, ColumnKind, Frame};
+use crate::mds::index::INDEX_FILE;
+use crate::mds::obs::BOOL_NAMES;
+use crate::mds::shard::{WRITTEN_HASH, hash};
+use crate::mds::store::{check_gene_names, write_gene_names};
+use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
+use crate::{AnnDataError, CsrView};
+
+/// How shards are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MdsCompression {
+    /// Not at all: single rows can be read.
+    None,
+    /// Zstandard of this level, a shard as a whole.
+    Zstd(i32),
+}
+
+/// How shards are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MdsOptions {
+    /// How shards are compressed.
+    pub compression: MdsCompression,
+    /// Bytes of a shard at most, before it is compressed (one row more than that has a shard of its own).
+    pub shard_bytes: u32,
+}
+
+impl Default for MdsOptions {
+    /// As the package's writer.
+    fn default() -> Self {
+        Self { compression: MdsCompression::None, shard_bytes: 1 << 26 }
+    }
+}
 
 /// Columns of the matrix, int32 and float32 of any length.
 const INDICES: (&str, &str) = ("indices", "ndarray:int32");
@@ -22,7 +47,7 @@ const VALUES: (&str, &str) = ("values", "ndarray:float32");
 /// What stands for no value in a column of integers.
 const NO_INTEGER: i64 = i64::MIN;
 
-/// Writes rows to MDS shards that MosaicML's streaming and [`super::MdsStore`] read: of the same samples the same bytes as
+/// Writes rows to MDS shards that MosaicML's streaming and [`crate::MdsStore`] read: of the same samples the same bytes as
 /// its own writer. A row is `indices` and `values`; columns of obs are one number a sample, or `str`. Classes are int32
 /// numbers, -1 for none, and their names are in the index (`expctl.categories`); an integer that is missing is the smallest
 /// int64 (`expctl.missing`). The names of the genes are in `genes.txt`.
@@ -32,7 +57,7 @@ pub struct MdsWriter {
     folder: PathBuf,
     genes: Vec<String>,
     /// By name.
-    columns: Vec<Written>,
+    columns: Vec<WrittenColumn>,
     options: MdsOptions,
     /// What every shard has in itself.
     config: Value,
@@ -45,7 +70,7 @@ pub struct MdsWriter {
 }
 
 /// A column that is written.
-struct Written {
+struct WrittenColumn {
     name: String,
     /// Of a column of obs, with its values.
     obs: Option<(ColumnKind, Cells)>,
@@ -67,7 +92,7 @@ impl MdsWriter {
         obs: Frame,
         options: MdsOptions,
     ) -> Result<Self, AnnDataError> {
-        let written = written(columns, obs).and_then(|columns| genes::check(genes).map(|()| columns));
+        let written = written_columns(columns, obs).and_then(|columns| check_gene_names(genes).map(|()| columns));
         let columns = written.map_err(|reason| AnnDataError::damaged(folder, reason))?;
         std::fs::create_dir(folder).map_err(AnnDataError::io("create", folder))?;
         let compression = match options.compression {
@@ -78,7 +103,7 @@ impl MdsWriter {
             "version": 2,
             "format": "mds",
             "compression": compression,
-            "hashes": [WRITTEN],
+            "hashes": [WRITTEN_HASH],
             "size_limit": options.shard_bytes,
             "column_names": columns.iter().map(|column| &column.name[..]).collect::<Vec<_>>(),
             "column_encodings": columns.iter().map(|column| column.encoding).collect::<Vec<_>>(),
@@ -89,7 +114,7 @@ impl MdsWriter {
             genes: genes.to_vec(),
             columns,
             options,
-            config_bytes: dumps(&config),
+            config_bytes: python_json(&config),
             config,
             samples: Vec::new(),
             ends: Vec::new(),
@@ -136,13 +161,14 @@ impl MdsWriter {
         }
         for column in &self.columns {
             if let Some((_, cells)) = &column.obs
-                && len(cells) != self.rows
+                && cells_len(cells) != self.rows
             {
-                let reason = format!("obs column '{}' has {} values for {} rows", column.name, len(cells), self.rows);
+                let reason =
+                    format!("obs column '{}' has {} values for {} rows", column.name, cells_len(cells), self.rows);
                 return Err(AnnDataError::Invalid(reason));
             }
         }
-        let genes = genes::write(&self.folder, &self.genes)?;
+        let genes = write_gene_names(&self.folder, &self.genes)?;
         let (mut categories, mut missing) = (serde_json::Map::new(), serde_json::Map::new());
         for column in &self.columns {
             match &column.obs {
@@ -150,7 +176,7 @@ impl MdsWriter {
                     categories.insert(column.name.clone(), json!(names));
                 }
                 Some((ColumnKind::Bool, _)) => {
-                    categories.insert(column.name.clone(), json!(BOOLS));
+                    categories.insert(column.name.clone(), json!(BOOL_NAMES));
                 }
                 Some((_, Cells::NullableInt64(values))) if values.contains(&None) => {
                     missing.insert(column.name.clone(), json!(NO_INTEGER));
@@ -165,7 +191,7 @@ impl MdsWriter {
             "expctl.columns": self.genes.len(),
             "expctl.missing": missing,
         });
-        write(&self.folder.join(INDEX_FILE), &dumps(&index))?;
+        write_file(&self.folder.join(INDEX_FILE), &python_json(&index))?;
         File::open(&genes).and_then(|file| file.sync_all()).map_err(AnnDataError::io("write", &genes))?;
         Ok(self.rows as u64)
     }
@@ -183,7 +209,7 @@ impl MdsWriter {
         if !ascend || !inside || indices.len() != values.len() {
             return Err(format!("its columns do not ascend within 0..{}", self.genes.len()));
         }
-        let shape = Shape::of(indices.len());
+        let shape = ArrayHeader::of(indices.len());
         let array_bytes = shape.bytes().len() + 4 * indices.len();
         for column in self.columns.iter().filter(|column| column.size.is_none()) {
             let bytes = match &column.obs {
@@ -204,8 +230,8 @@ impl MdsWriter {
                     };
                     self.samples.extend_from_slice(values);
                 }
-                Some((_, cells)) => put(cells, self.rows, &mut self.samples)
-                    .ok_or_else(|| format!("obs column '{}' has {} values", column.name, len(cells)))?,
+                Some((_, cells)) => put_cell(cells, self.rows, &mut self.samples)
+                    .ok_or_else(|| format!("obs column '{}' has {} values", column.name, cells_len(cells)))?,
             }
         }
         Ok(())
@@ -222,17 +248,17 @@ impl MdsWriter {
         raw.extend(self.ends.iter().flat_map(|end| (end + head as u32).to_le_bytes()));
         raw.extend_from_slice(&self.config_bytes);
         raw.extend_from_slice(&self.samples);
-        let note = |name: &str, data: &[u8]| json!({"basename": name, "bytes": data.len(), "hashes": {WRITTEN: hash(WRITTEN, data)}});
+        let note = |name: &str, data: &[u8]| json!({"basename": name, "bytes": data.len(), "hashes": {WRITTEN_HASH: hash(WRITTEN_HASH, data)}});
         let raw_name = format!("shard.{number:05}.mds");
         let mut shard = json!({"samples": count, "raw_data": note(&raw_name, &raw), "zip_data": null});
         match self.options.compression {
-            MdsCompression::None => write(&self.folder.join(&raw_name), &raw)?,
+            MdsCompression::None => write_file(&self.folder.join(&raw_name), &raw)?,
             MdsCompression::Zstd(level) => {
                 let name = format!("{raw_name}.zstd");
                 let path = self.folder.join(&name);
                 let packed = zstd::bulk::compress(&raw, level).map_err(AnnDataError::io("compress", &path))?;
                 shard["zip_data"] = note(&name, &packed);
-                write(&path, &packed)?;
+                write_file(&path, &packed)?;
             }
         }
         if let (Some(shard), Some(config)) = (shard.as_object_mut(), self.config.as_object()) {
@@ -246,12 +272,12 @@ impl MdsWriter {
 }
 
 /// What an array of one axis begins with: its number of axes and the width of its length, and its length.
-struct Shape {
+struct ArrayHeader {
     bytes: [u8; 5],
     len: usize,
 }
 
-impl Shape {
+impl ArrayHeader {
     fn of(count: usize) -> Self {
         // Rows have no more values than int32 counts.
         let width: usize = match count {
@@ -271,12 +297,16 @@ impl Shape {
 }
 
 /// All columns, sorted by name as the package does.
-fn written(columns: Vec<Column>, obs: Frame) -> Result<Vec<Written>, String> {
+fn written_columns(columns: Vec<Column>, obs: Frame) -> Result<Vec<WrittenColumn>, String> {
     if columns.len() != obs.columns.len() {
         return Err(format!("{} columns of obs with the values of {}", columns.len(), obs.columns.len()));
     }
-    let matrix =
-        [INDICES, VALUES].map(|(name, encoding)| Written { name: name.to_owned(), obs: None, encoding, size: None });
+    let matrix = [INDICES, VALUES].map(|(name, encoding)| WrittenColumn {
+        name: name.to_owned(),
+        obs: None,
+        encoding,
+        size: None,
+    });
     let mut all = Vec::from(matrix);
     for (column, cells) in columns.into_iter().zip(obs.columns) {
         let (encoding, size) = match &cells {
@@ -291,7 +321,7 @@ fn written(columns: Vec<Column>, obs: Frame) -> Result<Vec<Written>, String> {
             Cells::NullableInt64(_) => ("int64", Some(8)),
             Cells::Bool(_) => ("uint8", Some(1)),
         };
-        all.push(Written { name: column.name, obs: Some((column.kind, cells)), encoding, size });
+        all.push(WrittenColumn { name: column.name, obs: Some((column.kind, cells)), encoding, size });
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     let mut seen = HashSet::new();
@@ -305,7 +335,7 @@ fn written(columns: Vec<Column>, obs: Frame) -> Result<Vec<Written>, String> {
     Ok(all)
 }
 
-fn len(cells: &Cells) -> usize {
+fn cells_len(cells: &Cells) -> usize {
     match cells {
         Cells::Codes(values) => values.len(),
         Cells::Strings(values) => values.len(),
@@ -318,7 +348,7 @@ fn len(cells: &Cells) -> usize {
 }
 
 /// Append the value of a row; `None` if there is none.
-fn put(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
+fn put_cell(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
     match cells {
         Cells::Codes(values) => out.extend(values.get(row)?.to_le_bytes()),
         Cells::Strings(values) => out.extend_from_slice(values.get(row)?.as_bytes()),
@@ -332,11 +362,49 @@ fn put(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
 }
 
 /// Write a file, to the disk.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), AnnDataError> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), AnnDataError> {
     let write = || -> std::io::Result<()> {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    write().map_err(AnnDataError::io("write", path))
+    write_file().map_err(AnnDataError::io("write", path))
+}
+
+/// JSON with the spaces of Python's `json.dumps`.
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { to.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, to: &mut W) -> io::Result<()> {
+        to.write_all(b": ")
+    }
+}
+
+/// As `json.dumps(value, sort_keys=True)` has it, where names are ASCII: of the same samples come the same bytes.
+fn python_json(value: &serde_json::Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Objects of `serde_json` are sorted by key, and a list of bytes takes everything.
+    let _ = value.serialize(&mut Serializer::with_formatter(&mut bytes, Spaced));
+    bytes
+}
+
+#[cfg(test)]
+mod python_json_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn spaces_are_those_of_python() {
+        let value = json!({"b": [1, null, "x"], "a": {}, "c": []});
+        assert_eq!(String::from_utf8(python_json(&value)).unwrap(), r#"{"a": {}, "b": [1, null, "x"], "c": []}"#);
+    }
 }

@@ -11,38 +11,37 @@ use parquet::file::metadata::{
 };
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::codec::Codec;
-use crate::AnnDataError;
-use crate::source::remote::Ahead;
-use crate::source::{Piece, Source, as_uninit};
+use crate::parquet::page::PageDecompressor;
+use crate::source::byte_source::{ByteSource, ReadRange, as_uninit};
+use crate::{Ahead, AnnDataError};
 
 /// A parquet file and its footer. Read at positions: threads share it.
 #[derive(Debug)]
-pub(super) struct ParquetFile {
-    source: Source,
+pub(crate) struct ParquetFile {
+    source: ByteSource,
     /// The footer. Every column chunk of it is within the file.
-    pub(super) metadata: ParquetMetaData,
+    pub metadata: ParquetMetaData,
     /// Where pages are, as far as the file has noted it and [`Self::with_page_index`] has read it.
-    pub(super) page_index: Option<PageIndex>,
+    pub page_index: Option<PageIndex>,
 }
 
 /// Where a column of a row group is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub(crate) struct ColumnChunk {
     /// Bytes of the file: the dictionary page, if there is one, and all data pages.
-    pub(super) bytes: Range<u64>,
+    pub bytes: Range<u64>,
     /// Where the first data page begins.
-    pub(super) first_page: u64,
+    first_page: u64,
     /// How its pages are compressed.
-    pub(super) compression: Compression,
+    pub compression: Compression,
     /// Values, nulls among them.
-    pub(super) values: u64,
+    pub values: u64,
 }
 
 impl ParquetFile {
     /// Open it and read its footer.
-    pub(super) fn open(path: &Path) -> Result<Self, AnnDataError> {
-        let source = Source::open(path)?;
+    pub fn open(path: &Path) -> Result<Self, AnnDataError> {
+        let source = ByteSource::open(path)?;
         // Statistics of 20,000 columns are most of a footer, and nobody asks for them.
         let options = ParquetMetaDataOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -50,7 +49,7 @@ impl ParquetFile {
             .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
         let metadata = ParquetMetaDataReader::new()
             .with_metadata_options(Some(options))
-            .parse_and_finish(&Footer(&source))
+            .parse_and_finish(&FooterReader(&source))
             .map_err(|e| source.damaged(e))?;
         let opened = Self { source, metadata, page_index: None };
         opened.check().map_err(|reason| AnnDataError::damaged(path, reason))?;
@@ -58,31 +57,31 @@ impl ParquetFile {
     }
 
     /// Read where the pages of these columns are, if the file has noted it.
-    pub(super) fn with_page_index(self, columns: &[usize]) -> Result<Self, AnnDataError> {
+    pub fn with_page_index(self, columns: &[usize]) -> Result<Self, AnnDataError> {
         let Self { source, metadata, .. } = self;
         let (metadata, page_index) = ParquetMetaDataReader::new_with_metadata(metadata)
             .with_offset_index_policy(PageIndexPolicy::Optional)
             .with_offset_index_mask(ColumnChunkMask::columns(columns.iter().copied()))
-            .read_page_index_and_finish(&Footer(&source))
+            .read_page_index_and_finish(&FooterReader(&source))
             .map_err(|e| source.damaged(e))?;
         Ok(Self { source, metadata, page_index })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.source.path()
     }
 
     /// Its length.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.source.bytes()
     }
 
-    pub(super) fn unchanged(&self) -> Result<(), AnnDataError> {
+    pub fn unchanged(&self) -> Result<(), AnnDataError> {
         self.source.unchanged()
     }
 
     /// What is wrong with it.
-    pub(super) fn damaged(&self, reason: impl ToString) -> AnnDataError {
+    pub fn damaged(&self, reason: impl ToString) -> AnnDataError {
         // Of a file that was rewritten this says more.
         match self.unchanged() {
             Err(rewritten @ AnnDataError::Rewritten { .. }) => rewritten,
@@ -91,38 +90,38 @@ impl ParquetFile {
     }
 
     /// Fill `out` from `offset` on.
-    pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
-        self.read_all(&[Piece { offset, at: 0, len: out.len() }], out)
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
+        self.read_all(&[ReadRange { offset, at: 0, len: out.len() }], out)
     }
 
     /// Read all pieces to their places in `out`.
-    pub(super) fn read_all(&self, pieces: &[Piece], out: &mut [u8]) -> Result<(), AnnDataError> {
+    pub fn read_all(&self, pieces: &[ReadRange], out: &mut [u8]) -> Result<(), AnnDataError> {
         self.source.read_all(pieces, as_uninit(out))
     }
 
     /// As [`Self::read`], of a little that has more of its kind near it.
-    pub(super) fn read_near(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
+    pub fn read_near(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
         self.source.read_near(offset, out)
     }
 
-    /// As [`Source::is_remote`].
-    pub(super) fn is_remote(&self) -> bool {
+    /// As [`ByteSource::is_remote`].
+    pub fn is_remote(&self) -> bool {
         self.source.is_remote()
     }
 
-    /// As [`Source::will_need`].
-    pub(super) fn will_need(&self, pieces: &[Piece]) -> Result<Ahead, AnnDataError> {
+    /// As [`ByteSource::will_need`].
+    pub fn will_need(&self, pieces: &[ReadRange]) -> Result<Ahead, AnnDataError> {
         self.source.will_need(pieces)
     }
 
     /// Where a column of a row group is.
-    pub(super) fn chunk(&self, group: usize, column: usize) -> Result<Chunk, AnnDataError> {
+    pub fn chunk(&self, group: usize, column: usize) -> Result<ColumnChunk, AnnDataError> {
         let chunk = self.metadata.row_groups().get(group).and_then(|group| group.columns().get(column));
         let chunk = chunk.ok_or_else(|| self.damaged(format!("row group {group} has no column {column}")))?;
         self.chunk_of(chunk).map_err(|reason| self.damaged(format!("row group {group}: {reason}")))
     }
 
-    fn chunk_of(&self, chunk: &ColumnChunkMetaData) -> Result<Chunk, String> {
+    fn chunk_of(&self, chunk: &ColumnChunkMetaData) -> Result<ColumnChunk, String> {
         let name = || chunk.column_path().string();
         let wrong = || format!("column '{}' is not where the footer says", name());
         let number = |value: i64| u64::try_from(value).map_err(|_| wrong());
@@ -139,7 +138,7 @@ impl ParquetFile {
             return Err(wrong());
         }
         let compression = chunk.compression();
-        Ok(Chunk { bytes: start..end, first_page, compression, values: number(chunk.num_values())? })
+        Ok(ColumnChunk { bytes: start..end, first_page, compression, values: number(chunk.num_values())? })
     }
 
     fn check(&self) -> Result<(), String> {
@@ -164,28 +163,28 @@ impl ParquetFile {
     }
 
     /// An error if the pages of a column cannot be decompressed.
-    pub(super) fn check_compression(&self, column: usize) -> Result<(), AnnDataError> {
+    pub fn check_compression(&self, column: usize) -> Result<(), AnnDataError> {
         for group in self.metadata.row_groups() {
-            Codec::check(group.column(column).compression()).map_err(|reason| self.damaged(reason))?;
+            PageDecompressor::check(group.column(column).compression()).map_err(|reason| self.damaged(reason))?;
         }
         Ok(())
     }
 }
 
 /// What the reader of footers reads from.
-struct Footer<'s>(&'s Source);
+struct FooterReader<'s>(&'s ByteSource);
 
-impl Length for Footer<'_> {
+impl Length for FooterReader<'_> {
     fn len(&self) -> u64 {
         self.0.bytes()
     }
 }
 
-impl<'s> ChunkReader for Footer<'s> {
-    type T = From<'s>;
+impl<'s> ChunkReader for FooterReader<'s> {
+    type T = SourceReader<'s>;
 
-    fn get_read(&self, start: u64) -> parquet::errors::Result<From<'s>> {
-        Ok(From { source: self.0, at: start })
+    fn get_read(&self, start: u64) -> parquet::errors::Result<SourceReader<'s>> {
+        Ok(SourceReader { source: self.0, at: start })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
@@ -193,7 +192,7 @@ impl<'s> ChunkReader for Footer<'s> {
             return Err(parquet::errors::ParquetError::EOF(format!("no {length} bytes at {start}")));
         }
         let mut bytes = vec![0; length];
-        let piece = Piece { offset: start, at: 0, len: length };
+        let piece = ReadRange { offset: start, at: 0, len: length };
         self.0
             .read_all(&[piece], as_uninit(&mut bytes))
             .map_err(|e| parquet::errors::ParquetError::External(e.into()))?;
@@ -202,12 +201,12 @@ impl<'s> ChunkReader for Footer<'s> {
 }
 
 /// Reads a source from some byte on.
-struct From<'s> {
-    source: &'s Source,
+struct SourceReader<'s> {
+    source: &'s ByteSource,
     at: u64,
 }
 
-impl io::Read for From<'_> {
+impl io::Read for SourceReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.source.bytes().saturating_sub(self.at).min(into.len() as u64) as usize;
         self.source.read_near(self.at, &mut into[..len]).map_err(io::Error::other)?;

@@ -1,22 +1,21 @@
 use parquet::basic::{Compression, Encoding};
 
-use super::codec::Codec;
-use super::layout::Leaf;
-use super::numeric::{Element, Numeric};
-use super::page_header::{PageHeader, PageKind};
+use crate::parquet::page_header::{PageHeader, PageKind};
+use crate::parquet::schema::MatrixColumn;
+use crate::parquet::values::{NumericElement, NumericType};
 
 /// Pages that lie one behind the other.
-pub(super) struct Pages<'a> {
+pub(crate) struct Pages<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Pages<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
     /// The next page: its header, and what is behind it.
-    pub(super) fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, String> {
+    pub fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, String> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
@@ -29,7 +28,7 @@ impl<'a> Pages<'a> {
 
     /// The next page of data: its header, and what is behind it. Dictionaries before it are handed
     /// to `dictionary`, other pages are left out.
-    pub(super) fn next_data(
+    pub fn next_data(
         &mut self,
         mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), String>,
     ) -> Result<Option<(PageHeader, &'a [u8])>, String> {
@@ -45,26 +44,26 @@ impl<'a> Pages<'a> {
 }
 
 /// A data page, decompressed.
-pub(super) struct DataPage<'a> {
-    pub(super) encoding: Encoding,
-    pub(super) repetition: &'a [u8],
-    pub(super) definition: &'a [u8],
-    pub(super) values: &'a [u8],
+struct DataPage<'a> {
+    pub encoding: Encoding,
+    pub repetition: &'a [u8],
+    pub definition: &'a [u8],
+    pub values: &'a [u8],
 }
 
 /// Room for a page that is decompressed, and what decompresses it.
-pub(super) struct Unpacker {
-    codec: Codec,
+pub(crate) struct Unpacker {
+    codec: PageDecompressor,
     room: Vec<u8>,
 }
 
 impl Unpacker {
-    pub(super) fn new() -> Self {
-        Self { codec: Codec::new(), room: Vec::new() }
+    pub fn new() -> Self {
+        Self { codec: PageDecompressor::new(), room: Vec::new() }
     }
 
     /// Bytes of memory held.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.room.capacity() as u64
     }
 
@@ -91,11 +90,11 @@ impl Unpacker {
     }
 
     /// A data page of `leaf`; `header` is one.
-    pub(super) fn data<'a>(
+    pub fn data<'a>(
         &'a mut self,
         header: &PageHeader,
         body: &'a [u8],
-        leaf: &Leaf,
+        leaf: &MatrixColumn,
         compression: Compression,
     ) -> Result<DataPage<'a>, String> {
         // Levels have 2 bits a value, and a byte more for every run; dictionary indices 4 bytes, differences 9.
@@ -104,7 +103,7 @@ impl Unpacker {
     }
 
     /// A data page of a column with these highest levels of repetition and definition, of `most` bytes at most.
-    pub(super) fn any_data<'a>(
+    pub fn any_data<'a>(
         &'a mut self,
         header: &PageHeader,
         body: &'a [u8],
@@ -150,11 +149,11 @@ impl Unpacker {
     }
 
     /// The values of a dictionary page, into `table`.
-    pub(super) fn dictionary<T: Element>(
+    pub fn dictionary<T: NumericElement>(
         &mut self,
         header: &PageHeader,
         body: &[u8],
-        numeric: Numeric,
+        numeric: NumericType,
         compression: Compression,
         table: &mut Vec<T>,
     ) -> Result<(), String> {
@@ -168,7 +167,7 @@ impl Unpacker {
     }
 
     /// A dictionary page of `most` bytes at most: how many values it has, and its bytes.
-    pub(super) fn any_dictionary<'a>(
+    pub fn any_dictionary<'a>(
         &'a mut self,
         header: &PageHeader,
         body: &'a [u8],
@@ -191,4 +190,70 @@ fn check_crc(header: &PageHeader, body: &[u8]) -> Result<(), String> {
         Some(crc) if crc32fast::hash(body) != crc => Err("a page has a wrong checksum".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// Decompresses pages of one thread.
+pub(crate) struct PageDecompressor {
+    snappy: snap::raw::Decoder,
+    gzip: libdeflater::Decompressor,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl PageDecompressor {
+    pub fn new() -> Self {
+        Self { snappy: snap::raw::Decoder::new(), gzip: libdeflater::Decompressor::new(), zstd: None }
+    }
+
+    /// Whether pages of this kind can be decompressed; what to do if not.
+    pub fn check(compression: Compression) -> Result<(), String> {
+        match compression {
+            Compression::UNCOMPRESSED
+            | Compression::SNAPPY
+            | Compression::GZIP(_)
+            | Compression::LZ4
+            | Compression::LZ4_RAW
+            | Compression::ZSTD(_) => Ok(()),
+            other => Err(format!(
+                "pages are compressed with {other}, which is not read here: write the file with zstd or snappy"
+            )),
+        }
+    }
+
+    /// Fill `out`, whose length is what the page says it has decompressed.
+    pub fn decompress(&mut self, compression: Compression, from: &[u8], out: &mut [u8]) -> Result<(), String> {
+        let count = match compression {
+            Compression::UNCOMPRESSED if from.len() == out.len() => {
+                out.copy_from_slice(from);
+                out.len()
+            }
+            Compression::UNCOMPRESSED => from.len(),
+            Compression::SNAPPY => self.snappy.decompress(from, out).map_err(|e| e.to_string())?,
+            Compression::GZIP(_) => self.gzip.gzip_decompress(from, out).map_err(|e| e.to_string())?,
+            Compression::ZSTD(_) => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+                };
+                zstd.decompress_to_buffer(from, out).map_err(|e| e.to_string())?
+            }
+            Compression::LZ4_RAW => lz4_flex::block::decompress_into(from, out).map_err(|e| e.to_string())?,
+            Compression::LZ4 => hadoop_lz4(from, out)?,
+            other => return Err(format!("pages are compressed with {other}")),
+        };
+        if count == out.len() { Ok(()) } else { Err(format!("it has {count} bytes, its header says {}", out.len())) }
+    }
+}
+
+/// What the deprecated `LZ4` means in nearly all files: Hadoop's blocks, each behind the number of its bytes
+/// decompressed and compressed (big endian).
+fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, String> {
+    let mut done = 0;
+    while let Some((head, rest)) = from.split_at_checked(8) {
+        let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (block, rest) = rest.split_at_checked(number(4)).ok_or("an LZ4 block is cut short")?;
+        let into = out.get_mut(done..).and_then(|out| out.get_mut(..number(0))).ok_or("an LZ4 block is too long")?;
+        done += lz4_flex::block::decompress_into(block, into).map_err(|e| e.to_string())?;
+        from = rest;
+    }
+    if from.is_empty() { Ok(done) } else { Err("an LZ4 block is cut short".to_owned()) }
 }

@@ -2,22 +2,22 @@ use parquet::basic::Encoding;
 
 /// What stands in front of a page (parquet.thrift, `PageHeader`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PageHeader {
+pub(crate) struct PageHeader {
     /// Its own bytes.
-    pub(super) header_bytes: usize,
+    pub header_bytes: usize,
     /// Bytes of the page behind it.
-    pub(super) compressed: usize,
+    pub compressed: usize,
     /// Bytes of the page once it is decompressed, levels of version 2 included.
-    pub(super) uncompressed: usize,
+    pub uncompressed: usize,
     /// CRC-32 of the bytes behind the header, if the writer has noted it.
-    pub(super) crc: Option<u32>,
+    pub crc: Option<u32>,
     /// What kind of page it is.
-    pub(super) kind: PageKind,
+    pub kind: PageKind,
 }
 
 /// What is in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageKind {
+pub(crate) enum PageKind {
     /// Values that others point at.
     Dictionary { values: usize, encoding: Encoding },
     /// Levels, each behind their length, and values, all compressed together.
@@ -30,7 +30,7 @@ pub(super) enum PageKind {
 
 impl PageKind {
     /// Values and nulls of a data page; 0 of all others.
-    pub(super) fn data_values(&self) -> usize {
+    pub fn data_values(&self) -> usize {
         match self {
             Self::V1 { values, .. } | Self::V2 { values, .. } => *values,
             Self::Dictionary { .. } | Self::Other => 0,
@@ -38,14 +38,14 @@ impl PageKind {
     }
 
     /// Values of a dictionary page; 0 of all others.
-    pub(super) fn dictionary_values(&self) -> usize {
+    pub fn dictionary_values(&self) -> usize {
         if let Self::Dictionary { values, .. } = self { *values } else { 0 }
     }
 }
 
 /// Why there is no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoHeader {
+pub(crate) enum NoHeader {
     /// It goes on behind the end of the bytes.
     Short,
     /// It is none; what is wrong.
@@ -53,7 +53,7 @@ pub(super) enum NoHeader {
 }
 
 impl NoHeader {
-    pub(super) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Self::Short => "a page header is cut short",
             Self::Wrong(reason) => reason,
@@ -63,7 +63,7 @@ impl NoHeader {
 
 impl PageHeader {
     /// The header that `bytes` begin with, in Thrift's compact protocol.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, NoHeader> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoHeader> {
         let mut thrift = Compact { bytes, at: 0 };
         let (mut kind, mut uncompressed, mut compressed, mut crc) = (None, None, None, None);
         let (mut v1, mut dictionary, mut v2) = (None, None, None);

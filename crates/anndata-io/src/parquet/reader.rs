@@ -1,31 +1,28 @@
 use std::ops::Range;
 
-use super::layout::{Layout, Leaf};
-use super::selection::{Piece, Selection};
-use super::store::ParquetStore;
-use super::work::{GroupWork, Segment, Work};
-use super::{dense, sparse, wide};
-use crate::AnnDataError;
-use crate::source::Piece as FilePiece;
-use crate::source::remote::Ahead;
-use crate::{CsrRows, ReadRows, Rows, Wanted};
+use crate::parquet::decode::{
+    DecodeBuffers, PageSegment, RowGroupRead, decode_dense_lists, decode_gene_columns, decode_sparse_lists,
+};
+use crate::parquet::schema::{MatrixColumn, ParquetMatrixLayout};
+use crate::source::byte_source::ReadRange;
+use crate::{Ahead, AnnDataError, CsrRows, ParquetStore, ReadRows, Rows, Wanted};
 
 /// Segments that are no farther apart in the file are read in one call.
-const GAP: u64 = 1 << 16;
+const MAX_GAP: u64 = 1 << 16;
 /// A row group of columns that has no more bytes when it is decoded is kept: rows cannot be had without decoding all of
 /// it.
-const KEPT_BYTES: u64 = 1 << 28;
+const MAX_CACHED_BYTES: u64 = 1 << 28;
 
 /// Reads rows of a [`ParquetStore`].
-pub(super) struct ParquetReader<'a> {
+pub(crate) struct ParquetReader<'a> {
     store: &'a ParquetStore,
-    selection: Selection,
-    segments: Vec<Segment>,
+    selection: RowSelection,
+    segments: Vec<PageSegment>,
     /// What they are read as.
-    pieces: Vec<FilePiece>,
+    pieces: Vec<ReadRange>,
     /// What was fetched; longer than it is, so that it is not cleared for every batch.
     bytes: Vec<u8>,
-    work: Work,
+    work: DecodeBuffers,
     /// Rows in the order of the file.
     scratch: CsrRows,
     /// The row group decoded last, where a column is a gene.
@@ -34,14 +31,14 @@ pub(super) struct ParquetReader<'a> {
 }
 
 impl<'a> ParquetReader<'a> {
-    pub(super) fn new(store: &'a ParquetStore) -> Self {
+    pub fn new(store: &'a ParquetStore) -> Self {
         Self {
             store,
-            selection: Selection::default(),
+            selection: RowSelection::default(),
             segments: Vec::new(),
             pieces: Vec::new(),
             bytes: Vec::new(),
-            work: Work::new(),
+            work: DecodeBuffers::new(),
             scratch: CsrRows::default(),
             kept: None,
             kept_rows: Vec::new(),
@@ -49,10 +46,10 @@ impl<'a> ParquetReader<'a> {
     }
 
     /// Note what must be read of column `leaf`, a list; returns how many bytes were read to find that out.
-    fn want_lists(&mut self, number: usize, leaf: &Leaf) -> Result<u64, AnnDataError> {
+    fn want_lists(&mut self, number: usize, leaf: &MatrixColumn) -> Result<u64, AnnDataError> {
         let mut searched = 0;
         let store = self.store;
-        let is_dense = matches!(store.layout, Layout::Dense(_));
+        let is_dense = matches!(store.layout, ParquetMatrixLayout::Dense(_));
         for (group_number, (group, pieces)) in self.selection.groups.iter().enumerate() {
             let chunk = store.file.chunk(*group, leaf.column)?;
             let (rows, genes) = (store.rows_of(*group), store.genes.len() as u64);
@@ -62,7 +59,7 @@ impl<'a> ParquetReader<'a> {
                     chunk.values
                 )));
             }
-            let segment = |bytes: &Range<u64>, rows: [u64; 2], values: [u64; 2], has_rows: bool| Segment {
+            let segment = |bytes: &Range<u64>, rows: [u64; 2], values: [u64; 2], has_rows: bool| PageSegment {
                 offset: bytes.start,
                 len: (bytes.end - bytes.start) as usize,
                 at: 0,
@@ -103,7 +100,7 @@ impl<'a> ParquetReader<'a> {
     }
 
     /// Note that all columns must be read, but of the row group that is there already.
-    fn want_columns(&mut self, leaves: &[Leaf]) -> Result<(), AnnDataError> {
+    fn want_columns(&mut self, leaves: &[MatrixColumn]) -> Result<(), AnnDataError> {
         for (group_number, (group, _)) in self.selection.groups.iter().enumerate() {
             if self.kept == Some(*group) {
                 continue;
@@ -114,7 +111,7 @@ impl<'a> ParquetReader<'a> {
                     let reason = format!("the column of gene {number} has {} values", chunk.values);
                     return Err(self.store.damaged(*group, &reason));
                 }
-                self.segments.push(Segment {
+                self.segments.push(PageSegment {
                     offset: chunk.bytes.start,
                     len: (chunk.bytes.end - chunk.bytes.start) as usize,
                     at: 0,
@@ -136,20 +133,20 @@ impl<'a> ParquetReader<'a> {
     fn want(&mut self, wanted: &Wanted<'_>) -> Result<u64, AnnDataError> {
         let store = self.store;
         self.segments.clear();
-        self.selection = Selection::default();
-        self.selection = Selection::of(wanted, &store.starts).map_err(|row| {
+        self.selection = RowSelection::default();
+        self.selection = RowSelection::of(wanted, &store.starts).map_err(|row| {
             let rows = store.starts.last().copied().unwrap_or(0);
             AnnDataError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
         })?;
         match &store.layout {
-            Layout::Dense(leaf) => self.want_lists(0, leaf),
-            Layout::Sparse { indices, values } => {
+            ParquetMatrixLayout::Dense(leaf) => self.want_lists(0, leaf),
+            ParquetMatrixLayout::Sparse { indices, values } => {
                 let searched = self.want_lists(0, indices)? + self.want_lists(1, values)?;
                 // One column came after the other; pages of each stay in order.
                 self.segments.sort_by_key(|segment| segment.group);
                 Ok(searched)
             }
-            Layout::Wide(leaves) => self.want_columns(leaves).map(|()| 0),
+            ParquetMatrixLayout::Wide(leaves) => self.want_columns(leaves).map(|()| 0),
         }
     }
 
@@ -164,7 +161,7 @@ impl<'a> ParquetReader<'a> {
             let start = self.segments[order[next]].offset;
             let mut end = start;
             while let Some(segment) = order.get(next).map(|segment| &mut self.segments[*segment]) {
-                if segment.offset > end + GAP {
+                if segment.offset > end + MAX_GAP {
                     break;
                 }
                 segment.at = used + (segment.offset - start) as usize;
@@ -172,7 +169,7 @@ impl<'a> ParquetReader<'a> {
                 next += 1;
             }
             let len = (end - start) as usize;
-            self.pieces.push(FilePiece { offset: start, at: used, len });
+            self.pieces.push(ReadRange { offset: start, at: used, len });
             used += len;
         }
         used
@@ -208,20 +205,20 @@ impl<'a> ParquetReader<'a> {
             let from = self.segments.partition_point(|segment| segment.group < number);
             let to = self.segments.partition_point(|segment| segment.group <= number);
             let rows = store.rows_of(*group);
-            let work = GroupWork { rows, genes, pieces, segments: &self.segments[from..to], bytes: &self.bytes };
+            let work = RowGroupRead { rows, genes, pieces, segments: &self.segments[from..to], bytes: &self.bytes };
             let result = match &store.layout {
-                Layout::Dense(leaf) => dense::decode(&work, leaf, &mut self.work, out, base),
-                Layout::Wide(leaves) if rows * genes as u64 * 4 > KEPT_BYTES => {
+                ParquetMatrixLayout::Dense(leaf) => decode_dense_lists(&work, leaf, &mut self.work, out, base),
+                ParquetMatrixLayout::Wide(leaves) if rows * genes as u64 * 4 > MAX_CACHED_BYTES => {
                     out.resize(end, 0.0);
-                    wide::decode(&work, leaves, &mut self.work, &mut out[base..])
+                    decode_gene_columns(&work, leaves, &mut self.work, &mut out[base..])
                 }
-                Layout::Wide(leaves) => {
+                ParquetMatrixLayout::Wide(leaves) => {
                     if self.kept != Some(*group) {
                         self.kept = None;
                         self.kept_rows.resize(rows as usize * genes, 0.0);
-                        let all = [Piece { row: 0, rows, slot: 0 }];
-                        let work = GroupWork { pieces: &all, ..work };
-                        wide::decode(&work, leaves, &mut self.work, &mut self.kept_rows)
+                        let all = [RowRun { row: 0, rows, slot: 0 }];
+                        let work = RowGroupRead { pieces: &all, ..work };
+                        decode_gene_columns(&work, leaves, &mut self.work, &mut self.kept_rows)
                             .map_err(|reason| store.damaged(*group, &reason))?;
                         self.kept = Some(*group);
                     }
@@ -234,7 +231,7 @@ impl<'a> ParquetReader<'a> {
                     }
                     Ok(())
                 }
-                Layout::Sparse { .. } => Err("this is a sparse matrix".to_owned()),
+                ParquetMatrixLayout::Sparse { .. } => Err("this is a sparse matrix".to_owned()),
             };
             result.map_err(|reason| store.damaged(*group, &reason))?;
         }
@@ -247,18 +244,23 @@ impl<'a> ParquetReader<'a> {
     }
 
     /// Append the rows in the order of the file.
-    fn decode_sparse(&mut self, indices: &Leaf, values: &Leaf, out: &mut CsrRows) -> Result<(), AnnDataError> {
+    fn decode_sparse(
+        &mut self,
+        indices: &MatrixColumn,
+        values: &MatrixColumn,
+        out: &mut CsrRows,
+    ) -> Result<(), AnnDataError> {
         for (number, (group, pieces)) in self.selection.groups.iter().enumerate() {
             let from = self.segments.partition_point(|segment| segment.group < number);
             let to = self.segments.partition_point(|segment| segment.group <= number);
-            let work = GroupWork {
+            let work = RowGroupRead {
                 rows: self.store.rows_of(*group),
                 genes: self.store.genes.len(),
                 pieces: &self.selection.pieces[pieces.clone()],
                 segments: &self.segments[from..to],
                 bytes: &self.bytes,
             };
-            sparse::decode(&work, indices, values, &mut self.work, out)
+            decode_sparse_lists(&work, indices, values, &mut self.work, out)
                 .map_err(|reason| self.store.damaged(*group, &reason))?;
         }
         Ok(())
@@ -301,14 +303,14 @@ impl ReadRows for ParquetReader<'_> {
                 ahead.add(self.store.file.will_need(&self.pieces)?);
             }
             self.segments.clear();
-            self.selection = Selection::default();
+            self.selection = RowSelection::default();
         }
         Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
         match (&self.store.layout, out) {
-            (Layout::Sparse { indices, values }, Rows::Sparse(out)) => {
+            (ParquetMatrixLayout::Sparse { indices, values }, Rows::Sparse(out)) => {
                 let before = (out.len(), out.indices.len(), out.data.len());
                 let in_order = self.selection.copies.is_empty()
                     && self.selection.pieces.windows(2).all(|pair| pair[0].slot + pair[0].rows == pair[1].slot);
@@ -328,7 +330,7 @@ impl ReadRows for ParquetReader<'_> {
                 }
                 result
             }
-            (Layout::Dense(_) | Layout::Wide(_), Rows::Dense(out)) => {
+            (ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_), Rows::Dense(out)) => {
                 let genes = self.store.genes.len();
                 if out.data.is_empty() {
                     out.columns = genes;
@@ -357,5 +359,148 @@ impl ReadRows for ParquetReader<'_> {
     fn work_bytes(&self) -> u64 {
         let kept = self.kept_rows.capacity() as u64 * 4;
         self.bytes.capacity() as u64 + self.work.bytes() + self.scratch.capacity_bytes() + kept
+    }
+}
+
+/// Rows of a row group that lie together and go to places that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowRun {
+    /// First row, counted within its row group.
+    pub row: u64,
+    /// Number of rows.
+    pub rows: u64,
+    /// Which of the rows that were asked for the first one is.
+    pub slot: u64,
+}
+
+/// Rows that are wanted, in the order of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RowSelection {
+    /// Row groups, ascending, and which of the pieces are of them.
+    pub groups: Vec<(usize, Range<usize>)>,
+    /// Of each row group ascending; no row comes twice.
+    pub pieces: Vec<RowRun>,
+    /// Places whose row was wanted more than once: the one in a piece, and the other.
+    copies: Vec<(u64, u64)>,
+    /// Number of rows wanted.
+    pub rows: u64,
+}
+
+impl RowSelection {
+    /// Find the row groups of `wanted`; `starts` are the first rows of all row groups and the end of the last.
+    ///
+    /// # Errors
+    /// A row that is beyond the end.
+    pub fn of(wanted: &Wanted<'_>, starts: &[u64]) -> Result<Self, u64> {
+        let len = starts.last().copied().unwrap_or(0);
+        let mut selection = Self::default();
+        match wanted {
+            Wanted::Range(range) => {
+                if range.end > len {
+                    return Err(range.end.saturating_sub(1).max(range.start));
+                }
+                let mut row = range.start;
+                while row < range.end {
+                    let group = starts.partition_point(|start| *start <= row) - 1;
+                    let rows = starts[group + 1].min(range.end) - row;
+                    selection.push(group, RowRun { row: row - starts[group], rows, slot: row - range.start });
+                    row += rows;
+                }
+                selection.rows = range.end.saturating_sub(range.start);
+            }
+            Wanted::Rows(rows) => {
+                if let Some(beyond) = rows.iter().find(|row| **row >= len) {
+                    return Err(*beyond);
+                }
+                let mut order: Vec<(u64, u64)> = rows.iter().zip(0..).map(|(row, slot)| (*row, slot)).collect();
+                order.sort_unstable();
+                let (mut group, mut last) = (0, None);
+                for (row, slot) in order {
+                    match last {
+                        Some((before, from)) if before == row => selection.copies.push((from, slot)),
+                        _ => {
+                            if starts[group + 1] <= row {
+                                group = starts.partition_point(|start| *start <= row) - 1;
+                            }
+                            selection.push(group, RowRun { row: row - starts[group], rows: 1, slot });
+                            last = Some((row, slot));
+                        }
+                    }
+                }
+                selection.rows = rows.len() as u64;
+            }
+        }
+        Ok(selection)
+    }
+
+    /// Append a piece, or make the last one longer by it.
+    fn push(&mut self, group: usize, piece: RowRun) {
+        match self.groups.last_mut() {
+            Some((of, pieces)) if *of == group => {
+                if let Some(last) = self.pieces.last_mut()
+                    && last.row + last.rows == piece.row
+                    && last.slot + last.rows == piece.slot
+                {
+                    last.rows += piece.rows;
+                    return;
+                }
+                pieces.end += 1;
+            }
+            _ => self.groups.push((group, self.pieces.len()..self.pieces.len() + 1)),
+        }
+        self.pieces.push(piece);
+    }
+}
+
+#[cfg(test)]
+mod selection_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Rows of the collection by place, as the selection says.
+    fn placed(selection: &RowSelection, starts: &[u64]) -> Vec<Option<u64>> {
+        let mut places = vec![None; selection.rows as usize];
+        let mut put = |slot: u64, row| assert_eq!(places[slot as usize].replace(row), None);
+        for (group, pieces) in &selection.groups {
+            for piece in &selection.pieces[pieces.clone()] {
+                assert!(starts[*group] + piece.row + piece.rows <= starts[group + 1]);
+                (0..piece.rows).for_each(|i| put(piece.slot + i, starts[*group] + piece.row + i));
+            }
+        }
+        for (from, to) in &selection.copies {
+            assert_eq!(places[*to as usize], None);
+            places[*to as usize] = places[*from as usize];
+        }
+        places
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_gets_to_its_place(
+            groups in prop::collection::vec(0..5_u64, 1..8),
+            picks in prop::collection::vec(any::<u64>(), 0..40),
+        ) {
+            let ends = groups.iter().scan(0, |end, n| {
+                *end += n;
+                Some(*end)
+            });
+            let starts: Vec<u64> = std::iter::once(0).chain(ends).collect();
+            let len = *starts.last().unwrap();
+            prop_assume!(len > 0);
+            let rows: Vec<u64> = picks.iter().map(|pick| pick % len).collect();
+            let selection = RowSelection::of(&Wanted::Rows(&rows), &starts).unwrap();
+            prop_assert_eq!(placed(&selection, &starts), rows.iter().copied().map(Some).collect::<Vec<_>>());
+            let range = rows.first().copied().unwrap_or(0)..rows.last().map_or(len, |last| last + 1);
+            let selection = RowSelection::of(&Wanted::Range(range.clone()), &starts).unwrap();
+            prop_assert_eq!(placed(&selection, &starts), range.map(Some).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn rows_beyond_the_end_are_refused() {
+        assert_eq!(RowSelection::of(&Wanted::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&Wanted::Range(5..8), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&Wanted::Rows(&[0]), &[0]), Err(0));
     }
 }

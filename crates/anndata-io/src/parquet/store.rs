@@ -2,16 +2,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::directory::Directory;
-use super::file::ParquetFile;
-use super::keys;
-use super::layout::{self, Layout, Leaf, ObsLeaf};
-use super::obs;
-use super::reader::ParquetReader;
-use crate::AnnDataError;
-use crate::limit::allow_open_files;
 use crate::names::{not_there, shared};
-use crate::{ArrayStore, Form, Labels, ReadRows};
+use crate::parquet::file::ParquetFile;
+use crate::parquet::obs::{obs_labels, obs_numbers};
+use crate::parquet::page_directory::PageDirectory;
+use crate::parquet::reader::ParquetReader;
+use crate::parquet::schema::{MatrixColumn, OBS_KEY, ObsColumn, ParquetMatrixLayout, ParquetSchema, read_schema};
+use crate::source::local_file::allow_open_files;
+use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
 /// Rows of a parquet file. The matrix is, whichever the file has:
 ///
@@ -26,12 +24,12 @@ use crate::{ArrayStore, Form, Labels, ReadRows};
 /// list: columns of numbers that are no genes).
 #[derive(Debug)]
 pub struct ParquetStore {
-    pub(super) file: ParquetFile,
-    pub(super) layout: Layout,
-    pub(super) genes: Arc<[String]>,
+    pub(crate) file: ParquetFile,
+    pub(crate) layout: ParquetMatrixLayout,
+    pub(crate) genes: Arc<[String]>,
     /// First row of each row group, and the end of the last.
-    pub(super) starts: Vec<u64>,
-    obs: BTreeMap<String, ObsLeaf>,
+    pub(crate) starts: Vec<u64>,
+    obs: BTreeMap<String, ObsColumn>,
     categories: BTreeMap<String, Vec<String>>,
     /// Where the pages of each list column are, by row group; found when rows are wanted that are not all of it.
     directories: Vec<[Known; 2]>,
@@ -40,7 +38,7 @@ pub struct ParquetStore {
 /// Where the pages of a column chunk are, once it is known.
 #[derive(Debug, Default)]
 struct Known {
-    directory: OnceLock<Directory>,
+    directory: OnceLock<PageDirectory>,
     /// Held while it is looked for: without a page index that may read all of the chunk, once is enough.
     search: Mutex<()>,
 }
@@ -53,26 +51,27 @@ impl ParquetStore {
     /// two columns have one name.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let file = ParquetFile::open(path)?;
-        let found = layout::find(&file.metadata).map_err(|reason| AnnDataError::damaged(path, reason))?;
+        let found = read_schema(&file.metadata).map_err(|reason| AnnDataError::damaged(path, reason))?;
         if let Some(guess) = &found.guess {
             tracing::warn!("{}: {guess}", path.display());
         }
         let columns = match &found.layout {
-            Layout::Dense(leaf) => vec![leaf.column],
-            Layout::Sparse { indices, values } => vec![indices.column, values.column],
-            Layout::Wide(leaves) => leaves.iter().map(|leaf| leaf.column).collect(),
+            ParquetMatrixLayout::Dense(leaf) => vec![leaf.column],
+            ParquetMatrixLayout::Sparse { indices, values } => vec![indices.column, values.column],
+            ParquetMatrixLayout::Wide(leaves) => leaves.iter().map(|leaf| leaf.column).collect(),
         };
         for column in &columns {
             file.check_compression(*column)?;
         }
-        let file = if matches!(found.layout, Layout::Wide(_)) { file } else { file.with_page_index(&columns)? };
+        let file =
+            if matches!(found.layout, ParquetMatrixLayout::Wide(_)) { file } else { file.with_page_index(&columns)? };
         let rows = file.metadata.row_groups().iter().scan(0, |end, group| {
             *end += group.num_rows() as u64;
             Some(*end)
         });
         let starts = std::iter::once(0).chain(rows).collect();
         let directories = file.metadata.row_groups().iter().map(|_| Default::default()).collect();
-        let layout::Found { layout, genes, obs, categories, .. } = found;
+        let ParquetSchema { layout, genes, obs, categories, .. } = found;
         Ok(Self { file, layout, genes: genes.into(), starts, obs, categories, directories })
     }
 
@@ -92,23 +91,23 @@ impl ParquetStore {
     }
 
     /// Rows of a row group.
-    pub(super) fn rows_of(&self, group: usize) -> u64 {
+    pub(crate) fn rows_of(&self, group: usize) -> u64 {
         self.starts[group + 1] - self.starts[group]
     }
 
     /// What is wrong with a row group.
-    pub(super) fn damaged(&self, group: usize, reason: &str) -> AnnDataError {
+    pub(crate) fn damaged(&self, group: usize, reason: &str) -> AnnDataError {
         self.file.damaged(format!("row group {group}: {reason}"))
     }
 
     /// Where the pages of list column `leaf`, number `number` of the matrix, are, and how many bytes had to be read to
     /// find that out.
-    pub(super) fn directory(
+    pub(crate) fn directory(
         &self,
         group: usize,
         number: usize,
-        leaf: &Leaf,
-    ) -> Result<(&Directory, u64), AnnDataError> {
+        leaf: &MatrixColumn,
+    ) -> Result<(&PageDirectory, u64), AnnDataError> {
         let known = &self.directories[group][number];
         if let Some(directory) = known.directory.get() {
             return Ok((directory, 0));
@@ -118,19 +117,19 @@ impl ParquetStore {
         if let Some(directory) = known.directory.get() {
             return Ok((directory, 0));
         }
-        let is_dense = matches!(self.layout, Layout::Dense(_));
-        let (directory, bytes) = Directory::of(&self.file, group, leaf, self.genes.len(), is_dense)?;
+        let is_dense = matches!(self.layout, ParquetMatrixLayout::Dense(_));
+        let (directory, bytes) = PageDirectory::of(&self.file, group, leaf, self.genes.len(), is_dense)?;
         Ok((known.directory.get_or_init(|| directory), bytes))
     }
 
-    fn obs_column(&self, name: &str) -> Result<ObsLeaf, AnnDataError> {
+    fn obs_column(&self, name: &str) -> Result<ObsColumn, AnnDataError> {
         self.obs.get(name).copied().ok_or_else(|| {
-            let is_gene = matches!(self.layout, Layout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
+            let is_gene = matches!(self.layout, ParquetMatrixLayout::Wide(_)) && self.genes.iter().any(|gene| gene == name);
             let reason = match is_gene {
                 true => format!(
                     "column '{name}' is one of the genes, not of obs; the key-value metadata can say '{}' (a JSON list of \
                      columns of numbers that are no genes)",
-                    keys::OBS
+                    OBS_KEY
                 ),
                 false => not_there(
                     &format!("there is no obs column '{name}'"),
@@ -155,8 +154,8 @@ impl ArrayStore for ParquetStore {
 
     fn form(&self) -> Form {
         match self.layout {
-            Layout::Sparse { .. } => Form::Sparse,
-            Layout::Dense(_) | Layout::Wide(_) => Form::Dense,
+            ParquetMatrixLayout::Sparse { .. } => Form::Sparse,
+            ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => Form::Dense,
         }
     }
 
@@ -170,8 +169,10 @@ impl ArrayStore for ParquetStore {
 
     fn most_values(&self) -> Option<u64> {
         let column = match &self.layout {
-            Layout::Sparse { values, .. } => values.column,
-            Layout::Dense(_) | Layout::Wide(_) => return self.len().checked_mul(self.genes.len() as u64),
+            ParquetMatrixLayout::Sparse { values, .. } => values.column,
+            ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => {
+                return self.len().checked_mul(self.genes.len() as u64);
+            }
         };
         let groups = self.file.metadata.row_groups().iter();
         groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
@@ -180,8 +181,8 @@ impl ArrayStore for ParquetStore {
     fn least_values(&self) -> u64 {
         match self.layout {
             // Rows without values have been counted as one value each.
-            Layout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
-            Layout::Dense(_) | Layout::Wide(_) => 0,
+            ParquetMatrixLayout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
+            ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => 0,
         }
     }
 
@@ -191,13 +192,13 @@ impl ArrayStore for ParquetStore {
 
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
         let leaf = self.obs_column(column)?;
-        obs::labels(&self.file, leaf, self.categories.get(column))
+        obs_labels(&self.file, leaf, self.categories.get(column))
             .map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
     }
 
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError> {
         let leaf = self.obs_column(column)?;
-        obs::numbers(&self.file, leaf).map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
+        obs_numbers(&self.file, leaf).map_err(|reason| self.file.damaged(format!("obs column '{column}': {reason}")))
     }
 
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {

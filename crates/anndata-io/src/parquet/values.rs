@@ -1,29 +1,28 @@
-use parquet::basic::Encoding;
+use parquet::basic::{ConvertedType, Encoding, LogicalType, Type as Physical};
+use parquet::schema::types::ColumnDescriptor;
 
-use super::delta;
-use super::numeric::{Element, Numeric};
-use super::runs::{Run, Runs, unpack_groups, unpack_one};
+use crate::parquet::levels::{HybridRun, HybridRuns, unpack_groups, unpack_one};
 
 const SHORT: &str = "values are cut short";
 const NOT_IN_DICTIONARY: &str = "a value is not in the dictionary";
 
 /// The values of a page, taken from first to last.
-pub(super) enum Values<'a, T> {
+pub(crate) enum PageValues<'a, T> {
     /// One after another.
-    Plain { numeric: Numeric, bytes: &'a [u8] },
+    Plain { numeric: NumericType, bytes: &'a [u8] },
     /// Numbers of values of the dictionary.
-    Dictionary(Indices<'a, T>),
+    Dictionary(DictionaryIndices<'a, T>),
     /// All first bytes, then all second ones, and so on (Encodings.md, *Byte Stream Split*).
-    Split { numeric: Numeric, bytes: &'a [u8], at: usize },
+    Split { numeric: NumericType, bytes: &'a [u8], at: usize },
     /// They had to be decoded all at once.
     Decoded { values: Vec<T>, at: usize },
 }
 
-impl<'a, T: Element> Values<'a, T> {
+impl<'a, T: NumericElement> PageValues<'a, T> {
     /// Of a page of `count` values at most; `dictionary` is that of its column chunk.
-    pub(super) fn new(
+    pub fn new(
         encoding: Encoding,
-        numeric: Numeric,
+        numeric: NumericType,
         bytes: &'a [u8],
         count: usize,
         dictionary: Option<&'a [T]>,
@@ -32,10 +31,10 @@ impl<'a, T: Element> Values<'a, T> {
             Encoding::PLAIN => Ok(Self::Plain { numeric, bytes }),
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
                 let table = dictionary.ok_or("a page needs a dictionary, there is none")?;
-                Ok(Self::Dictionary(Indices::new(bytes, table)?))
+                Ok(Self::Dictionary(DictionaryIndices::new(bytes, table)?))
             }
             Encoding::BYTE_STREAM_SPLIT => Ok(Self::Split { numeric, bytes, at: 0 }),
-            Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: delta::decode(numeric, bytes, count)?, at: 0 }),
+            Encoding::DELTA_BINARY_PACKED => Ok(Self::Decoded { values: decode_delta(numeric, bytes, count)?, at: 0 }),
             other => Err(format!(
                 "values are encoded as {other}, which is not read here: write the file with plain or dictionary \
                  encoding"
@@ -45,7 +44,7 @@ impl<'a, T: Element> Values<'a, T> {
 
     /// The next values.
     #[inline]
-    pub(super) fn read(&mut self, out: &mut [T]) -> Result<(), &'static str> {
+    pub fn read(&mut self, out: &mut [T]) -> Result<(), &'static str> {
         match self {
             Self::Plain { numeric, bytes } => {
                 let (these, rest) = bytes.split_at_checked(out.len() * numeric.bytes()).ok_or(SHORT)?;
@@ -67,7 +66,7 @@ impl<'a, T: Element> Values<'a, T> {
     }
 
     /// Append the next values to `out`, which grows no farther than there are some.
-    pub(super) fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), &'static str> {
+    pub fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), &'static str> {
         /// Values that are made room for at once.
         const AT_ONCE: usize = 1 << 14;
         let end = out.len() + count;
@@ -80,7 +79,7 @@ impl<'a, T: Element> Values<'a, T> {
     }
 
     /// Leave values out.
-    pub(super) fn skip(&mut self, count: usize) -> Result<(), &'static str> {
+    pub fn skip(&mut self, count: usize) -> Result<(), &'static str> {
         match self {
             Self::Plain { numeric, bytes } => {
                 *bytes = count.checked_mul(numeric.bytes()).and_then(|skip| bytes.get(skip..)).ok_or(SHORT)?;
@@ -92,7 +91,12 @@ impl<'a, T: Element> Values<'a, T> {
     }
 }
 
-fn read_split<T: Element>(numeric: Numeric, bytes: &[u8], first: usize, out: &mut [T]) -> Result<(), &'static str> {
+fn read_split<T: NumericElement>(
+    numeric: NumericType,
+    bytes: &[u8],
+    first: usize,
+    out: &mut [T],
+) -> Result<(), &'static str> {
     const BLOCK: usize = 256;
     let width = numeric.bytes();
     let stream = bytes.len() / width;
@@ -113,48 +117,48 @@ fn read_split<T: Element>(numeric: Numeric, bytes: &[u8], first: usize, out: &mu
 }
 
 /// Values as numbers of those of a dictionary.
-pub(super) struct Indices<'a, T> {
-    runs: Runs<'a>,
+pub(crate) struct DictionaryIndices<'a, T> {
+    runs: HybridRuns<'a>,
     table: &'a [T],
-    run: Taken<'a, T>,
+    run: CurrentRun<'a, T>,
 }
 
 /// What is left of a run.
-enum Taken<'a, T> {
+enum CurrentRun<'a, T> {
     None,
     Repeat { value: T, left: usize },
     Packed { bytes: &'a [u8], at: usize, count: usize },
 }
 
-impl<'a, T: Copy> Indices<'a, T> {
+impl<'a, T: Copy> DictionaryIndices<'a, T> {
     /// `bytes` are those of a page behind its levels.
-    pub(super) fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, &'static str> {
+    pub fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, &'static str> {
         // A page without values may have nothing at all.
         let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
-        Ok(Self { runs: Runs::new(bytes, u32::from(*width))?, table, run: Taken::None })
+        Ok(Self { runs: HybridRuns::new(bytes, u32::from(*width))?, table, run: CurrentRun::None })
     }
 
     #[inline]
     fn next_run(&mut self) -> Result<(), &'static str> {
         self.run = match self.runs.next()? {
-            Run::Repeat { value, count } => {
-                Taken::Repeat { value: *self.table.get(value as usize).ok_or(NOT_IN_DICTIONARY)?, left: count }
+            HybridRun::Repeat { value, count } => {
+                CurrentRun::Repeat { value: *self.table.get(value as usize).ok_or(NOT_IN_DICTIONARY)?, left: count }
             }
-            Run::Packed { bytes, count } => Taken::Packed { bytes, at: 0, count },
+            HybridRun::Packed { bytes, count } => CurrentRun::Packed { bytes, at: 0, count },
         };
         Ok(())
     }
 
-    pub(super) fn read(&mut self, mut out: &mut [T]) -> Result<(), &'static str> {
+    pub fn read(&mut self, mut out: &mut [T]) -> Result<(), &'static str> {
         while !out.is_empty() {
             let take = match &mut self.run {
-                Taken::Repeat { value, left } if *left > 0 => {
+                CurrentRun::Repeat { value, left } if *left > 0 => {
                     let take = out.len().min(*left);
                     out[..take].fill(*value);
                     *left -= take;
                     take
                 }
-                Taken::Packed { bytes, at, count } if *at < *count => {
+                CurrentRun::Packed { bytes, at, count } if *at < *count => {
                     let take = out.len().min(*count - *at);
                     read_packed(bytes, self.runs.width(), *at, self.table, &mut out[..take])?;
                     *at += take;
@@ -173,12 +177,12 @@ impl<'a, T: Copy> Indices<'a, T> {
     fn skip(&mut self, mut count: usize) -> Result<(), &'static str> {
         while count > 0 {
             count -= match &mut self.run {
-                Taken::Repeat { left, .. } if *left > 0 => {
+                CurrentRun::Repeat { left, .. } if *left > 0 => {
                     let take = count.min(*left);
                     *left -= take;
                     take
                 }
-                Taken::Packed { at, count: all, .. } if *at < *all => {
+                CurrentRun::Packed { at, count: all, .. } if *at < *all => {
                     let take = count.min(*all - *at);
                     *at += take;
                     take
@@ -220,4 +224,235 @@ fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &
         *out = one(at + groups * 8 + i)?;
     }
     Ok(())
+}
+
+const SHORT_DELTA: &str = "values are cut short";
+
+/// Integers as packed differences (Encodings.md, *Delta Encoding*), `most` of them at most.
+fn decode_delta<T: NumericElement>(
+    numeric: NumericType,
+    mut bytes: &[u8],
+    most: usize,
+) -> Result<Vec<T>, &'static str> {
+    if numeric.is_float() {
+        return Err("values that are no integers are encoded as differences");
+    }
+    let block = varint(&mut bytes)?;
+    let miniblocks = varint(&mut bytes)?;
+    let total =
+        usize::try_from(varint(&mut bytes)?).ok().filter(|total| *total <= most).ok_or("there are too many values")?;
+    let mut value = zigzag(&mut bytes)?;
+    if block == 0 || block > 1 << 20 || miniblocks == 0 || block % miniblocks != 0 || block / miniblocks % 32 != 0 {
+        return Err("blocks of differences have a wrong size");
+    }
+    let (miniblocks, of_miniblock) = (miniblocks as usize, (block / miniblocks) as usize);
+    let mut values = Vec::new();
+    values.try_reserve_exact(total).map_err(|_| "there is no memory for so many values")?;
+    if total > 0 {
+        push_value(numeric, value, &mut values)?;
+    }
+    while values.len() < total {
+        let least = zigzag(&mut bytes)?;
+        let (widths, rest) = bytes.split_at_checked(miniblocks).ok_or(SHORT_DELTA)?;
+        bytes = rest;
+        for width in widths {
+            if values.len() == total {
+                break;
+            }
+            let width = u32::from(*width);
+            if width > 64 {
+                return Err("differences have more than 64 bits");
+            }
+            // The last miniblock may be cut after the values that it has.
+            let len = (of_miniblock / 8 * width as usize).min(bytes.len());
+            let (packed, rest) = bytes.split_at(len);
+            bytes = rest;
+            let count = of_miniblock.min(total - values.len());
+            if packed.len() * 8 < count * width as usize {
+                return Err(SHORT_DELTA);
+            }
+            for i in 0..count {
+                value = value.wrapping_add(least).wrapping_add(unpack_wide(packed, width, i) as i64);
+                if numeric.bytes() == 4 {
+                    value = i64::from(value as i32);
+                }
+                push_value(numeric, value, &mut values)?;
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn push_value<T: NumericElement>(numeric: NumericType, value: i64, values: &mut Vec<T>) -> Result<(), &'static str> {
+    let mut out = [T::default()];
+    T::convert(numeric, &value.to_le_bytes()[..numeric.bytes()], &mut out)?;
+    values.extend(out);
+    Ok(())
+}
+
+/// Value number `at` of those of up to 64 bits.
+fn unpack_wide(bytes: &[u8], width: u32, at: usize) -> u64 {
+    if width <= 32 {
+        return u64::from(unpack_one(bytes, width, at));
+    }
+    let bit = at * width as usize;
+    let rest = &bytes[bit / 8..];
+    let mut word = [0; 16];
+    let len = rest.len().min(16);
+    word[..len].copy_from_slice(&rest[..len]);
+    ((u128::from_le_bytes(word) >> (bit % 8)) & ((1_u128 << width) - 1)) as u64
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, &'static str> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or(SHORT_DELTA)?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err("a number has too many bytes")
+}
+
+fn zigzag(bytes: &mut &[u8]) -> Result<i64, &'static str> {
+    let value = varint(bytes)?;
+    Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+}
+
+/// Type of the numbers of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NumericType {
+    F32,
+    F64,
+    I32,
+    U32,
+    I64,
+    U64,
+}
+
+impl NumericType {
+    /// That of a column; nothing where it holds no plain numbers (dates, decimals, text).
+    pub fn of(column: &ColumnDescriptor) -> Option<Self> {
+        let unsigned = match column.logical_type_ref() {
+            Some(LogicalType::Integer(integer)) => !integer.is_signed,
+            Some(_) => return None,
+            None => match column.converted_type() {
+                ConvertedType::NONE
+                | ConvertedType::INT_8
+                | ConvertedType::INT_16
+                | ConvertedType::INT_32
+                | ConvertedType::INT_64 => false,
+                ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64 => {
+                    true
+                }
+                _ => return None,
+            },
+        };
+        Some(match (column.physical_type(), unsigned) {
+            (Physical::FLOAT, _) => Self::F32,
+            (Physical::DOUBLE, _) => Self::F64,
+            (Physical::INT32, false) => Self::I32,
+            (Physical::INT32, true) => Self::U32,
+            (Physical::INT64, false) => Self::I64,
+            (Physical::INT64, true) => Self::U64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of a value.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F64 | Self::I64 | Self::U64 => 8,
+        }
+    }
+
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+}
+
+/// What numbers of a file become in memory.
+pub(crate) trait NumericElement: bytemuck::Pod + Default + PartialOrd {
+    /// Convert little-endian values of type `from`, as many as `out` has; `bytes` has as many.
+    ///
+    /// # Errors
+    /// A value cannot be one of these.
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str>;
+}
+
+macro_rules! each {
+    ($type:ty, $bytes:expr, $out:expr, $convert:expr) => {
+        for (from, out) in $bytes.chunks_exact(size_of::<$type>()).zip($out.iter_mut()) {
+            let mut value = [0; size_of::<$type>()];
+            value.copy_from_slice(from);
+            *out = $convert(<$type>::from_le_bytes(value));
+        }
+    };
+}
+
+/// The bytes as they are.
+fn copy_values<T: NumericElement>(bytes: &[u8], out: &mut [T]) {
+    let out: &mut [u8] = bytemuck::cast_slice_mut(out);
+    out.copy_from_slice(&bytes[..out.len()]);
+}
+
+/// Values: numbers that float32 does not have become the nearest one.
+impl NumericElement for f32 {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            NumericType::F32 => copy_values(bytes, out),
+            NumericType::F64 => each!(f64, bytes, out, |value| value as Self),
+            NumericType::I32 => each!(i32, bytes, out, |value| value as Self),
+            NumericType::U32 => each!(u32, bytes, out, |value| value as Self),
+            NumericType::I64 => each!(i64, bytes, out, |value| value as Self),
+            NumericType::U64 => each!(u64, bytes, out, |value| value as Self),
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of obs.
+impl NumericElement for f64 {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            NumericType::F32 => each!(f32, bytes, out, Self::from),
+            NumericType::F64 => copy_values(bytes, out),
+            NumericType::I32 => each!(i32, bytes, out, Self::from),
+            NumericType::U32 => each!(u32, bytes, out, Self::from),
+            NumericType::I64 => each!(i64, bytes, out, |value| value as Self),
+            NumericType::U64 => each!(u64, bytes, out, |value| value as Self),
+        }
+        Ok(())
+    }
+}
+
+/// Integers of obs, all of them.
+impl NumericElement for i128 {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            NumericType::I32 => each!(i32, bytes, out, Self::from),
+            NumericType::U32 => each!(u32, bytes, out, Self::from),
+            NumericType::I64 => each!(i64, bytes, out, Self::from),
+            NumericType::U64 => each!(u64, bytes, out, Self::from),
+            NumericType::F32 | NumericType::F64 => return Err("numbers are no integers"),
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of genes: what int32 does not have becomes -1, which is none.
+impl NumericElement for i32 {
+    fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
+        match from {
+            NumericType::I32 => copy_values(bytes, out),
+            NumericType::U32 => each!(u32, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
+            NumericType::I64 => each!(i64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
+            NumericType::U64 => each!(u64, bytes, out, |value| Self::try_from(value).unwrap_or(-1)),
+            NumericType::F32 | NumericType::F64 => return Err("numbers of genes are no integers"),
+        }
+        Ok(())
+    }
 }

@@ -1,19 +1,112 @@
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::data_type::{FloatType, Int32Type};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::column::writer::ColumnWriterImpl;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
 
-use super::write_columns::{Held, properties, schema, write_dense, write_lists, write_obs};
-use super::{ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions};
-use crate::AnnDataError;
 use crate::names::all_different;
-use crate::{CsrRows, CsrView, RowsView};
+use crate::parquet::schema::{CATEGORIES_KEY, DENSE_COLUMN, GENES_KEY, INDICES_COLUMN, VALUES_COLUMN};
+use crate::{AnnDataError, CsrRows, CsrView, RowsView};
 
-/// Writes rows to a parquet file that pyarrow, pandas and [`super::ParquetStore`] read.
+/// How the matrix of a parquet file is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ParquetLayout {
+    /// One list column `X`, a value for each gene in each row, as NVIDIA Merlin reads it.
+    #[default]
+    Dense,
+    /// Two list columns, `indices` (int32) and `values` (float32), of as many elements.
+    Sparse,
+}
+
+/// How pages of a parquet file are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParquetCompression {
+    /// Not at all.
+    None,
+    /// Snappy, what most writers take by default.
+    Snappy,
+    /// Zstandard of this level.
+    Zstd(i32),
+}
+
+/// How a parquet file is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParquetOptions {
+    /// How the matrix is laid out.
+    pub layout: ParquetLayout,
+    /// Rows of a row group.
+    pub row_group_rows: usize,
+    /// Rows of a page of the matrix at most: what must be decoded to get one row.
+    pub page_rows: usize,
+    /// How pages are compressed.
+    pub compression: ParquetCompression,
+}
+
+impl Default for ParquetOptions {
+    fn default() -> Self {
+        Self {
+            layout: ParquetLayout::Dense,
+            row_group_rows: 1024,
+            page_rows: 16,
+            compression: ParquetCompression::Snappy,
+        }
+    }
+}
+
+/// What a column of obs holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParquetObsKind {
+    /// Classes of these names; written as strings, dictionary encoded.
+    Labels(Vec<String>),
+    /// float64.
+    Numbers,
+    /// int64, or none.
+    Integers,
+    /// Truth values.
+    Bools,
+}
+
+/// A column of obs to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParquetObsColumn {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: ParquetObsKind,
+}
+
+impl ParquetObsColumn {
+    /// An error where the name is one of the matrix.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if [DENSE_COLUMN, INDICES_COLUMN, VALUES_COLUMN].contains(&self.name.as_str()) {
+            return Err(format!("an obs column cannot have the name '{}': the matrix has it", self.name));
+        }
+        Ok(())
+    }
+}
+
+/// Values of a column of obs for some rows.
+#[derive(Clone, Copy, Debug)]
+pub enum ParquetObsValues<'a> {
+    /// int32 `[rows]`: number of the class; -1 where there is none.
+    Labels(&'a [i32]),
+    /// float64 `[rows]`; NaN where there is none.
+    Numbers(&'a [f64]),
+    /// int64 `[rows]`.
+    Integers(&'a [Option<i64>]),
+    /// `[rows]`.
+    Bools(&'a [bool]),
+}
+
+/// Writes rows to a parquet file that pyarrow, pandas and [`crate::ParquetStore`] read.
 ///
 /// Holds the rows of one row group (CSR) and its pages in memory. The file is complete after [`Self::finish`] only; who
 /// wants it to be there complete or not at all gives another name first and renames.
@@ -25,7 +118,7 @@ pub struct ParquetWriter {
     options: ParquetOptions,
     /// Rows of the next row group.
     rows: CsrRows,
-    held: Vec<Held>,
+    held: Vec<PendingObs>,
     written: u64,
 }
 
@@ -41,17 +134,17 @@ impl ParquetWriter {
         obs: &[ParquetObsColumn],
         options: &ParquetOptions,
     ) -> Result<Self, AnnDataError> {
-        check(genes, obs, options).map_err(|reason| AnnDataError::damaged(path, reason))?;
+        check_names(genes, obs, options).map_err(|reason| AnnDataError::damaged(path, reason))?;
         let failed = |e: ParquetError| AnnDataError::damaged(path, e);
-        let schema = schema(obs, options.layout).map_err(failed)?;
-        let properties = properties(genes, obs, options).map_err(failed)?;
+        let schema = file_schema(obs, options.layout).map_err(failed)?;
+        let properties = writer_properties(genes, obs, options).map_err(failed)?;
         let file = File::create(path).map_err(AnnDataError::io("create", path))?;
         let writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
         let held = obs.iter().map(|column| match column.kind {
-            ParquetObsKind::Labels(_) => Held::Labels(Vec::new()),
-            ParquetObsKind::Numbers => Held::Numbers(Vec::new()),
-            ParquetObsKind::Integers => Held::Integers(Vec::new()),
-            ParquetObsKind::Bools => Held::Bools(Vec::new()),
+            ParquetObsKind::Labels(_) => PendingObs::Labels(Vec::new()),
+            ParquetObsKind::Numbers => PendingObs::Numbers(Vec::new()),
+            ParquetObsKind::Integers => PendingObs::Integers(Vec::new()),
+            ParquetObsKind::Bools => PendingObs::Bools(Vec::new()),
         });
         Ok(Self {
             path: path.to_owned(),
@@ -85,12 +178,18 @@ impl ParquetWriter {
             }
             for (held, values) in self.held.iter_mut().zip(obs) {
                 match (held, values) {
-                    (Held::Labels(held), ParquetObsValues::Labels(values)) => held.extend(&values[done..done + take]),
-                    (Held::Numbers(held), ParquetObsValues::Numbers(values)) => held.extend(&values[done..done + take]),
-                    (Held::Integers(held), ParquetObsValues::Integers(values)) => {
+                    (PendingObs::Labels(held), ParquetObsValues::Labels(values)) => {
+                        held.extend(&values[done..done + take])
+                    }
+                    (PendingObs::Numbers(held), ParquetObsValues::Numbers(values)) => {
+                        held.extend(&values[done..done + take])
+                    }
+                    (PendingObs::Integers(held), ParquetObsValues::Integers(values)) => {
                         held.extend(&values[done..done + take]);
                     }
-                    (Held::Bools(held), ParquetObsValues::Bools(values)) => held.extend(&values[done..done + take]),
+                    (PendingObs::Bools(held), ParquetObsValues::Bools(values)) => {
+                        held.extend(&values[done..done + take])
+                    }
                     // `check_obs` has refused it.
                     _ => {}
                 }
@@ -206,17 +305,17 @@ impl ParquetWriter {
         self.rows.clear();
         for held in &mut self.held {
             match held {
-                Held::Labels(codes) => codes.clear(),
-                Held::Numbers(values) => values.clear(),
-                Held::Integers(values) => values.clear(),
-                Held::Bools(values) => values.clear(),
+                PendingObs::Labels(codes) => codes.clear(),
+                PendingObs::Numbers(values) => values.clear(),
+                PendingObs::Integers(values) => values.clear(),
+                PendingObs::Bools(values) => values.clear(),
             }
         }
         Ok(())
     }
 }
 
-fn check(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOptions) -> Result<(), String> {
+fn check_names(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOptions) -> Result<(), String> {
     if genes.is_empty() || i32::try_from(genes.len()).is_err() {
         return Err(format!("cannot write rows of {} genes", genes.len()));
     }
@@ -238,4 +337,200 @@ fn check(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOptions) -
         }
     }
     Ok(())
+}
+
+/// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is
+/// dense.
+const BATCH_VALUES: usize = 1 << 18;
+
+/// Values of a column of obs for the rows of the next row group.
+enum PendingObs {
+    Labels(Vec<i32>),
+    Numbers(Vec<f64>),
+    Integers(Vec<Option<i64>>),
+    Bools(Vec<bool>),
+}
+
+/// A required list of required elements, named as the format's specification (LogicalTypes.md, *Lists*) wants it.
+fn list_type(name: &str, of: Physical) -> Result<Arc<Type>, ParquetError> {
+    let element = Type::primitive_type_builder("element", of).with_repetition(Repetition::REQUIRED).build()?;
+    let repeated = Type::group_type_builder("list")
+        .with_repetition(Repetition::REPEATED)
+        .with_fields(vec![Arc::new(element)])
+        .build()?;
+    let list = Type::group_type_builder(name)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(LogicalType::List))
+        .with_fields(vec![Arc::new(repeated)])
+        .build()?;
+    Ok(Arc::new(list))
+}
+
+/// Columns of a file.
+fn file_schema(obs: &[ParquetObsColumn], layout: ParquetLayout) -> Result<Arc<Type>, ParquetError> {
+    let mut fields = match layout {
+        ParquetLayout::Dense => vec![list_type(DENSE_COLUMN, Physical::FLOAT)?],
+        ParquetLayout::Sparse => {
+            vec![list_type(INDICES_COLUMN, Physical::INT32)?, list_type(VALUES_COLUMN, Physical::FLOAT)?]
+        }
+    };
+    for column in obs {
+        let field = match column.kind {
+            ParquetObsKind::Labels(_) => Type::primitive_type_builder(&column.name, Physical::BYTE_ARRAY)
+                .with_repetition(Repetition::OPTIONAL)
+                .with_logical_type(Some(LogicalType::String))
+                .build()?,
+            ParquetObsKind::Numbers => Type::primitive_type_builder(&column.name, Physical::DOUBLE)
+                .with_repetition(Repetition::REQUIRED)
+                .build()?,
+            ParquetObsKind::Integers => Type::primitive_type_builder(&column.name, Physical::INT64)
+                .with_repetition(Repetition::OPTIONAL)
+                .build()?,
+            ParquetObsKind::Bools => Type::primitive_type_builder(&column.name, Physical::BOOLEAN)
+                .with_repetition(Repetition::REQUIRED)
+                .build()?,
+        };
+        fields.push(Arc::new(field));
+    }
+    Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
+}
+
+/// How a file is written, with the names of genes and classes in its footer.
+fn writer_properties(
+    genes: &[String],
+    obs: &[ParquetObsColumn],
+    options: &ParquetOptions,
+) -> Result<WriterProperties, ParquetError> {
+    let categories: BTreeMap<&str, &[String]> = obs
+        .iter()
+        .filter_map(|column| match &column.kind {
+            ParquetObsKind::Labels(names) => Some((column.name.as_str(), names.as_slice())),
+            ParquetObsKind::Numbers | ParquetObsKind::Integers | ParquetObsKind::Bools => None,
+        })
+        .collect();
+    let json = |e: serde_json::Error| ParquetError::General(e.to_string());
+    let pairs = vec![
+        KeyValue::new(GENES_KEY.to_owned(), serde_json::to_string(genes).map_err(json)?),
+        KeyValue::new(CATEGORIES_KEY.to_owned(), serde_json::to_string(&categories).map_err(json)?),
+    ];
+    let compression = match options.compression {
+        ParquetCompression::None => Compression::UNCOMPRESSED,
+        ParquetCompression::Snappy => Compression::SNAPPY,
+        ParquetCompression::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level)?),
+    };
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_compression(compression)
+        // Where a dictionary becomes too long; version 2's own choices are read by fewer.
+        .set_encoding(Encoding::PLAIN)
+        // Of a list of genes' values they say nothing, and cost a pass over all of them.
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_key_value_metadata(Some(pairs));
+    let lists: &[&str] = match options.layout {
+        ParquetLayout::Dense => &[DENSE_COLUMN],
+        ParquetLayout::Sparse => &[INDICES_COLUMN, VALUES_COLUMN],
+    };
+    for name in lists {
+        let path = ColumnPath::new([name, "list", "element"].map(str::to_owned).to_vec());
+        properties = properties.set_column_data_page_row_count_limit(path, options.page_rows);
+    }
+    Ok(properties.build())
+}
+
+/// Values of all genes, some rows at once.
+fn write_dense(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    rows: &CsrRows,
+    genes: usize,
+) -> Result<(), ParquetError> {
+    let batch = (BATCH_VALUES / genes).clamp(1, rows.len());
+    let definition = vec![1; batch * genes];
+    let mut repetition = vec![1; batch * genes];
+    repetition.iter_mut().step_by(genes).for_each(|level| *level = 0);
+    let mut dense = vec![0.0; batch * genes];
+    write_column(group, |writer: &mut ColumnWriterImpl<'_, FloatType>| {
+        for first in (0..rows.len()).step_by(batch) {
+            let n = batch.min(rows.len() - first);
+            dense.fill(0.0);
+            for (row, out) in (first..first + n).zip(dense.chunks_exact_mut(genes)) {
+                let (columns, values) = rows.view().row(row);
+                columns.iter().zip(values).for_each(|(column, value)| out[*column as usize] = *value);
+            }
+            let count = n * genes;
+            writer.write_batch(&dense[..count], Some(&definition[..count]), Some(&repetition[..count]))?;
+        }
+        Ok(())
+    })
+}
+
+/// Lists, some rows at once.
+fn write_lists<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    indptr: &[u64],
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
+    write_column(group, |writer: &mut ColumnWriterImpl<'_, T>| {
+        let mut first = indptr[0] as usize;
+        for (row, pair) in indptr.windows(2).enumerate() {
+            // A row without values has a level all the same.
+            let len = (pair[1] - pair[0]) as usize;
+            repetition.push(0);
+            repetition.resize(repetition.len() + len.saturating_sub(1), 1);
+            definition.resize(definition.len() + len.max(1), i16::from(len > 0));
+            if definition.len() >= BATCH_VALUES || row + 2 == indptr.len() {
+                let last = pair[1] as usize;
+                writer.write_batch(&values[first..last], Some(&definition), Some(&repetition))?;
+                first = last;
+                definition.clear();
+                repetition.clear();
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A column of obs.
+fn write_obs(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    column_of: &ParquetObsColumn,
+    held: &PendingObs,
+) -> Result<(), ParquetError> {
+    match (&column_of.kind, held) {
+        (ParquetObsKind::Labels(names), PendingObs::Labels(codes)) => {
+            let names: Vec<ByteArray> = names.iter().map(|name| name.as_str().into()).collect();
+            let present: Vec<i16> = codes.iter().map(|code| i16::from(*code >= 0)).collect();
+            let values: Vec<ByteArray> =
+                codes.iter().filter_map(|code| usize::try_from(*code).ok()).map(|code| names[code].clone()).collect();
+            write_column(group, |writer: &mut ColumnWriterImpl<'_, ByteArrayType>| {
+                writer.write_batch(&values, Some(&present), None).map(|_| ())
+            })
+        }
+        (_, PendingObs::Numbers(values)) => write_column(group, |writer: &mut ColumnWriterImpl<'_, DoubleType>| {
+            writer.write_batch(values, None, None).map(|_| ())
+        }),
+        (_, PendingObs::Integers(values)) => {
+            let present: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+            let values: Vec<i64> = values.iter().flatten().copied().collect();
+            write_column(group, |writer: &mut ColumnWriterImpl<'_, Int64Type>| {
+                writer.write_batch(&values, Some(&present), None).map(|_| ())
+            })
+        }
+        (_, PendingObs::Bools(values)) => write_column(group, |writer: &mut ColumnWriterImpl<'_, BoolType>| {
+            writer.write_batch(values, None, None).map(|_| ())
+        }),
+        // `create` makes both of the same kind.
+        (_, PendingObs::Labels(_)) => Ok(()),
+    }
+}
+
+/// The next column of the row group.
+fn write_column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    write: impl FnOnce(&mut ColumnWriterImpl<'_, T>) -> Result<(), ParquetError>,
+) -> Result<(), ParquetError> {
+    let mut column =
+        group.next_column()?.ok_or_else(|| ParquetError::General("the schema has too few columns".to_owned()))?;
+    write(column.typed::<T>())?;
+    column.close()
 }

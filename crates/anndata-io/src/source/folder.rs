@@ -1,10 +1,16 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::Source;
-use super::part::url_of;
-use super::remote::RemotePrefix;
+use tokio::task::JoinSet;
+
 use crate::AnnDataError;
+use crate::source::byte_source::{ByteSource, url_of};
+use crate::source::remote::address::{Address, ObjectHost};
+use crate::source::remote::failure::Failure;
+use crate::source::remote::fetch::{fetch_names, runtime};
+use crate::source::remote::object::RemoteObject;
+use crate::source::remote::service::Service;
 
 /// Files below a folder, or remote objects below a URL, by their keys: paths from there with `/` between names.
 #[derive(Debug)]
@@ -19,7 +25,7 @@ impl Folder {
     ///
     /// # Errors
     /// There is none, or no such URL can be read.
-    pub(crate) fn open(path: &Path) -> Result<Self, AnnDataError> {
+    pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         if let Some(url) = url_of(path) {
             return Ok(Self { path: path.to_owned(), remote: Some(RemotePrefix::new(url)?) });
         }
@@ -31,7 +37,7 @@ impl Folder {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -39,13 +45,13 @@ impl Folder {
     ///
     /// # Errors
     /// It has more than `most` bytes, or cannot be read; the key leads out of the folder.
-    pub(crate) fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
+    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
         let path = self.at(key)?;
         if let Some(remote) = &self.remote {
             return remote.get(key, most);
         }
         let file = match std::fs::File::open(&path) {
-            Err(e) if absent(&e) => return Ok(None),
+            Err(e) if is_absent(&e) => return Ok(None),
             other => other.map_err(AnnDataError::io("open", &path))?,
         };
         let mut bytes = Vec::new();
@@ -60,13 +66,13 @@ impl Folder {
     ///
     /// # Errors
     /// It cannot be read; the key leads out of the folder.
-    pub(crate) fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
+    pub fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
         let path = self.at(key)?;
         if let Some(remote) = &self.remote {
             return remote.names(key);
         }
         let entries = match std::fs::read_dir(&path) {
-            Err(e) if absent(&e) => return Ok(Vec::new()),
+            Err(e) if is_absent(&e) => return Ok(Vec::new()),
             other => other.map_err(AnnDataError::io("read", &path))?,
         };
         let name = |entry: io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
@@ -80,7 +86,7 @@ impl Folder {
     ///
     /// # Errors
     /// One cannot be opened; they are more than a process may have open; a key leads out of the folder.
-    pub(crate) fn source(&self, keys: &[String]) -> Result<(Source, Vec<Option<usize>>), AnnDataError> {
+    pub fn source(&self, keys: &[String]) -> Result<(ByteSource, Vec<Option<usize>>), AnnDataError> {
         let (mut there, mut parts) = (Vec::new(), Vec::with_capacity(keys.len()));
         if let Some(remote) = &self.remote {
             keys.iter().try_for_each(|key| self.at(key).map(drop))?;
@@ -91,7 +97,7 @@ impl Folder {
                     objects.len() - 1
                 }));
             }
-            return Ok((Source::of_objects(&self.path, objects)?, parts));
+            return Ok((ByteSource::of_objects(&self.path, objects)?, parts));
         }
         for key in keys {
             let path = self.at(key)?;
@@ -100,11 +106,11 @@ impl Folder {
                     parts.push(Some(there.len()));
                     there.push(PathBuf::from(key));
                 }
-                Err(e) if absent(&e) => parts.push(None),
+                Err(e) if is_absent(&e) => parts.push(None),
                 Err(e) => return Err(AnnDataError::io("inspect", &path)(e)),
             }
         }
-        Ok((Source::open_folder(&self.path, &there)?, parts))
+        Ok((ByteSource::open_folder(&self.path, &there)?, parts))
     }
 
     /// Where a key is.
@@ -117,8 +123,95 @@ impl Folder {
     }
 }
 
-fn absent(e: &io::Error) -> bool {
+fn is_absent(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Objects whose URLs begin alike: what a folder is to files.
+#[derive(Debug)]
+pub(crate) struct RemotePrefix {
+    /// Without a slash at its end.
+    url: String,
+}
+
+impl RemotePrefix {
+    /// Those below a URL. Nobody is asked whether there are any.
+    ///
+    /// # Errors
+    /// It is no URL that can be read.
+    pub fn new(url: &str) -> Result<Self, AnnDataError> {
+        let url = url.trim_end_matches('/').to_owned();
+        Address::parse(&url).map_err(Failure::into_error)?;
+        Ok(Self { url })
+    }
+
+    /// The bytes of an object of at most `most`; `None` if there is none.
+    ///
+    /// # Errors
+    /// It has more, or cannot be read.
+    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
+        let [object] = &self.objects(&[key.to_owned()])?[..] else { return Ok(None) };
+        let Some(object) = object else { return Ok(None) };
+        if object.bytes() > most {
+            return Err(AnnDataError::damaged(object.url().as_ref(), format!("has more than {most} bytes")));
+        }
+        object.read_range(0..object.bytes()).map(Some)
+    }
+
+    /// Names below `key`, sorted.
+    ///
+    /// # Errors
+    /// The server does not say them.
+    pub fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
+        let url = self.at(key);
+        let names = || {
+            let address = Address::parse(&url)?;
+            if matches!(address.place, ObjectHost::Http(_)) {
+                let reason =
+                    "over HTTP nobody says what is below it; consolidated metadata does (zarr.consolidate_metadata)";
+                return Err(Failure::refused(&url, reason));
+            }
+            let service = Service::current().map_err(|e| Failure::refused(&url, &e.to_string()))?;
+            let store = service.store(&address)?;
+            runtime(&url)?.block_on(fetch_names(&service, store.as_ref(), &address))
+        };
+        let mut names = names().map_err(Failure::into_error)?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// Each of these objects that is there. All are asked for at once, as far as requests may be under way.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses to.
+    pub fn objects(&self, keys: &[String]) -> Result<Vec<Option<Arc<RemoteObject>>>, AnnDataError> {
+        let service = Service::current()?;
+        let looked = async {
+            let mut tasks = JoinSet::new();
+            for (number, key) in keys.iter().enumerate() {
+                let (service, url) = (Arc::clone(&service), self.at(key));
+                tasks.spawn(async move {
+                    // The semaphore is never closed; without a permit it is one request more.
+                    let _permit = service.requests.acquire().await;
+                    (number, RemoteObject::look(&service, &url).await)
+                });
+            }
+            let mut found = vec![None; keys.len()];
+            while let Some(done) = tasks.join_next().await {
+                let (number, object) = done.map_err(|e| Failure::refused(&self.url, &e.to_string()))?;
+                found[number] = match object {
+                    Err(failure) if failure.is_absence() => None,
+                    other => Some(other?),
+                };
+            }
+            Ok(found)
+        };
+        runtime(&self.url).and_then(|runtime| runtime.block_on(looked)).map_err(Failure::into_error)
+    }
+
+    fn at(&self, key: &str) -> String {
+        format!("{}/{key}", self.url)
+    }
 }
 
 #[cfg(test)]

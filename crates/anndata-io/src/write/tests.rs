@@ -1,10 +1,9 @@
-use proptest::prelude::*;
-
 use std::path::Path;
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::AnnDataError;
-use crate::{ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, Rows, Wanted};
+use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, Rows, Wanted};
 
 fn names(prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|index| format!("{prefix}{index}")).collect()

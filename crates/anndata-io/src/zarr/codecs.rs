@@ -1,43 +1,47 @@
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
 use serde_json::Value as Json;
 
-use super::json::{Object, lengths, named, text};
-use super::shard_index::ShardIndex;
-use crate::matrix::filters::Filter;
+use crate::codec::filter_chain::Filter;
+use crate::codec::filters::crc32c_verified;
+use crate::source::byte_source::{ByteSource, ReadRange};
+use crate::zarr::metadata::{JsonObject, json_lengths, json_named, json_text};
 
 /// Codecs of version 3, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Codecs {
+pub(crate) struct Codecs {
     /// How values become bytes.
-    pub(super) to_bytes: ToBytes,
+    pub to_bytes: ArrayToBytes,
     /// What bytes become after that, in the order of writing.
-    pub(super) filters: Vec<Filter>,
+    pub filters: Vec<Filter>,
 }
 
 /// How values become bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ToBytes {
+pub(crate) enum ArrayToBytes {
     /// One after another.
     Numbers { big_endian: bool },
     /// Strings with their lengths.
     Text,
     /// Several chunks with an index in one object.
-    Shards(Box<Shards>),
+    ShardingCodec(Box<ShardingCodec>),
 }
 
 /// What one object of a sharded array holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shards {
+struct ShardingCodec {
     /// Lengths of the chunks in it.
-    pub(super) chunk: Vec<u64>,
+    pub chunk: Vec<u64>,
     /// Where the index is, and what it looks like.
-    pub(super) index: ShardIndex,
+    pub index: ShardIndex,
     /// What chunks are made with.
-    pub(super) codecs: Codecs,
+    pub codecs: Codecs,
 }
 
 impl Codecs {
     /// Of a list in metadata, of an array of so many dimensions with values of so many bytes.
-    pub(super) fn of(list: Option<&Json>, dimensions: usize, size: usize) -> Result<Self, String> {
+    pub fn of(list: Option<&Json>, dimensions: usize, size: usize) -> Result<Self, String> {
         Self::within(list, dimensions, size, false)
     }
 
@@ -45,8 +49,8 @@ impl Codecs {
         let list = list.and_then(Json::as_array).ok_or("its metadata has no list of codecs")?;
         let (mut to_bytes, mut filters) = (None, Vec::new());
         for codec in list {
-            let (name, configuration) = named(codec)?;
-            if let Some(filter) = filter(name, &configuration, size)? {
+            let (name, configuration) = json_named(codec)?;
+            if let Some(filter) = bytes_codec(name, &configuration, size)? {
                 if to_bytes.is_none() {
                     return Err(format!("has the codec {name:?} before one that makes bytes"));
                 }
@@ -61,20 +65,22 @@ impl Codecs {
                             .to_owned(),
                     );
                 }
-                "bytes" => ToBytes::Numbers { big_endian: big_endian(&configuration)? },
-                "vlen-utf8" => ToBytes::Text,
+                "bytes" => ArrayToBytes::Numbers { big_endian: big_endian(&configuration)? },
+                "vlen-utf8" => ArrayToBytes::Text,
                 "sharding_indexed" if sharded => {
                     return Err("has shards in shards, which is not supported".to_owned());
                 }
-                "sharding_indexed" => ToBytes::Shards(Box::new(shards(&configuration, dimensions, size)?)),
-                other => return Err(unknown(other)),
+                "sharding_indexed" => {
+                    ArrayToBytes::ShardingCodec(Box::new(sharding_codec(&configuration, dimensions, size)?))
+                }
+                other => return Err(unknown_codec(other)),
             };
             if to_bytes.replace(bytes).is_some() {
                 return Err("has two codecs that make bytes".to_owned());
             }
         }
         let to_bytes = to_bytes.ok_or("has no codec that makes bytes")?;
-        if matches!(to_bytes, ToBytes::Shards(_)) && !filters.is_empty() {
+        if matches!(to_bytes, ArrayToBytes::ShardingCodec(_)) && !filters.is_empty() {
             return Err("has whole shards compressed, which is not supported; compress the chunks in them".to_owned());
         }
         Ok(Self { to_bytes, filters })
@@ -82,7 +88,7 @@ impl Codecs {
 }
 
 /// The error for a codec or filter that is not one of those that are read.
-pub(super) fn unknown(name: &str) -> String {
+pub(crate) fn unknown_codec(name: &str) -> String {
     let advice = match name {
         "delta" | "numcodecs.delta" | "fixedscaleoffset" | "quantize" | "bitround" | "packbits" => {
             " (a filter on values)"
@@ -96,7 +102,7 @@ pub(super) fn unknown(name: &str) -> String {
 }
 
 /// A codec from bytes to bytes of version 3; those of numcodecs have its prefix.
-fn filter(name: &str, configuration: &Object, size: usize) -> Result<Option<Filter>, String> {
+fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
     Ok(Some(match name {
         "blosc" | "zstd" | "gzip" => return compressor(name, configuration, size),
         "crc32c" => Filter::Crc32c,
@@ -108,7 +114,7 @@ fn filter(name: &str, configuration: &Object, size: usize) -> Result<Option<Filt
 }
 
 /// A compressor or filter by its name in numcodecs, of values of so many bytes.
-pub(super) fn compressor(name: &str, configuration: &Object, size: usize) -> Result<Option<Filter>, String> {
+pub(crate) fn compressor(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
     Ok(Some(match name {
         "blosc" => Filter::Blosc,
         "zstd" => Filter::Zstd,
@@ -124,37 +130,96 @@ pub(super) fn compressor(name: &str, configuration: &Object, size: usize) -> Res
     }))
 }
 
-fn is_identity(configuration: &Object, dimensions: usize) -> bool {
+fn is_identity(configuration: &JsonObject, dimensions: usize) -> bool {
     match configuration.get("order") {
         Some(Json::String(order)) => order == "C" || dimensions < 2,
-        _ => lengths(configuration, "order").is_ok_and(|order| order.into_iter().eq(0..dimensions as u64)),
+        _ => json_lengths(configuration, "order").is_ok_and(|order| order.into_iter().eq(0..dimensions as u64)),
     }
 }
 
-fn big_endian(configuration: &Object) -> Result<bool, String> {
-    match text(configuration, "endian") {
+fn big_endian(configuration: &JsonObject) -> Result<bool, String> {
+    match json_text(configuration, "endian") {
         None | Some("little") => Ok(false),
         Some("big") => Ok(true),
         Some(other) => Err(format!("has bytes in the order {other:?}")),
     }
 }
 
-fn shards(configuration: &Object, dimensions: usize, size: usize) -> Result<Shards, String> {
-    let chunk = lengths(configuration, "chunk_shape")?;
+fn sharding_codec(configuration: &JsonObject, dimensions: usize, size: usize) -> Result<ShardingCodec, String> {
+    let chunk = json_lengths(configuration, "chunk_shape")?;
     let index = Codecs::within(configuration.get("index_codecs"), dimensions + 1, 8, true)
         .map_err(|reason| format!("the index of its shards {reason}"))?;
-    let (ToBytes::Numbers { big_endian }, sum) = (&index.to_bytes, &index.filters[..]) else {
+    let (ArrayToBytes::Numbers { big_endian }, sum) = (&index.to_bytes, &index.filters[..]) else {
         return Err("has indices of shards that are no numbers".to_owned());
     };
     if !matches!(sum, [] | [Filter::Crc32c]) {
         return Err("has compressed indices of shards, which is not supported".to_owned());
     }
-    let at_end = match text(configuration, "index_location") {
+    let at_end = match json_text(configuration, "index_location") {
         None | Some("end") => true,
         Some("start") => false,
         Some(other) => return Err(format!("has the indices of its shards at {other:?}")),
     };
     let index = ShardIndex { at_end, big_endian: *big_endian, sum: !sum.is_empty() };
     let codecs = Codecs::within(configuration.get("codecs"), dimensions, size, true)?;
-    Ok(Shards { chunk, index, codecs })
+    Ok(ShardingCodec { chunk, index, codecs })
+}
+
+/// The index of a shard: for each chunk its first byte and its bytes, as 64 bits each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShardIndex {
+    /// It is at the end of the shard, otherwise at its start.
+    at_end: bool,
+    pub big_endian: bool,
+    /// A checksum (crc32c) follows it.
+    pub sum: bool,
+}
+
+/// Bytes of an entry.
+const INDEX_ENTRY_BYTES: u64 = 16;
+
+impl ShardIndex {
+    /// Address and bytes of each of `count` chunks of the shard at these addresses; `None` of a chunk that was not written.
+    /// `Err` says what is wrong with it.
+    pub fn read(self, source: &ByteSource, shard: &Range<u64>, count: u64) -> Result<Vec<Option<(u64, u32)>>, String> {
+        let long = shard.end - shard.start;
+        let bytes =
+            count.checked_mul(INDEX_ENTRY_BYTES).and_then(|bytes| bytes.checked_add(if self.sum { 4 } else { 0 }));
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= long) else {
+            return Err(format!("has {long} bytes, too few for the index of its {count} chunks (is it cut short?)"));
+        };
+        let offset = if self.at_end { shard.end - bytes } else { shard.start };
+        let index = read_bytes(source, offset, bytes as usize)?;
+        let index = match self.sum {
+            true => crc32c_verified(&index).ok_or("has a damaged index: its checksum (crc32c) is another one")?,
+            false => &index,
+        };
+        let (words, _) = index.as_chunks::<8>();
+        let word = |word: &[u8; 8]| if self.big_endian { u64::from_be_bytes(*word) } else { u64::from_le_bytes(*word) };
+        words
+            .chunks_exact(2)
+            .enumerate()
+            .map(|(i, entry)| {
+                let (first, bytes) = (word(&entry[0]), word(&entry[1]));
+                if (first, bytes) == (u64::MAX, u64::MAX) {
+                    return Ok(None);
+                }
+                match (first.checked_add(bytes), u32::try_from(bytes)) {
+                    (Some(end), Ok(bytes)) if end <= long => Ok(Some((shard.start + first, bytes))),
+                    _ => Err(format!("has {long} bytes, and chunk {i} in it is said to have {bytes} at {first}")),
+                }
+            })
+            .collect()
+    }
+}
+
+/// So many bytes at an address.
+pub(crate) fn read_bytes(source: &ByteSource, offset: u64, len: usize) -> Result<Vec<u8>, String> {
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| format!("there is no memory for {len} bytes of it"))?;
+    let into: &mut [MaybeUninit<u8>] = &mut bytes.spare_capacity_mut()[..len];
+    source.read_all(&[ReadRange { offset, at: 0, len }], into).map_err(|e| e.to_string())?;
+    // SAFETY: all of it was read.
+    unsafe { bytes.set_len(len) };
+    Ok(bytes)
 }

@@ -1,12 +1,12 @@
 use serde_json::Value as Json;
 
-use super::json::named;
-use crate::matrix::number::{Kind, Number};
+use crate::matrix::dtype::{Dtype, DtypeKind};
+use crate::zarr::metadata::json_named;
 
 /// What an array holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DataType {
-    Number(Number),
+pub(crate) enum DataType {
+    Dtype(Dtype),
     /// A byte each, 0 or 1.
     Bool,
     /// Strings of any length in UTF-8 (codec `vlen-utf8`).
@@ -21,15 +21,15 @@ pub(super) enum DataType {
 }
 
 /// Longest strings of a fixed length.
-const LONGEST: usize = 1 << 20;
+const MAX_STRING_BYTES: usize = 1 << 20;
 
 impl DataType {
     /// A type of version 3; `Err` names one that is not known.
-    pub(super) fn of_v3(of: &Json) -> Result<Self, String> {
-        let (name, configuration) = named(of)?;
+    pub fn of_v3(of: &Json) -> Result<Self, String> {
+        let (name, configuration) = json_named(of)?;
         let length = || {
             let bytes = configuration.get("length_bytes").and_then(Json::as_u64);
-            bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= LONGEST)
+            bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= MAX_STRING_BYTES)
         };
         let unknown = || format!("has the type {name:?}; numbers of up to 64 bits, bool and strings can be read");
         Ok(match name {
@@ -37,12 +37,12 @@ impl DataType {
             "string" | "variable_length_utf8" => Self::Text,
             "null_terminated_bytes" => Self::Bytes(length().ok_or_else(unknown)?),
             "fixed_length_utf32" => Self::Letters { letters: length().ok_or_else(unknown)? / 4, big_endian: false },
-            _ => Self::Number(Number { kind: kind(name).ok_or_else(unknown)?, big_endian: false }),
+            _ => Self::Dtype(Dtype { kind: kind_of_name(name).ok_or_else(unknown)?, big_endian: false }),
         })
     }
 
     /// A type of version 2, as numpy writes it; `vlen` says that a filter makes strings of objects.
-    pub(super) fn of_v2(of: &Json, vlen: bool) -> Result<Self, String> {
+    pub fn of_v2(of: &Json, vlen: bool) -> Result<Self, String> {
         let Some(name) = of.as_str() else {
             return Err(format!("has the type {of}; records cannot be read"));
         };
@@ -56,40 +56,40 @@ impl DataType {
                 false => Err("holds objects that are no strings (no filter vlen-utf8)".to_owned()),
             };
         }
-        let size: usize = size.parse().ok().filter(|size| *size <= LONGEST).ok_or_else(unknown)?;
+        let size: usize = size.parse().ok().filter(|size| *size <= MAX_STRING_BYTES).ok_or_else(unknown)?;
         let kind = match (code, size) {
             ("b", 1) => return Ok(Self::Bool),
             ("S", bytes) => return Ok(Self::Bytes(bytes)),
             ("U", letters) => return Ok(Self::Letters { letters, big_endian }),
-            ("i", 1) => Kind::I8,
-            ("i", 2) => Kind::I16,
-            ("i", 4) => Kind::I32,
-            ("i", 8) => Kind::I64,
-            ("u", 1) => Kind::U8,
-            ("u", 2) => Kind::U16,
-            ("u", 4) => Kind::U32,
-            ("u", 8) => Kind::U64,
-            ("f", 2) => Kind::F16,
-            ("f", 4) => Kind::F32,
-            ("f", 8) => Kind::F64,
+            ("i", 1) => DtypeKind::I8,
+            ("i", 2) => DtypeKind::I16,
+            ("i", 4) => DtypeKind::I32,
+            ("i", 8) => DtypeKind::I64,
+            ("u", 1) => DtypeKind::U8,
+            ("u", 2) => DtypeKind::U16,
+            ("u", 4) => DtypeKind::U32,
+            ("u", 8) => DtypeKind::U64,
+            ("f", 2) => DtypeKind::F16,
+            ("f", 4) => DtypeKind::F32,
+            ("f", 8) => DtypeKind::F64,
             _ => return Err(unknown()),
         };
-        Ok(Self::Number(Number { kind, big_endian }))
+        Ok(Self::Dtype(Dtype { kind, big_endian }))
     }
 
     /// The same with the order of bytes that a codec says.
-    pub(super) const fn ordered(self, big_endian: bool) -> Self {
+    pub const fn ordered(self, big_endian: bool) -> Self {
         match self {
-            Self::Number(Number { kind, .. }) => Self::Number(Number { kind, big_endian }),
+            Self::Dtype(Dtype { kind, .. }) => Self::Dtype(Dtype { kind, big_endian }),
             Self::Letters { letters, .. } => Self::Letters { letters, big_endian },
             other => other,
         }
     }
 
     /// Bytes of one; `None` of strings of any length.
-    pub(super) const fn size(self) -> Option<usize> {
+    pub const fn size(self) -> Option<usize> {
         match self {
-            Self::Number(number) => Some(number.size()),
+            Self::Dtype(number) => Some(number.size()),
             Self::Bool => Some(1),
             Self::Text => None,
             Self::Bytes(bytes) => Some(bytes),
@@ -98,26 +98,30 @@ impl DataType {
     }
 
     /// Bytes of the value that stands for what was never written: zeros where it is of none that can be anything else.
-    pub(super) fn fill(self, value: &Json) -> Result<Vec<u8>, String> {
+    pub fn fill(self, value: &Json) -> Result<Vec<u8>, String> {
         let wrong = || format!("has the fill value {value}, which is none of its type");
         let number = match self {
-            Self::Number(number) => number,
-            Self::Bool => Number { kind: Kind::U8, big_endian: false },
+            Self::Dtype(number) => number,
+            Self::Bool => Dtype { kind: DtypeKind::U8, big_endian: false },
             _ => return Ok(vec![0; self.size().unwrap_or(0)]),
         };
         let mut bytes = match value {
             Json::Null => vec![0; number.size()],
-            Json::Bool(value) => integer(number.kind, i128::from(u8::from(*value))).ok_or_else(wrong)?,
-            Json::Number(value) => match (value.as_i64(), value.as_u64(), value.as_f64()) {
-                (Some(value), _, _) if number.is_integer() => integer(number.kind, value.into()).ok_or_else(wrong)?,
-                (_, Some(value), _) if number.is_integer() => integer(number.kind, value.into()).ok_or_else(wrong)?,
-                (_, _, Some(value)) => float(number.kind, value).ok_or_else(wrong)?,
+            Json::Bool(value) => integer_bytes(number.kind, i128::from(u8::from(*value))).ok_or_else(wrong)?,
+            Json::Dtype(value) => match (value.as_i64(), value.as_u64(), value.as_f64()) {
+                (Some(value), _, _) if number.is_integer() => {
+                    integer_bytes(number.kind, value.into()).ok_or_else(wrong)?
+                }
+                (_, Some(value), _) if number.is_integer() => {
+                    integer_bytes(number.kind, value.into()).ok_or_else(wrong)?
+                }
+                (_, _, Some(value)) => float_bytes(number.kind, value).ok_or_else(wrong)?,
                 _ => return Err(wrong()),
             },
             Json::String(text) => match text.as_str() {
-                "NaN" => float(number.kind, f64::NAN).ok_or_else(wrong)?,
-                "Infinity" => float(number.kind, f64::INFINITY).ok_or_else(wrong)?,
-                "-Infinity" => float(number.kind, f64::NEG_INFINITY).ok_or_else(wrong)?,
+                "NaN" => float_bytes(number.kind, f64::NAN).ok_or_else(wrong)?,
+                "Infinity" => float_bytes(number.kind, f64::INFINITY).ok_or_else(wrong)?,
+                "-Infinity" => float_bytes(number.kind, f64::NEG_INFINITY).ok_or_else(wrong)?,
                 bits => {
                     let bits = bits.strip_prefix("0x").and_then(|bits| u64::from_str_radix(bits, 16).ok());
                     bits.ok_or_else(wrong)?.to_le_bytes()[..number.size()].to_vec()
@@ -133,45 +137,45 @@ impl DataType {
 }
 
 /// Least significant byte first; `None` if it does not fit.
-fn integer(kind: Kind, value: i128) -> Option<Vec<u8>> {
+fn integer_bytes(kind: DtypeKind, value: i128) -> Option<Vec<u8>> {
     Some(match kind {
-        Kind::I8 => i8::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::U8 => u8::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::I16 => i16::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::U16 => u16::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::I32 => i32::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::U32 => u32::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::I64 => i64::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::U64 => u64::try_from(value).ok()?.to_le_bytes().to_vec(),
-        Kind::F16 | Kind::F32 | Kind::F64 => return float(kind, value as f64),
+        DtypeKind::I8 => i8::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::U8 => u8::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::I16 => i16::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::U16 => u16::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::I32 => i32::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::U32 => u32::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::I64 => i64::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::U64 => u64::try_from(value).ok()?.to_le_bytes().to_vec(),
+        DtypeKind::F16 | DtypeKind::F32 | DtypeKind::F64 => return float_bytes(kind, value as f64),
     })
 }
 
 /// Least significant byte first; `None` of what is no float.
-fn float(kind: Kind, value: f64) -> Option<Vec<u8>> {
+fn float_bytes(kind: DtypeKind, value: f64) -> Option<Vec<u8>> {
     Some(match kind {
-        Kind::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
-        Kind::F32 => (value as f32).to_le_bytes().to_vec(),
-        Kind::F64 => value.to_le_bytes().to_vec(),
+        DtypeKind::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
+        DtypeKind::F32 => (value as f32).to_le_bytes().to_vec(),
+        DtypeKind::F64 => value.to_le_bytes().to_vec(),
         // Version 2 writes 0.0 for integers where somebody asked for that.
-        _ if value.fract() == 0.0 && value.abs() < 9e15 => return integer(kind, value as i128),
+        _ if value.fract() == 0.0 && value.abs() < 9e15 => return integer_bytes(kind, value as i128),
         _ => return None,
     })
 }
 
-fn kind(name: &str) -> Option<Kind> {
+fn kind_of_name(name: &str) -> Option<DtypeKind> {
     Some(match name {
-        "int8" => Kind::I8,
-        "uint8" => Kind::U8,
-        "int16" => Kind::I16,
-        "uint16" => Kind::U16,
-        "int32" => Kind::I32,
-        "uint32" => Kind::U32,
-        "int64" => Kind::I64,
-        "uint64" => Kind::U64,
-        "float16" => Kind::F16,
-        "float32" => Kind::F32,
-        "float64" => Kind::F64,
+        "int8" => DtypeKind::I8,
+        "uint8" => DtypeKind::U8,
+        "int16" => DtypeKind::I16,
+        "uint16" => DtypeKind::U16,
+        "int32" => DtypeKind::I32,
+        "uint32" => DtypeKind::U32,
+        "int64" => DtypeKind::I64,
+        "uint64" => DtypeKind::U64,
+        "float16" => DtypeKind::F16,
+        "float32" => DtypeKind::F32,
+        "float64" => DtypeKind::F64,
         _ => return None,
     })
 }

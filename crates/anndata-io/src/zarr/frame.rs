@@ -2,18 +2,48 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::array_meta::ArrayMeta;
-use super::json::{Object, text};
-use super::tree::{Node, Tree};
-use super::values::read_values;
-use crate::AnnDataError;
-use crate::annotation::{Column, FrameColumns, Values};
+use crate::ann_data::{Container, check_shape, gene_names};
+use crate::annotation::{ColumnValues, FrameColumn, FrameColumns};
+use crate::zarr::array::read_values;
+use crate::zarr::hierarchy::{Hierarchy, Node};
+use crate::zarr::matrix::open_matrix_checked;
+use crate::zarr::metadata::{ArrayMetadata, JsonObject, json_text};
+use crate::{AnnDataError, AnnDataStore, MatrixFile};
+
+/// One matrix of one AnnData folder in zarr.
+pub type ZarrStore = AnnDataStore<Zarr>;
+
+/// A folder in zarr.
+#[derive(Debug)]
+pub struct Zarr;
+
+impl Container for Zarr {
+    fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError> {
+        let tree = Hierarchy::open(path)?;
+        let mut genes = Vec::new();
+        let var = if matches!(layer, "raw" | "raw/X") { "raw/var" } else { "var" };
+        let matrix = open_matrix_checked(&tree, layer, csc_bytes, |rows, columns| {
+            let var = ZarrFrame::open(&tree, var)?;
+            check_shape(layer, (rows, columns), &ZarrFrame::open(&tree, "obs")?, &var)?;
+            genes = gene_names(&var)?;
+            Ok(())
+        })?;
+        Ok((matrix, genes))
+    }
+
+    fn obs<T>(path: &Path, read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>) -> Result<T, AnnDataError> {
+        let tree = Hierarchy::open(path)?;
+        let values = read(&ZarrFrame::open(&tree, "obs")?)?;
+        tree.unchanged()?;
+        Ok(values)
+    }
+}
 
 /// obs or var of an AnnData folder: a group (`dataframe` 0.2.0 as AnnData 0.8 and later write it, or 0.1.0).
 ///
 /// Source: <https://anndata.readthedocs.io/en/stable/fileformat-prose.html>, and AnnData's own readers.
-pub(super) struct Frame<'t> {
-    tree: &'t Tree,
+struct ZarrFrame<'t> {
+    tree: &'t Hierarchy,
     location: String,
     index: String,
     names: Vec<String>,
@@ -21,14 +51,14 @@ pub(super) struct Frame<'t> {
 }
 
 /// Categories of a column, which are bound by the files alone.
-const ANY: u64 = i32::MAX as u64;
+const MAX_CATEGORIES: u64 = i32::MAX as u64;
 
-impl<'t> Frame<'t> {
+impl<'t> ZarrFrame<'t> {
     /// Open the frame at `location` (`obs`, `raw/var`).
     ///
     /// # Errors
     /// There is none, or it is in no form that is known.
-    pub(super) fn open(tree: &'t Tree, location: &str) -> Result<Self, AnnDataError> {
+    pub fn open(tree: &'t Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let wrong = |reason: &str| tree.wrong(location, reason);
         let attributes = match tree.node(location)? {
             Some(Node::Group(attributes)) => attributes,
@@ -36,7 +66,7 @@ impl<'t> Frame<'t> {
             None => return Err(wrong("it is not there")),
         };
         check_encoding(&attributes, &["dataframe"], &["0.1.0", "0.2.0"]).map_err(|reason| wrong(&reason))?;
-        let index = text(&attributes, "_index")
+        let index = json_text(&attributes, "_index")
             .ok_or_else(|| wrong("it does not say which column is its index (attribute _index)"))?;
         let order = attributes.get("column-order").and_then(Json::as_array);
         let order = order.and_then(|order| order.iter().map(Json::as_str).collect::<Option<Vec<&str>>>());
@@ -53,7 +83,8 @@ impl<'t> Frame<'t> {
         let meta = match self.node(&name)? {
             Node::Array(meta) => meta,
             Node::Group(attributes) => {
-                let part = if text(&attributes, "encoding-type") == Some("categorical") { "codes" } else { "values" };
+                let part =
+                    if json_text(&attributes, "encoding-type") == Some("categorical") { "codes" } else { "values" };
                 self.array(&format!("{name}/{part}"))?
             }
         };
@@ -67,7 +98,7 @@ impl<'t> Frame<'t> {
         self.tree.node(name).map_err(|e| e.to_string())?.ok_or_else(|| "it is not there".to_owned())
     }
 
-    fn array(&self, name: &str) -> Result<ArrayMeta, String> {
+    fn array(&self, name: &str) -> Result<ArrayMetadata, String> {
         let last = name.rsplit('/').next().unwrap_or_default();
         match self.tree.node(name).map_err(|e| e.to_string())? {
             Some(Node::Array(meta)) => Ok(meta),
@@ -76,29 +107,35 @@ impl<'t> Frame<'t> {
     }
 
     /// A part of a column that is a group.
-    fn part(&self, column: &str, part: &str, most: u64) -> Result<Values, String> {
+    fn part(&self, column: &str, part: &str, most: u64) -> Result<ColumnValues, String> {
         let name = format!("{column}/{part}");
         read_values(self.tree, &name, self.array(&name)?, most).map_err(|reason| format!("{part:?}: {reason}"))
     }
 
     /// A categorical or nullable column that is a group.
-    fn encoded(&self, name: &str, attributes: &Object, most: u64, most_categories: u64) -> Result<Column, String> {
+    fn encoded(
+        &self,
+        name: &str,
+        attributes: &JsonObject,
+        most: u64,
+        most_categories: u64,
+    ) -> Result<FrameColumn, String> {
         const NULLABLE: [&str; 4] = ["nullable-integer", "nullable-boolean", "nullable-string-array", "nullable-float"];
-        match text(attributes, "encoding-type").unwrap_or_default() {
+        match json_text(attributes, "encoding-type").unwrap_or_default() {
             "categorical" => {
                 check_encoding(attributes, &["categorical"], &["0.2.0"])?;
                 let codes = self.part(name, "codes", most)?;
                 let categories = match self.node(&format!("{name}/categories"))? {
                     Node::Array(_) => self.part(name, "categories", most_categories)?,
-                    Node::Group(of) if text(&of, "encoding-type") != Some("categorical") => {
+                    Node::Group(of) if json_text(&of, "encoding-type") != Some("categorical") => {
                         match self.encoded(&format!("{name}/categories"), &of, most_categories, most_categories)? {
-                            Column::Plain { values, missing } if !missing.contains(&true) => values,
+                            FrameColumn::Plain { values, missing } if !missing.contains(&true) => values,
                             _ => return Err("its categories are not plain values".to_owned()),
                         }
                     }
                     Node::Group(_) => return Err("its categories are not plain values".to_owned()),
                 };
-                Ok(Column::categorical(codes, categories, flag(attributes, "ordered")?)?)
+                Ok(FrameColumn::categorical(codes, categories, flag(attributes, "ordered")?)?)
             }
             "" => Err("it is a group without an encoding-type".to_owned()),
             encoding if !NULLABLE.contains(&encoding) => {
@@ -107,34 +144,34 @@ impl<'t> Frame<'t> {
             _ => {
                 check_encoding(attributes, &NULLABLE, &["0.1.0", "0.2.0"])?;
                 let values = self.part(name, "values", most)?;
-                let Values::Bool(missing) = self.part(name, "mask", most)? else {
+                let ColumnValues::Bool(missing) = self.part(name, "mask", most)? else {
                     return Err("its mask is not bool".to_owned());
                 };
                 if missing.len() != values.len() {
                     return Err(format!("its mask has {} values where there are {}", missing.len(), values.len()));
                 }
-                Ok(Column::Plain { values, missing })
+                Ok(FrameColumn::Plain { values, missing })
             }
         }
     }
 
     /// A column that is an array; AnnData 0.7 names the place of its categories in an attribute.
-    fn plain(&self, name: &str, meta: ArrayMeta) -> Result<Column, String> {
+    fn plain(&self, name: &str, meta: ArrayMetadata) -> Result<FrameColumn, String> {
         let categories = meta.text("categories").map(|place| format!("{}/{place}", self.location));
         if categories.is_none() {
             check_encoding(&meta.attributes, &["array", "string-array", ""], &["0.2.0"])?;
         }
         let values = read_values(self.tree, name, meta, self.rows)?;
-        let Some(place) = categories else { return Ok(Column::Plain { values, missing: Vec::new() }) };
+        let Some(place) = categories else { return Ok(FrameColumn::Plain { values, missing: Vec::new() }) };
         let meta = self.array(&place)?;
         let ordered = flag(&meta.attributes, "ordered")?;
-        let categories =
-            read_values(self.tree, &place, meta, ANY).map_err(|reason| format!("its categories: {reason}"))?;
-        Ok(Column::categorical(values, categories, ordered)?)
+        let categories = read_values(self.tree, &place, meta, MAX_CATEGORIES)
+            .map_err(|reason| format!("its categories: {reason}"))?;
+        Ok(FrameColumn::categorical(values, categories, ordered)?)
     }
 }
 
-impl FrameColumns for Frame<'_> {
+impl FrameColumns for ZarrFrame<'_> {
     fn location(&self) -> &str {
         &self.location
     }
@@ -155,22 +192,22 @@ impl FrameColumns for Frame<'_> {
         &self.names
     }
 
-    fn read_any(&self, name: &str) -> Result<Column, String> {
+    fn read_any(&self, name: &str) -> Result<FrameColumn, String> {
         let place = format!("{}/{name}", self.location);
         match self.node(&place)? {
             Node::Array(meta) => self.plain(&place, meta),
-            Node::Group(attributes) => self.encoded(&place, &attributes, self.rows, ANY),
+            Node::Group(attributes) => self.encoded(&place, &attributes, self.rows, MAX_CATEGORIES),
         }
     }
 }
 
 /// An error if what is written there says that it is something else, or in a version that is not known.
-fn check_encoding(attributes: &Object, types: &[&str], versions: &[&str]) -> Result<(), String> {
-    let encoding = text(attributes, "encoding-type").unwrap_or_default();
+fn check_encoding(attributes: &JsonObject, types: &[&str], versions: &[&str]) -> Result<(), String> {
+    let encoding = json_text(attributes, "encoding-type").unwrap_or_default();
     if !types.contains(&encoding) {
         return Err(format!("its encoding {encoding:?} is not one that is read here"));
     }
-    match text(attributes, "encoding-version") {
+    match json_text(attributes, "encoding-version") {
         Some(version) if !encoding.is_empty() && !versions.contains(&version) => {
             let known = versions.join(" and ");
             Err(format!("version {version:?} of the encoding {encoding:?} is not known, {known} is"))
@@ -180,7 +217,7 @@ fn check_encoding(attributes: &Object, types: &[&str], versions: &[&str]) -> Res
 }
 
 /// An attribute that is a truth value; false where there is none.
-fn flag(attributes: &Object, name: &str) -> Result<bool, String> {
+fn flag(attributes: &JsonObject, name: &str) -> Result<bool, String> {
     match attributes.get(name) {
         None | Some(Json::Null) => Ok(false),
         Some(Json::Bool(value)) => Ok(*value),

@@ -7,23 +7,17 @@
 //! Sources: <https://zarr-specs.readthedocs.io> (core 2 and 3, sharding_indexed), <https://zarr.dev/zarr-extensions/>,
 //! numcodecs, and <https://anndata.readthedocs.io/en/stable/fileformat-prose.html>.
 
-mod array_meta;
-mod array_v2;
-mod array_v3;
-mod codecs;
-mod data_type;
-mod describe;
-mod frame;
-mod json;
-mod locate;
-mod matrix;
-mod shard_index;
-mod store;
-mod tree;
-mod values;
-mod write;
+pub(crate) mod array;
+pub(crate) mod codecs;
+pub(crate) mod data_type;
+pub(crate) mod frame;
+pub(crate) mod hierarchy;
+pub(crate) mod matrix;
+pub(crate) mod metadata;
+pub(crate) mod sharded_writer;
+pub(crate) mod writer;
 
-pub use matrix::{open_matrix, size};
-pub use store::ZarrStore;
-pub use tree::is_zarr;
-pub use write::ZarrWriter;
+pub use crate::zarr::frame::ZarrStore;
+pub use crate::zarr::hierarchy::is_zarr;
+pub use crate::zarr::matrix::{open_matrix, size};
+pub use crate::zarr::writer::ZarrWriter;

@@ -1,22 +1,22 @@
 use object_store::path::Path as Key;
 use reqwest::Url;
 
-use super::failure::Failure;
 use crate::AnnDataError;
+use crate::source::remote::failure::Failure;
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// As it was given.
-    pub(super) url: String,
-    pub(super) place: Place,
+    pub url: String,
+    pub place: ObjectHost,
     /// Its name there.
-    pub(super) key: Key,
+    pub key: Key,
 }
 
 /// What has objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(crate) enum ObjectHost {
     /// A bucket of S3, or of what speaks its protocol.
     S3(String),
     /// A bucket of Google Cloud Storage, read over its XML API, which speaks S3's protocol.
@@ -31,8 +31,8 @@ impl Address {
     ///
     /// # Errors
     /// It is another, or holds a secret: a user, a password, or the signature of a request.
-    pub(super) fn parse(url: &str) -> Result<Self, Failure> {
-        let wrong = |reason: &str| Failure::refused(shown(url), reason);
+    pub fn parse(url: &str) -> Result<Self, Failure> {
+        let wrong = |reason: &str| Failure::refused(without_secrets(url), reason);
         let bucketed = ["s3://", "gs://"].into_iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
         if let Some((scheme, rest)) = bucketed {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -44,7 +44,7 @@ impl Address {
             }
             let key = Key::parse(key).map_err(|e| wrong(&format!("has a key that cannot be read: {e}")))?;
             let bucket = bucket.to_owned();
-            let place = if scheme == "gs://" { Place::Gs(bucket) } else { Place::S3(bucket) };
+            let place = if scheme == "gs://" { ObjectHost::Gs(bucket) } else { ObjectHost::S3(bucket) };
             return Ok(Self { url: url.to_owned(), place, key });
         }
         let parsed = Url::parse(url).map_err(|e| wrong(&format!("is no URL: {e}")))?;
@@ -66,7 +66,7 @@ impl Address {
         if key.as_ref().is_empty() {
             return Err(wrong("names a server and no object"));
         }
-        Ok(Self { url: url.to_owned(), place: Place::Http(parsed.origin().ascii_serialization()), key })
+        Ok(Self { url: url.to_owned(), place: ObjectHost::Http(parsed.origin().ascii_serialization()), key })
     }
 }
 
@@ -79,7 +79,7 @@ pub fn check_url(url: &str) -> Result<(), AnnDataError> {
 }
 
 /// A URL without what may be a secret.
-fn shown(url: &str) -> String {
+fn without_secrets(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     match url[..end].split_once("://") {
         Some((scheme, rest)) => {
@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let s3 = Address::parse("s3://bucket/a b/c.h5ad").unwrap();
-        assert_eq!((s3.place, s3.key.as_ref()), (Place::S3("bucket".to_owned()), "a b/c.h5ad"));
+        assert_eq!((s3.place, s3.key.as_ref()), (ObjectHost::S3("bucket".to_owned()), "a b/c.h5ad"));
         let gs = Address::parse("gs://bucket/a b/c.h5ad").unwrap();
-        assert_eq!((gs.place, gs.key.as_ref()), (Place::Gs("bucket".to_owned()), "a b/c.h5ad"));
+        assert_eq!((gs.place, gs.key.as_ref()), (ObjectHost::Gs("bucket".to_owned()), "a b/c.h5ad"));
         let http = Address::parse("http://127.0.0.1:80/a%20b/c.h5ad").unwrap();
-        assert_eq!(http.place, Place::Http("http://127.0.0.1".to_owned()));
+        assert_eq!(http.place, ObjectHost::Http("http://127.0.0.1".to_owned()));
         assert_eq!(http.key.as_ref(), "a b/c.h5ad");
     }
 

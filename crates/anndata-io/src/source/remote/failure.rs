@@ -1,23 +1,23 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::address::{Address, Place};
 use crate::AnnDataError;
+use crate::source::remote::address::{Address, ObjectHost};
 
 /// Most of what a server says that is told.
-const TOLD: usize = 300;
+const MAX_MESSAGE_CHARS: usize = 300;
 
 /// Why an object, or a part of it, cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    pub(super) url: String,
-    pub(super) kind: Kind,
-    pub(super) reason: String,
+    pub url: String,
+    pub kind: FailureKind,
+    pub reason: String,
 }
 
 /// What can be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum FailureKind {
     /// Ask again.
     Passing,
     /// It is not what was opened any more.
@@ -30,67 +30,77 @@ pub(super) enum Kind {
 
 impl Failure {
     /// What cannot be asked for at all.
-    pub(super) fn refused(url: impl Into<String>, reason: &str) -> Self {
-        Self { url: url.into(), kind: Kind::Lasting, reason: reason.to_owned() }
+    pub fn refused(url: impl Into<String>, reason: &str) -> Self {
+        Self { url: url.into(), kind: FailureKind::Lasting, reason: reason.to_owned() }
     }
 
     /// Asking again may help.
-    pub(super) fn passing(address: &Address, reason: impl Into<String>) -> Self {
-        Self { url: address.url.clone(), kind: Kind::Passing, reason: reason.into() }
+    pub fn passing(address: &Address, reason: impl Into<String>) -> Self {
+        Self { url: address.url.clone(), kind: FailureKind::Passing, reason: reason.into() }
     }
 
     /// It is another object now.
-    pub(super) fn changed(address: &Address) -> Self {
-        Self { url: address.url.clone(), kind: Kind::Changed, reason: "it was rewritten while it was read".to_owned() }
+    pub fn changed(address: &Address) -> Self {
+        Self {
+            url: address.url.clone(),
+            kind: FailureKind::Changed,
+            reason: "it was rewritten while it was read".to_owned(),
+        }
     }
 
     /// It is another object now.
-    pub(super) fn is_change(&self) -> bool {
-        self.kind == Kind::Changed
+    pub fn is_change(&self) -> bool {
+        self.kind == FailureKind::Changed
     }
 
     /// There is no such object.
-    pub(super) fn is_absence(&self) -> bool {
-        self.kind == Kind::Absent
+    pub fn is_absence(&self) -> bool {
+        self.kind == FailureKind::Absent
     }
 
     /// What an attempt came to, whose last answer had `status`. An object that was `opened` before and is not there is a changed
     /// one.
-    pub(super) fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
+    pub fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
         let (kind, reason) = match status {
             Some(412 | 416) => return Self::changed(address),
             Some(404 | 410) if opened => return Self::changed(address),
-            Some(404 | 410) => (Kind::Absent, format!("there is no such object ({})", said(error, status))),
-            Some(401 | 403) => {
-                (Kind::Lasting, format!("access is denied ({}); {}", said(error, status), credentials(address)))
+            Some(404 | 410) => {
+                (FailureKind::Absent, format!("there is no such object ({})", describe_answer(error, status)))
             }
-            Some(301 | 302 | 307 | 308) => {
-                (Kind::Lasting, format!("it is elsewhere ({}): for S3, set AWS_REGION", said(error, status)))
-            }
-            Some(status @ (408 | 429 | 500..)) => (Kind::Passing, said(error, Some(status))),
-            Some(status @ 400..) => (Kind::Lasting, said(error, Some(status))),
+            Some(401 | 403) => (
+                FailureKind::Lasting,
+                format!("access is denied ({}); {}", describe_answer(error, status), credentials(address)),
+            ),
+            Some(301 | 302 | 307 | 308) => (
+                FailureKind::Lasting,
+                format!("it is elsewhere ({}): for S3, set AWS_REGION", describe_answer(error, status)),
+            ),
+            Some(status @ (408 | 429 | 500..)) => (FailureKind::Passing, describe_answer(error, Some(status))),
+            Some(status @ 400..) => (FailureKind::Lasting, describe_answer(error, Some(status))),
             // The answer was well, and is no part of an object.
             Some(200) if matches!(error, object_store::Error::NotSupported { .. }) => (
-                Kind::Lasting,
+                FailureKind::Lasting,
                 "the server sends whole objects only, not parts of them (HTTP range requests)".to_owned(),
             ),
-            _ => (Kind::Passing, said(error, status)),
+            _ => (FailureKind::Passing, describe_answer(error, status)),
         };
         Self { url: address.url.clone(), kind, reason }
     }
 
     /// As the error of the pipeline. No `From`: a second one would leave `?` in closures without a type all over the crate.
-    pub(super) fn into_error(self) -> AnnDataError {
+    pub fn into_error(self) -> AnnDataError {
         match self.kind {
-            Kind::Changed => AnnDataError::Rewritten { path: PathBuf::from(self.url) },
-            Kind::Passing | Kind::Absent | Kind::Lasting => AnnDataError::Remote { url: self.url, reason: self.reason },
+            FailureKind::Changed => AnnDataError::Rewritten { path: PathBuf::from(self.url) },
+            FailureKind::Passing | FailureKind::Absent | FailureKind::Lasting => {
+                AnnDataError::Remote { url: self.url, reason: self.reason }
+            }
         }
     }
 
     /// The same after so many attempts.
-    pub(super) fn after(self, attempts: u32) -> Self {
+    pub fn after(self, attempts: u32) -> Self {
         let Self { url, reason, .. } = self;
-        Self { url, kind: Kind::Lasting, reason: format!("{reason} (asked for {attempts} times)") }
+        Self { url, kind: FailureKind::Lasting, reason: format!("{reason} (asked for {attempts} times)") }
     }
 }
 
@@ -103,8 +113,8 @@ impl fmt::Display for Failure {
 /// Which credentials were looked for.
 fn credentials(address: &Address) -> String {
     match address.place {
-        Place::Http(_) => "no credentials are sent over http:// and https://".to_owned(),
-        Place::S3(_) => {
+        ObjectHost::Http(_) => "no credentials are sent over http:// and https://".to_owned(),
+        ObjectHost::S3(_) => {
             let names = [
                 "AWS_ACCESS_KEY_ID",
                 "AWS_SECRET_ACCESS_KEY",
@@ -115,7 +125,7 @@ fn credentials(address: &Address) -> String {
             ];
             format!("{}; AWS_SKIP_SIGNATURE=true reads public objects", of_environment(&names))
         }
-        Place::Gs(_) => {
+        ObjectHost::Gs(_) => {
             let names = of_environment(&["GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"]);
             format!("{names}, an HMAC key of Google Cloud Storage; without one, public objects alone are read")
         }
@@ -131,7 +141,7 @@ fn of_environment(names: &[&str]) -> String {
 
 /// What a server says: status, code and message of an S3 error (never more of it: some repeat what was signed), or what the
 /// connection came to.
-fn said(error: &object_store::Error, status: Option<u16>) -> String {
+fn describe_answer(error: &object_store::Error, status: Option<u16>) -> String {
     let text = error.to_string();
     let inside = |tag: &str| {
         let (_, rest) = text.split_once(&format!("<{tag}>"))?;
@@ -165,7 +175,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(TOLD) {
+    match line.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }

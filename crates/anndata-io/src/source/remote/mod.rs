@@ -4,29 +4,16 @@
 //! is asked for arrives on two threads of the process, of which nobody else sees anything; a thread that waits for a part has
 //! it asked for before all others; parts that nobody waits for any more are given up.
 
-mod address;
-mod answer;
-mod cache;
-mod counts;
-mod cover;
-mod failure;
-mod fetch;
-mod object;
-mod options;
-mod pages;
-mod pending;
-mod prefix;
-mod queue;
-mod runtime;
-mod service;
-mod unit;
+pub(crate) mod address;
+pub(crate) mod block_cache;
+pub(crate) mod failure;
+pub(crate) mod fetch;
+pub(crate) mod object;
+pub(crate) mod request;
+pub(crate) mod service;
 
-pub use address::check_url;
-pub use counts::RemoteCounts;
-pub use options::{CacheOptions, Patience, RemoteOptions};
-pub use pending::Ahead;
-pub use service::{configure, remote_counts};
-
-pub(crate) use object::RemoteObject;
-pub(super) use pending::Arriving;
-pub(super) use prefix::RemotePrefix;
+pub use crate::source::remote::address::check_url;
+pub use crate::source::remote::object::Ahead;
+pub use crate::source::remote::service::{
+    CacheOptions, Patience, RemoteCounts, RemoteOptions, configure, remote_counts,
+};

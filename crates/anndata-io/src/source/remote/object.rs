@@ -8,30 +8,25 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use object_store::ObjectStore;
 
-use super::address::Address;
-use super::cache::{BLOCK, Scratch, name_of};
-use super::counts::add;
-use super::cover::{cover, requests, without};
-use super::failure::Failure;
-use super::fetch::{Version, head, part};
-use super::pages::PAGE;
-use super::pending::{Ahead, Arriving};
-use super::runtime::runtime;
-use super::service::{Service, lock};
-use super::unit::Unit;
 use crate::AnnDataError;
-use crate::source::Piece;
-use crate::source::piece::fill;
+use crate::source::byte_source::{ReadRange, copy_to_uninit};
+use crate::source::coalesce::{covering_ranges, split_into_requests, subtract};
+use crate::source::remote::address::Address;
+use crate::source::remote::block_cache::{BLOCK, BlockBuffer, block_name};
+use crate::source::remote::failure::Failure;
+use crate::source::remote::fetch::{Version, fetch_range, fetch_version, runtime};
+use crate::source::remote::request::RangeRequest;
+use crate::source::remote::service::{PAGE, Service, count, lock};
 
 /// An object that was looked at so lately is not looked at again by whoever opens it once more: what is read is of the version
 /// that was found then, in any case.
-const LATELY: Duration = Duration::from_secs(2);
+const FRESH: Duration = Duration::from_secs(2);
 
 /// Pages that are read at once where one follows another.
 const PAGES_AHEAD: u64 = 8;
 
 /// Parts that nobody has any more are forgotten when there are so many.
-const FORGOTTEN: usize = 1024;
+const MAX_DEAD_REQUESTS: usize = 1024;
 
 /// An object of a server, at the version that it had when it was opened.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ pub(crate) struct RemoteObject {
     store: Arc<dyn ObjectStore>,
     service: Arc<Service>,
     /// Parts that are asked for, or there and not all taken, by where they begin. None overlaps another that is usable.
-    units: Mutex<BTreeMap<u64, Weak<Unit>>>,
+    units: Mutex<BTreeMap<u64, Weak<RangeRequest>>>,
     number: u64,
     /// What its blocks are called in the cache.
     name: [u8; 16],
@@ -57,23 +52,23 @@ impl RemoteObject {
     ///
     /// # Errors
     /// There is none, it may not be read, or the server does not answer.
-    pub(crate) fn open(url: &str) -> Result<Arc<Self>, AnnDataError> {
+    pub fn open(url: &str) -> Result<Arc<Self>, AnnDataError> {
         let service = Service::current()?;
         let runtime = runtime(url).map_err(Failure::into_error)?;
         runtime.block_on(Self::look(&service, url)).map_err(Failure::into_error)
     }
 
     /// The same where requests are made.
-    pub(super) async fn look(service: &Arc<Service>, url: &str) -> Result<Arc<Self>, Failure> {
+    pub async fn look(service: &Arc<Service>, url: &str) -> Result<Arc<Self>, Failure> {
         let known = Self::opened(service, url);
         let is_current = |known: &&Arc<Self>| !known.outdated.load(Ordering::Acquire);
-        let lately = |known: &&Arc<Self>| is_current(known) && lock(&known.looked).elapsed() < LATELY;
+        let lately = |known: &&Arc<Self>| is_current(known) && lock(&known.looked).elapsed() < FRESH;
         if let Some(known) = known.as_ref().filter(lately) {
             return Ok(Arc::clone(known));
         }
         let address = Address::parse(url)?;
         let store = service.store(&address)?;
-        let version = head(service, store.as_ref(), &address).await?;
+        let version = fetch_version(service, store.as_ref(), &address).await?;
         if let Some(known) = known {
             if known.version.is(&version) && is_current(&&known) {
                 *lock(&known.looked) = Instant::now();
@@ -83,7 +78,7 @@ impl RemoteObject {
         }
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let object = Arc::new(Self {
-            name: name_of(url, &version.tag()),
+            name: block_name(url, &version.tag()),
             address,
             version,
             store,
@@ -101,7 +96,7 @@ impl RemoteObject {
     }
 
     /// One that is open.
-    pub(crate) fn find(url: &str) -> Option<Arc<Self>> {
+    pub fn find(url: &str) -> Option<Arc<Self>> {
         Self::opened(&*Service::current().ok()?, url)
     }
 
@@ -109,21 +104,21 @@ impl RemoteObject {
         lock(&service.open).get(url).and_then(Weak::upgrade)
     }
 
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         &self.address.url
     }
 
     /// Its length.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.version.bytes()
     }
 
     /// Tells it from all others of this process.
-    pub(crate) fn number(&self) -> u64 {
+    pub fn number(&self) -> u64 {
         self.number
     }
 
-    pub(super) fn service(&self) -> &Service {
+    pub fn service(&self) -> &Service {
         &self.service
     }
 
@@ -131,23 +126,23 @@ impl RemoteObject {
     ///
     /// # Errors
     /// [`AnnDataError::Rewritten`].
-    pub(crate) fn unchanged(&self) -> Result<(), AnnDataError> {
+    pub fn unchanged(&self) -> Result<(), AnnDataError> {
         if self.outdated.load(Ordering::Acquire) { Err(Failure::changed(&self.address).into_error()) } else { Ok(()) }
     }
 
     /// Why it could not be read last, if that was so: for what reads it through others, who do not say.
-    pub(crate) fn failure(&self) -> Option<AnnDataError> {
+    pub fn failure(&self) -> Option<AnnDataError> {
         lock(&self.failed).take().map(Failure::into_error)
     }
 
     /// Note and turn into an error what went wrong.
-    pub(crate) fn failed(&self, failure: Failure) -> AnnDataError {
+    pub fn failed(&self, failure: Failure) -> AnnDataError {
         *lock(&self.failed) = Some(failure.clone());
         failure.into_error()
     }
 
     /// It could be read: what was noted before is past.
-    pub(crate) fn succeeded(&self) {
+    pub fn succeeded(&self) {
         lock(&self.failed).take();
     }
 
@@ -155,18 +150,18 @@ impl RemoteObject {
     ///
     /// # Errors
     /// A piece is beyond the end.
-    pub(in crate::source) fn begin(
+    pub fn begin(
         self: &Arc<Self>,
-        pieces: &[Piece],
+        pieces: &[ReadRange],
         into: &mut [MaybeUninit<u8>],
-        late: &mut Vec<Arriving>,
+        late: &mut Vec<PendingRange>,
     ) -> Result<(), AnnDataError> {
         self.check(pieces)?;
         let mut missing = Vec::new();
         match &self.service.cache {
-            None => missing.extend(pieces.iter().map(|piece| (whole(piece), piece.at))),
+            None => missing.extend(pieces.iter().map(|piece| (object_range(piece), piece.at))),
             Some(cache) => {
-                let mut scratch = Scratch::default();
+                let mut scratch = BlockBuffer::default();
                 for piece in pieces {
                     for (range, at) in blocks_of(piece) {
                         let within = (range.start % BLOCK) as usize..((range.end - 1) % BLOCK + 1) as usize;
@@ -178,15 +173,15 @@ impl RemoteObject {
                         }
                         match cache.get(&self.name, range.start / BLOCK, &mut scratch) {
                             Some(block) if block.len() >= within.end => {
-                                fill(&mut into[at..at + len as usize], &block[within]);
-                                add(&self.service.counters.cache_bytes, len);
+                                copy_to_uninit(&mut into[at..at + len as usize], &block[within]);
+                                count(&self.service.counters.cache_bytes, len);
                             }
                             _ => missing.push((range, at)),
                         }
                     }
                 }
-                add(&self.service.counters.hits, scratch.hits);
-                add(&self.service.counters.misses, scratch.misses);
+                count(&self.service.counters.hits, scratch.hits);
+                count(&self.service.counters.misses, scratch.misses);
             }
         }
         // A part may be let go of between being found and being wanted: then it is asked for again.
@@ -198,7 +193,7 @@ impl RemoteObject {
                 for unit in overlapping(&units, &range) {
                     let part = range.start.max(unit.range().start)..range.end.min(unit.range().end);
                     let at = at + (part.start - range.start) as usize;
-                    match Arriving::new(Arc::clone(unit), part.clone(), at) {
+                    match PendingRange::new(Arc::clone(unit), part.clone(), at) {
                         Some(arriving) => late.push(arriving),
                         None => again.push((part, at)),
                     }
@@ -214,7 +209,7 @@ impl RemoteObject {
     ///
     /// # Errors
     /// As [`Self::begin`].
-    pub(crate) fn ahead(self: &Arc<Self>, pieces: &[Piece]) -> Result<Ahead, AnnDataError> {
+    pub fn ahead(self: &Arc<Self>, pieces: &[ReadRange]) -> Result<Ahead, AnnDataError> {
         self.check(pieces)?;
         let mut wanted: Vec<Range<u64>> = pieces.iter().map(whole).collect();
         if let Some(cache) = &self.service.cache {
@@ -242,25 +237,25 @@ impl RemoteObject {
     fn units_for(
         self: &Arc<Self>,
         wanted: impl Iterator<Item = Range<u64>>,
-        made: &mut Vec<Arc<Unit>>,
-    ) -> Vec<Arc<Unit>> {
+        made: &mut Vec<Arc<RangeRequest>>,
+    ) -> Vec<Arc<RangeRequest>> {
         let block = if self.service.cache.is_some() { BLOCK } else { 0 };
-        let mut found: Vec<Arc<Unit>> = Vec::new();
+        let mut found: Vec<Arc<RangeRequest>> = Vec::new();
         let mut known = lock(&self.units);
-        if known.len() > FORGOTTEN {
+        if known.len() > MAX_DEAD_REQUESTS {
             known.retain(|_, unit| unit.strong_count() > 0);
         }
-        for range in cover(wanted.collect(), block, self.bytes()) {
+        for range in covering_ranges(wanted.collect(), block, self.bytes()) {
             // What begins before may reach into it: the last one that does so is enough to look at.
             let before = known.range(..range.start).next_back().map(|(start, _)| *start);
-            let there: Vec<Arc<Unit>> = known
+            let there: Vec<Arc<RangeRequest>> = known
                 .range(before.unwrap_or(range.start)..range.end)
                 .filter_map(|(_, unit)| unit.upgrade())
                 .filter(|unit| unit.range().end > range.start && unit.is_usable())
                 .collect();
             let mut new = Vec::new();
-            for left in without(range, there.iter().map(|unit| unit.range().clone())) {
-                new.extend(requests(left, block).map(|range| Unit::new(self, range)));
+            for left in subtract(range, there.iter().map(|unit| unit.range().clone())) {
+                new.extend(split_into_requests(left, block).map(|range| RangeRequest::new(self, range)));
             }
             for unit in &new {
                 // What can be had of these bytes no more must not hide this from who looks for it.
@@ -279,8 +274,8 @@ impl RemoteObject {
     }
 
     /// Get a part of it.
-    pub(super) async fn fetch(&self, range: &Range<u64>) -> Result<Bytes, Failure> {
-        let result = part(&self.service, self.store.as_ref(), &self.address, &self.version, range).await;
+    pub async fn fetch(&self, range: &Range<u64>) -> Result<Bytes, Failure> {
+        let result = fetch_range(&self.service, self.store.as_ref(), &self.address, &self.version, range).await;
         if result.as_ref().is_err_and(Failure::is_change) {
             self.outdated.store(true, Ordering::Release);
         }
@@ -288,19 +283,19 @@ impl RemoteObject {
     }
 
     /// Keep a part in the cache; it begins with a block.
-    pub(super) fn keep(&self, start: u64, bytes: &[u8]) {
+    pub fn keep(&self, start: u64, bytes: &[u8]) {
         let Some(cache) = &self.service.cache else { return };
         let not_kept = cache.put(&self.name, start / BLOCK, bytes);
-        add(&self.service.counters.not_kept, not_kept);
+        count(&self.service.counters.not_kept, not_kept);
     }
 
     /// Read a little, as do those who look where things lie: pages of it are kept in memory.
     ///
     /// # Errors
     /// It cannot be read, or ends before that.
-    pub(crate) fn read_near(self: &Arc<Self>, offset: u64, into: &mut [u8]) -> Result<(), AnnDataError> {
+    pub fn read_near(self: &Arc<Self>, offset: u64, into: &mut [u8]) -> Result<(), AnnDataError> {
         let len = into.len() as u64;
-        self.check(&[Piece { offset, at: 0, len: into.len() }])?;
+        self.check(&[ReadRange { offset, at: 0, len: into.len() }])?;
         let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
         for page in pages.clone() {
             let start = page * PAGE;
@@ -333,19 +328,20 @@ impl RemoteObject {
     }
 
     /// Read a range of it, which it has.
-    pub(super) fn read_range(self: &Arc<Self>, range: Range<u64>) -> Result<Vec<u8>, AnnDataError> {
+    pub fn read_range(self: &Arc<Self>, range: Range<u64>) -> Result<Vec<u8>, AnnDataError> {
         let start = range.start;
         let mut all = vec![MaybeUninit::uninit(); (range.end - start) as usize];
         let mut late = Vec::new();
-        self.begin(&[Piece { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
+        self.begin(&[ReadRange { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
         late.into_iter().try_for_each(|arriving| arriving.take(&mut all)).map_err(|failure| self.failed(failure))?;
         self.succeeded();
         // SAFETY: one piece was asked for, all of it is there.
         Ok(all.into_iter().map(|byte| unsafe { byte.assume_init() }).collect())
     }
 
-    fn check(&self, pieces: &[Piece]) -> Result<(), AnnDataError> {
-        let beyond = |piece: &&Piece| piece.offset.checked_add(piece.len as u64).is_none_or(|end| end > self.bytes());
+    fn check(&self, pieces: &[ReadRange]) -> Result<(), AnnDataError> {
+        let beyond =
+            |piece: &&ReadRange| piece.offset.checked_add(piece.len as u64).is_none_or(|end| end > self.bytes());
         match pieces.iter().find(beyond) {
             None => Ok(()),
             Some(_) => Err(AnnDataError::damaged(self.url().as_ref(), "is cut short")),
@@ -353,13 +349,13 @@ impl RemoteObject {
     }
 }
 
-fn whole(piece: &Piece) -> Range<u64> {
+fn object_range(piece: &ReadRange) -> Range<u64> {
     piece.offset..piece.offset + piece.len as u64
 }
 
 /// A piece by blocks: bytes of the object, and where they go.
-fn blocks_of(piece: &Piece) -> impl Iterator<Item = (Range<u64>, usize)> + use<> {
-    let Range { start, end } = whole(piece);
+fn blocks_of(piece: &ReadRange) -> impl Iterator<Item = (Range<u64>, usize)> + use<> {
+    let Range { start, end } = object_range(piece);
     let at = piece.at;
     let blocks = if start < end { start / BLOCK..end.div_ceil(BLOCK) } else { 0..0 };
     blocks.map(move |block| {
@@ -370,8 +366,60 @@ fn blocks_of(piece: &Piece) -> impl Iterator<Item = (Range<u64>, usize)> + use<>
 }
 
 /// Those of `units`, which ascend and do not overlap, that have bytes of `range`.
-fn overlapping<'u>(units: &'u [Arc<Unit>], range: &Range<u64>) -> impl Iterator<Item = &'u Arc<Unit>> + use<'u> {
+fn overlapping<'u>(
+    units: &'u [Arc<RangeRequest>],
+    range: &Range<u64>,
+) -> impl Iterator<Item = &'u Arc<RangeRequest>> + use<'u> {
     let first = units.partition_point(|unit| unit.range().end <= range.start);
     let end = if range.is_empty() { range.start } else { range.end };
     units[first..].iter().take_while(move |unit| unit.range().start < end)
+}
+
+/// Bytes of a part that is asked for, and where in a buffer they go.
+#[derive(Debug)]
+pub(crate) struct PendingRange {
+    unit: Arc<RangeRequest>,
+    /// Bytes of the object.
+    range: Range<u64>,
+    at: usize,
+}
+
+impl PendingRange {
+    /// None if the bytes cannot be had any more.
+    pub fn new(unit: Arc<RangeRequest>, range: Range<u64>, at: usize) -> Option<Self> {
+        unit.want(range.end - range.start).then_some(Self { unit, range, at })
+    }
+
+    /// Wait for the bytes.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub fn take(self, into: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
+        let bytes = self.unit.wait()?;
+        let start = (self.range.start - self.unit.range().start) as usize;
+        let bytes = &bytes[start..start + (self.range.end - self.range.start) as usize];
+        copy_to_uninit(&mut into[self.at..self.at + bytes.len()], bytes);
+        Ok(())
+    }
+}
+
+impl Drop for PendingRange {
+    fn drop(&mut self) {
+        self.unit.done(self.range.end - self.range.start);
+    }
+}
+
+/// Parts that were asked for ahead of their readers: they are there, or on their way, as long as this is kept.
+#[derive(Debug, Default)]
+pub struct Ahead(Vec<Arc<RangeRequest>>);
+
+impl Ahead {
+    pub(crate) fn of(units: Vec<Arc<RangeRequest>>) -> Self {
+        Self(units)
+    }
+
+    /// Keep others as well.
+    pub fn add(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
 }

@@ -1,37 +1,36 @@
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use tokio::sync::Semaphore;
 
-use super::address::{Address, Place};
-use super::answer::Noting;
-use super::cache::Cache;
-use super::counts::{Counters, RemoteCounts};
-use super::cover::PART;
-use super::failure::Failure;
-use super::object::RemoteObject;
-use super::options::RemoteOptions;
-use super::pages::Pages;
-use super::queue::Queue;
-use super::runtime::runtime;
 use crate::AnnDataError;
+use crate::source::coalesce::MAX_REQUEST_BYTES;
+use crate::source::remote::address::{Address, ObjectHost};
+use crate::source::remote::block_cache::BlockCache;
+use crate::source::remote::failure::Failure;
+use crate::source::remote::fetch::{StatusConnector, runtime};
+use crate::source::remote::object::RemoteObject;
+use crate::source::remote::request::RequestQueue;
 
 /// What all objects of the process share.
 #[derive(Debug)]
-pub(super) struct Service {
-    pub(super) options: RemoteOptions,
-    pub(super) counters: Counters,
+pub(crate) struct Service {
+    pub options: RemoteOptions,
+    pub counters: Counters,
     /// Requests that may be under way.
-    pub(super) requests: Semaphore,
-    pub(super) queue: Queue,
-    pub(super) pages: Pages,
-    pub(super) cache: Option<Cache>,
-    stores: Mutex<HashMap<Place, Arc<dyn ObjectStore>>>,
+    pub requests: Semaphore,
+    pub queue: RequestQueue,
+    pub pages: PageCache,
+    pub cache: Option<BlockCache>,
+    stores: Mutex<HashMap<ObjectHost, Arc<dyn ObjectStore>>>,
     /// Those that are open, by URL.
-    pub(super) open: Mutex<HashMap<String, Weak<RemoteObject>>>,
+    pub open: Mutex<HashMap<String, Weak<RemoteObject>>>,
 }
 
 static CURRENT: RwLock<Option<Arc<Service>>> = RwLock::new(None);
@@ -56,7 +55,7 @@ pub fn remote_counts() -> RemoteCounts {
 
 impl Service {
     /// As it was said last.
-    pub(super) fn current() -> Result<Arc<Self>, AnnDataError> {
+    pub fn current() -> Result<Arc<Self>, AnnDataError> {
         if let Some(service) = &*CURRENT.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(Arc::clone(service));
         }
@@ -72,9 +71,9 @@ impl Service {
         Ok(Self {
             counters: Counters::default(),
             requests: Semaphore::new(requests),
-            queue: Queue::new(2 * requests as u64 * PART),
-            pages: Pages::default(),
-            cache: options.cache.as_ref().map(Cache::open).transpose()?,
+            queue: RequestQueue::new(2 * requests as u64 * MAX_REQUEST_BYTES),
+            pages: PageCache::default(),
+            cache: options.cache.as_ref().map(BlockCache::open).transpose()?,
             stores: Mutex::default(),
             open: Mutex::default(),
             options,
@@ -82,7 +81,7 @@ impl Service {
     }
 
     /// What has the objects of a place.
-    pub(super) fn store(&self, at: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
+    pub fn store(&self, at: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
         // Clients want the process's TLS to be chosen, which the runtime does first.
         runtime(&at.url)?;
         let mut stores = lock(&self.stores);
@@ -92,21 +91,21 @@ impl Service {
         // Parts are asked for again here: object_store does not do so for an answer that ends early without a word.
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let made: object_store::Result<Arc<dyn ObjectStore>> = match &at.place {
-            Place::S3(bucket) => {
+            ObjectHost::S3(bucket) => {
                 let from_environment = AmazonS3Builder::from_env().with_bucket_name(bucket);
                 // An answer may take long as long as bytes come.
                 let client = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
                 let builder = from_environment.with_config(client, "1 day").with_retry(once);
-                builder.with_http_connector(Noting).build().map(|store| Arc::new(store) as _)
+                builder.with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
-            Place::Gs(bucket) => {
+            ObjectHost::Gs(bucket) => {
                 let builder = google_cloud_storage(|name| std::env::var(name).ok()).with_bucket_name(bucket);
-                builder.with_retry(once).with_http_connector(Noting).build().map(|store| Arc::new(store) as _)
+                builder.with_retry(once).with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
-            Place::Http(origin) => {
+            ObjectHost::Http(origin) => {
                 let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
                 let builder = HttpBuilder::new().with_url(origin).with_client_options(client).with_retry(once);
-                builder.with_http_connector(Noting).build().map(|store| Arc::new(store) as _)
+                builder.with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
         };
         let made = made.map_err(|e| Failure::refused(&at.url, &format!("cannot be asked for: {e}")))?;
@@ -137,8 +136,163 @@ fn google_cloud_storage(variable: impl Fn(&str) -> Option<String>) -> AmazonS3Bu
 }
 
 /// Nothing below panics between changes that belong together.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How objects are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteOptions {
+    /// Requests that a process has under way at a time; not 0.
+    pub requests: usize,
+    /// Where blocks are kept; `None` reads all from the server.
+    pub cache: Option<CacheOptions>,
+    /// How long servers are given.
+    pub patience: Patience,
+}
+
+/// A cache of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Folder that all processes of a node share.
+    pub folder: PathBuf,
+    /// Bytes that it takes at most.
+    pub bytes: u64,
+}
+
+/// How long servers are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Longest that an answer, and then each part of it, is waited for.
+    pub answer: Duration,
+    /// Times that a part is asked for; not 0.
+    pub attempts: u32,
+    /// Pause before the second time; before each further one it is twice as long. Half to all of it is waited, by chance.
+    pub pause: Duration,
+    /// A pause is no longer than this.
+    pub longest_pause: Duration,
+}
+
+impl Default for RemoteOptions {
+    fn default() -> Self {
+        Self { requests: 32, cache: None, patience: Patience::default() }
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(20),
+            attempts: 10,
+            pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Patience {
+    /// Pause before attempt number `attempt`, which is not the first; `chance` is any number.
+    pub(crate) fn pause(&self, attempt: u32, chance: u64) -> Duration {
+        let whole = self.pause.saturating_mul(1 << (attempt.clamp(2, 20) - 2)).min(self.longest_pause);
+        whole / 2 + (whole / 2).mul_f64((chance % 1024) as f64 / 1024.0)
+    }
+}
+
+/// Requests and bytes that reading remote files took this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteCounts {
+    /// Requests that were sent, repeated ones too.
+    pub requests: u64,
+    /// Requests that repeat one that failed.
+    pub retries: u64,
+    /// Bytes of objects that came from servers.
+    pub remote_bytes: u64,
+    /// Bytes that were taken from the cache instead.
+    pub cache_bytes: u64,
+    /// Blocks that were in the cache.
+    pub hits: u64,
+    /// Blocks that were not in the cache; 0 without one.
+    pub misses: u64,
+    /// Blocks that could not be written to the cache: the disk is full, or it is in use.
+    pub not_kept: u64,
+}
+
+/// [`RemoteCounts`], counted by many threads.
+#[derive(Debug, Default)]
+struct Counters {
+    pub requests: AtomicU64,
+    pub retries: AtomicU64,
+    pub remote_bytes: AtomicU64,
+    pub cache_bytes: AtomicU64,
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub not_kept: AtomicU64,
+}
+
+impl Counters {
+    pub fn now(&self) -> RemoteCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RemoteCounts {
+            requests: of(&self.requests),
+            retries: of(&self.retries),
+            remote_bytes: of(&self.remote_bytes),
+            cache_bytes: of(&self.cache_bytes),
+            hits: of(&self.hits),
+            misses: of(&self.misses),
+            not_kept: of(&self.not_kept),
+        }
+    }
+}
+
+/// Count `n` more.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Bytes of a page: what says where things lie is small and lies together.
+pub(crate) const PAGE: u64 = 128 << 10;
+
+/// Pages that are kept, of all objects together.
+const MAX_PAGES: usize = 256;
+
+/// Pages of objects that were read lately by what reads a little here and there: the HDF5 library, footers.
+#[derive(Debug, Default)]
+struct PageCache(Mutex<CachedPages>);
+
+type Page = (Arc<[u8]>, u64);
+
+#[derive(Debug, Default)]
+struct CachedPages {
+    /// By object and page: bytes, and when they were used last.
+    pages: HashMap<(u64, u64), Page>,
+    /// Goes up with every use.
+    now: u64,
+}
+
+impl PageCache {
+    pub fn get(&self, object: u64, page: u64) -> Option<Arc<[u8]>> {
+        let mut kept = lock(&self.0);
+        kept.now += 1;
+        let now = kept.now;
+        let (bytes, used) = kept.pages.get_mut(&(object, page))?;
+        *used = now;
+        Some(Arc::clone(bytes))
+    }
+
+    pub fn has(&self, object: u64, page: u64) -> bool {
+        lock(&self.0).pages.contains_key(&(object, page))
+    }
+
+    pub fn put(&self, object: u64, page: u64, bytes: Arc<[u8]>) {
+        let mut kept = lock(&self.0);
+        kept.now += 1;
+        let now = kept.now;
+        kept.pages.insert((object, page), (bytes, now));
+        while kept.pages.len() > MAX_PAGES {
+            let oldest = kept.pages.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            oldest.and_then(|key| kept.pages.remove(&key));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -165,5 +319,26 @@ mod tests {
         assert_eq!(settings(&key[..1]), (some(GS_ENDPOINT), None, some("true")));
         let emulated = settings(&[("GS_ENDPOINT_URL", "http://127.0.0.1:4443")]);
         assert_eq!(emulated.0, some("http://127.0.0.1:4443"));
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let patience = Patience::default();
+        let longest: Vec<u128> = (2..12).map(|attempt| patience.pause(attempt, 1023).as_millis()).collect();
+        assert!(longest.is_sorted() && longest[0] <= 100 && *longest.last().unwrap() <= 10_000, "{longest:?}");
+        assert_eq!(patience.pause(2, 0), Duration::from_millis(50));
+        assert_eq!(patience.pause(u32::MAX, 0), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_longest_unused_go_first() {
+        let pages = PageCache::default();
+        for page in 0..KEPT as u64 {
+            pages.put(0, page, Arc::from([page as u8]));
+        }
+        assert_eq!(pages.get(0, 0).as_deref(), Some(&[0][..]));
+        pages.put(1, 0, Arc::from([9]));
+        assert!(pages.has(0, 0) && !pages.has(0, 1) && pages.has(1, 0));
+        assert_eq!(lock(&pages.0).pages.len(), MAX_PAGES);
     }
 }
