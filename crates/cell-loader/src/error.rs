@@ -165,9 +165,6 @@ pub enum CellError {
         /// Rows of the batch.
         rows: usize,
     },
-    /// An error of a batcher around [`crate::CellBatcher`].
-    #[error(transparent)]
-    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// What is wrong with weights.

@@ -295,7 +295,8 @@ fn chunk_sampler(
 ) -> Result<ChunkSampler, CellError> {
     let block = u128::from(chunk_rows) * u128::from(per_block);
     if per_block == 0 || block.min(store.len().into()) > u32::MAX.into() {
-        return Err(CellError::BlockSize { chunks: per_block, chunk_rows });
+        let batch_size = (!shuffle).then(|| share.batch_size());
+        return Err(CellError::BlockSize { batch_size, chunks: per_block, chunk_rows });
     }
     let grid = ChunkGrid::new(store.len(), &store.starts(), chunk_rows);
     Ok(ChunkSampler::new(grid, usize::try_from(per_block).unwrap_or(usize::MAX), shuffle, share))

@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use expctl_pipeline::collate::{Assembler, Layout, replicate_shifted};
-use expctl_pipeline::marks::Marks;
-use expctl_record::{Collation, Pipeline, Processor, Stage, Walk};
+use graph_loader::{Assembler, Layout, Marks, replicate_shifted};
+use graph_loader::Collation;
+use graph_loader::GraphBatchOptions;
+use graph_loader::Processor;
+use loader_core::Stage;
+use graph_loader::Walk;
 
 const BATCH: usize = 28;
 
@@ -22,11 +25,11 @@ fn collate(c: &mut Criterion) {
     let mut group = c.benchmark_group("batch of 28");
     group.sample_size(10);
 
-    let new = |processor| Pipeline::new(processor, Vec::new());
-    let near = |walk, hops| Pipeline { walk, hops, ..new(Processor::Neighborhood) };
+    let new = |processor| GraphBatchOptions::new(processor);
+    let near = |walk, hops| GraphBatchOptions { walk, hops, ..new(Processor::Neighborhood) };
     let pipelines = [
         ("lazy", new(Processor::Lazy)),
-        ("lazy, shared index", Pipeline { collation: Collation::SharedIndex, ..new(Processor::Lazy) }),
+        ("lazy, shared index", GraphBatchOptions { collation: Collation::SharedIndex, ..new(Processor::Lazy) }),
         ("packed", new(Processor::Packed)),
         ("shared", new(Processor::Shared)),
         ("perturbation", new(Processor::Perturbation)),

@@ -9,10 +9,8 @@ use std::hint::black_box;
 use std::slice::from_ref;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use expctl_pipeline::graph::{Adjacency, Incidence, Neighbours, Visited};
-use expctl_pipeline::marks::Unmarked;
-use expctl_pipeline::mask::{MaskSources, Union};
-use expctl_record::Walk;
+use graph_loader::{Adjacency, Incidence, MaskSources, Neighbours, SortedUnion, Unmarked, Visited};
+use graph_loader::Walk;
 
 /// Samples of a batch: masks are written to the places of one after another, as the loader does.
 const BATCH: usize = 28;
@@ -82,7 +80,7 @@ fn masks(c: &mut Criterion) {
     };
     common::against_floor("bit masks of a sample", edges / 8, 2000, fill, to_bits);
 
-    let (mut union, mut lists) = (Union::default(), vec![Vec::new(); entries.len()]);
+    let (mut union, mut lists) = (SortedUnion::default(), vec![Vec::new(); entries.len()]);
     let mut copies: Vec<Vec<u32>> = vec![Vec::new(); entries.len()];
     let total = Cell::new((0, 0));
     let mut removed = Vec::new();
@@ -119,9 +117,9 @@ fn masks(c: &mut Criterion) {
     for walk in [Walk::Union, Walk::PerType] {
         for hops in 1..=3 {
             let neighbours = Neighbours::build(&graph, walk, hops);
-            let (mut visited, mut found) = (Visited::default(), Vec::new());
+            let (mut visited, mut found) = (Visited::default());
             let found_in_all = |visited: &mut Visited, found: &mut Vec<u32>| -> usize {
-                let count = |sample: &expctl_pipeline::store::Sample| {
+                let count = |sample: &graph_loader::Sample| {
                     neighbours.find(&sample.genes, genes, visited, found);
                     found.len()
                 };

@@ -15,12 +15,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use expctl_pipeline::collate::Assembler;
-use expctl_pipeline::dataset::{Conversion, Dataset};
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions, Records};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_pipeline::store::{LmdbStore, Sample};
+use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
+use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
+use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Pipeline, Processor, StoreKind};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
@@ -172,10 +169,10 @@ fn loader(c: &mut Criterion) {
                 let sampler =
                     DistributedSampler { len, world_size: 1, rank: 0, shuffle: true, seed: 1, drop_last: true };
                 let schedule = Arc::new(Schedule::new(sampler, 64).unwrap());
-                let assembler = Assembler::new(&settings, Arc::clone(&graph)).unwrap();
-                let builder = BatchBuilder::new(Arc::<DatasetRecords>::clone(&records), schedule, assembler);
+                let assembler = Assembler::new(&graph_batch_options(&settings).unwrap(), Arc::clone(&graph)).unwrap();
+                let builder = GraphBatcher::new(Arc::<DatasetRecords>::clone(&records), schedule, assembler);
                 let options =
-                    LoaderOptions { workers: 2, prefetch_factor: 4, first: 0, steps: steps + 16, buffer_bytes: 0 };
+                    LoaderOptions { workers: 2, prefetch_factor: 4, steps: steps + 16, ..LoaderOptions::default() };
                 let mut loader = Loader::start(builder, options).unwrap();
                 let mut next = || {
                     let loaded = loader.next_batch().unwrap().unwrap();

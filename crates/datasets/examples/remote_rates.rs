@@ -10,7 +10,7 @@
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement")]
 
-#[path = "../tests/remote/server.rs"]
+#[path = "../tests/integration/remote/server.rs"]
 mod server;
 
 use std::collections::BTreeMap;
@@ -21,13 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
-use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{Labels, open_as_configured};
-use expctl_pipeline::dataset::BuildProgress;
-use expctl_pipeline::loader::{Loader, LoaderOptions};
+use expctl_datasets::{BuildProgress, array};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
+use cell_loader::{CellBatcher, RowSampler, Sharding};
+use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
+use anndata_io::Labels;
+use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
 use server::Server;
 
@@ -100,13 +99,13 @@ fn files(options: &Options) -> Vec<PathBuf> {
             genes: 0,
         };
         let mut go_on = |_: BuildProgress| ControlFlow::Continue(());
-        dataset::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut go_on).unwrap();
+        array::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut go_on).unwrap();
     }
     let built = ArrayDataset::open(&set).unwrap();
     if options.format != ArrayFormat::H5ad && built.store_files(options.format).is_err() {
         let mut go_on = |_: BuildProgress| ControlFlow::Continue(());
         let how = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-        dataset::convert(&built, options.format, &how, &mut go_on).unwrap();
+        array::convert(&built, options.format, &how, &mut go_on).unwrap();
     }
     built.store_files(options.format).unwrap()
 }
@@ -117,11 +116,11 @@ fn epoch(options: &Options, files: &[PathBuf]) -> (u64, u64, f64) {
     let store = open_as_configured(&array, files, 1, u64::MAX).unwrap();
     let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size: 128, drop_last: true };
     let settings = Sampler { draw: options.draw, chunk_rows: 512, chunks: 32, ..Sampler::default() };
-    let sampler = Arc::new(RowSampler::new(&settings, &*store, sharding, None).unwrap());
+    let sampler = Arc::new(RowSampler::new(&row_draw(&settings).unwrap(), &*store, sharding, None).unwrap());
     let steps = sampler.batches_per_epoch();
     let labels = Labels::of(&*store, &[]).unwrap();
-    let builder = ArrayBuilder::new(store, sampler, &array, labels).unwrap();
-    let loading = LoaderOptions { workers: options.workers, prefetch_factor: 2, first: 0, steps, buffer_bytes: 0 };
+    let builder = CellBatcher::new(store, sampler, &cell_batch_options(&array), labels).unwrap();
+    let loading = LoaderOptions { workers: options.workers, steps, ..LoaderOptions::default() };
     let clock = Instant::now();
     let mut loader = Loader::start(builder, loading).unwrap();
     let (mut rows, mut bytes) = (0, 0);
@@ -188,6 +187,6 @@ fn main() {
     }
     let unit = |key: &str| if key.ends_with("rows") { "rows/s" } else { "MB/s" };
     let figures = rates.iter().filter_map(|(key, rates)| BenchFigure::of_range(key, unit(key), rates)).collect();
-    let program = "cargo run --release -p expctl-pipeline --example remote_rates --";
+    let program = "cargo run --release -p expctl-datasets --example remote_rates --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

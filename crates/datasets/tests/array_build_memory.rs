@@ -5,7 +5,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use expctl_pipeline::array::dataset::{self, ArrayRecipe};
+use expctl_datasets::array;
+use expctl_datasets::array::ArrayRecipe;
 use expctl_record::{Data, LabelSource, Networks, peak_resident};
 
 /// The bytes of the files of a data set of so many rows in one file, and the most memory that the process has had when it is built.
@@ -23,7 +24,7 @@ fn built(parent: &Path, rows: u64) -> (u64, u64) {
     };
     let recipe = ArrayRecipe::load(&study).unwrap();
     let folder = parent.join(rows.to_string());
-    let manifest = dataset::build(&recipe, &data, &folder, 2, &mut |_| ControlFlow::Continue(())).unwrap();
+    let manifest = array::build(&recipe, &data, &folder, 2, &mut |_| ControlFlow::Continue(())).unwrap();
     (manifest.bytes(), peak_resident().unwrap())
 }
 

@@ -83,7 +83,7 @@ pub enum GraphError {
     /// The loader cannot deliver a batch.
     #[error(transparent)]
     Loader(#[from] LoaderError),
-    /// An error of a caller's own [`crate::Records`], or of a batcher around [`crate::GraphBatcher`].
+    /// An error of a caller's own [`crate::Records`].
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -5,13 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::collate::Assembler;
-use expctl_pipeline::graph::{CellGraph, EdgeType, Incidence};
-use expctl_pipeline::loader::{BatchBuilder, Loader, LoaderOptions, ReadRecord, Records};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Pipeline, Processor};
+use graph_loader::{Assembler, CellGraph, DistributedSampler, EdgeType, GraphBatchOptions, GraphBatcher, GraphError, Incidence, Processor, ReadRecord, Records, Sample, Schedule};
+use loader_core::{Loader, LoaderOptions};
 
 /// Counts the bytes that are in use.
 struct Counting;
@@ -44,12 +39,12 @@ const EDGES: i64 = 500_000;
 struct Genes(Arc<AtomicU64>);
 
 impl Records for Genes {
-    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, PipelineError> {
+    fn reader(&self) -> Result<Box<dyn ReadRecord + '_>, GraphError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Nothing))
     }
 
-    fn decode(&self, index: u64, _: &[u8], _: Range<usize>, sample: &mut Sample) -> Result<(), PipelineError> {
+    fn decode(&self, index: u64, _: &[u8], _: Range<usize>, sample: &mut Sample) -> Result<(), GraphError> {
         sample.genes.clear();
         sample.genes.push(index as i64 % GENES);
         Ok(())
@@ -59,7 +54,7 @@ impl Records for Genes {
 struct Nothing;
 
 impl ReadRecord for Nothing {
-    fn read(&mut self, _: u64, _: &mut Vec<u8>) -> Result<usize, PipelineError> {
+    fn read(&mut self, _: u64, _: &mut Vec<u8>) -> Result<usize, GraphError> {
         // Slow enough that all threads get their turn.
         std::thread::sleep(std::time::Duration::from_millis(2));
         Ok(0)
@@ -78,10 +73,10 @@ fn threads_share_one_incidence() {
     let before = IN_USE.load(Ordering::SeqCst);
     let sampler = DistributedSampler { len: 1000, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
-    let assembler = Assembler::new(&Pipeline::new(Processor::Shared, vec!["e".to_owned()]), graph).unwrap();
+    let assembler = Assembler::new(&GraphBatchOptions::new(Processor::Shared), graph).unwrap();
     let readers = Arc::new(AtomicU64::new(0));
-    let builder = BatchBuilder::new(Arc::new(Genes(Arc::clone(&readers))), schedule, assembler);
-    let options = LoaderOptions { workers: 8, prefetch_factor: 2, first: 0, steps: 100, buffer_bytes: 0 };
+    let builder = GraphBatcher::new(Arc::new(Genes(Arc::clone(&readers))), schedule, assembler);
+    let options = LoaderOptions { workers: 8, steps: 100, ..LoaderOptions::default() };
     let mut loader = Loader::start(builder, options).unwrap();
     let mut most = 0;
     while let Some(loaded) = loader.next_batch() {

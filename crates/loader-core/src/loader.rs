@@ -33,6 +33,9 @@ pub enum LoaderError {
     /// The loader ends, or a batch that this one depends on could not be built.
     #[error("stopped")]
     Stopped,
+    /// An error of a batcher around another one, whose errors it shares.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The message of a panic.

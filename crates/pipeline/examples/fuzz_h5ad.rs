@@ -20,9 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::MatrixFile;
-use expctl_pipeline::array::{CsrRows, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

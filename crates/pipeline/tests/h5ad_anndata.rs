@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::Join;
-use expctl_pipeline::array::{ArrayStore, Collection, Form, H5adStore, MemoryStore, Rows, ZarrStore};
+use anndata_io::{AnnDataError, ArrayStore, Collection, Form, H5adStore, Join, MemoryStore, Rows, ZarrStore};
 use truth::{Part, Truth, dense, read_range, read_rows};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.

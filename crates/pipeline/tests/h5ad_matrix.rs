@@ -7,10 +7,8 @@ mod matrix_cases;
 use std::fs;
 use std::path::Path;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::MatrixFile;
-use expctl_pipeline::array::h5ad::register;
-use expctl_pipeline::array::{CsrRows, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
+use anndata_io::h5ad::register;
 use matrix_cases::{check_all, read_all, written};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -8,10 +8,9 @@ mod matrix_cases;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::dataset::{ConvertOptions, convert_files};
-use expctl_pipeline::array::zarr::{open_matrix, size};
-use expctl_pipeline::array::{ArrayStore, CsrRows, H5adStore, Rows, Wanted, ZarrStore};
+use anndata_io::{AnnDataError, ArrayStore, CsrRows, H5adStore, Rows, Wanted, ZarrStore};
+use expctl_datasets::array::{ConvertOptions, convert_files};
+use anndata_io::zarr::{open_matrix, size};
 use expctl_record::ArrayFormat;
 use matrix_cases::{check_all, python, read_all, written};
 use rand::{RngExt, SeedableRng};

@@ -1,8 +1,7 @@
 use std::time::Instant;
 
-use expctl_pipeline::array::ArrayStore;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_record::{Draw, Sampler};
+use anndata_io::ArrayStore;
+use cell_loader::{Draw, RowSampler, Sharding, ShuffleMeter};
 
 use crate::memory::Memory;
 
@@ -11,18 +10,17 @@ pub fn measure() {
     let rows = 10_000_000;
     let store = Memory::new(rows, 1, 0);
     let labels = store.labels("class").unwrap();
-    for (draw, by, chunk_rows, chunks) in [
-        (Draw::Sequential, "", 512, 32),
-        (Draw::Uniform, "", 512, 32),
-        (Draw::Weighted, "weight", 512, 32),
-        (Draw::Balanced, "class", 512, 32),
-        (Draw::Chunked, "", 512, 32),
-        (Draw::Chunked, "", 16, 1024),
+    for (name, draw, chunk_rows, chunks) in [
+        ("sequential", Draw::Sequential { chunk_rows: 512 }, 512, 32),
+        ("uniform", Draw::Uniform, 512, 32),
+        ("weighted", Draw::Weighted { column: "weight".into(), rows: 0 }, 512, 32),
+        ("balanced", Draw::Balanced { column: "class".into(), rows: 0 }, 512, 32),
+        ("chunked", Draw::Chunked { chunk_rows: 512, chunks: 32 }, 512, 32),
+        ("chunked", Draw::Chunked { chunk_rows: 16, chunks: 1024 }, 16, 1024),
     ] {
         let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size: 128, drop_last: true };
-        let settings = Sampler { draw, chunk_rows, chunks, by: by.into(), ..Sampler::default() };
         let start = Instant::now();
-        let sampler = RowSampler::new(&settings, &store, sharding, None).unwrap();
+        let sampler = RowSampler::new(&draw, &store, sharding, None).unwrap();
         let made = start.elapsed();
         let start = Instant::now();
         let mut drawn = Vec::new();
@@ -37,9 +35,8 @@ pub fn measure() {
         let start = Instant::now();
         let quality = ShuffleMeter::epoch(&sampler, store.len(), Some(("class", &labels)), 0);
         println!(
-            "{:10} {chunk_rows:4} × {chunks:4}: made in {made:.1?}, first batch {first:.1?}, then {each:.0} ns a row; an epoch \
+            "{name:10} {chunk_rows:4} × {chunks:4}: made in {made:.1?}, first batch {first:.1?}, then {each:.0} ns a row; an epoch \
              measured in {:.2?}: neighbours {:.4}, distance {:.4}, {} twice, entropy {:.4} of {:.4}",
-            draw.name(),
             start.elapsed(),
             quality.neighbour_correlation.unwrap_or(f64::NAN),
             quality.mean_distance,

@@ -1,5 +1,5 @@
 //! What the memory of this machine allows, and what the loader makes of it, in one run:
-//! `cargo run --release -p expctl-pipeline --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
+//! `cargo run --release -p cell-loader --example array_floor [ROWS [GENES [VALUES_PER_ROW [SECONDS]]]]`.
 //!
 //! With `--threads N --batch N --output sparse|dense --seconds S [--file FILE]` it measures that floor alone and prints it as JSON;
 //! with a file (which the system has in memory) that of rows that are read from it, a batch at once,
@@ -19,10 +19,8 @@ mod memory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::loader::{Loader, LoaderOptions};
-use expctl_record::{Array, Draw, Output, Sampler};
+use cell_loader::{CellBatchOptions, CellBatcher, Draw, Output, RowSampler, Sharding};
+use loader_core::{Loader, LoaderOptions};
 
 use memory::Memory;
 
@@ -43,11 +41,11 @@ fn main() {
             let floors = floors(copy, fill, genes, values);
             for (output, floor) in [Output::Sparse, Output::Dense].into_iter().zip(floors) {
                 for (name, changed) in [("", false), (", normalised, ln(1 + x)", true)] {
-                    let settings = Array {
+                    let settings = CellBatchOptions {
                         output,
                         normalize: if changed { 1e4 } else { 0.0 },
                         log1p: changed,
-                        ..Array::default()
+                        ..CellBatchOptions::default()
                     };
                     let rate = rate(&store, threads, batch as u64, &settings, time);
                     println!(
@@ -95,13 +93,12 @@ fn one_floor() {
 }
 
 /// Rows a second of the loader.
-fn rate(store: &Arc<Memory>, threads: u32, batch_size: u64, settings: &Array, time: Duration) -> f64 {
+fn rate(store: &Arc<Memory>, threads: u32, batch_size: u64, settings: &CellBatchOptions, time: Duration) -> f64 {
     let sharding = Sharding { seed: 1, rank: 0, world_size: 1, batch_size, drop_last: true };
-    let draw = Sampler { draw: Draw::Uniform, ..Sampler::default() };
-    let sampler = Arc::new(RowSampler::new(&draw, store.as_ref(), sharding, None).unwrap());
-    let builder = ArrayBuilder::new(Arc::<Memory>::clone(store), sampler, settings, Arc::default()).unwrap();
+    let sampler = Arc::new(RowSampler::new(&Draw::Uniform, store.as_ref(), sharding, None).unwrap());
+    let builder = CellBatcher::new(Arc::<Memory>::clone(store), sampler, settings, Arc::default()).unwrap();
     let options =
-        LoaderOptions { workers: threads, prefetch_factor: 2, first: 0, steps: u64::MAX / 2, buffer_bytes: 0 };
+        LoaderOptions { workers: threads, steps: u64::MAX / 2, ..LoaderOptions::default() };
     let mut loader = Loader::start(builder, options).unwrap();
     let mut take = |time: Duration| {
         let (start, mut rows) = (Instant::now(), 0);

@@ -1,5 +1,4 @@
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::{ArrayStore, CsrView, Form, Labels, ReadRows, Resident};
+use anndata_io::{AnnDataError, ArrayStore, CsrView, Form, Labels, ReadRows, Resident};
 
 /// Rows in memory, all of as many values, at columns as even as can be.
 #[derive(Debug)]

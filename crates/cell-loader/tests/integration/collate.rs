@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use expctl_pipeline::array::collate::{Collator, GeneMap, Row, Transform, log1p};
-use expctl_pipeline::array::{ArrayBatch, CsrRows, DenseRows, Rows, Values};
-use expctl_record::Output;
+use anndata_io::{CsrRows, DenseRows, Row, Rows};
+use cell_loader::{CellBatch, CellValues, Collator, GeneMap, Output, Transform, log1p};
 use proptest::prelude::*;
 
 use super::store::rows_of;
@@ -71,7 +70,7 @@ proptest! {
     }
 }
 
-fn collator(columns: usize, output: Output) -> (Collator, ArrayBatch) {
+fn collator(columns: usize, output: Output) -> (Collator, CellBatch) {
     let collator = Collator::new(columns, None, Transform::new(0.0, false).unwrap(), output, Arc::default());
     let batch = collator.empty();
     (collator, batch)
@@ -98,10 +97,10 @@ fn buffers_are_reused() {
     let (mut collator, mut batch) = collator(3, Output::Dense);
     let rows: [&[f32]; 2] = [&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]];
     collator.collate(&[0, 1], |i| Row::Dense(rows[i]), &mut batch).unwrap();
-    let Values::Dense(data) = &batch.values else { panic!("not dense") };
+    let CellValues::Dense(data) = &batch.values else { panic!("not dense") };
     let (place, capacity) = (data.as_ptr(), data.capacity());
     collator.collate(&[5], |_| Row::Sparse(&[1], &[7.0]), &mut batch).unwrap();
-    let Values::Dense(data) = &batch.values else { panic!("not dense") };
+    let CellValues::Dense(data) = &batch.values else { panic!("not dense") };
     assert_eq!((data.as_slice(), data.as_ptr(), data.capacity()), (&[0.0, 7.0, 0.0][..], place, capacity));
 }
 

@@ -1,12 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use expctl_pipeline::array::sampler::RowSampler;
-use expctl_pipeline::array::{ArrayBatch, Form};
-use expctl_record::{Draw, Fetch, Output, Sampler};
+use cell_loader::{CellBatch, CellBatchOptions, Fetch, Output, };
+use anndata_io::Form;
 use proptest::prelude::*;
 
-use super::store::{Derived, alone, class, dense, drawn, loader, options, rows_of, settings};
+use super::store::{Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings};
 
 const DRAWS: [Draw; 5] = [Draw::Sequential, Draw::Uniform, Draw::Weighted, Draw::Balanced, Draw::Chunked];
 
@@ -15,7 +14,7 @@ fn stores(rows: u64) -> [Derived; 3] {
 }
 
 /// A batch holds the rows that it says, and their classes.
-fn is_right(batch: &ArrayBatch) {
+fn is_right(batch: &CellBatch) {
     let expected: Vec<Vec<f32>> = batch.rows.iter().map(|row| dense(*row)).collect();
     assert_eq!(rows_of(&batch.values, batch.columns), expected);
     let classes: Vec<i64> = batch.rows.iter().map(|row| class(*row).into()).collect();
@@ -28,7 +27,7 @@ fn batches_hold_the_rows_that_were_drawn_in_order_with_any_number_of_threads() {
         for output in [Output::Dense, Output::Sparse] {
             for workers in [0, 1, 3] {
                 for store in stores(101) {
-                    let sampler = RowSampler::new(&drawn(draw), &store, alone(8), None).unwrap();
+                    let sampler = row_sampler(&drawn(draw), &store, alone(8), None).unwrap();
                     let mut loader = loader(store, &drawn(draw), alone(8), &settings(output), options(workers, 0..40));
                     for step in 0..40 {
                         let loaded = loader.next_batch().unwrap().unwrap();
@@ -54,7 +53,7 @@ fn rows_are_read_together_or_one_by_one() {
                 let batches = |fetch: Fetch| {
                     let store = Derived::new(101, form);
                     let (fetches, read) = (Arc::clone(&store.fetches), Arc::clone(&store.read));
-                    let settings = expctl_record::Array { fetch, ..settings(Output::Sparse) };
+                    let settings = CellBatchOptions { fetch, ..settings(Output::Sparse) };
                     let mut loader = loader(store, &drawn(draw), alone(8), &settings, options(workers, 0..20));
                     let mut all = Vec::new();
                     while let Some(loaded) = loader.next_batch() {
@@ -88,7 +87,7 @@ proptest! {
         (rows, start, sampler, batch_size, workers, first, tight) in case()
     ) {
         let store = || Derived { starts: vec![0, start], ..Derived::new(rows, Form::Sparse) };
-        let expected = RowSampler::new(&sampler, &store(), alone(batch_size), None).unwrap();
+        let expected = row_sampler(&sampler, &store(), alone(batch_size), None).unwrap();
         let mut options = options(workers, first..first + 20);
         options.buffer_bytes = if tight { 2000 } else { 0 };
         let mut loader = loader(store(), &sampler, alone(batch_size), &settings(Output::Sparse), options);
@@ -106,7 +105,7 @@ proptest! {
     fn each_chunk_is_read_once((rows, start, sampler, batch_size, workers, _, _) in case()) {
         let store = Derived { starts: vec![0, start], ..Derived::new(rows, Form::Sparse) };
         let read = Arc::clone(&store.read);
-        let epoch = RowSampler::new(&sampler, &store, alone(batch_size), None).unwrap().batches_per_epoch();
+        let epoch = row_sampler(&sampler, &store, alone(batch_size), None).unwrap().batches_per_epoch();
         let options = options(workers, 0..3 * epoch);
         let mut loader = loader(store, &sampler, alone(batch_size), &settings(Output::Dense), options);
         let mut bytes = 0;

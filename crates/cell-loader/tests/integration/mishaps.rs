@@ -1,11 +1,11 @@
+use cell_loader::{Output};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use expctl_pipeline::array::Form;
-use expctl_record::{Draw, Output, Sampler};
+use anndata_io::Form;
 use proptest::prelude::*;
 
-use super::store::{Derived, alone, drawn, loader, options, settings};
+use super::store::{Derived, Draw, Sampler, alone, drawn, loader, options, settings};
 
 /// Runs it on a thread; a minute without an end is a deadlock.
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

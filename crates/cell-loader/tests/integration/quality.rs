@@ -1,8 +1,7 @@
-use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_pipeline::array::{ArrayStore, Form, Labels};
-use expctl_record::{Draw, Sampler, ShuffleQuality};
+use cell_loader::{CellError, Sharding, ShuffleMeter, ShuffleQuality};
+use anndata_io::{ArrayStore, Form, Labels};
 
-use super::store::{Derived, alone, class, drawn};
+use super::store::{Derived, Draw, Sampler, alone, class, drawn, row_sampler};
 
 fn labels(codes: Vec<i32>) -> Labels {
     Labels { categories: vec!["a".into(), "b".into()], codes, ..Labels::default() }
@@ -11,7 +10,7 @@ fn labels(codes: Vec<i32>) -> Labels {
 /// Of this order of `population` rows, whatever would draw it.
 fn measured(population: u64, order: &[u64], batch: usize, labels: &Labels) -> ShuffleQuality {
     let store = Derived::new(population, Form::Sparse);
-    let sampler = RowSampler::new(&drawn(Draw::Sequential), &store, alone(batch as u64), None).unwrap();
+    let sampler = row_sampler(&drawn(Draw::Sequential), &store, alone(batch as u64), None).unwrap();
     let mut meter = ShuffleMeter::new(&sampler, population, Some(("kind", labels)));
     order.chunks(batch).for_each(|rows| meter.add(rows));
     meter.finish()
@@ -57,7 +56,7 @@ fn a_part_of_an_epoch_is_compared_with_all_rows() {
     assert!(mixing.ideal_entropy > 0.9, "{mixing:?}");
     // Weighted rows are never all alike likely.
     let store = Derived::new(100, Form::Sparse);
-    let sampler = RowSampler::new(&drawn(Draw::Weighted), &store, alone(10), None).unwrap();
+    let sampler = row_sampler(&drawn(Draw::Weighted), &store, alone(10), None).unwrap();
     let mut meter = ShuffleMeter::new(&sampler, 100, Some(("kind", &labels)));
     meter.add(&(0..10).collect::<Vec<_>>());
     assert_eq!(meter.finish().labels.unwrap().ideal_entropy, 0.0);
@@ -70,7 +69,7 @@ fn the_expected_distance_is_that_of_the_places_that_were_metered() {
     for (world_size, rank) in [(1, 0), (4, 0), (4, 2)] {
         let distance = |settings: &Sampler| {
             let sharding = Sharding { world_size, rank, ..alone(100) };
-            let sampler = RowSampler::new(settings, &store, sharding, None).unwrap();
+            let sampler = row_sampler(settings, &store, sharding, None).unwrap();
             let mut meter = ShuffleMeter::new(&sampler, store.len(), None);
             let steps = sampler.batches_per_epoch() / 10;
             for step in 0..steps {
@@ -98,10 +97,10 @@ fn classes_need_not_be_read_twice() {
     let store = Derived::new(60, Form::Sparse);
     let batch = |by: &str, classes: Option<&Labels>| {
         let settings = Sampler { by: by.into(), ..drawn(Draw::Balanced) };
-        let sampler = RowSampler::new(&settings, &store, alone(20), classes)?;
+        let sampler = row_sampler(&settings, &store, alone(20), classes)?;
         let mut rows = Vec::new();
         sampler.batch(0, &mut rows);
-        Ok::<_, expctl_pipeline::PipelineError>(rows)
+        Ok::<_, CellError>(rows)
     };
     let classes = store.labels("kind").unwrap();
     assert_eq!(batch("elsewhere", Some(&classes)).unwrap(), batch("kind", None).unwrap());
@@ -116,7 +115,7 @@ fn the_quality_of_a_shuffle_tells_the_samplers_apart() {
     let codes = (0..rows).map(|row| (row / 2000) as i32).collect();
     let labels = Labels { categories: (0..10).map(|class| class.to_string()).collect(), codes, ..Labels::default() };
     let quality = |settings: &Sampler| {
-        let sampler = RowSampler::new(settings, &store, alone(100), None).unwrap();
+        let sampler = row_sampler(settings, &store, alone(100), None).unwrap();
         ShuffleMeter::epoch(&sampler, store.len(), Some(("block", &labels)), 1)
     };
     let mixed = |settings: &Sampler| {

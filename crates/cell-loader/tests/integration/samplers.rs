@@ -1,9 +1,8 @@
-use expctl_pipeline::array::Form;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_record::{Draw, Sampler};
+use anndata_io::Form;
+use cell_loader::{RowSampler, Sharding};
 use proptest::prelude::*;
 
-use super::store::{Derived, alone, class, drawn};
+use super::store::{Derived, Draw, Sampler, alone, class, drawn, row_sampler};
 
 fn epoch(sampler: &RowSampler, epoch: u64) -> Vec<Vec<u64>> {
     let batches = sampler.batches_per_epoch();
@@ -33,7 +32,7 @@ proptest! {
         let expected = if drop_last { per_rank / batch_size } else { per_rank.div_ceil(batch_size) };
         for rank in 0..world_size {
             let sharding = Sharding { seed, rank, world_size, batch_size, drop_last };
-            let sampler = match RowSampler::new(&settings, &store, sharding, None) {
+            let sampler = match row_sampler(&settings, &store, sharding, None) {
                 Ok(sampler) => sampler,
                 Err(error) => {
                     prop_assert_eq!(expected, 0);
@@ -68,7 +67,7 @@ fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
         let store = Derived::new(90, Form::Sparse);
         let order = |seed, number| {
             let sharding = Sharding { seed, ..alone(10) };
-            epoch(&RowSampler::new(&drawn(draw), &store, sharding, None).unwrap(), number).concat()
+            epoch(&row_sampler(&drawn(draw), &store, sharding, None).unwrap(), number).concat()
         };
         assert_eq!(order(1, 2), order(1, 2));
         assert_ne!(order(1, 2), order(2, 2));
@@ -81,7 +80,7 @@ fn seeds_and_epochs_have_orders_of_their_own_and_ranks_share_one() {
 fn blocks_of_chunks_are_shuffled_within() {
     let store = Derived::new(1000, Form::Sparse);
     let settings = Sampler { draw: Draw::Chunked, chunk_rows: 50, chunks: 4, ..Sampler::default() };
-    let order = epoch(&RowSampler::new(&settings, &store, alone(200), None).unwrap(), 0);
+    let order = epoch(&row_sampler(&settings, &store, alone(200), None).unwrap(), 0);
     let mut whole_chunks = 0;
     for block in &order {
         let mut chunks: Vec<u64> = block.iter().map(|row| row / 50).collect();
@@ -115,7 +114,7 @@ fn counts(settings: &Sampler, store: &Derived, epochs: u64) -> Vec<f64> {
     let mut counts = vec![0.0; store.rows as usize];
     for rank in 0..2 {
         let sharding = Sharding { world_size: 2, rank, ..alone(64) };
-        let sampler = RowSampler::new(settings, store, sharding, None).unwrap();
+        let sampler = row_sampler(settings, store, sharding, None).unwrap();
         for number in 0..epochs {
             epoch(&sampler, number).iter().flatten().for_each(|row| counts[*row as usize] += 1.0);
         }
@@ -147,7 +146,7 @@ fn classes_come_alike_often_and_so_do_the_rows_of_each() {
     // Class 3 has a tenth of the rows of class 0, and rows without a class there are too.
     let store = Derived::new(200, Form::Sparse);
     let settings = Sampler { rows: 20_000, ..drawn(Draw::Balanced) };
-    let sampler = RowSampler::new(&settings, &store, alone(64), None).unwrap();
+    let sampler = row_sampler(&settings, &store, alone(64), None).unwrap();
     assert_eq!(sampler.left_out(), 40);
     let counts = counts(&settings, &store, 10);
     let chances: Vec<f64> = (0..200).map(|row| if class(row) < 0 { 0.0 } else { 1.0 / 160.0 }).collect();
@@ -160,7 +159,7 @@ fn classes_come_alike_often_and_so_do_the_rows_of_each() {
 #[test]
 fn every_row_may_come_at_every_place() {
     let store = Derived::new(500, Form::Sparse);
-    let sampler = RowSampler::new(&drawn(Draw::Uniform), &store, alone(50), None).unwrap();
+    let sampler = row_sampler(&drawn(Draw::Uniform), &store, alone(50), None).unwrap();
     let mut grid = vec![0.0; 100];
     for number in 0..400 {
         for (place, row) in epoch(&sampler, number).concat().into_iter().enumerate() {
@@ -174,22 +173,18 @@ fn every_row_may_come_at_every_place() {
 #[test]
 fn what_cannot_be_drawn_is_a_clear_error() {
     let error = |store: &Derived, settings: Sampler, sharding| {
-        RowSampler::new(&settings, store, sharding, None).unwrap_err().to_string()
+        row_sampler(&settings, store, sharding, None).unwrap_err().to_string()
     };
     let store = Derived::new(10, Form::Sparse);
-    let nameless = |draw| Sampler { by: String::new(), ..drawn(draw) };
-    let expected = "sampler.by is empty; with draw = \"weighted\" it names a column of obs";
-    assert_eq!(error(&store, nameless(Draw::Weighted), alone(2)), expected);
-    assert!(error(&store, nameless(Draw::Balanced), alone(2)).contains("draw = \"balanced\""));
     let classes = Sampler { by: "kind".into(), ..drawn(Draw::Weighted) };
-    let expected = "no column kind; it has classes: with sampler.draw = \"balanced\" each of them comes alike often";
+    let expected = "no column kind; it has classes, so rows can be drawn balanced by it";
     assert_eq!(error(&store, classes, alone(2)), expected);
     let none = Sampler { chunks: 0, ..drawn(Draw::Chunked) };
-    assert!(error(&store, none, alone(2)).starts_with("sampler.chunks = 0 "));
+    assert!(error(&store, none, alone(2)).starts_with("0 chunks of "));
     let long = Derived { rows: 1 << 33, ..Derived::new(0, Form::Sparse) };
     let huge = Sharding { drop_last: false, ..alone(1 << 32) };
-    let expected = "sampler.chunk_rows = 34359738368, 1 of them for batches of 4294967296 cannot be held; take at least 1 \
-                    chunk, and at most 4,294,967,295 rows";
+    let expected =
+        "1 chunks of 34359738368 rows cannot be held; take at least 1 chunk, and at most 4,294,967,295 rows";
     let all_at_once = Sampler { chunk_rows: 1 << 40, ..drawn(Draw::Sequential) };
     assert_eq!(error(&long, all_at_once, huge), expected);
     let dropped = Sharding { drop_last: true, ..alone(11) };

@@ -1,12 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, Rows, Values, Wanted};
-use expctl_pipeline::loader::{Loader, LoaderOptions};
-use expctl_record::{Array, Draw, Output, Sampler};
+use anndata_io::{AnnDataError, ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, Rows, Wanted};
+use cell_loader::{CellBatchOptions, CellBatcher, CellError, CellValues, Output, RowSampler, Sharding};
+use loader_core::{Loader, LoaderOptions};
 
 pub const GENES: usize = 23;
 
@@ -167,6 +164,46 @@ impl ReadRows for Reader<'_> {
     }
 }
 
+/// The kinds of [`cell_loader::Draw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    Sequential,
+    Uniform,
+    Weighted,
+    Balanced,
+    Chunked,
+}
+
+/// All that the kinds of [`cell_loader::Draw`] have, so that tests can vary one thing.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    pub draw: Draw,
+    pub chunk_rows: u64,
+    pub chunks: u64,
+    pub by: String,
+    pub rows: u64,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { draw: Draw::Uniform, chunk_rows: 512, chunks: 32, by: String::new(), rows: 0 }
+    }
+}
+
+impl From<&Sampler> for cell_loader::Draw {
+    fn from(sampler: &Sampler) -> Self {
+        let Sampler { draw, chunk_rows, chunks, ref by, rows } = *sampler;
+        let column = by.clone();
+        match draw {
+            Draw::Sequential => Self::Sequential { chunk_rows },
+            Draw::Uniform => Self::Uniform,
+            Draw::Weighted => Self::Weighted { column, rows },
+            Draw::Balanced => Self::Balanced { column, rows },
+            Draw::Chunked => Self::Chunked { chunk_rows, chunks },
+        }
+    }
+}
+
 pub fn drawn(draw: Draw) -> Sampler {
     let by = match draw {
         Draw::Weighted => "weight",
@@ -176,36 +213,45 @@ pub fn drawn(draw: Draw) -> Sampler {
     Sampler { draw, chunk_rows: 4, chunks: 3, by: by.into(), ..Sampler::default() }
 }
 
+pub fn row_sampler(
+    sampler: &Sampler,
+    store: &dyn ArrayStore,
+    sharding: Sharding,
+    classes: Option<&Labels>,
+) -> Result<RowSampler, CellError> {
+    RowSampler::new(&sampler.into(), store, sharding, classes)
+}
+
 pub fn alone(batch_size: u64) -> Sharding {
     Sharding { seed: 7, rank: 0, world_size: 1, batch_size, drop_last: false }
 }
 
-pub fn settings(output: Output) -> Array {
-    Array { output, labels: vec!["kind".into()], ..Array::default() }
+pub fn settings(output: Output) -> CellBatchOptions {
+    CellBatchOptions { output, ..CellBatchOptions::default() }
 }
 
 pub fn loader(
     store: Derived,
     sampler: &Sampler,
     sharding: Sharding,
-    settings: &Array,
-    options: LoaderOptions,
-) -> Loader<ArrayBuilder> {
-    let sampler = Arc::new(RowSampler::new(sampler, &store, sharding, None).unwrap());
-    let labels = Labels::of(&store, &settings.labels).unwrap();
-    let builder = ArrayBuilder::new(Arc::new(store), sampler, settings, labels).unwrap();
-    Loader::start(builder, options).unwrap()
+    options: &CellBatchOptions,
+    loader: LoaderOptions,
+) -> Loader<CellBatcher> {
+    let sampler = Arc::new(row_sampler(sampler, &store, sharding, None).unwrap());
+    let labels = Labels::of(&store, &["kind".to_owned()]).unwrap();
+    let batcher = CellBatcher::new(Arc::new(store), sampler, options, labels).unwrap();
+    Loader::start(batcher, loader).unwrap()
 }
 
 pub fn options(workers: u32, steps: std::ops::Range<u64>) -> LoaderOptions {
-    LoaderOptions { workers, prefetch_factor: 2, first: steps.start, steps: steps.end, buffer_bytes: 0 }
+    LoaderOptions { workers, first: steps.start, steps: steps.end, ..LoaderOptions::default() }
 }
 
 /// The values of a batch, a dense row each.
-pub fn rows_of(values: &Values, columns: usize) -> Vec<Vec<f32>> {
+pub fn rows_of(values: &CellValues, columns: usize) -> Vec<Vec<f32>> {
     match values {
-        Values::Dense(data) => data.chunks(columns).map(<[f32]>::to_vec).collect(),
-        Values::Sparse { crow, col, values } => {
+        CellValues::Dense(data) => data.chunks(columns).map(<[f32]>::to_vec).collect(),
+        CellValues::Sparse { crow, col, values } => {
             assert_eq!((col.len(), values.len()), (values.len(), *crow.last().unwrap() as usize));
             crow.windows(2)
                 .map(|row| {

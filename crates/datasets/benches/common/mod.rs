@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::dataset::{Dataset, Recipe, build};
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::store::Sample;
+use expctl_datasets::graph::{Dataset, Recipe, build};
+use graph_loader::{CellGraph, Sample};
 use expctl_record::{BenchFigure, BenchInterval, BenchRecord, Data, LabelSource, Networks};
 
 /// What [`against_floor`] found, for the record.
@@ -16,7 +15,7 @@ static FIGURES: Mutex<Vec<BenchFigure>> = Mutex::new(Vec::new());
 /// Write what was compared with floors since the start into the record, if one was asked for (`EXPCTL_BENCH_RECORD`).
 pub fn write_record(bench: &str) {
     let figures = std::mem::take(&mut *FIGURES.lock().unwrap());
-    let command = format!("cargo bench -p expctl-pipeline --bench {bench}");
+    let command = format!("cargo bench -p expctl-datasets --bench {bench}");
     if let Some(file) = std::env::var_os("EXPCTL_BENCH_RECORD") {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
         BenchRecord::new(command, repository, figures).write(Path::new(&file)).unwrap();

@@ -2,21 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-mod converted;
-
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use converted::{MADE, built, convert, pipeline};
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::collate::Assembler;
-use expctl_pipeline::dataset::{Conversion, Dataset};
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader, LoaderOptions, Records};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule};
-use expctl_pipeline::store::{LmdbStore, Sample};
+use crate::converted::{MADE, built, convert, pipeline};
+use expctl_datasets::DatasetError;
+use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
+use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
+use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Pipeline, Processor, StoreKind};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -99,7 +94,7 @@ fn a_bad_record_is_not_kept_for_the_next_conversion() {
             "check" => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
-        assert!(matches!(before_the_check, Err(PipelineError::Stopped)));
+        assert!(matches!(before_the_check, Err(DatasetError::Stopped)));
         let partial = PathBuf::from(format!("{}.partial", dataset.store_folder(kind).display()));
         let file = partial.join("lmdb/data.mdb");
         let value = record(&partial.join("lmdb"), 123);
@@ -153,14 +148,14 @@ fn a_store_whose_file_is_cut_or_gone_is_not_there() {
 }
 
 /// Batches of four samples in the order of the data set, of the ids store.
-fn loader(dataset: &Dataset, workers: u32) -> Loader {
+fn loader(dataset: &Dataset, workers: u32) -> Loader<GraphBatcher> {
     let trial = Pipeline { store: StoreKind::Ids, ..Pipeline::new(Processor::Ids, Vec::new()) };
     let records = DatasetRecords::open(dataset, &trial).unwrap();
     let sampler = DistributedSampler { len: 40, world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
     let schedule = Arc::new(Schedule::new(sampler, 4).unwrap());
     let graph = Arc::new(CellGraph { genes: Vec::new(), edge_types: Vec::new(), metabolism: None });
-    let builder = BatchBuilder::new(Arc::new(records), schedule, Assembler::new(&trial, graph).unwrap());
-    let options = LoaderOptions { workers, prefetch_factor: 1, first: 0, steps: 10, buffer_bytes: 0 };
+    let builder = GraphBatcher::new(Arc::new(records), schedule, Assembler::new(&graph_batch_options(&trial).unwrap(), graph).unwrap());
+    let options = LoaderOptions { workers, prefetch_factor: 1, steps: 10, ..LoaderOptions::default() };
     Loader::start(builder, options).unwrap()
 }
 
@@ -195,7 +190,7 @@ fn no_batch_of_a_store_that_was_written_to_is_delivered() {
                 }
             }
         }
-        assert!(matches!(error, Some(PipelineError::Rewritten { .. })), "{error:?} with {workers} workers");
+        assert!(matches!(error, Some(GraphError::Rewritten { .. })), "{error:?} with {workers} workers");
         std::fs::write(&file, &good).unwrap();
     }
 }

@@ -6,10 +6,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{BuildProgress, Dataset, Manifest, Origin, Recipe, build, verify};
-use expctl_pipeline::sampler::Selection;
-use expctl_pipeline::store::Sample;
+use expctl_datasets::{BuildProgress, DatasetError, Origin};
+use expctl_datasets::graph::{Dataset, Manifest, Recipe, build, verify};
+use graph_loader::{Sample, Selection};
 use expctl_record::{Data, LabelSource, Networks, SampleSet, Select};
 
 fn recipe() -> Recipe {
@@ -120,7 +119,7 @@ fn the_same_settings_give_the_same_bytes_and_a_stopped_build_goes_on() {
     };
     for at in [1000, 2000] {
         let stopped = build(&recipe(), &data, &folder, &mut stop_at(at));
-        assert!(matches!(stopped, Err(PipelineError::Stopped)));
+        assert!(matches!(stopped, Err(DatasetError::Stopped)));
         assert!(!folder.exists() && parent.path().join("set.partial").is_dir());
     }
     let resumed = build(&recipe(), &data, &folder, &mut quiet).unwrap();
@@ -215,7 +214,7 @@ fn records_decode_to_distinct_triples_with_the_published_statistics() {
     let fewer = Dataset::open(&folder).unwrap();
     let (few_store, few_decoder) = (fewer.store().unwrap(), fewer.decoder().unwrap());
     let mut few_reader = few_store.reader().unwrap();
-    let mut one = |reader: &mut expctl_pipeline::store::LmdbReader<'_>| {
+    let mut one = |reader: &mut graph_loader::LmdbReader<'_>| {
         bytes.clear();
         reader.read(31, &mut bytes).unwrap();
         few_decoder.decode(31, &bytes, &mut sample).unwrap();
@@ -264,7 +263,7 @@ fn metabolic_samples_of_a_data_set_are_those_of_its_gpr_edges() {
     let (_parent, folder, _) = built(&data(2_000, 0.1, Networks::Completed));
     let dataset = Dataset::open(&folder).unwrap();
     let select = Select { samples: SampleSet::Metabolic, ..Select::default() };
-    let selection = Selection::of(&dataset, &select).unwrap();
+    let selection = expctl_datasets::graph::select_samples(&dataset, &select).unwrap();
     let mut found: Vec<u64> = (0..selection.len()).collect();
     selection.to_records(&mut found);
     let metabolism = dataset.graph(&[], true).unwrap().metabolism.unwrap();
@@ -281,7 +280,7 @@ fn metabolic_samples_of_a_data_set_are_those_of_its_gpr_edges() {
     assert_eq!(found, naive);
     assert!(!naive.is_empty() && (naive.len() as u64) < store.len(), "{} of {}", naive.len(), store.len());
     // All records are no list.
-    let all = Selection::of(&dataset, &Select { seed: 9, ..Select::default() }).unwrap();
+    let all = expctl_datasets::graph::select_samples(&dataset, &Select { seed: 9, ..Select::default() }).unwrap();
     assert_eq!(all, Selection::all(2_000));
 }
 
@@ -290,7 +289,7 @@ fn impossible_settings_are_refused() {
     let parent = tempfile::tempdir().unwrap();
     let refused = |data: Data| {
         let error = build(&recipe(), &data, &parent.path().join("x"), &mut quiet).unwrap_err();
-        assert!(matches!(error, PipelineError::Invalid(_)), "{error}");
+        assert!(matches!(error, DatasetError::Invalid(_)), "{error}");
         assert!(!parent.path().join("x.partial").exists());
         error.to_string()
     };
@@ -299,5 +298,5 @@ fn impossible_settings_are_refused() {
     assert!(refused(data(5, 0.0, Networks::Real)).contains("scale"));
     assert!(refused(data(5, 1.5, Networks::Real)).contains("scale"));
     assert!(refused(data(300_000, 0.01, Networks::Real)).contains("at most"));
-    assert!(matches!(Dataset::open(&parent.path().join("x")), Err(PipelineError::NotBuilt { .. })));
+    assert!(matches!(Dataset::open(&parent.path().join("x")), Err(DatasetError::NotBuilt { .. })));
 }

@@ -2,15 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-mod converted;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use converted::{MADE, built, convert, pipeline};
-use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::loader::{DatasetRecords, Records};
-use expctl_pipeline::store::{LmdbStore, Sample};
+use crate::converted::{MADE, built, convert, pipeline};
+use expctl_datasets::graph::{Dataset, DatasetRecords};
+use graph_loader::{LmdbStore, Records, Sample};
 use expctl_record::StoreKind;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -2,18 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test; sizes are shown")]
 
-mod converted;
-
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use converted::{MADE, built, convert, pipeline, quiet};
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{Conversion, Dataset, Recipe, expected_bytes, verify};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::loader::{DatasetRecords, Records};
-use expctl_pipeline::store::{MaskForm, Sample};
+use crate::converted::{MADE, built, convert, pipeline, quiet};
+use expctl_datasets::DatasetError;
+use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords, Recipe, expected_bytes, verify};
+use graph_loader::{CellGraph, EdgeType, MaskForm, Records, Sample};
 use expctl_record::{Data, Pipeline, StoreKind};
 
 /// All records of a store as a trial reads them, all in one buffer as in a batch.
@@ -221,7 +217,7 @@ fn a_stopped_conversion_goes_on_and_ends_with_the_same_records() {
         let stopped = conversion.run(2, &mut |p| {
             if p.phase == phase && p.done >= at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        assert!(matches!(stopped, Err(PipelineError::Stopped)));
+        assert!(matches!(stopped, Err(DatasetError::Stopped)));
         assert!(partial.is_dir() && !dataset.has(StoreKind::FullMasks));
     }
     let rest = Conversion::new(&dataset, StoreKind::FullMasks).unwrap();
@@ -238,11 +234,11 @@ fn stores_that_do_not_fit_are_refused() {
     let dataset = built(parent.path(), 10, 0.05);
     let ids = pipeline(StoreKind::Ids, &[], false);
     let missing = DatasetRecords::open(&dataset, &ids).err().unwrap();
-    assert!(matches!(missing, PipelineError::NotConverted { store: "ids", .. }));
+    assert!(matches!(missing, DatasetError::NotConverted { store: "ids", .. }));
     let command =
         "`expctl data convert 006-kuzmin-tmi --to ids --samples 10 --scale 0.05 --networks completed --seed 7`";
     assert!(missing.to_string().contains(command), "{missing}");
-    assert!(matches!(Conversion::new(&dataset, StoreKind::Json).err().unwrap(), PipelineError::Invalid(_)));
+    assert!(matches!(Conversion::new(&dataset, StoreKind::Json).err().unwrap(), DatasetError::Invalid(_)));
 
     let manifest = convert(&dataset, StoreKind::Ids, 1).unwrap();
     let path = dataset.store_folder(StoreKind::Ids).join("manifest.json");

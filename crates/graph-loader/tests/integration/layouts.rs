@@ -2,24 +2,19 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod masked;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_pipeline::collate::{Assembler, Batch, Graphs, Layout};
-use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
-use expctl_pipeline::marks::{BatchOperations, Marks};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Collation, MaskSource, Operation, Pipeline, Processor, Stage, Walk};
+use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Marks, MaskSource, Metabolism, Processor, Sample, Walk};
+use loader_core::{BatchOperations, Operation, Stage};
 use proptest::prelude::*;
 
-use masked::described::{self, counts};
-use masked::{induced, naive, random, stored, within};
+use crate::masked::described::{self, counts};
+use crate::masked::{induced, naive, random, stored, within};
 
 /// Compare every sample of a batch with its definition.
-fn check(pipeline: &Pipeline, graph: &CellGraph, samples: &[Sample], batch: &Batch) {
+fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], batch: &Batch) {
     let b = samples.len();
     assert_eq!(batch.common.len(), b);
     let with_ptr = pipeline.collation != Collation::LazyCollater;
@@ -66,7 +61,7 @@ fn check(pipeline: &Pipeline, graph: &CellGraph, samples: &[Sample], batch: &Bat
 }
 
 /// Everything that batches can be asked for.
-fn pipelines() -> Vec<Pipeline> {
+fn pipelines() -> Vec<GraphBatchOptions> {
     use Processor::{Ids, IncidenceSubgraph, Lazy, Neighborhood, Packed, Perturbation, Shared, Subgraph};
     let mut all = Vec::new();
     for processor in [Lazy, Subgraph, IncidenceSubgraph, Neighborhood, Perturbation, Shared, Packed, Ids] {
@@ -75,18 +70,18 @@ fn pipelines() -> Vec<Pipeline> {
             if own_edges && collation == Collation::SharedIndex {
                 continue;
             }
-            let pipeline = Pipeline { collation, ..Pipeline::new(processor, Vec::new()) };
+            let pipeline = GraphBatchOptions { collation, ..GraphBatchOptions::new(processor) };
             if processor == Neighborhood {
                 let walks = [Walk::PerType, Walk::Union].into_iter();
                 let near = walks.flat_map(|walk| (1..=3).map(move |hops| (walk, hops)));
-                all.extend(near.map(|(walk, hops)| Pipeline { walk, hops, ..pipeline.clone() }));
+                all.extend(near.map(|(walk, hops)| GraphBatchOptions { walk, hops, ..pipeline.clone() }));
             } else {
                 all.push(pipeline);
             }
         }
     }
     for processor in [Lazy, IncidenceSubgraph, Shared, Packed] {
-        all.push(Pipeline { mask_source: MaskSource::GeneMasks, ..Pipeline::new(processor, Vec::new()) });
+        all.push(GraphBatchOptions { mask_source: MaskSource::GeneMasks, ..GraphBatchOptions::new(processor) });
     }
     all
 }
@@ -115,7 +110,7 @@ proptest! {
             let (mut batch, mut with_marks) = (assembler.empty(), assembler.empty());
             for form in stored::FORMS {
                 for samples in &batches {
-                    let (mut samples, mut bytes) = (samples.clone(), Vec::new());
+                    let (mut samples, mut bytes) = (samples.clone());
                     samples.iter_mut().for_each(|sample| stored::encode(&graph, form, sample, &mut bytes));
                     assembler.mask(&samples, &bytes, &mut batch);
                     assembler.collate(&samples, &mut batch);
@@ -181,7 +176,7 @@ fn each_stage_is_marked_operation_by_operation_and_edge_type_by_edge_type() {
         (Processor::Perturbation, named(&[(Fill, &["genes"])]), named(&[(Copy, &["labels", "genes"])])),
         (Processor::Ids, named(&[]), named(&[(Copy, &["labels"])])),
     ] {
-        let mut assembler = Assembler::new(&Pipeline::new(processor, Vec::new()), Arc::clone(&graph)).unwrap();
+        let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(&graph)).unwrap();
         assert_eq!(assembler.edge_types().collect::<Vec<_>>(), types);
         let mut batch = assembler.empty();
         let operations = marked(&mut assembler, &samples, &[], &mut batch);
@@ -206,7 +201,7 @@ fn approximate_masks_leave_some_of_the_removed_edges_and_are_the_same_each_time(
     let (graph, samples) = small();
     let masks = |fraction: f64, seed: u64| -> Vec<Vec<u8>> {
         let pipeline =
-            Pipeline { mask_fraction: fraction, mask_seed: seed, ..Pipeline::new(Processor::Lazy, Vec::new()) };
+            GraphBatchOptions { mask_fraction: fraction, mask_seed: seed, ..GraphBatchOptions::new(Processor::Lazy) };
         let mut assembler = Assembler::new(&pipeline, Arc::clone(&graph)).unwrap();
         let mut batch = assembler.empty();
         // Neither the position in the batch matters nor what the batch had before.
@@ -235,20 +230,22 @@ fn approximate_masks_leave_some_of_the_removed_edges_and_are_the_same_each_time(
 #[test]
 fn ways_to_make_masks_that_do_not_fit_are_refused() {
     let (graph, _) = small();
-    let refused = |pipeline: Pipeline| Assembler::new(&pipeline, Arc::clone(&graph)).unwrap_err().to_string();
-    let new = |processor| Pipeline::new(processor, Vec::new());
-    let message = refused(Pipeline { mask_fraction: 0.5, ..new(Processor::Packed) });
+    let refused = |pipeline: GraphBatchOptions| Assembler::new(&pipeline, Arc::clone(&graph)).unwrap_err().to_string();
+    let new = |processor| GraphBatchOptions::new(processor);
+    let message = refused(GraphBatchOptions { mask_fraction: 0.5, ..new(Processor::Packed) });
     assert_eq!(message, "approximate masks are of processor `lazy`, not of `packed`");
     let gene_masks = MaskSource::GeneMasks;
     for pipeline in [
-        Pipeline { mask_source: gene_masks, ..new(Processor::Ids) },
-        Pipeline { mask_source: gene_masks, mask_fraction: 0.5, ..new(Processor::Lazy) },
+        GraphBatchOptions { mask_source: gene_masks, ..new(Processor::Ids) },
+        GraphBatchOptions { mask_source: gene_masks, mask_fraction: 0.5, ..new(Processor::Lazy) },
     ] {
         assert!(refused(pipeline).contains("masks of single genes are of processors that make exact masks"));
     }
     // Four genes, two types, a word each.
-    let pipeline = Pipeline { mask_source: gene_masks, ..new(Processor::Shared) };
-    let within = |bytes: u64| Assembler::within(&pipeline, Arc::clone(&graph), bytes);
+    let within = |gene_mask_bytes: u64| {
+        let options = GraphBatchOptions { mask_source: gene_masks, gene_mask_bytes, ..new(Processor::Shared) };
+        Assembler::new(&options, Arc::clone(&graph))
+    };
     assert!(within(4 * 2 * 8).is_ok());
     assert!(within(4 * 2 * 8 - 1).unwrap_err().to_string().contains("a mask for each of 4 genes over 5 edges takes"));
 }
@@ -275,7 +272,7 @@ fn stored_masks_are_what_is_removed_and_genes_where_a_layout_goes_by_them() {
         let (own, other) = (layout(of(0), &[]), layout(of(1), &[]));
         assert_eq!(own == other, pipeline.processor == Processor::Ids, "genes 0 and 1 have other masks");
         for form in stored::FORMS.into_iter().skip(1) {
-            let (mut sample, mut bytes) = (of(1), Vec::new());
+            let (mut sample, mut bytes) = (of(1));
             stored::encode(&graph, form, &mut sample, &mut bytes);
             sample.genes = vec![0];
             let found = layout(sample, &bytes);

@@ -5,8 +5,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::store::LmdbStore;
+use graph_loader::{GraphError, LmdbStore};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use proptest::prelude::*;
@@ -55,7 +54,7 @@ fn bytes(length: usize, seed: usize) -> Vec<u8> {
 }
 
 /// Open and read everything.
-fn read_all(folder: &Path) -> Result<Vec<Vec<u8>>, PipelineError> {
+fn read_all(folder: &Path) -> Result<Vec<Vec<u8>>, GraphError> {
     let store = LmdbStore::open(folder)?;
     let mut reader = store.reader()?;
     (0..store.len())
@@ -172,7 +171,7 @@ fn other_files_and_other_keys_are_refused_by_name() {
     }
 
     let folder = tempfile::tempdir().unwrap();
-    assert!(matches!(LmdbStore::open(folder.path()), Err(PipelineError::NotBuilt { .. })));
+    assert!(matches!(LmdbStore::open(folder.path()), Err(GraphError::NotBuilt { .. })));
     let path = folder.path().join("data.mdb");
     for (content, word) in [(vec![], "meta page 0"), (vec![7; 9000], "no LMDB file")] {
         std::fs::write(&path, content).unwrap();
@@ -251,5 +250,5 @@ fn a_store_that_cannot_be_looked_at_is_not_called_rewritten() {
     std::fs::rename(&path, parent.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(&path, &path).unwrap();
     let error = reader.unchanged().unwrap_err();
-    assert!(matches!(&error, PipelineError::Io { path: of, .. } if *of == path.join("data.mdb")), "{error}");
+    assert!(matches!(&error, GraphError::Io { path: of, .. } if *of == path.join("data.mdb")), "{error}");
 }

@@ -4,10 +4,7 @@
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Assembler, Batch, Graphs, Layout};
-use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Collation, Pipeline, Processor, Walk};
+use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Metabolism, Processor, Sample, Walk};
 
 /// Five genes: 0 → 1 twice, 1 → 2 stored once though it goes both ways, 3 → 0, a self-loop each. Reaction 0 needs genes 0
 /// and 1, reaction 1 needs gene 2, reaction 2 none.
@@ -31,7 +28,7 @@ fn sample(genes: &[i64]) -> Sample {
     Sample { genes: genes.to_vec(), label: 0.25, p_value: 0.5, ..Sample::default() }
 }
 
-fn batch(pipeline: &Pipeline, samples: &[Sample]) -> Batch {
+fn batch(pipeline: &GraphBatchOptions, samples: &[Sample]) -> Batch {
     let mut assembler = Assembler::new(pipeline, graph()).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(samples, &[], &mut batch);
@@ -39,7 +36,7 @@ fn batch(pipeline: &Pipeline, samples: &[Sample]) -> Batch {
     batch
 }
 
-fn graphs(pipeline: &Pipeline, samples: &[Sample]) -> Graphs {
+fn graphs(pipeline: &GraphBatchOptions, samples: &[Sample]) -> Graphs {
     match batch(pipeline, samples).layout {
         Layout::Graphs(graphs) => *graphs,
         other => panic!("{other:?}"),
@@ -48,7 +45,7 @@ fn graphs(pipeline: &Pipeline, samples: &[Sample]) -> Graphs {
 
 #[test]
 fn lazy_masks_and_keeps_all() {
-    let graphs = graphs(&Pipeline::new(Processor::Lazy, Vec::new()), &[sample(&[0]), sample(&[])]);
+    let graphs = graphs(&GraphBatchOptions::new(Processor::Lazy), &[sample(&[0]), sample(&[])]);
     // Both parallel edges, the edge from 3, and the self-loop of gene 0 go; without a perturbed gene nothing does.
     assert_eq!(graphs.edges[0].mask, [0, 0, 1, 0, 0, 1, 1, 1, 1, /* second */ 1, 1, 1, 1, 1, 1, 1, 1, 1]);
     assert_eq!(graphs.edges[0].sources(), [0, 0, 1, 3, 0, 1, 2, 3, 4, 5, 5, 6, 8, 5, 6, 7, 8, 9]);
@@ -73,7 +70,7 @@ fn lazy_masks_and_keeps_all() {
 #[test]
 fn subgraphs_lose_the_reaction_with_its_last_gene_edges() {
     for processor in [Processor::Subgraph, Processor::IncidenceSubgraph] {
-        let graphs = graphs(&Pipeline::new(processor, Vec::new()), &[sample(&[0]), sample(&[])]);
+        let graphs = graphs(&GraphBatchOptions::new(processor), &[sample(&[0]), sample(&[])]);
         assert_eq!(graphs.edges[0].num_edges, [5, 9]);
         // 1 → 2 and four self-loops, numbered from 0; then the whole graph behind these four genes.
         assert_eq!(graphs.edges[0].sources(), [0, 0, 1, 2, 3, 4, 4, 5, 7, 4, 5, 6, 7, 8]);
@@ -93,7 +90,7 @@ fn subgraphs_lose_the_reaction_with_its_last_gene_edges() {
 
 #[test]
 fn a_neighborhood_keeps_the_perturbed_genes() {
-    let pipeline = Pipeline { walk: Walk::Union, ..Pipeline::new(Processor::Neighborhood, Vec::new()) };
+    let pipeline = GraphBatchOptions { walk: Walk::Union, ..GraphBatchOptions::new(Processor::Neighborhood) };
     let graphs = graphs(&pipeline, &[sample(&[0]), sample(&[4])]);
     assert_eq!(graphs.genes.original, [0, 1, 3, 4]);
     assert_eq!((&graphs.genes.kept[..], &graphs.genes.perturbed[..]), (&[0, 1, 1, 0][..], &[1, 0, 0, 1][..]));
@@ -109,7 +106,7 @@ fn a_neighborhood_keeps_the_perturbed_genes() {
 
 #[test]
 fn the_published_walk_goes_against_the_edges() {
-    let pipeline = Pipeline::new(Processor::Neighborhood, Vec::new());
+    let pipeline = GraphBatchOptions::new(Processor::Neighborhood);
     let Layout::Graphs(graphs) = batch(&pipeline, &[sample(&[0])]).layout else { panic!() };
     assert_eq!(graphs.genes.original, [0, 3]);
 }
@@ -117,8 +114,8 @@ fn the_published_walk_goes_against_the_edges() {
 #[test]
 fn the_collater_that_never_ran_makes_no_ptr_and_follows_nothing() {
     let samples = [sample(&[0]), sample(&[1, 2])];
-    let pyg = graphs(&Pipeline::new(Processor::Lazy, Vec::new()), &samples);
-    let pipeline = Pipeline { collation: Collation::LazyCollater, ..Pipeline::new(Processor::Lazy, Vec::new()) };
+    let pyg = graphs(&GraphBatchOptions::new(Processor::Lazy), &samples);
+    let pipeline = GraphBatchOptions { collation: Collation::LazyCollater, ..GraphBatchOptions::new(Processor::Lazy) };
     let written = graphs(&pipeline, &samples);
     assert!(written.genes.ptr.is_empty() && written.x == Default::default());
     assert_eq!((written.edges, written.genes.batch), (pyg.edges, pyg.genes.batch));
@@ -126,13 +123,13 @@ fn the_collater_that_never_ran_makes_no_ptr_and_follows_nothing() {
 
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
-    let refused = |pipeline: Pipeline| Assembler::new(&pipeline, graph()).unwrap_err().to_string();
-    let new = |processor| Pipeline::new(processor, Vec::new());
-    let message = refused(Pipeline { collation: Collation::SharedIndex, ..new(Processor::Subgraph) });
+    let refused = |pipeline: GraphBatchOptions| Assembler::new(&pipeline, graph()).unwrap_err().to_string();
+    let new = |processor| GraphBatchOptions::new(processor);
+    let message = refused(GraphBatchOptions { collation: Collation::SharedIndex, ..new(Processor::Subgraph) });
     assert_eq!(message, "with subgraph each sample has edges of its own: there is no index to share");
-    let message = refused(Pipeline { hops: 4, ..new(Processor::Neighborhood) });
+    let message = refused(GraphBatchOptions { hops: 4, ..new(Processor::Neighborhood) });
     assert_eq!(message, "a neighborhood has 1 to 3 hops, not 4");
-    let message = refused(Pipeline { follow_batch: vec!["y".into()], ..new(Processor::Lazy) });
+    let message = refused(GraphBatchOptions { follow_batch: vec!["y".into()], ..new(Processor::Lazy) });
     assert_eq!(message, "follow_batch can name x, x_pert, perturbation_indices, not y");
 }
 
@@ -161,8 +158,8 @@ fn full_scale() -> Arc<CellGraph> {
 fn a_batch_of_28_has_the_published_bytes() {
     // As in the published measurement (087).
     let follow_batch = vec!["perturbation_indices".to_owned()];
-    let pipeline = Pipeline { follow_batch, ..Pipeline::new(Processor::Lazy, Vec::new()) };
-    let bytes = |pipeline: &Pipeline| Assembler::new(pipeline, full_scale()).unwrap().fixed_bytes(28, 3 * 28).unwrap();
+    let pipeline = GraphBatchOptions { follow_batch, ..GraphBatchOptions::new(Processor::Lazy) };
+    let bytes = |pipeline: &GraphBatchOptions| Assembler::new(pipeline, full_scale()).unwrap().fixed_bytes(28, 3 * 28).unwrap();
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
     let as_run = bytes(&pipeline);
     assert_eq!(mib(as_run), "1155.4");
@@ -172,8 +169,8 @@ fn a_batch_of_28_has_the_published_bytes() {
     let vectors = 8 * (4 * 29 + 2 * 84 + (4 + 11) * 28) + 4 * 2 * 28;
     assert_eq!(as_run, derived + vectors);
     // Of which edge masks alone are a seventeenth, their bits an eighth of that.
-    let shared = bytes(&Pipeline { collation: Collation::SharedIndex, ..pipeline.clone() });
+    let shared = bytes(&GraphBatchOptions { collation: Collation::SharedIndex, ..pipeline.clone() });
     assert_eq!(mib(shared), "72.7");
-    assert_eq!(mib(bytes(&Pipeline::new(Processor::Packed, Vec::new()))), "8.5");
-    assert_eq!(bytes(&Pipeline::new(Processor::Ids, Vec::new())), 28 * 3 * 16 + 29 * 8 + 28 * 8);
+    assert_eq!(mib(bytes(&GraphBatchOptions::new(Processor::Packed))), "8.5");
+    assert_eq!(bytes(&GraphBatchOptions::new(Processor::Ids)), 28 * 3 * 16 + 29 * 8 + 28 * 8);
 }

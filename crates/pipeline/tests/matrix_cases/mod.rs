@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::{CsrRows, Form, MatrixFile, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, Form, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::{ArrayStore, MdsCompression, MdsStore, Wanted};
+use anndata_io::{AnnDataError, ArrayStore, MdsCompression, MdsStore, Wanted};
 use serde_json::{Value, json};
 
 use super::{empty, written};

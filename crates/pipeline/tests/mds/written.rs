@@ -3,10 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use expctl_pipeline::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
-use expctl_pipeline::array::{
-    ArrayStore, CsrRows, H5adStore, LabelKind, MdsCompression, MdsOptions, MdsStore, MdsWriter, Wanted, dataset,
-};
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
+use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsCompression, MdsOptions, MdsStore, MdsWriter, Wanted};
+use expctl_datasets::array;
 use expctl_record::ArrayFormat;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -91,7 +90,7 @@ pub fn write(path: &Path, compression: MdsCompression, shard_bytes: u32) -> (Vec
         writer.write_rows(piece.view()).unwrap();
     }
     assert_eq!(writer.finish().unwrap(), ROWS as u64);
-    (super::dense(&expctl_pipeline::array::Rows::Sparse(rows), GENES), frame)
+    (super::dense(&anndata_io::Rows::Sparse(rows), GENES), frame)
 }
 
 #[test]
@@ -169,19 +168,19 @@ fn files_are_converted() {
     let out = folder.path().join("out");
     let mut none = |_| ControlFlow::Continue(());
     for format in [ArrayFormat::Mds, ArrayFormat::MdsZstd] {
-        let options = dataset::ConvertOptions::default();
+        let options = array::ConvertOptions::default();
         let out = out.join(format.name());
         let made =
-            dataset::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap();
+            array::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap();
         assert_eq!(made, [out.join("a.mds")]);
         let again =
-            dataset::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap_err();
+            array::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap_err();
         assert!(again.to_string().contains("is not replaced"), "{again}");
         assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
         let store = MdsStore::open(&made[0]).unwrap();
         assert_eq!(store.run_rows() > 1, format == ArrayFormat::MdsZstd);
         let all = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(0..ROWS as u64));
-        assert!(all == super::dense(&expctl_pipeline::array::Rows::Sparse(rows.clone()), GENES));
+        assert!(all == super::dense(&anndata_io::Rows::Sparse(rows.clone()), GENES));
         for column in &columns {
             match (store.labels(&column.name), source.labels(&column.name)) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{}", column.name),

@@ -9,12 +9,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use expctl_pipeline::array::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
-use expctl_pipeline::array::{
-    ArrayStore, CsrRows, DenseRows, Form, H5adStore, ParquetCompression, ParquetLayout, ParquetObsColumn,
-    ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
-    dataset,
-};
+use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, H5adStore, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted};
+use expctl_datasets::array;
 use expctl_record::ArrayFormat;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};

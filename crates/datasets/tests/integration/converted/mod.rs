@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{BuildProgress, Conversion, Dataset, Recipe, StoreManifest, build};
+use expctl_datasets::{BuildProgress, DatasetError};
+use expctl_datasets::graph::{Conversion, Dataset, Recipe, StoreManifest, build};
 use expctl_record::{Data, LabelSource, Networks, Pipeline, Processor, StoreKind};
 
 /// All kinds but the base store.
@@ -35,7 +35,7 @@ pub fn built(parent: &Path, samples: u64, scale: f64) -> Dataset {
 }
 
 /// Make a store.
-pub fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize) -> Result<StoreManifest, PipelineError> {
+pub fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize) -> Result<StoreManifest, DatasetError> {
     Conversion::new(dataset, kind)?.run(jobs, &mut quiet)
 }
 

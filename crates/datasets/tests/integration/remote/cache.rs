@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use expctl_pipeline::array::remote::{CacheOptions, remote_counts};
+use anndata_io::remote::{CacheOptions, remote_counts};
 use expctl_record::ArrayFormat;
 
 use super::{everything, impatient, open, world};

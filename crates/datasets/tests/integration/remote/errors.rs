@@ -39,7 +39,7 @@ fn a_cache_that_cannot_be_is_an_error() {
     let bucket = world.bucket("no-cache", ArrayFormat::H5ad);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
-    let cache = |folder: PathBuf, bytes| expctl_pipeline::array::remote::CacheOptions { folder, bytes };
+    let cache = |folder: PathBuf, bytes| anndata_io::remote::CacheOptions { folder, bytes };
     for (cache, said) in [
         (cache(folder.path().join("file/below"), 64 << 20), "cannot create"),
         (cache(folder.path().to_owned(), 1 << 20), "has no room for blocks"),

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::array::remote::{CacheOptions, remote_counts};
+use anndata_io::remote::{CacheOptions, remote_counts};
 use expctl_record::ArrayFormat;
 
 use super::server::Fault;

@@ -3,27 +3,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding};
-use expctl_pipeline::array::{Labels, Values};
-use expctl_pipeline::loader::{Loader, LoaderOptions};
-use expctl_record::{Array, ArrayFormat, Draw, Sampler};
+use cell_loader::{CellBatchOptions, CellBatcher, CellValues, RowSampler, Sharding};
+use expctl_datasets::row_draw;
+use loader_core::{Loader, LoaderOptions};
+use expctl_record::{ArrayFormat, Draw, Sampler};
 
 use super::server::Fault;
 use super::{impatient, open, world};
 
 /// Batches of three epochs.
-fn batches(format: ArrayFormat, files: &[PathBuf], draw: Draw, requests: usize) -> Vec<(Vec<u64>, Values)> {
+fn batches(format: ArrayFormat, files: &[PathBuf], draw: Draw, requests: usize) -> Vec<(Vec<u64>, CellValues)> {
     let store = open(format, files, impatient(requests, None)).unwrap();
     let sharding = Sharding { seed: 3, rank: 0, world_size: 1, batch_size: 32, drop_last: false };
     let settings = Sampler { draw, chunk_rows: 48, chunks: 6, ..Sampler::default() };
-    let sampler = Arc::new(RowSampler::new(&settings, &*store, sharding, None).unwrap());
+    let sampler = Arc::new(RowSampler::new(&row_draw(&settings).unwrap(), &*store, sharding, None).unwrap());
     let steps = 3 * sampler.batches_per_epoch();
-    let array = Array::default();
-    let labels = Labels::of(&*store, &array.labels).unwrap();
-    let builder = ArrayBuilder::new(store, sampler, &array, labels).unwrap();
-    let options = LoaderOptions { workers: 2, prefetch_factor: 2, first: 0, steps, buffer_bytes: 0 };
-    let mut loader = Loader::start(builder, options).unwrap();
+    let batcher = CellBatcher::new(store, sampler, &CellBatchOptions::default(), Arc::default()).unwrap();
+    let options = LoaderOptions { workers: 2, steps, ..LoaderOptions::default() };
+    let mut loader = Loader::start(batcher, options).unwrap();
     let mut all = Vec::new();
     while let Some(loaded) = loader.next_batch() {
         let loaded = loaded.unwrap();

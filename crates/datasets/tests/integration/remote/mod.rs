@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{self, ArrayDataset, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::array::remote::{self, CacheOptions, Patience, RemoteOptions};
-use expctl_pipeline::array::{ArrayStore, Form, Rows, Wanted};
+use expctl_datasets::{DatasetError, array};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
+use anndata_io::{ArrayStore, Form, Rows, Wanted, remote};
+use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
 use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
 use server::{Bucket, Server};
 
@@ -57,11 +57,11 @@ fn world() -> MutexGuard<'static, World> {
             genes: 0,
         };
         let go_on = |_: dataset_progress::Progress| ControlFlow::Continue(());
-        dataset::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut { go_on }).unwrap();
+        array::build(&ArrayRecipe::load(&study).unwrap(), &data, &set, 2, &mut { go_on }).unwrap();
         let built = ArrayDataset::open(&set).unwrap();
         for format in &FORMATS[1..] {
             let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-            dataset::convert(&built, *format, &options, &mut { go_on }).unwrap();
+            array::convert(&built, *format, &options, &mut { go_on }).unwrap();
         }
         Mutex::new(World { server, set, _folder: folder })
     });
@@ -69,7 +69,7 @@ fn world() -> MutexGuard<'static, World> {
 }
 
 mod dataset_progress {
-    pub use expctl_pipeline::dataset::BuildProgress as Progress;
+    pub use expctl_datasets::BuildProgress as Progress;
 }
 
 impl World {
@@ -115,14 +115,14 @@ fn impatient(requests: usize, cache: Option<CacheOptions>) -> RemoteOptions {
     RemoteOptions { requests, cache, patience }
 }
 
-/// As [`expctl_pipeline::array::open`], read as `options` have it.
-fn open(format: ArrayFormat, files: &[PathBuf], options: RemoteOptions) -> Result<Arc<dyn ArrayStore>, PipelineError> {
+/// As [`expctl_datasets::array::open`], read as `options` have it.
+fn open(format: ArrayFormat, files: &[PathBuf], options: RemoteOptions) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     remote::configure(options)?;
-    expctl_pipeline::array::open_as_configured(&Array { format, ..Array::default() }, files, 1, u64::MAX)
+    expctl_datasets::array::open_as_configured(&Array { format, ..Array::default() }, files, 1, u64::MAX)
 }
 
 /// Some rows, as bits of a value for every column.
-fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, PipelineError> {
+fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, DatasetError> {
     let mut reader = store.reader()?;
     let mut rows = match store.form() {
         Form::Sparse => Rows::Sparse(Default::default()),
@@ -151,7 +151,7 @@ fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, Pipelin
 type Everything = (Vec<String>, Vec<i32>, Vec<u32>);
 
 /// All rows, by ranges and by number, with labels and genes: what tells whether two stores are the same.
-fn everything(store: &dyn ArrayStore) -> Result<Everything, PipelineError> {
+fn everything(store: &dyn ArrayStore) -> Result<Everything, DatasetError> {
     let mut all = Vec::new();
     for start in (0..store.len()).step_by(400) {
         all.extend(read(store, &Wanted::Range(start..(start + 400).min(store.len())))?);

@@ -1,4 +1,4 @@
-use expctl_pipeline::array::remote::{CacheOptions, remote_counts};
+use anndata_io::remote::{CacheOptions, remote_counts};
 
 use super::{FORMATS, everything, impatient, open, world};
 

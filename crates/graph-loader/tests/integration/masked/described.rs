@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use expctl_pipeline::collate::{Batch, Edges, Graphs, Layout, Nodes};
-use expctl_pipeline::graph::CellGraph;
+use graph_loader::{Batch, CellGraph, Edges, Graphs, Layout, Nodes};
 
 use super::{Edge, Masked, pairs, sorted};
 

@@ -6,8 +6,7 @@ pub mod stored;
 
 use std::collections::BTreeSet;
 
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_record::Walk;
+use graph_loader::{CellGraph, EdgeType, Walk};
 
 /// An edge between nodes in the numbers of the whole graph.
 pub type Edge = (i64, i64);

@@ -1,7 +1,6 @@
 //! Random graphs and samples: empty types, isolated genes, parallel edges, reactions without genes, no reactions at all.
 
-use expctl_pipeline::graph::{CellGraph, EdgeType, Metabolism};
-use expctl_pipeline::store::Sample;
+use graph_loader::{CellGraph, EdgeType, Metabolism, Sample};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 

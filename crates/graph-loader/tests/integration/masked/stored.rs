@@ -1,7 +1,6 @@
 //! Masks as stores hold them, from their definition and not from the code under test.
 
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::store::{MaskForm, Sample, StoredMasks};
+use graph_loader::{CellGraph, MaskForm, Sample, StoredMasks};
 
 /// All forms; the first holds nothing.
 pub const FORMS: [MaskForm; 4] = [MaskForm::None, MaskForm::FalsePositions, MaskForm::Bytes, MaskForm::Bits];

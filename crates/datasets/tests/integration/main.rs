@@ -1,0 +1,9 @@
+//! Data sets of both families: builds, conversions, damage, and loading from them.
+
+mod array_dataset;
+mod converted;
+mod damage;
+mod dataset;
+mod records;
+mod remote;
+mod stores;
