@@ -313,7 +313,7 @@ impl Blocks {
     }
 }
 
-/// What a batch reads of the block after its own.
+/// The part of the next block that a batch reads.
 pub(crate) struct ReadAhead {
     pub key: BlockKey,
     pub block: Arc<Block>,
@@ -325,7 +325,7 @@ pub(crate) struct ReadAhead {
 #[derive(Debug)]
 pub(crate) struct BatchBlocks<'b> {
     shared: &'b Blocks,
-    /// In order.
+    /// The blocks, in order.
     pub blocks: Vec<(BlockKey, Arc<Block>)>,
 }
 

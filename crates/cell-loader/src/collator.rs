@@ -364,7 +364,7 @@ const FEW: usize = 8 << 20;
 /// CellValues of a segment: 8 KiB.
 const SEGMENT: usize = 2048;
 
-/// Whether a batch of `len` values in all is written around the caches. After its last row call [`nontemporal::fence`].
+/// Whether a batch of `len` values is written around the caches. After its last row call [`nontemporal::fence`].
 pub(crate) fn goes_around(len: usize) -> bool {
     len >= FEW
 }

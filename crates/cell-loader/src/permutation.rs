@@ -19,7 +19,7 @@ pub struct Permutation {
 impl Permutation {
     /// The order of `0..n` that `numbers` determine.
     pub(crate) fn new(n: u64, numbers: RandomStream) -> Self {
-        // Of fewer than 4 bits the halves are too small to mix.
+        // With fewer than 4 bits the halves are too small to mix.
         let bits = (u64::BITS - n.saturating_sub(1).leading_zeros()).max(4);
         let mut keys = [0; ROUNDS];
         for (i, pair) in keys.chunks_exact_mut(2).enumerate() {

@@ -8,8 +8,8 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::DatasetError;
 use crate::manifest::FileInfo;
 
-/// A data set under construction, in `<folder>.partial`, with the lock that keeps a second builder away. It survives the
-/// builder, so that the next one goes on with it.
+/// A data set under construction, in `<folder>.partial`, with a lock that keeps a second builder away. The folder survives the
+/// builder, so that the next one continues with it.
 pub(crate) struct BuildFolder {
     path: PathBuf,
     _lock: Flock<std::fs::File>,
@@ -18,11 +18,11 @@ pub(crate) struct BuildFolder {
 /// Ends the name of a folder under construction.
 pub(crate) const PARTIAL: &str = ".partial";
 const LOCK_FILE: &str = ".lock";
-/// Holds the digest of what is being built: a partial build of something else is thrown away.
+/// Holds the digest of recipe and settings: a partial build with another digest is removed.
 const DIGEST_FILE: &str = ".digest";
 
 impl BuildFolder {
-    /// Where `folder` is built.
+    /// Path of the folder in which `folder` is built.
     pub(crate) fn path_of(folder: &Path) -> PathBuf {
         let mut path = folder.as_os_str().to_owned();
         path.push(PARTIAL);
@@ -42,7 +42,7 @@ impl BuildFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Throw away what is there unless it is a partial build of just this.
+    /// Remove an earlier partial build, unless it is one of the same recipe and settings.
     pub(crate) fn prepare(&self, digest: &str) -> Result<(), DatasetError> {
         let path = self.path.join(DIGEST_FILE);
         if std::fs::read_to_string(&path).is_ok_and(|found| found == digest) {
@@ -70,9 +70,9 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// Give the finished data set its name. All of it is on the disk first, so that the name stands for a complete data
-    /// set even if the machine fails; the builder's own files go last, because a build that is killed before the rename
-    /// is gone on with only if they are there.
+    /// Rename the folder to the data set's name. Everything is flushed to the disk first, so that the name stands for a complete
+    /// data set even if the machine fails. The builder's own files are removed last: a build that is killed before the rename
+    /// is continued only if they are there.
     pub(crate) fn finish(self, folder: &Path) -> Result<(), DatasetError> {
         sync_all(&self.path)?;
         std::fs::rename(&self.path, folder).map_err(DatasetError::io("rename to", folder))?;
@@ -81,7 +81,7 @@ impl BuildFolder {
         Ok(())
     }
 
-    /// Another builder has finished meanwhile: leave nothing behind.
+    /// Remove the folder: another builder has finished meanwhile.
     pub(crate) fn discard(self) -> Result<(), DatasetError> {
         match std::fs::remove_dir_all(&self.path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DatasetError::io("remove", &self.path)(e)),
@@ -90,7 +90,7 @@ impl BuildFolder {
     }
 }
 
-/// The manifest that `folder` was found to have, if that is a data set built from just what is to be built.
+/// The manifest of `folder`, if it is a data set that was built from the same recipe and settings.
 pub(crate) fn existing<M>(
     folder: &Path,
     found: Result<M, DatasetError>,
@@ -137,21 +137,24 @@ fn parent(folder: &Path) -> &Path {
     folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// How far a build or a verification is.
+/// Progress of a build, conversion or verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildProgress {
-    /// What is being done: `graph` (networks), `samples` or `check` (records), or `checksum` (bytes).
+    /// The phase, for example `graph` (networks), `samples` or `check` (records), `rows`, `checksum` (bytes).
     pub phase: &'static str,
-    /// How much of it is done.
+    /// Units that are done.
     pub done: u64,
-    /// Out of how much.
+    /// All units.
     pub total: u64,
 }
 
-/// Who is told about progress; `Break` stops the work.
+/// A callback for progress; `Break` stops the work.
 pub(crate) type Report<'a> = dyn FnMut(BuildProgress) -> ControlFlow<()> + 'a;
 
-/// Tell how far a phase is, and stop if that is asked for.
+/// Report the progress of a phase.
+///
+/// # Errors
+/// [`DatasetError::Stopped`] if the callback asks for it.
 pub(crate) fn report(to: &mut Report<'_>, phase: &'static str, done: u64, total: u64) -> Result<(), DatasetError> {
     match to(BuildProgress { phase, done, total }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -207,7 +210,7 @@ fn hash_file(
 /// Bytes of a file and of the blocks that it takes; of a folder, those of all files in it.
 ///
 /// # Errors
-/// It is not there, or cannot be looked at.
+/// The file does not exist, or cannot be inspected.
 pub(crate) fn bytes_of(path: &Path) -> Result<(u64, u64), DatasetError> {
     // st_blocks counts units of 512 bytes whatever the file system's block size.
     let of = |path: &Path| {
@@ -261,7 +264,7 @@ pub(crate) fn checksums(folder: &Path, paths: &[String], to: &mut Report<'_>) ->
 /// Bytes that an ordinary user may still write where `folder` lies.
 ///
 /// # Errors
-/// It is not there, or its file system does not say.
+/// The folder does not exist, or its file system does not say.
 pub fn free_bytes(folder: &Path) -> Result<u64, DatasetError> {
     let disk = nix::sys::statvfs::statvfs(folder).map_err(|e| DatasetError::io("inspect", folder)(e.into()))?;
     // The types of these fields differ between platforms.

@@ -10,7 +10,7 @@ use crate::DatasetError;
 /// Name of the manifest of a data set, and of each store that was made from it.
 pub(crate) const MANIFEST_FILE: &str = "manifest.json";
 
-/// Where something comes from.
+/// Origin of a part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -49,13 +49,13 @@ pub struct FileInfo {
     pub path: String,
     /// Its apparent size.
     pub bytes: u64,
-    /// What it takes on the disk.
+    /// Bytes that it takes on the disk.
     pub allocated_bytes: u64,
     /// Checksum of this very file.
     pub blake3: String,
 }
 
-/// What kind of data set a recipe makes: the key `family` of a recipe and of a manifest.
+/// Kind of a data set: the key `family` of a recipe and of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {

@@ -37,7 +37,7 @@ pub fn verify_graph(
     });
     let files: Vec<FileInfo> = manifest.files.iter().cloned().chain(converted).collect();
     check_files(folder, &files, &mut problems, progress)?;
-    // What is known to be damaged is not looked into.
+    // Damaged files are not opened.
     if !problems.is_empty() {
         return Ok(problems);
     }

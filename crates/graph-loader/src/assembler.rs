@@ -27,7 +27,7 @@ pub struct Assembler {
     scratch: Scratch,
 }
 
-/// What goes into a batch.
+/// The parts of a batch that the options ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AssemblyPlan {
     pub(crate) processor: Processor,
@@ -316,7 +316,7 @@ mod tests {
             let second = first.clone();
             assert!(Arc::ptr_eq(&first.shared, &second.shared));
             assert!(Arc::ptr_eq(&graph, &second.shared.graph));
-            // What is not shared is the struct itself and what a batch needs while it is made.
+            // A clone has its own struct and scratch buffers; all else is shared.
             assert!(size_of::<Assembler>() < 1024);
             assert_eq!(second.scratch.own_bytes(), 0);
             assert_eq!(first.scratch.own_bytes() == 0, processor == Processor::Lazy);

@@ -59,7 +59,7 @@ impl LmdbStore {
     /// Start reading on this thread.
     ///
     /// # Errors
-    /// The store is not the one that was opened any more.
+    /// [`GraphError::Rewritten`].
     pub fn reader(&self) -> Result<LmdbReader<'_>, GraphError> {
         self.file.unchanged()?;
         Ok(LmdbReader { store: self })
@@ -90,8 +90,8 @@ impl LmdbReader<'_> {
     /// Append the bytes of record `index` to `out` and return how many they are.
     ///
     /// # Errors
-    /// There is no such record, or the file cannot be read or is damaged. That it was rewritten since it was opened is for
-    /// [`LmdbReader::unchanged`] to say, unless a read fails for it.
+    /// There is no such record; the file cannot be read, or is damaged. A store that was rewritten is found by
+    /// [`LmdbReader::unchanged`], unless a read fails for it.
     pub fn read(&mut self, index: u64, out: &mut Vec<u8>) -> Result<usize, GraphError> {
         let file = &self.store.file;
         let Some(location) = usize::try_from(index).ok().and_then(|at| self.store.locations.get(at)) else {
@@ -112,11 +112,11 @@ impl LmdbReader<'_> {
         Ok(bytes)
     }
 
-    /// Whether all that was read so far is of the store that was opened. Costs as much as four reads of small records, so ask
+    /// Check that the store is still the one that was opened. This costs as much as four reads of small records, so call it
     /// once for many of them, after the last.
     ///
     /// # Errors
-    /// [`GraphError::Rewritten`] if it may not be; the file cannot be looked at.
+    /// [`GraphError::Rewritten`]; the file cannot be inspected.
     pub fn unchanged(&self) -> Result<(), GraphError> {
         self.store.file.unchanged()
     }
@@ -143,7 +143,7 @@ pub(crate) struct StoreFile {
     identity: FileIdentity,
 }
 
-/// What changes when somebody writes to the file or puts another in its location.
+/// Identity of a file; it changes when the file is written to or replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -163,7 +163,7 @@ impl StoreFile {
             }
             other => other.map_err(GraphError::io("open", &path))?,
         };
-        // Records are read in random order. This is advice: a system that does not take it reads more than it must.
+        // Records are read in random order. A system that ignores this advice reads ahead for nothing.
         #[cfg(target_os = "linux")]
         let _ = nix::fcntl::posix_fadvise(&file, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let about = file.metadata().map_err(GraphError::io("inspect", &path))?;
@@ -242,8 +242,7 @@ impl StoreFile {
         if FileIdentity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
     }
 
-    /// Why a read failed. Of a file that is not the one that was opened this says more than the system does; what else keeps
-    /// one from looking does not.
+    /// The error of a failed read: that the file was rewritten if it was, else the system's.
     fn failed(&self, e: io::Error) -> GraphError {
         match self.unchanged() {
             Err(rewritten @ GraphError::Rewritten { .. }) => rewritten,
@@ -253,7 +252,7 @@ impl StoreFile {
     }
 }
 
-/// There is no such file.
+/// Whether the file does not exist.
 fn is_gone(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -284,12 +283,12 @@ pub(crate) const NO_PAGE: u64 = u64::MAX;
 const META: u16 = 0x08;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
-/// Where in a meta page its transaction number stands.
+/// Offset of the transaction number in a meta page.
 pub(crate) const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
 /// Pages that liblmdb can make.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=32768;
 
-/// What a meta page says: where one state of the store begins.
+/// A meta page: the root of one state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetaPage {
     /// Bytes of a page.
@@ -310,7 +309,7 @@ impl MetaPage {
     /// The newer of the two meta pages of a file. `read` fills a buffer from an offset on.
     ///
     /// # Errors
-    /// What makes it no LMDB file, or one of a kind that stores are not.
+    /// Why the file is no LMDB file, or has another kind of database.
     pub(crate) fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
         let mut page = [0; PAGE_HEADER + 136];
         let mut meta = |number: u64, offset: u64| {

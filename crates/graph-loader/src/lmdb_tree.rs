@@ -5,14 +5,14 @@ use crate::lmdb::{NO_PAGE, PAGE_HEADER, StoreFile, lmdb_error};
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
-/// Flag of a node whose value lies in pages of its own.
+/// Flag of a node whose value lies in overflow pages.
 const BIG: u16 = 0x01;
 /// Bytes of a node before its key.
 const NODE_HEADER: usize = 8;
 /// liblmdb cannot go deeper.
 const DEEPEST: u16 = 32;
 
-/// Where a value lies.
+/// Location of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueLocation {
     /// Position of its first byte in the file.
@@ -24,7 +24,10 @@ pub(crate) struct ValueLocation {
 }
 
 impl ValueLocation {
-    /// What is wrong with the header of the value's overflow pages.
+    /// Check the header of the value's overflow pages.
+    ///
+    /// # Errors
+    /// The page is not the first of a value, or has too few pages.
     pub(crate) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
         let page = Page { bytes: header, number: page };
@@ -111,7 +114,7 @@ impl<'b> Page<'b> {
         u64::from(self.u32_at(at)) | u64::from(self.u32_at(at + 4)) << 32
     }
 
-    /// How many nodes a page of this kind has.
+    /// Number of nodes of a page of this kind.
     fn nodes(&self, kind: u16) -> Result<usize, String> {
         let (number, flags) = (self.number, self.u16_at(10));
         if self.u64_at(0) != number {
@@ -189,7 +192,7 @@ impl Node<'_, '_> {
     }
 }
 
-/// The number that a key says, if it is written as the writer would.
+/// The number of a decimal key without leading zeros.
 fn index_of(key: &[u8]) -> Option<u64> {
     let plain = !key.is_empty() && key.iter().all(u8::is_ascii_digit) && (key.len() == 1 || key[0] != b'0');
     if plain { std::str::from_utf8(key).ok()?.parse().ok() } else { None }
@@ -202,7 +205,7 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// None of `0..pages`.
+    /// The empty set over `0..pages`.
     pub(crate) fn new(pages: u64) -> Self {
         Self { bits: vec![0; pages.div_ceil(64) as usize], pages }
     }

@@ -2,14 +2,14 @@ use crate::incidence::{GeneMasks, Incidence};
 use crate::mask_sources::EdgeDraws;
 use crate::records::MaskForm;
 
-/// What one mask of one sample is made from.
+/// One mask of one sample, by what it is made from.
 #[derive(Clone, Copy, Debug)]
 pub enum SampleMask<'a> {
     /// The edges of one type at these genes.
     Genes(&'a Incidence, &'a [i64]),
-    /// The same, from the masks of these genes.
+    /// The edges of one type at these genes, from the masks of the genes.
     GeneMasks(&'a GeneMasks, &'a [i64]),
-    /// Of the edges of one type at these genes those that are drawn.
+    /// The edges of one type at these genes that are drawn.
     Sampled(&'a Incidence, &'a [i64], EdgeDraws),
     /// The False positions, ascending, each once.
     Removed(&'a [u32]),
@@ -32,7 +32,7 @@ impl SampleMask<'_> {
         match self {
             Self::Genes(incidence, genes) => genes.iter().for_each(|gene| clear_bytes(incidence.of(*gene), mask)),
             Self::GeneMasks(masks, genes) => {
-                // Nearly all words are 0: they are only looked at.
+                // Nearly all words are 0, and are only read.
                 for (at, word) in genes.iter().flat_map(|gene| masks.of(*gene).iter().enumerate()) {
                     ones(*word).for_each(|bit| mask[64 * at + bit] = 0);
                 }
@@ -148,7 +148,7 @@ pub fn fill_gene_masks(genes: &[i64], kept: &mut [u8], perturbed: &mut [u8]) {
 /// A mask as a store holds it, still in the bytes of its record.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredMask<'a> {
-    /// How the bytes are to be read; never [`MaskForm::None`].
+    /// Encoding of the bytes; never [`MaskForm::None`].
     pub form: MaskForm,
     /// The bytes.
     pub bytes: &'a [u8],

@@ -67,7 +67,7 @@ impl MaskSizes {
     }
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// int64 `[k]`: perturbed genes.
@@ -240,7 +240,7 @@ impl MaskDecoder {
                     return Err(format!("{} bytes, not {expected}", data.len()));
                 }
                 match (content, self.form) {
-                    // Of masks that the trial does not use, nothing is looked at.
+                    // Masks that the trial does not use are not checked.
                     (Content::Kept(_), MaskForm::Bytes) if self.slots[mask].is_some() => zeros_and_ones(data),
                     (Content::Kept(_), MaskForm::Bits) if self.slots[mask].is_some() => nothing_behind(data, entries),
                     _ => Ok(()),
@@ -319,7 +319,7 @@ pub(crate) struct MaskEncoder {
     metabolism: RemovedMetabolism,
 }
 
-/// What perturbed genes remove.
+/// Edges and reactions that each gene removes.
 struct Incidences {
     networks: Vec<Incidence>,
     catalysis: Option<Catalysis>,

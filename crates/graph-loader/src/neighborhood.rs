@@ -21,7 +21,7 @@ use crate::subgraph::{ABSENT, RelabeledEdges};
 /// Set in the new number of a perturbed gene.
 const PERTURBED: u32 = 1 << 31;
 
-/// What the processor needs of the graph; threads share it.
+/// Lookup tables of the processor over the graph; threads share them.
 #[derive(Debug)]
 pub(crate) struct Neighborhoods {
     neighbours: Neighbours,

@@ -70,7 +70,7 @@ impl Member {
         LOCAL + self.file.len() + EXTRA + NPY
     }
 
-    /// What local header and central directory have alike: version, flags, method, time (the first that zip knows), CRC.
+    /// Bytes that the local header and the central directory share: version, flags, method, time (the first of zip), CRC.
     fn common(&self, crc: u32) -> [u8; 14] {
         // Bit 11: the name is UTF-8.
         let flags: u16 = if self.file.is_ascii() { 0 } else { 1 << 11 };
@@ -208,7 +208,7 @@ impl<'b> NpzWalk<'b> {
         Self { bytes, at: 0 }
     }
 
-    /// Where the elements of the next member lie, which must be `member`; they are whole.
+    /// Byte range of the elements of the next member, which must be `member`; the elements are whole.
     ///
     /// # Errors
     /// Another member, one that is not stored as savez does, another type or number of dimensions, or the archive's end.
@@ -240,7 +240,7 @@ impl<'b> NpzWalk<'b> {
     /// Check that nothing but the central directory of `members`, all of which have been walked through, is left.
     ///
     /// # Errors
-    /// It is another one, or bytes follow it.
+    /// The directory is another one, or bytes follow it.
     pub(crate) fn finish<'m>(self, members: impl Iterator<Item = &'m Member>) -> Result<(), String> {
         let wrong = |at: usize| format!("the zip directory is not that of the arrays at byte {at}");
         let (mut at, mut offset, mut count) = (self.at, 0, 0);
@@ -267,7 +267,7 @@ impl<'b> NpzWalk<'b> {
     }
 }
 
-/// What differs between local headers of one member.
+/// The fields that differ between local headers of one member.
 struct LocalHeader {
     crc: u32,
     size: u64,

@@ -30,13 +30,13 @@ pub struct Sample {
 /// with metabolism, three more: reactions, gpr, rmr. Masks of genes follow from the genes; metabolites are always kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMasks {
-    /// How the spans are to be read.
+    /// Encoding of the spans.
     pub form: MaskForm,
-    /// Where each mask lies in the bytes of the batch's records.
+    /// Byte range of each mask in the records of the batch.
     pub spans: Vec<std::ops::Range<usize>>,
 }
 
-/// How a store keeps a mask of E entries.
+/// Encoding of a mask of E entries in a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaskForm {
     /// Not at all: it follows from the genes.

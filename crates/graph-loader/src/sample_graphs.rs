@@ -40,7 +40,7 @@ pub(crate) fn mask_graphs<M: Marker>(
         perturbed.clear();
         original.clear();
     } else {
-        // Of the genes only `pert_mask` is published, over the whole graph.
+        // Only `pert_mask` of the genes is published, over the whole graph.
         mask_genes(samples, graph.num_genes(), &mut graphs.genes);
         graphs.genes.kept.clear();
         marks.mark(Operation::Fill, Operand::Genes);
@@ -153,7 +153,7 @@ fn join_genes(plan: AssemblyPlan, genes: impl Iterator<Item = usize> + Clone, sa
         follow(genes.clone(), &mut graphs.x);
     }
     if plan.follow_x_pert {
-        // The neighborhood's is as long as `x`, the others' has a row for each perturbed gene.
+        // `x_pert` of the neighborhood is as long as `x`; of the other processors it has a row for each perturbed gene.
         if plan.processor == Processor::Neighborhood {
             follow(genes, &mut graphs.x_pert);
         } else {
@@ -279,7 +279,7 @@ pub(crate) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
     }
 }
 
-/// Where each sample's rows start, and the end.
+/// Position of each sample's first row, and the end.
 pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     out.push(0);

@@ -99,7 +99,6 @@ fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor,
         })
         .collect();
     let processor = PROCESSORS[step as usize % PROCESSORS.len()];
-    let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
     let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);

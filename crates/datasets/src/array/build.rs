@@ -16,10 +16,10 @@ use crate::manifest::Family;
 use crate::manifest::{MANIFEST_FILE, Origin};
 use crate::parallel::in_order;
 
-/// Values that are drawn at a time by a thread, about.
+/// Values that a thread draws at a time, about.
 const PIECE: u64 = 1 << 20;
 
-/// Rows whose classes are counted at a time by a thread.
+/// Rows whose classes a thread counts at a time.
 const COUNTED: u64 = 1 << 16;
 
 /// Build a data set in `folder` with `jobs` threads, or return its manifest at once if it is there.
@@ -108,8 +108,8 @@ pub(crate) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
     (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
 }
 
-/// Rows of the n-th of `files` that have `rows` together: as many in each, and one more in the first ones where that does not come out
-/// even.
+/// Rows of the n-th of `files` files with `rows` rows together: the same number in each, and one more in the first ones if they
+/// do not divide evenly.
 pub(crate) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
     let (each, over) = (rows / files, rows % files);
     let start = file * each + file.min(over);
@@ -151,7 +151,7 @@ impl<'a> BuildRun<'a> {
         self.recipe.density_of(self.data)
     }
 
-    /// How many rows each class has: a pass over what rows are, without their counts.
+    /// Count the rows of each class: a pass over the annotations, without counts.
     fn weights(&self, to: &mut Report<'_>) -> Result<ClassCounts, DatasetError> {
         let none = || ClassCounts {
             of_type: vec![0; self.recipe.cell_types.count as usize],
@@ -297,7 +297,7 @@ impl<'a> BuildRun<'a> {
     }
 }
 
-/// Folder of what is known of files that a stopped run has finished.
+/// Folder with a note for each file that a stopped run has finished.
 const FINISHED: &str = ".finished";
 
 /// The files that runs have finished so far, in a folder under construction.
@@ -312,20 +312,20 @@ impl Finished {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// What is known of the n-th file, which is to have this path, if it is there.
+    /// The n-th file with this path, if it is finished and still there.
     pub(crate) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
         let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
         let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
         (there == file.file.bytes && file.file.path == path).then_some(file)
     }
 
-    /// A file is finished.
+    /// Note that a file is finished.
     pub(crate) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
         let path = self.note(index);
         expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
     }
 
-    /// Forget them: everything is finished.
+    /// Remove the notes: everything is finished.
     pub(crate) fn remove(self) -> Result<(), DatasetError> {
         let notes = self.folder.join(FINISHED);
         std::fs::remove_dir_all(&notes).map_err(DatasetError::io("remove", &notes))

@@ -11,7 +11,7 @@ use expctl_record::ArrayFormat;
 
 use crate::DatasetError;
 use crate::array::build::{Finished, file_range};
-use crate::array::convert::{as_announced, described};
+use crate::array::convert::{check_base, describe};
 use crate::array::dataset::{ArrayFile, part};
 use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
@@ -30,7 +30,7 @@ const fn chunked(compression: Compression) -> Layout {
     Layout::Chunked { chunk: None, compression }
 }
 
-/// How the matrix of an AnnData file of this format lies in it; `None` of other files.
+/// Matrix and layout of an AnnData file of this format; `None` for other files.
 pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
     Some(match format {
         ArrayFormat::H5ad | ArrayFormat::H5adShuffled => (Matrix::Csr, chunked(Compression::None)),
@@ -51,7 +51,7 @@ pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
 pub(crate) fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
-    // What no number can hold fits on no disk.
+    // A saturated number fits on no disk.
     let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
     let matrix = match format {
         ArrayFormat::H5adDense => rows.saturating_mul(columns).saturating_mul(4),
@@ -65,7 +65,7 @@ impl FileConversion<'_> {
     /// done before.
     ///
     /// # Errors
-    /// It cannot be read or written; what was written reads back as something else.
+    /// The source cannot be read, or the target written; the target reads back as other rows.
     pub(crate) fn run(
         &self,
         target: &Path,
@@ -74,9 +74,9 @@ impl FileConversion<'_> {
         to: &mut Report<'_>,
     ) -> Result<RowsSeen, DatasetError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        // Of the same extension, which says how it is read back.
+        // The same extension: it decides how the file is read back.
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
-        // What a process that was killed has left.
+        // Left by a process that was killed.
         if hidden.is_dir() {
             std::fs::remove_dir_all(&hidden).map_err(DatasetError::io("remove", &hidden))?;
         }
@@ -231,7 +231,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
     })
 }
 
-/// How parquet files of a format are written, in row groups of so many rows.
+/// Options of parquet files of a format, in row groups of so many rows.
 pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
     let layout = match format {
         ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
@@ -316,7 +316,7 @@ fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
 /// Puts the rows of the base files, in order, into another number of parquet files.
 pub(crate) struct Regroup<'a> {
     pub(crate) sources: &'a [H5adStore],
-    /// What was built of each.
+    /// The manifest's entry of each source.
     pub(crate) base: &'a [ArrayFile],
     /// Parquet.
     pub(crate) format: ArrayFormat,
@@ -358,7 +358,7 @@ impl Regroup<'_> {
         for index in 0..self.file_count {
             let (name, rows) = (part(index, self.format.extension()), file_range(total, self.file_count, index));
             if let Some(file) = finished.get(index, &name) {
-                // Of the file that is read now some rows are passed over: whether they are those that were built is not seen.
+                // Rows of the current source are skipped, so its digest cannot be compared with what was built.
                 reading = None;
                 files.push(file);
                 continue;
@@ -386,7 +386,7 @@ impl Regroup<'_> {
                     if own.end == end
                         && let Some(seen) = &reading.seen
                     {
-                        as_announced(&self.base[number], seen, source.path())?;
+                        check_base(&self.base[number], seen, source.path())?;
                     }
                 }
                 start = end;
@@ -399,7 +399,7 @@ impl Regroup<'_> {
             }
             let target = folder.join(&name);
             std::fs::rename(&path, &target).map_err(DatasetError::io("rename to", &target))?;
-            let file = described(folder, name, &written, to)?;
+            let file = describe(folder, name, &written, to)?;
             finished.put(index, &file)?;
             files.push(file);
         }

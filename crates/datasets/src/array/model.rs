@@ -4,13 +4,13 @@ use expctl_record::Data;
 use crate::array::recipe::ArrayRecipe;
 use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 
-/// How counts are drawn.
+/// The distribution of the counts.
 ///
 /// A cell of type t and size L has for gene g a count of the negative binomial distribution with mean L m and variance
 /// L m (1 + m / r), where m is the gene's mean in the type and r the recipe's `dispersion_shape`: a Poisson number whose rate
 /// is a gamma number of shape L r. It is 0 with probability (1 + m / r)^(-L r).
 ///
-/// It is drawn as what that equals (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
+/// It is drawn as an equal distribution (Quenouille 1949): a Poisson number of bursts, L r ln(1 + m / r) on average, each of a
 /// size of the logarithmic distribution with p = m / (m + r). Bursts of all genes are drawn together, then dealt to the genes
 /// in proportion, so that a cell costs as much as it has bursts and not as there are genes.
 ///
@@ -34,7 +34,7 @@ pub(crate) struct Model {
     pub(crate) means: Vec<f64>,
 }
 
-/// What the cells of a donor have in common.
+/// The parameters that the cells of a donor share.
 struct Donor {
     /// Size of its average cell.
     depth: f64,
@@ -60,7 +60,7 @@ struct BurstSize {
     log_q: f32,
 }
 
-/// What a row is besides its counts.
+/// The annotations of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cell {
     pub(crate) cell_type: u32,
@@ -141,7 +141,7 @@ impl Model {
         RandomStream::new(self.seed, self.scale, &format!("row {row}"))
     }
 
-    /// What the row is, without its counts.
+    /// The annotations of a row, without its counts.
     pub(crate) fn cell(&self, row: u64) -> Cell {
         self.describe(row, &mut self.stream(row))
     }
@@ -257,7 +257,7 @@ fn cumulated(shares: &[f64]) -> Vec<f64> {
 
 /// For genes with so many bursts in a cell of size 1: the share of a type's cells that have one, over sizes and donors.
 struct ZeroShare {
-    /// At the logarithms [`ZeroShare::FROM`], and so on in steps of [`ZeroShare::STEP`].
+    /// Values at the logarithms from [`ZeroShare::FROM`] in steps of [`ZeroShare::STEP`].
     table: Vec<f64>,
 }
 

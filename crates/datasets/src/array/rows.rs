@@ -32,7 +32,7 @@ impl RowsSeen {
     }
 }
 
-/// The same rows in CSR without values that are 0, in whatever form they came.
+/// Rows in CSR without values that are 0.
 pub(crate) fn without_zeros(rows: Rows) -> CsrRows {
     let mut kept = CsrRows::default();
     let mut keep = |(column, value): (i32, f32)| {
@@ -63,7 +63,7 @@ pub(crate) fn without_zeros(rows: Rows) -> CsrRows {
     kept
 }
 
-/// Values that are read at a time by a thread, about.
+/// Values that a thread reads at a time, about.
 const PIECE: u64 = 1 << 20;
 
 /// Values that a store holds at most, those of a dense one whether they are 0 or not.
@@ -74,7 +74,7 @@ pub(crate) fn stored(store: &dyn ArrayStore) -> u64 {
 /// Hand all rows of a store to `take`, in order and without values that are 0, read by `jobs` threads.
 ///
 /// # Errors
-/// It cannot be read; what `take` gives.
+/// The store cannot be read; the error of `take`.
 pub(crate) fn each_row(
     store: &dyn ArrayStore,
     jobs: usize,
@@ -112,10 +112,10 @@ pub(crate) fn each_row_of(
     in_order(jobs, pieces, &what, || Ok(store.reader()?), read, take)
 }
 
-/// Digest, number and sum of all rows of a store; `passed` is told how many have been read.
+/// Digest, number and sum of all rows of a store; `passed` gets the number of rows read so far.
 ///
 /// # Errors
-/// It cannot be read; what `passed` gives.
+/// The store cannot be read; the error of `passed`.
 pub(crate) fn seen(
     store: &dyn ArrayStore,
     jobs: usize,

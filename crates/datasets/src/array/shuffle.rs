@@ -17,7 +17,7 @@ const MAX_BUCKETS: u64 = 512;
 /// Rows that are handed to the writer at a time.
 const PIECE_ROWS: usize = 1024;
 
-/// Where shuffled rows go.
+/// The shards that shuffled rows are written to.
 pub(crate) struct Shards<'a> {
     pub(crate) folder: &'a Path,
     /// Rows of a shard; the last one may have fewer.
@@ -328,7 +328,7 @@ fn empty(columns: &[Column]) -> Frame {
 pub(crate) struct Codec<'a> {
     frame: &'a Frame,
     columns: &'a [Column],
-    /// Of each categorical column: its own classes as those of all files.
+    /// For each categorical column: the code among the classes of all files of each class of this file.
     classes: Vec<Vec<i32>>,
 }
 

@@ -103,7 +103,7 @@ fn labels(recipe: &Recipe, data: &Data, genes: &GeneNames, triples: &Triples) ->
     }
 }
 
-/// What the records are made of.
+/// The inputs of the records.
 struct Records<'a> {
     genes: &'a GeneNames,
     triples: &'a Triples,
@@ -185,7 +185,7 @@ fn sample_info(labels: &SampleLabels) -> SampleInfo {
     }
 }
 
-/// Fail before anything is written if the disk cannot hold it; what a stopped build has already written counts.
+/// Fail before anything is written if the disk cannot hold the data set. Bytes that a stopped build left count.
 fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
     let there = partial.join(STORE_FOLDER).join(DATA_FILE).metadata().map_or(0, |meta| meta.len());
     room(partial, needed.saturating_sub(there))

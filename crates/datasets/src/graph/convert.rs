@@ -17,10 +17,10 @@ use crate::manifest::MANIFEST_FILE;
 use crate::parallel::in_order;
 use crate::settings::record_format;
 
-/// The most bytes that are encoded at a time and written in one transaction (one record, if that is more).
-const PIECE: u64 = 16 << 20;
-/// The most records of a transaction.
-const PIECE_RECORDS: u64 = 20_000;
+/// Maximum bytes that are encoded at a time and written in one transaction (one record, if that is more).
+const MAX_BYTES: u64 = 16 << 20;
+/// Maximum records of a transaction.
+const MAX_RECORDS: u64 = 20_000;
 
 /// Makes a store of another kind from the base store of a data set.
 ///
@@ -35,7 +35,7 @@ pub struct Conversion<'d> {
     folder: PathBuf,
     encoder: StoreEncoder,
     estimate: Estimate,
-    /// Bytes of values of the records that the estimate is from, on average.
+    /// Mean bytes of a value, of the records that the estimate is from.
     mean_value: u64,
 }
 
@@ -46,7 +46,7 @@ struct EncodedRecords {
 }
 
 impl<'d> Conversion<'d> {
-    /// Get ready, and estimate how large the store will be. Nothing is written.
+    /// Open the base store and estimate the size of the new one. Nothing is written.
     ///
     /// # Errors
     /// The base store or the graph cannot be read, or `kind` is the base store.
@@ -71,7 +71,7 @@ impl<'d> Conversion<'d> {
         Ok(conversion)
     }
 
-    /// How large the store will be, and whether there is room for it.
+    /// Estimated size of the store, and the free space.
     pub fn size(&self) -> &Estimate {
         &self.estimate
     }
@@ -172,7 +172,7 @@ impl<'d> Conversion<'d> {
             return Err(DatasetError::damaged(folder, "holds other records than a conversion leaves"));
         }
         report(to, "samples", there, records)?;
-        let of_piece = (PIECE / self.mean_value.max(1)).clamp(1, PIECE_RECORDS) as usize;
+        let of_piece = (MAX_BYTES / self.mean_value.max(1)).clamp(1, MAX_RECORDS) as usize;
         let pieces: Vec<&[u64]> = order[there as usize..].chunks(of_piece).collect();
         let mut done = there;
         let what = |index: u64| {
@@ -215,7 +215,7 @@ impl<'d> Conversion<'d> {
     }
 }
 
-/// Whether a problem is what lies in `folder`, rather than that it could not be read.
+/// Whether a problem is damage in `folder`, and not that it cannot be read.
 fn is_damage_in(folder: &Path, problem: &DatasetError) -> bool {
     match problem {
         DatasetError::Damaged { path, .. }
@@ -283,7 +283,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Whether the masks in `bytes` are what their definition says, edge by edge.
+/// Whether the masks in `bytes` agree with the definition, edge by edge.
 fn masks_agree(graph: &CellGraph, sample: &Sample, bytes: &[u8]) -> bool {
     let perturbed = |gene: &i64| sample.genes.contains(gene);
     let network = |e: &EdgeType| -> Vec<bool> {

@@ -18,7 +18,7 @@ pub struct Manifest {
     pub schema: u32,
     /// Title of the recipe.
     pub title: String,
-    /// What was asked for.
+    /// The settings of `[data]`.
     pub data: Data,
     /// blake3 of the recipe and all files that it names.
     pub recipe_blake3: String,
@@ -66,7 +66,7 @@ pub struct NetworkInfo {
     pub self_loops: u64,
     /// Whether the source is directed.
     pub directed: bool,
-    /// Where the edges come from.
+    /// Origin of the edges.
     pub class: Origin,
 }
 
@@ -83,7 +83,7 @@ pub struct BipartiteInfo {
     pub gpr: u64,
     /// Edges reaction to metabolite.
     pub rmr: u64,
-    /// Where they come from.
+    /// Origin of the metabolism.
     pub class: Origin,
 }
 
@@ -102,7 +102,7 @@ pub struct SampleInfo {
     pub label_min: f64,
     /// Largest label.
     pub label_max: f64,
-    /// Where genes and labels come from.
+    /// Origin of genes and labels.
     pub class: Origin,
 }
 
@@ -136,7 +136,7 @@ impl Manifest {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// What all files take on the disk, in bytes.
+    /// Bytes that all files take on the disk.
     pub fn allocated_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.allocated_bytes).sum()
     }
@@ -186,9 +186,9 @@ pub(crate) const CONVERTED: &str = "lmdb";
 pub struct StoreManifest {
     /// Layout version.
     pub schema: u32,
-    /// How its records are laid out.
+    /// Format of its records.
     pub kind: StoreKind,
-    /// What it was made from: blake3 over the contents of base store, graph and genes.
+    /// blake3 over the contents of base store, graph and genes that the store was made from.
     pub base_blake3: String,
     /// Length of each mask, in the order in which a record has them.
     pub masks: Vec<MaskInfo>,
@@ -215,7 +215,7 @@ impl StoreManifest {
     /// Read the manifest in the folder of a converted store; `None` if there is no such store.
     ///
     /// # Errors
-    /// It is damaged, of another version, or of a store of another kind.
+    /// The manifest is damaged, of another version, or of a store of another kind.
     pub fn load(folder: &Path, kind: StoreKind) -> Result<Option<Self>, DatasetError> {
         let Some(manifest) = load_converted::<Self>(folder, STORE_SCHEMA)? else { return Ok(None) };
         if manifest.kind != kind {

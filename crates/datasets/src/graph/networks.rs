@@ -47,8 +47,8 @@ fn build(recipe: &Recipe, network: &Network, data: &Data, genes: &GeneNames) -> 
     })
 }
 
-/// How many edges a network will have, a loop of each gene included: counted where all are read from a file, else as many as the published
-/// number makes of so many genes.
+/// Number of edges that a network will have, one self-loop per gene included: counted if all are read from a file, else scaled
+/// from the published number.
 pub(crate) fn expected_edges(
     recipe: &Recipe,
     network: &Network,
@@ -106,7 +106,7 @@ pub(crate) struct EdgeSet {
     len: u64,
 }
 
-/// How many slots the table of hub weights has: a power of two.
+/// Slots of the table of hub weights: a power of two.
 const SLOT_BITS: u32 = 20;
 
 impl EdgeSet {
@@ -231,7 +231,7 @@ fn inverse_power(x: f64) -> f64 {
 pub(crate) struct GeneNames {
     /// All names, ascending.
     pub names: Vec<String>,
-    /// How many of them are real.
+    /// Number of real names.
     pub real: u64,
     /// For each 0-based row of the recipe's file of gene names: position in `names`, if the gene is in this subset.
     pub position_of_row: Vec<Option<u32>>,
@@ -291,12 +291,12 @@ impl GeneNames {
     }
 }
 
-/// How many of `total` genes a data set of this scale has, at least one.
+/// Number of `total` genes that a data set of this scale has, at least one.
 pub(crate) fn genes_at(total: u64, scale: f64) -> u64 {
     ((total as f64 * scale).round() as u64).clamp(1, total.max(1))
 }
 
-/// Which of `total` genes a data set of this scale has, ascending.
+/// Indices of the genes, out of `total`, that a data set of this scale has, ascending.
 fn kept(total: u64, seed: u64, scale: f64) -> Vec<u64> {
     let n = genes_at(total, scale);
     if n == total {

@@ -161,7 +161,7 @@ fn fit(values: &mut [f64], published: &Samples, fixed: Option<[(usize, f64); 2]>
     let n = values.len() as f64;
     let fixed = fixed.as_ref().map_or(&[][..], |pair| &pair[..]);
     let free = n - fixed.len() as f64;
-    // What the free values must sum up to, around the published mean.
+    // Sum that the free values must have, around the published mean.
     let sum = -fixed.iter().map(|(_, value)| value - published.label_mean).sum::<f64>();
     let squares = n * published.label_sd * published.label_sd
         - fixed.iter().map(|(_, value)| (value - published.label_mean) * (value - published.label_mean)).sum::<f64>();
