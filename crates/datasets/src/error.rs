@@ -182,7 +182,7 @@ fn made_store(inside: &Path) -> Option<(&str, &'static str)> {
 }
 
 /// `expctl data VERB` for a data set, as a user types it; `to` is what it is converted to.
-pub(crate) fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
+pub fn command(verb: &str, data: &Data, to: Option<&str>) -> String {
     let to = to.map(|to| format!(" --to {to}")).unwrap_or_default();
     let networks = match data.networks {
         Networks::Real => " --networks real",

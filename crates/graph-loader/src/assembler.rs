@@ -22,31 +22,31 @@ use crate::subgraph::RelabeledEdges;
 /// and do not compare them with the sample's genes. The other processors go by the genes.
 #[derive(Clone, Debug)]
 pub struct Assembler {
-    pub(crate) plan: AssemblyPlan,
-    pub(crate) shared: Arc<SharedGraph>,
+    plan: AssemblyPlan,
+    shared: Arc<SharedGraph>,
     scratch: Scratch,
 }
 
 /// The parts of a batch that the options ask for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AssemblyPlan {
-    pub(crate) processor: Processor,
+pub struct AssemblyPlan {
+    pub processor: Processor,
     /// Edge indices and stoichiometry go into the batch.
-    pub(crate) with_index: bool,
+    pub with_index: bool,
     /// `ptr` of each kind of node goes into the batch.
-    pub(crate) with_ptr: bool,
+    pub with_ptr: bool,
     /// The sample of each row of `x` goes into the batch.
-    pub(crate) follow_x: bool,
+    pub follow_x: bool,
     /// The sample of each row of `x_pert` goes into the batch.
-    pub(crate) follow_x_pert: bool,
+    pub follow_x_pert: bool,
 }
 
 /// The graph and the lookup tables over it; all loader threads share them.
 #[derive(Debug)]
-pub(crate) struct SharedGraph {
-    pub(crate) graph: Arc<CellGraph>,
-    pub(crate) sources: Option<MaskSources>,
-    pub(crate) neighborhoods: Option<Neighborhoods>,
+pub struct SharedGraph {
+    pub graph: Arc<CellGraph>,
+    pub sources: Option<MaskSources>,
+    pub neighborhoods: Option<Neighborhoods>,
 }
 
 impl Assembler {
@@ -253,29 +253,29 @@ impl Assembler {
 
 /// Buffers of one thread. They hold nothing between batches, so a clone starts empty.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub struct Scratch {
     /// Removed reactions and edges of each sample.
-    pub(crate) removed: Vec<RemovedMetabolism>,
-    pub(crate) union: SortedUnion,
-    pub(crate) positions: Vec<i32>,
-    pub(crate) visited: Visited,
-    pub(crate) found: Vec<u32>,
-    pub(crate) gone: Vec<u8>,
+    pub removed: Vec<RemovedMetabolism>,
+    pub union: SortedUnion,
+    pub positions: Vec<i32>,
+    pub visited: Visited,
+    pub found: Vec<u32>,
+    pub gone: Vec<u8>,
     /// New number of each gene in the sample at hand.
-    pub(crate) table: Vec<u32>,
+    pub table: Vec<u32>,
     /// New number of each reaction.
-    pub(crate) reaction_table: Vec<u32>,
+    pub reaction_table: Vec<u32>,
     /// Genes of each sample.
-    pub(crate) genes: Vec<usize>,
+    pub genes: Vec<usize>,
     /// Edges of each type that the samples lose.
-    pub(crate) lost: Vec<RemovedLists>,
+    pub lost: Vec<RemovedLists>,
     /// Edge types and, with metabolism, gpr and rmr; of the subgraph processors only the latter.
-    pub(crate) edges: Vec<RelabeledEdges>,
+    pub edges: Vec<RelabeledEdges>,
 }
 
 impl Scratch {
     /// Forget the samples of the last batch.
-    pub(crate) fn clear(&mut self, edge_types: usize, metabolism: bool) {
+    pub fn clear(&mut self, edge_types: usize, metabolism: bool) {
         self.genes.clear();
         self.lost.resize_with(edge_types, RemovedLists::default);
         self.lost.iter_mut().for_each(RemovedLists::clear);
@@ -284,7 +284,7 @@ impl Scratch {
     }
 
     /// Bytes of the edges and tables that a thread holds for itself. What is left out is a few tables of the graph's genes.
-    pub(crate) fn own_bytes(&self) -> usize {
+    fn own_bytes(&self) -> usize {
         let edges: usize = self.edges.iter().map(RelabeledEdges::capacity_bytes).sum();
         let lost: usize = self.lost.iter().map(|lost| 4 * lost.positions.capacity()).sum();
         edges + lost + 4 * (self.table.capacity() + self.reaction_table.capacity() + self.positions.capacity())

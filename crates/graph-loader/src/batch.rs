@@ -225,7 +225,7 @@ impl BitMasks {
 }
 
 /// TensorBytes of all tensors that something has.
-pub(crate) trait TensorBytes {
+trait TensorBytes {
     fn bytes(&self) -> usize;
 }
 

@@ -126,20 +126,20 @@ impl LmdbReader<'_> {
     }
 }
 
-pub(crate) fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
+pub fn lmdb_error(path: &Path, reason: impl ToString) -> GraphError {
     GraphError::Lmdb { path: path.to_owned(), reason: reason.to_string() }
 }
 
 /// `data.mdb` of a store, read at positions, so that a file that is cut short while it is read is an error (a mapped one
 /// would end the process with SIGBUS).
-pub(crate) struct StoreFile {
+pub struct StoreFile {
     folder: PathBuf,
     path: PathBuf,
     file: File,
     /// Length in bytes when it was opened.
     bytes: u64,
     /// Newest meta page when it was opened.
-    pub(crate) meta: MetaPage,
+    pub meta: MetaPage,
     identity: FileIdentity,
 }
 
@@ -155,7 +155,7 @@ struct FileIdentity {
 
 impl StoreFile {
     /// Open the store in `folder`; [`GraphError::NoStore`] if it has no `data.mdb`.
-    pub(crate) fn open(folder: &Path) -> Result<Self, GraphError> {
+    pub fn open(folder: &Path) -> Result<Self, GraphError> {
         let path = folder.join("data.mdb");
         let file = match File::open(&path) {
             Err(e) if is_gone(&e) => {
@@ -175,29 +175,23 @@ impl StoreFile {
     }
 
     /// Folder of the store.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Whole pages that the file has, as far as they are in use.
-    pub(crate) fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         (self.bytes / u64::from(self.meta.page_size)).min(self.meta.last_page.saturating_add(1))
     }
 
     /// Fill `out` from `offset` on.
-    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.file.read_exact_at(out, offset).map_err(|e| self.failed(e))
     }
 
     /// Read `header` at `offset` and append the `bytes` behind it to `out`, in one call of the system and without clearing
     /// memory first.
-    pub(crate) fn append(
-        &self,
-        offset: u64,
-        header: &mut [u8],
-        bytes: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), GraphError> {
+    pub fn append(&self, offset: u64, header: &mut [u8], bytes: usize, out: &mut Vec<u8>) -> Result<(), GraphError> {
         out.reserve(bytes);
         let (of_header, total) = (header.len(), header.len() + bytes);
         let mut done = 0;
@@ -228,7 +222,7 @@ impl StoreFile {
     }
 
     /// An error if the file is another one than was opened. Less than a microsecond.
-    pub(crate) fn unchanged(&self) -> Result<(), GraphError> {
+    pub fn unchanged(&self) -> Result<(), GraphError> {
         let rewritten = || GraphError::Rewritten { path: self.folder.clone() };
         let about = match self.path.metadata() {
             Err(e) if is_gone(&e) => return Err(rewritten()),
@@ -276,21 +270,21 @@ fn transactions(file: &File, meta: &MetaPage) -> io::Result<[u64; 2]> {
 }
 
 /// Bytes of a page's header.
-pub(crate) const PAGE_HEADER: usize = 16;
+pub const PAGE_HEADER: usize = 16;
 /// Page number that stands for none.
-pub(crate) const NO_PAGE: u64 = u64::MAX;
+pub const NO_PAGE: u64 = u64::MAX;
 /// Flag of a meta page.
 const META: u16 = 0x08;
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
 /// Offset of the transaction number in a meta page.
-pub(crate) const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
+const TXN_OFFSET: u64 = (PAGE_HEADER + 128) as u64;
 /// Pages that liblmdb can make.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 512..=32768;
 
 /// A meta page: the root of one state of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MetaPage {
+struct MetaPage {
     /// Bytes of a page.
     pub page_size: u32,
     /// Levels of the tree, leaves included; 0 when it is empty.
@@ -310,7 +304,7 @@ impl MetaPage {
     ///
     /// # Errors
     /// Why the file is no LMDB file, or has another kind of database.
-    pub(crate) fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
+    fn newest(mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, String> {
         let mut page = [0; PAGE_HEADER + 136];
         let mut meta = |number: u64, offset: u64| {
             read(offset, &mut page).map_err(|e| format!("meta page {number}: {e}"))?;

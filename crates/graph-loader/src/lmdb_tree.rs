@@ -14,7 +14,7 @@ const DEEPEST: u16 = 32;
 
 /// Location of a value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ValueLocation {
+pub struct ValueLocation {
     /// Position of its first byte in the file.
     pub offset: u64,
     /// Its length.
@@ -28,7 +28,7 @@ impl ValueLocation {
     ///
     /// # Errors
     /// The page is not the first of a value, or has too few pages.
-    pub(crate) fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
+    pub fn check(&self, header: &[u8; PAGE_HEADER], page_size: u32) -> Result<(), String> {
         let page = (self.offset - PAGE_HEADER as u64) / u64::from(page_size);
         let page = Page { bytes: header, number: page };
         if page.u64_at(0) != page.number || page.u16_at(10) & OVERFLOW == 0 {
@@ -46,7 +46,7 @@ impl ValueLocation {
 ///
 /// # Errors
 /// A page or node that cannot be, or keys other than the decimal numbers from 0 on.
-pub(crate) fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
+pub fn value_locations(file: &StoreFile) -> Result<Vec<ValueLocation>, GraphError> {
     let failed = |reason: String| lmdb_error(file.folder(), reason);
     let meta = &file.meta;
     let mut found = Vec::new();
@@ -199,19 +199,19 @@ fn index_of(key: &[u8]) -> Option<u64> {
 }
 
 /// Pages of a file that have been met, a bit each.
-pub(crate) struct PageSet {
+struct PageSet {
     bits: Vec<u64>,
     pages: u64,
 }
 
 impl PageSet {
     /// The empty set over `0..pages`.
-    pub(crate) fn new(pages: u64) -> Self {
+    pub fn new(pages: u64) -> Self {
         Self { bits: vec![0; pages.div_ceil(64) as usize], pages }
     }
 
     /// Enter `count` pages from `first` on; false if one of them is not in the file or has been entered before.
-    pub(crate) fn insert(&mut self, first: u64, count: u64) -> bool {
+    fn insert(&mut self, first: u64, count: u64) -> bool {
         let Some(end) = first.checked_add(count).filter(|end| *end <= self.pages) else {
             return false;
         };

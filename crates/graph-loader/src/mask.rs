@@ -122,14 +122,14 @@ fn ones(mut word: u64) -> impl Iterator<Item = usize> {
 }
 
 /// Set these entries of a byte mask to 0.
-pub(crate) fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
+fn clear_bytes(positions: &[u32], mask: &mut [u8]) {
     for &position in positions {
         mask[position as usize] = 0;
     }
 }
 
 /// Set these entries of a bit mask to 0.
-pub(crate) fn clear_bits(positions: &[u32], mask: &mut [u64]) {
+fn clear_bits(positions: &[u32], mask: &mut [u64]) {
     for &position in positions {
         mask[position as usize / 64] &= !(1 << (position % 64));
     }
@@ -160,7 +160,7 @@ impl StoredMask<'_> {
         self.bytes.as_chunks::<8>().0.iter().map(|p| i64::from_le_bytes(*p) as usize)
     }
 
-    pub(crate) fn to_bytes(self, mask: &mut [u8]) {
+    fn to_bytes(self, mask: &mut [u8]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(1);
@@ -181,7 +181,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(crate) fn to_bits(self, entries: usize, mask: &mut [u64]) {
+    fn to_bits(self, entries: usize, mask: &mut [u64]) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => {
                 mask.fill(u64::MAX);
@@ -217,7 +217,7 @@ impl StoredMask<'_> {
         }
     }
 
-    pub(crate) fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
+    fn append_removed(self, entries: usize, out: &mut Vec<i32>) {
         match self.form {
             MaskForm::None | MaskForm::FalsePositions => out.extend(self.positions().map(|p| p as i32)),
             MaskForm::Bytes => {

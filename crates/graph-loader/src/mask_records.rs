@@ -16,11 +16,11 @@ pub struct MaskSizes {
 }
 
 /// Position of a mask in [`MaskSizes`].
-pub(crate) type MaskIndex = usize;
-pub(crate) const GENE: MaskIndex = 0;
-pub(crate) const REACTION: MaskIndex = 1;
+type MaskIndex = usize;
+const GENE: MaskIndex = 0;
+const REACTION: MaskIndex = 1;
 /// Types of nodes.
-pub(crate) const NODE_TYPES: usize = 3;
+const NODE_TYPES: usize = 3;
 
 impl MaskSizes {
     /// `nodes` are the numbers of genes, reactions and metabolites; `networks` have names and numbers of edges.
@@ -53,7 +53,7 @@ impl MaskSizes {
     }
 
     /// Mask of a network.
-    pub(crate) fn network(&self, name: &str) -> Option<MaskIndex> {
+    fn network(&self, name: &str) -> Option<MaskIndex> {
         let name = format!("gene__{name}__gene");
         self.names.iter().position(|n| *n == name).filter(|i| *i >= NODE_TYPES)
     }
@@ -69,7 +69,7 @@ impl MaskSizes {
 
 /// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+enum Content {
     /// int64 `[k]`: perturbed genes.
     Genes,
     /// int64 `[1]`: 0, a coordinate (there is one phenotype of one type).
@@ -100,14 +100,14 @@ impl Content {
 
 /// One array of a record.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
+struct Field {
     pub content: Content,
     pub member: Member,
 }
 
 /// The fields of a record in their order: those of the published pickle under their names, but the lengths of all masks in
 /// one array. `None` for stores without masks.
-pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>> {
+fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut add =
         |name: &str, content: Content| fields.push(Field { content, member: Member::new(name, content.dtype()) });
@@ -139,12 +139,12 @@ pub(crate) fn fields(kind: RecordFormat, sizes: &MaskSizes) -> Option<Vec<Field>
 }
 
 /// Elements of a mask's field as this kind of store keeps it.
-pub(crate) fn mask_bytes(kind: RecordFormat, entries: usize) -> usize {
+fn mask_bytes(kind: RecordFormat, entries: usize) -> usize {
     if kind == RecordFormat::BitMasks { entries.div_ceil(8) } else { entries }
 }
 
 /// Finds genes, label and the masks of a trial in the records of a store of masks. Threads share it.
-pub(crate) struct MaskDecoder {
+pub struct MaskDecoder {
     kind: RecordFormat,
     form: MaskForm,
     sizes: MaskSizes,
@@ -159,12 +159,7 @@ impl MaskDecoder {
     ///
     /// # Errors
     /// An edge type without masks in the store.
-    pub(crate) fn new(
-        kind: RecordFormat,
-        sizes: MaskSizes,
-        edge_types: &[String],
-        metabolism: bool,
-    ) -> Result<Self, String> {
+    pub fn new(kind: RecordFormat, sizes: MaskSizes, edge_types: &[String], metabolism: bool) -> Result<Self, String> {
         let form = match kind {
             RecordFormat::FalsePositions => MaskForm::FalsePositions,
             RecordFormat::ByteMasks => MaskForm::Bytes,
@@ -192,7 +187,7 @@ impl MaskDecoder {
     }
 
     /// Decode the record at `range` of `bytes`. Spans of masks refer to `bytes`.
-    pub(crate) fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
+    pub fn decode(&self, bytes: &[u8], range: Range<usize>, sample: &mut Sample) -> Result<(), String> {
         let record = &bytes[range.clone()];
         sample.masks.form = self.form;
         sample.masks.spans.clear();
@@ -261,7 +256,7 @@ fn float(data: &[u8]) -> Result<f32, String> {
 }
 
 /// Genes ascend, each once, and are among `n`.
-pub(crate) fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
+pub fn ascending(genes: &[i64], n: usize) -> Result<(), String> {
     let mut least = 0;
     for &gene in genes {
         if gene < least || gene >= n as i64 {
@@ -309,7 +304,7 @@ fn nothing_behind(bits: &[u8], entries: usize) -> Result<(), String> {
 
 /// Writes the records of a store of masks.
 #[derive(Clone)]
-pub(crate) struct MaskEncoder {
+pub struct MaskEncoder {
     kind: RecordFormat,
     sizes: MaskSizes,
     fields: Vec<Field>,
@@ -328,7 +323,7 @@ struct Incidences {
 impl MaskEncoder {
     /// An encoder over all networks of a data set and its metabolism, of which `sizes` speaks too. `None` for stores without
     /// masks.
-    pub(crate) fn new(kind: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
+    pub fn new(kind: RecordFormat, sizes: MaskSizes, graph: &CellGraph) -> Option<Self> {
         let networks = graph.edge_types.iter().map(|e| Incidence::build(e, graph.num_genes())).collect();
         let catalysis = graph.metabolism.as_ref().map(|m| Catalysis::build(m, graph.num_genes()));
         Some(Self {
@@ -342,7 +337,7 @@ impl MaskEncoder {
     }
 
     /// Append the record of `sample` to `out`: an NPZ archive.
-    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) {
         self.find_removed(&sample.genes);
         crate::npz::write_npz(self.fields.iter().map(|field| &field.member), out, |i, out| {
             self.write(self.fields[i].content, sample, out);

@@ -23,7 +23,7 @@ const PERTURBED: u32 = 1 << 31;
 
 /// Lookup tables of the processor over the graph; threads share them.
 #[derive(Debug)]
-pub(crate) struct Neighborhoods {
+pub struct Neighborhoods {
     neighbours: Neighbours,
     /// Targets of each type's edges, so that the edges of a few genes are found without looking at all: a sample costs the
     /// out-edges of the genes found, which are never more than all edges.
@@ -32,7 +32,7 @@ pub(crate) struct Neighborhoods {
 }
 
 impl Neighborhoods {
-    pub(crate) fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
+    pub fn build(graph: &CellGraph, neighbours: Neighbours) -> Self {
         let genes = graph.num_genes();
         Self {
             neighbours,
@@ -42,7 +42,7 @@ impl Neighborhoods {
     }
 
     /// One sample. Edges are ordered by source, those of a source as they are in the graph.
-    pub(crate) fn process<M: Marker>(
+    pub fn process<M: Marker>(
         &self,
         graph: &CellGraph,
         sample: &Sample,

@@ -209,13 +209,13 @@ struct Phenotype {
 const FIXED: usize = 8;
 
 /// Bytes of a record of so many genes.
-pub(crate) const fn record_bytes(genes: usize) -> usize {
+pub const fn record_bytes(genes: usize) -> usize {
     IDS_HEADER + 4 * genes
 }
 
 /// Append the record of an ids store, little-endian: float32 label, float32 p-value (NaN if there is none), uint32 of each
 /// perturbed gene. Their number follows from the length.
-pub(crate) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
+fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
     out.extend_from_slice(&sample.label.to_le_bytes());
     out.extend_from_slice(&sample.p_value.to_le_bytes());
     sample.genes.iter().for_each(|gene| out.extend_from_slice(&(*gene as u32).to_le_bytes()));
@@ -225,7 +225,7 @@ pub(crate) fn encode_ids(sample: &Sample, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// Another length, a label that is no number, or genes that are not in the graph or not in order.
-pub(crate) fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
+fn decode_ids(record: &[u8], genes: usize, sample: &mut Sample) -> Result<(), String> {
     let (words, rest) = record.as_chunks::<4>();
     if record.len() < IDS_HEADER || !rest.is_empty() {
         return Err(format!("{} bytes, not 8 and 4 for each gene", record.len()));

@@ -16,7 +16,7 @@ use crate::stream::{replicate, replicate_shifted};
 use crate::subgraph::{join_kept, join_own};
 
 /// Stage *mask*.
-pub(crate) fn mask_graphs<M: Marker>(
+pub fn mask_graphs<M: Marker>(
     plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
@@ -79,7 +79,7 @@ fn size_metabolic(metabolism: &Metabolism, samples: usize, neighborhood: bool, j
 }
 
 /// Stage *collate*.
-pub(crate) fn join_graphs<M: Marker>(
+pub fn join_graphs<M: Marker>(
     plan: AssemblyPlan,
     shared: &SharedGraph,
     samples: &[Sample],
@@ -163,7 +163,7 @@ fn join_genes(plan: AssemblyPlan, genes: impl Iterator<Item = usize> + Clone, sa
 }
 
 /// Write the masks of all samples into the batch.
-pub(crate) fn mask_whole_graphs<M: Marker>(
+fn mask_whole_graphs<M: Marker>(
     graph: &CellGraph,
     sources: &MaskSources,
     samples: &[Sample],
@@ -195,7 +195,7 @@ pub(crate) fn mask_whole_graphs<M: Marker>(
 }
 
 /// Edge indices of all samples, and the stoichiometry; nothing but the counts if the index stays with the graph.
-pub(crate) fn join_whole_edges<M: Marker>(
+fn join_whole_edges<M: Marker>(
     graph: &CellGraph,
     samples: usize,
     with_index: bool,
@@ -221,7 +221,7 @@ pub(crate) fn join_whole_edges<M: Marker>(
 }
 
 /// One edge type, once per sample: `(sources, targets)`, each shifted by its stride from one sample to the next.
-pub(crate) fn join_edge_type<M: Marker>(
+fn join_edge_type<M: Marker>(
     (sources, targets): (&[i64], &[i64]),
     stride: (i64, i64),
     samples: usize,
@@ -243,7 +243,7 @@ pub(crate) fn join_edge_type<M: Marker>(
 }
 
 /// Gene masks of all samples over the whole graph.
-pub(crate) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
+pub fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
     nodes.kept.resize(samples.len() * genes, 0);
     nodes.perturbed.resize(samples.len() * genes, 0);
     let kept = nodes.kept.chunks_exact_mut(genes.max(1));
@@ -254,25 +254,25 @@ pub(crate) fn mask_genes(samples: &[Sample], genes: usize, nodes: &mut Nodes) {
 }
 
 /// Every node of every sample is kept: metabolites.
-pub(crate) fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
+fn keep_all(samples: usize, per_sample: usize, nodes: &mut Nodes) {
     refill(&mut nodes.kept, samples * per_sample, 1);
     refill(&mut nodes.perturbed, samples * per_sample, 0);
 }
 
 /// The complement of a byte mask.
-pub(crate) fn complement(mask: &[u8], out: &mut Vec<u8>) {
+fn complement(mask: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend(mask.iter().map(|kept| u8::from(*kept == 0)));
 }
 
 /// `vec` of `len` times `value`, in the same buffer.
-pub(crate) fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
+pub fn refill<T: Copy>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.clear();
     vec.resize(len, value);
 }
 
 /// The sample of each row, of which the samples have `counts`.
-pub(crate) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     for (sample, count) in counts.enumerate() {
         out.resize(out.len() + count, sample as i64);
@@ -280,7 +280,7 @@ pub(crate) fn sample_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
 }
 
 /// Position of each sample's first row, and the end.
-pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
+fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<i64>) {
     out.clear();
     out.push(0);
     let mut end = 0;
@@ -291,7 +291,7 @@ pub(crate) fn starts_of_rows(counts: impl Iterator<Item = usize>, out: &mut Vec<
 }
 
 /// `batch` of one kind of node and, where the collation makes it, `ptr`.
-pub(crate) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
+pub fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: bool, nodes: &mut Nodes) {
     sample_of_rows(counts.clone(), &mut nodes.batch);
     if with_ptr {
         starts_of_rows(counts, &mut nodes.ptr);
@@ -299,13 +299,13 @@ pub(crate) fn join_nodes(counts: impl Iterator<Item = usize> + Clone, with_ptr: 
 }
 
 /// Vectors of a followed field.
-pub(crate) fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
+fn follow(counts: impl Iterator<Item = usize> + Clone, field: &mut Followed) {
     sample_of_rows(counts.clone(), &mut field.batch);
     starts_of_rows(counts, &mut field.ptr);
 }
 
 /// Coordinates of one label and one p-value per sample.
-pub(crate) fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
+pub fn join_phenotype(samples: usize, phenotype: &mut Phenotype) {
     let Phenotype { type_indices, sample_indices, stat_type_indices, stat_sample_indices } = phenotype;
     for indices in [type_indices, sample_indices, stat_type_indices, stat_sample_indices] {
         refill(indices, samples, 0);

@@ -104,13 +104,13 @@ pub fn build(
 }
 
 /// Bytes of a row of a base file on the disk, about: values and their columns, and what obs has of it.
-pub(crate) fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
+pub fn row_bytes(recipe: &ArrayRecipe, data: &Data) -> u64 {
     (recipe.genes_of(data) as f64 * recipe.density_of(data) * 8.1) as u64 + 100
 }
 
 /// Rows of the n-th of `files` files with `rows` rows together: the same number in each, and one more in the first ones if they
 /// do not divide evenly.
-pub(crate) fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
+pub fn file_range(rows: u64, files: u64, file: u64) -> Range<u64> {
     let (each, over) = (rows / files, rows % files);
     let start = file * each + file.min(over);
     start..start + each + u64::from(file < over)
@@ -301,32 +301,32 @@ impl<'a> BuildRun<'a> {
 const FINISHED: &str = ".finished";
 
 /// The files that runs have finished so far, in a folder under construction.
-pub(crate) struct Finished {
+pub struct Finished {
     folder: PathBuf,
 }
 
 impl Finished {
-    pub(crate) fn open(folder: &Path) -> Result<Self, DatasetError> {
+    pub fn open(folder: &Path) -> Result<Self, DatasetError> {
         let notes = folder.join(FINISHED);
         std::fs::create_dir_all(&notes).map_err(DatasetError::io("create", &notes))?;
         Ok(Self { folder: folder.to_owned() })
     }
 
     /// The n-th file with this path, if it is finished and still there.
-    pub(crate) fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
+    pub fn get(&self, index: u64, path: &str) -> Option<ArrayFile> {
         let file: ArrayFile = serde_json::from_slice(&std::fs::read(self.note(index)).ok()?).ok()?;
         let (there, _) = bytes_of(&self.folder.join(path)).ok()?;
         (there == file.file.bytes && file.file.path == path).then_some(file)
     }
 
     /// Note that a file is finished.
-    pub(crate) fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
+    pub fn put(&self, index: u64, file: &ArrayFile) -> Result<(), DatasetError> {
         let path = self.note(index);
         expctl_record::write_json(&path, file).map_err(|e| DatasetError::damaged(&path, e))
     }
 
     /// Remove the notes: everything is finished.
-    pub(crate) fn remove(self) -> Result<(), DatasetError> {
+    pub fn remove(self) -> Result<(), DatasetError> {
         let notes = self.folder.join(FINISHED);
         std::fs::remove_dir_all(&notes).map_err(DatasetError::io("remove", &notes))
     }

@@ -192,7 +192,7 @@ fn existing_files(
 }
 
 /// Check that the rows of a base file are those that were built.
-pub(crate) fn check_base(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
+pub fn check_base(file: &ArrayFile, written: &RowsSeen, path: &Path) -> Result<(), DatasetError> {
     if file.content_blake3 == written.digest() {
         return Ok(());
     }
@@ -200,7 +200,7 @@ pub(crate) fn check_base(file: &ArrayFile, written: &RowsSeen, path: &Path) -> R
 }
 
 /// The manifest's entry of a file with these rows.
-pub(crate) fn describe(
+pub fn describe(
     folder: &Path,
     name: String,
     written: &RowsSeen,
@@ -345,7 +345,7 @@ fn each_file(
 }
 
 /// Read all rows of a file once more and compare them with what is known of it.
-pub(crate) fn check_content(
+pub fn check_content(
     path: &Path,
     file: &ArrayFile,
     jobs: usize,

@@ -17,12 +17,12 @@ use crate::array::rows::{RowsSeen, each_row, each_row_of, seen, stored};
 use crate::build_folder::{Report, report};
 
 /// Makes a file of another format from an AnnData file, row for row.
-pub(crate) struct FileConversion<'a> {
-    pub(crate) format: ArrayFormat,
+pub struct FileConversion<'a> {
+    pub format: ArrayFormat,
     /// Rows of a parquet row group.
-    pub(crate) row_group: u64,
-    pub(crate) jobs: usize,
-    pub(crate) source: &'a H5adStore,
+    pub row_group: u64,
+    pub jobs: usize,
+    pub source: &'a H5adStore,
 }
 
 /// Chunks as h5py makes them.
@@ -31,7 +31,7 @@ const fn chunked(compression: Compression) -> Layout {
 }
 
 /// Matrix and layout of an AnnData file of this format; `None` for other files.
-pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
+pub fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
     Some(match format {
         ArrayFormat::H5ad | ArrayFormat::H5adShuffled => (Matrix::Csr, chunked(Compression::None)),
         ArrayFormat::H5adGzip => (Matrix::Csr, chunked(Compression::Gzip { level: 4, shuffle: false })),
@@ -50,7 +50,7 @@ pub(crate) fn layout(format: ArrayFormat) -> Option<(Matrix, Layout)> {
 }
 
 /// Bytes that files of a format take at most, about, for so many rows, columns and values that are not 0.
-pub(crate) fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
+pub fn max_bytes(format: ArrayFormat, rows: u64, columns: u64, values: u64) -> u64 {
     // A saturated number fits on no disk.
     let annotations = rows.saturating_mul(100).saturating_add(columns.saturating_mul(100)).saturating_add(1 << 20);
     let matrix = match format {
@@ -66,13 +66,7 @@ impl FileConversion<'_> {
     ///
     /// # Errors
     /// The source cannot be read, or the target written; the target reads back as other rows.
-    pub(crate) fn run(
-        &self,
-        target: &Path,
-        done: u64,
-        rows: u64,
-        to: &mut Report<'_>,
-    ) -> Result<RowsSeen, DatasetError> {
+    pub fn run(&self, target: &Path, done: u64, rows: u64, to: &mut Report<'_>) -> Result<RowsSeen, DatasetError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         // The same extension: it decides how the file is read back.
         let hidden = target.with_file_name(format!(".unchecked-{name}"));
@@ -191,7 +185,7 @@ impl FileConversion<'_> {
         to: &mut Report<'_>,
     ) -> Result<(), DatasetError> {
         let store = self.source;
-        let obs = ParquetObs::of(store)?;
+        let obs = ParquetObs::read(store)?;
         let options = parquet_options(self.format, self.row_group);
         let mut writer = ParquetWriter::create(target, store.genes(), &obs.columns, &options)?;
         self.each_row(written, at, to, |piece, range| {
@@ -232,7 +226,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn ArrayStore>, DatasetError> {
 }
 
 /// Options of parquet files of a format, in row groups of so many rows.
-pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
+fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOptions {
     let layout = match format {
         ArrayFormat::ParquetSparse => ParquetLayout::Sparse,
         _ => ParquetLayout::Dense,
@@ -242,22 +236,22 @@ pub(crate) fn parquet_options(format: ArrayFormat, row_group: u64) -> ParquetOpt
 }
 
 /// obs of an AnnData file as parquet files have it: the columns, and the values of each.
-pub(crate) struct ParquetObs {
-    pub(crate) columns: Vec<ParquetObsColumn>,
+struct ParquetObs {
+    pub columns: Vec<ParquetObsColumn>,
     cells: Vec<ParquetCells>,
 }
 
 impl ParquetObs {
     /// # Errors
     /// obs cannot be read.
-    pub(crate) fn of(store: &H5adStore) -> Result<Self, DatasetError> {
+    pub fn read(store: &H5adStore) -> Result<Self, DatasetError> {
         let (columns, frame) = store.table()?;
         let (columns, cells) = columns.into_iter().zip(frame.columns).map(|(c, cells)| parquet_obs(c, cells)).unzip();
         Ok(Self { columns, cells })
     }
 
     /// The values of some rows, column by column.
-    pub(crate) fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
+    fn of_rows(&self, rows: Range<usize>) -> Vec<ParquetObsValues<'_>> {
         self.cells.iter().map(|cells| cells.of(rows.clone())).collect()
     }
 }
@@ -314,17 +308,17 @@ fn distinct(values: Vec<String>) -> (Vec<String>, Vec<i32>) {
 }
 
 /// Puts the rows of the base files, in order, into another number of parquet files.
-pub(crate) struct Regroup<'a> {
-    pub(crate) sources: &'a [H5adStore],
+pub struct Regroup<'a> {
+    pub sources: &'a [H5adStore],
     /// The manifest's entry of each source.
-    pub(crate) base: &'a [ArrayFile],
+    pub base: &'a [ArrayFile],
     /// Parquet.
-    pub(crate) format: ArrayFormat,
+    pub format: ArrayFormat,
     /// Rows of a row group; not 0.
-    pub(crate) row_group: u64,
+    pub row_group: u64,
     /// Number of files, at most as many as there are rows; not 0.
-    pub(crate) file_count: u64,
-    pub(crate) jobs: usize,
+    pub file_count: u64,
+    pub jobs: usize,
 }
 
 /// The base file that rows are read from.
@@ -341,16 +335,11 @@ impl Regroup<'_> {
     /// # Errors
     /// A base file cannot be read, has other rows than were built, or other columns of obs than the first one; a file cannot be
     /// written, or reads back as other rows.
-    pub(crate) fn run(
-        &self,
-        folder: &Path,
-        finished: &Finished,
-        to: &mut Report<'_>,
-    ) -> Result<Vec<ArrayFile>, DatasetError> {
+    pub fn run(&self, folder: &Path, finished: &Finished, to: &mut Report<'_>) -> Result<Vec<ArrayFile>, DatasetError> {
         let Some(first) = self.sources.first() else {
             return Err(DatasetError::Invalid("there are no files to convert".to_owned()));
         };
-        let columns = ParquetObs::of(first)?.columns;
+        let columns = ParquetObs::read(first)?.columns;
         let options = parquet_options(self.format, self.row_group);
         let total: u64 = self.sources.iter().map(|source| source.len()).sum();
         let mut reading: Option<Reading> = None;
@@ -419,7 +408,7 @@ impl Regroup<'_> {
             Some(known) => known,
             None => {
                 let store = &self.sources[source];
-                let obs = ParquetObs::of(store)?;
+                let obs = ParquetObs::read(store)?;
                 if obs.columns != columns {
                     let reason = format!("its columns of obs are not those of {}", self.sources[0].path().display());
                     return Err(DatasetError::damaged(store.path(), reason));
@@ -437,7 +426,7 @@ const HELD: u64 = 32 << 20;
 /// Hand the columns of a matrix to `take`, in order: CSR turned into CSC. All of it is read once to count, and once for each
 /// so many columns as have [`HELD`] values together, so that memory is bounded. `pass` sees all rows of every reading, and
 /// whether it is the first.
-pub(crate) fn each_column(
+fn each_column(
     store: &dyn ArrayStore,
     jobs: usize,
     mut take: impl FnMut(CsrView<'_>, u64) -> Result<(), DatasetError>,

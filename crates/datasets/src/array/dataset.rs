@@ -160,12 +160,12 @@ impl ArrayDataset {
 }
 
 /// Name of the n-th file, from 0.
-pub(crate) fn part(index: u64, extension: &str) -> String {
+pub fn part(index: u64, extension: &str) -> String {
     format!("part-{index:04}.{extension}")
 }
 
 /// Path of the n-th base file inside a data set.
-pub(crate) fn base_file(index: u64) -> String {
+pub fn base_file(index: u64) -> String {
     format!("{FILES_FOLDER}/{}", part(index, ArrayFormat::H5ad.extension()))
 }
 

@@ -21,7 +21,7 @@ use crate::random::{RandomStream, logarithmic_below, normal, poisson};
 /// rows that lie together are of one donor. Over all donors the types have the shares of the recipe.
 ///
 /// Every row has a stream of random numbers of its own: it follows from the recipe, seed, number of genes and its number alone.
-pub(crate) struct Model {
+pub struct Model {
     seed: u64,
     scale: f64,
     cell_log_sd: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Model {
     run_rows: u64,
     donors: Vec<Donor>,
     /// Expected count of each gene in a cell of average size, over the types.
-    pub(crate) means: Vec<f64>,
+    pub means: Vec<f64>,
 }
 
 /// The parameters that the cells of a donor share.
@@ -62,14 +62,14 @@ struct BurstSize {
 
 /// The annotations of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cell {
-    pub(crate) cell_type: u32,
-    pub(crate) donor: u32,
-    pub(crate) age: Option<i64>,
+pub struct Cell {
+    pub cell_type: u32,
+    pub donor: u32,
+    pub age: Option<i64>,
 }
 
 /// Memory to draw a row in.
-pub(crate) struct Scratch {
+pub struct Scratch {
     counts: Vec<u32>,
     met: Vec<u64>,
 }
@@ -82,7 +82,7 @@ const SIDE: i32 = 10;
 const FITS: u32 = 100;
 
 impl Model {
-    pub(crate) fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
+    pub fn new(recipe: &ArrayRecipe, data: &Data) -> Self {
         let genes = recipe.genes_of(data) as usize;
         let stream = |purpose: &str| RandomStream::new(data.seed, data.scale, purpose);
         let mut of_genes = stream("genes");
@@ -129,11 +129,11 @@ impl Model {
     }
 
     /// Number of genes.
-    pub(crate) fn genes(&self) -> usize {
+    pub fn genes(&self) -> usize {
         self.means.len()
     }
 
-    pub(crate) fn scratch(&self) -> Scratch {
+    pub fn scratch(&self) -> Scratch {
         Scratch { counts: vec![0; self.genes()], met: vec![0; self.genes().div_ceil(64)] }
     }
 
@@ -142,7 +142,7 @@ impl Model {
     }
 
     /// The annotations of a row, without its counts.
-    pub(crate) fn cell(&self, row: u64) -> Cell {
+    pub fn cell(&self, row: u64) -> Cell {
         self.describe(row, &mut self.stream(row))
     }
 
@@ -156,13 +156,7 @@ impl Model {
     }
 
     /// Draw a row and append its genes and counts. Returns what it is and the sum of the counts.
-    pub(crate) fn draw(
-        &self,
-        row: u64,
-        scratch: &mut Scratch,
-        indices: &mut Vec<i32>,
-        data: &mut Vec<f32>,
-    ) -> (Cell, u64) {
+    pub fn draw(&self, row: u64, scratch: &mut Scratch, indices: &mut Vec<i32>, data: &mut Vec<f32>) -> (Cell, u64) {
         let mut stream = self.stream(row);
         let cell = self.describe(row, &mut stream);
         let size = self.donors[cell.donor as usize].depth * libm::exp(self.cell_log_sd * normal(&mut stream));

@@ -77,9 +77,9 @@ pub fn build(
         title: recipe.title.clone(),
         data: data.clone(),
         recipe_blake3: digest,
-        genes: GeneCounts::of(&genes),
-        networks: networks.iter().map(|network| NetworkInfo::of(network, genes.len())).collect(),
-        bipartite: BipartiteInfo::of(&metabolism),
+        genes: GeneCounts::from_names(&genes),
+        networks: networks.iter().map(|network| NetworkInfo::from_built(network, genes.len())).collect(),
+        bipartite: BipartiteInfo::from_generated(&metabolism),
         samples: sample_info(&labels),
         store,
         files,
@@ -197,7 +197,7 @@ fn room_for(partial: &Path, needed: u64) -> Result<(), DatasetError> {
 /// samples: `$gene0` to `$gene2` inside any string are systematic names, the whole strings `"$index"`, `"$label"` and
 /// `"$p_value"` become numbers. Invariant: every record is valid JSON if the template is, because gene names need no
 /// escaping.
-pub(crate) struct RecordTemplate {
+pub struct RecordTemplate {
     parts: Vec<TemplatePart>,
 }
 
@@ -211,7 +211,7 @@ enum TemplatePart {
 }
 
 impl RecordTemplate {
-    pub(crate) fn load(path: &Path) -> Result<Self, DatasetError> {
+    pub fn load(path: &Path) -> Result<Self, DatasetError> {
         let text = std::fs::read_to_string(path).map_err(DatasetError::io("read", path))?;
         Self::parse(&text).map_err(|reason| DatasetError::damaged(path, reason))
     }
@@ -243,7 +243,7 @@ impl RecordTemplate {
     }
 
     /// Append the record of sample `index`.
-    pub(crate) fn render(&self, index: u64, genes: [&str; GENES_PER_SAMPLE], label: f64, p: f64, out: &mut Vec<u8>) {
+    pub fn render(&self, index: u64, genes: [&str; GENES_PER_SAMPLE], label: f64, p: f64, out: &mut Vec<u8>) {
         for part in &self.parts {
             // Writing to a Vec cannot fail. `{:?}` is the shortest text that gives the same number back.
             let _ = match part {

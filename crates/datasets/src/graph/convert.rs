@@ -27,11 +27,11 @@ const MAX_RECORDS: u64 = 20_000;
 /// Threads encode, each every n-th piece of the records in key order, and this thread writes the pieces in that order, so
 /// the store has the same content with any number of threads. No more than three pieces of each thread are in memory.
 pub struct Conversion<'d> {
-    pub(crate) dataset: &'d Dataset,
-    pub(crate) kind: StoreKind,
-    pub(crate) graph: CellGraph,
-    pub(crate) base: LmdbStore,
-    pub(crate) decoder: RecordDecoder,
+    dataset: &'d Dataset,
+    kind: StoreKind,
+    graph: CellGraph,
+    base: LmdbStore,
+    decoder: RecordDecoder,
     folder: PathBuf,
     encoder: StoreEncoder,
     estimate: Estimate,
@@ -232,7 +232,7 @@ const STRIDE: u64 = 100;
 impl Conversion<'_> {
     /// Read the store in `folder` once more, record by record beside the base store, and compare genes and label of all of
     /// them and the masks of some with what the definition of a mask gives.
-    pub(crate) fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
+    fn check(&self, folder: &Path, to: &mut Report<'_>) -> Result<StoreInfo, DatasetError> {
         let store = LmdbStore::open(folder)?;
         let records = self.base.len();
         if store.len() != records {

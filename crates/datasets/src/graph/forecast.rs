@@ -85,9 +85,9 @@ pub fn unfinished_bytes(folder: &Path) -> u64 {
 }
 
 /// Records that are encoded to find how large a store will be.
-pub(crate) const ESTIMATED_FROM: u64 = 64;
+pub const ESTIMATED_FROM: u64 = 64;
 /// LMDB's page, bytes.
-pub(crate) const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// A node of more bytes has its value in overflow pages.
 const NODE_MAX: u64 = 2038;
 
@@ -126,7 +126,7 @@ impl fmt::Display for Estimate {
 
 /// Bytes that a record takes in an LMDB file, from the lengths of its key and value: in leaves of the tree, and in overflow
 /// pages.
-pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
+pub fn record_bytes(key: u64, value: u64) -> (u64, u64) {
     let (header, pointer) = (8, 2);
     if header + key + value > NODE_MAX {
         ((header + key + 8).next_multiple_of(2) + pointer, (16 + value).next_multiple_of(PAGE))
@@ -137,7 +137,7 @@ pub(crate) fn record_bytes(key: u64, value: u64) -> (u64, u64) {
 
 /// Bytes of an LMDB file of so many records, each with `leaf` bytes in leaves of the tree and `pages` bytes in overflow pages:
 /// with two meta pages, and a percent of the leaves for branches and unused space.
-pub(crate) fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
+pub fn lmdb_bytes(records: u64, leaf: f64, pages: f64) -> u64 {
     ((leaf * 1.01 + pages) * records as f64) as u64 + 4 * PAGE
 }
 

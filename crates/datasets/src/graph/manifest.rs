@@ -143,13 +143,13 @@ impl Manifest {
 }
 
 impl GeneCounts {
-    pub(crate) fn of(genes: &GeneNames) -> Self {
+    pub(crate) fn from_names(genes: &GeneNames) -> Self {
         Self { count: genes.len(), real: genes.real, generated: genes.len() - genes.real }
     }
 }
 
 impl NetworkInfo {
-    pub(crate) fn of(network: &BuiltNetwork, genes: u64) -> Self {
+    pub(crate) fn from_built(network: &BuiltNetwork, genes: u64) -> Self {
         Self {
             name: network.name.clone(),
             edges: network.edge_index.len() as u64 / 2,
@@ -163,7 +163,7 @@ impl NetworkInfo {
 }
 
 impl BipartiteInfo {
-    pub(crate) fn of(metabolism: &GeneratedMetabolism) -> Self {
+    pub(crate) fn from_generated(metabolism: &GeneratedMetabolism) -> Self {
         Self {
             reactions: metabolism.reactions,
             reactions_with_genes: metabolism.reactions_with_genes,
@@ -178,7 +178,7 @@ impl BipartiteInfo {
 /// Version of the layout of a converted store.
 pub const STORE_SCHEMA: u32 = 1;
 /// The LMDB store inside the folder of a converted store.
-pub(crate) const CONVERTED: &str = "lmdb";
+pub const CONVERTED: &str = "lmdb";
 
 /// `stores/<kind>/manifest.json`: a store that was made from the base store. It is written last, so a folder that has one is
 /// complete.
@@ -229,7 +229,7 @@ impl StoreManifest {
 }
 
 /// blake3 over the contents of what stores are made from. Not over files: the same content may lie in another file.
-pub(crate) fn base_blake3(manifest: &Manifest) -> String {
+pub fn base_blake3(manifest: &Manifest) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(manifest.store.content_blake3.as_bytes());
     for file in manifest.files.iter().filter(|file| [GENES_FILE, GRAPH_FILE].contains(&file.path.as_str())) {
