@@ -134,9 +134,8 @@ pub fn below(word: u64, n: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 use anndata_io::Labels;
 
 use crate::error::{CellError, WeightsProblem};
+use crate::permutation;
 use crate::permutation::below;
 
 /// Alias table: draws `0..n` by weight, each in constant time.
@@ -82,7 +83,7 @@ impl AliasTable {
 
     /// The row that two random words give.
     pub(crate) fn draw(&self, [slot, chance]: [u64; 2]) -> u64 {
-        self.pick(crate::permutation::below(slot, self.len()), (chance >> 32) as u32)
+        self.pick(permutation::below(slot, self.len()), (chance >> 32) as u32)
     }
 
     /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.
@@ -170,9 +171,8 @@ impl ClassTable {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     /// The chance of each row, from the table itself.
     fn chances(table: &AliasTable) -> Vec<f64> {

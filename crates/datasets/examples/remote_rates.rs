@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use anndata_io::Labels;
+use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
+use cell_loader::{CellBatcher, RowSampler, Sharding};
 use expctl_datasets::{BuildProgress, array};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
-use cell_loader::{CellBatcher, RowSampler, Sharding};
-use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
-use anndata_io::Labels;
-use loader_core::{Loader, LoaderOptions};
 use expctl_record::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
+use loader_core::{Loader, LoaderOptions};
 use server::Server;
 
 struct Options {

@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
-use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use loader_core::Operation;
 
-use crate::GraphError;
 use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
 use crate::cell_graph::CellGraph;
 use crate::incidence::RemovedMetabolism;
@@ -11,9 +9,11 @@ use crate::mask::SortedUnion;
 use crate::mask_sources::{EdgeSampling, MaskSources};
 use crate::neighborhood::{Neighborhoods, Neighbours, Visited};
 use crate::operations::{Marker, Operand, Unmarked};
+use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use crate::records::Sample;
 use crate::sample_graphs::{mask_genes, refill};
 use crate::subgraph::RelabeledEdges;
+use crate::{GraphError, sample_graphs};
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.
@@ -123,7 +123,7 @@ impl Assembler {
         let Self { plan, shared, scratch } = self;
         match (&mut batch.layout, &shared.sources) {
             (Layout::Graphs(graphs), _) => {
-                crate::sample_graphs::mask_graphs(*plan, shared, samples, bytes, scratch, graphs, marks)
+                sample_graphs::mask_graphs(*plan, shared, samples, bytes, scratch, graphs, marks)
             }
             (Layout::Perturbation { genes, .. }, _) => {
                 mask_genes(samples, shared.graph.num_genes(), genes);
@@ -170,13 +170,13 @@ impl Assembler {
         marks.mark(Operation::Copy, Operand::Labels);
         match &mut batch.layout {
             Layout::Graphs(graphs) => {
-                crate::sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
+                sample_graphs::join_graphs(self.plan, &self.shared, samples, &self.scratch, graphs, marks)
             }
             Layout::Perturbation { genes, phenotype } => {
                 let counts = std::iter::repeat_n(self.shared.graph.num_genes(), samples.len());
-                crate::sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
+                sample_graphs::join_nodes(counts, self.plan.with_ptr, genes);
                 marks.mark(Operation::Copy, Operand::Genes);
-                crate::sample_graphs::join_phenotype(samples.len(), phenotype);
+                sample_graphs::join_phenotype(samples.len(), phenotype);
                 marks.mark(Operation::Copy, Operand::Labels);
             }
             Layout::Shared { .. } | Layout::Packed { .. } | Layout::Ids => {}

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::GraphError;
 use crate::lmdb_tree::ValueLocation;
 use crate::lmdb_writer::text_order;
+use crate::{GraphError, lmdb_tree};
 
 /// A store that is open for reading. Threads share it; each reads through a [`LmdbReader`] of its own.
 pub struct LmdbStore {
@@ -36,7 +36,7 @@ impl LmdbStore {
     /// [`GraphError::NoStore`]; [`GraphError::Lmdb`] if it is damaged or has other keys.
     pub fn open(folder: &Path) -> Result<Self, GraphError> {
         let file = StoreFile::open(folder)?;
-        let locations = crate::lmdb_tree::value_locations(&file)?;
+        let locations = lmdb_tree::value_locations(&file)?;
         file.unchanged()?;
         Ok(Self { file, locations })
     }
@@ -170,7 +170,7 @@ impl StoreFile {
         let meta =
             MetaPage::newest(|offset, out| file.read_exact_at(out, offset)).map_err(|e| lmdb_error(folder, e))?;
         let transactions = transactions(&file, &meta).map_err(GraphError::io("read", &path))?;
-        let identity = FileIdentity::of(&about, transactions);
+        let identity = FileIdentity::new(&about, transactions);
         Ok(Self { folder: folder.to_owned(), path, file, bytes: about.len(), meta, identity })
     }
 
@@ -233,7 +233,7 @@ impl StoreFile {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(rewritten()),
             other => other.map_err(GraphError::io("read", &self.path))?,
         };
-        if FileIdentity::of(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
+        if FileIdentity::new(&about, transactions) == self.identity { Ok(()) } else { Err(rewritten()) }
     }
 
     /// The error of a failed read: that the file was rewritten if it was, else the system's.
@@ -252,7 +252,7 @@ fn is_gone(e: &io::Error) -> bool {
 }
 
 impl FileIdentity {
-    fn of(about: &std::fs::Metadata, transactions: [u64; 2]) -> Self {
+    fn new(about: &std::fs::Metadata, transactions: [u64; 2]) -> Self {
         let modified = (about.mtime(), about.mtime_nsec());
         Self { device: about.dev(), inode: about.ino(), bytes: about.len(), modified, transactions }
     }

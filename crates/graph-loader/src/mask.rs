@@ -339,10 +339,9 @@ fn merge(a: &[i32], b: &[u32], out: &mut Vec<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::cell_graph::EdgeType;

@@ -6,7 +6,6 @@
 //! numbered anew and say by a mask whether a perturbed gene is at an end; `original` leads back to the whole graph;
 //! reactions and metabolites are all there with the masks of the lazy processor, and of gpr the edges at genes found.
 
-use crate::options::Walk;
 use loader_core::Operation;
 
 use crate::assembler::Scratch;
@@ -15,6 +14,7 @@ use crate::cell_graph::{CellGraph, EdgeType};
 use crate::incidence::Catalysis;
 use crate::mask::SampleMask;
 use crate::operations::{Marker, Operand};
+use crate::options::Walk;
 use crate::records::Sample;
 use crate::subgraph::{ABSENT, RelabeledEdges};
 

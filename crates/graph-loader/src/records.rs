@@ -3,13 +3,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::options::RecordFormat;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::GraphError;
 use crate::cell_graph::CellGraph;
 use crate::mask_records::{MaskDecoder, MaskEncoder, MaskSizes, ascending};
+use crate::options::RecordFormat;
 
 /// A record, decoded to the indices of the graph.
 #[derive(Clone, Debug, Default, PartialEq)]

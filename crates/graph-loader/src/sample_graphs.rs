@@ -2,7 +2,6 @@
 
 use std::iter::repeat_n;
 
-use crate::options::Processor;
 use loader_core::Operation;
 
 use crate::assembler::{AssemblyPlan, Scratch, SharedGraph};
@@ -11,8 +10,10 @@ use crate::cell_graph::{CellGraph, Metabolism};
 use crate::mask::fill_gene_masks;
 use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
+use crate::options::Processor;
 use crate::records::Sample;
 use crate::stream::{replicate, replicate_shifted};
+use crate::subgraph;
 use crate::subgraph::{join_kept, join_own};
 
 /// Stage *mask*.
@@ -59,8 +60,8 @@ pub fn mask_graphs<M: Marker>(
                 neighborhoods.process(graph, sample, at, scratch, graphs, marks);
             }
         }
-        (None, Some(sources)) => crate::subgraph::from_sources(graph, sources, samples, bytes, scratch, graphs, marks),
-        (None, None) => crate::subgraph::scan(graph, samples, scratch, graphs, marks),
+        (None, Some(sources)) => subgraph::from_sources(graph, sources, samples, bytes, scratch, graphs, marks),
+        (None, None) => subgraph::scan(graph, samples, scratch, graphs, marks),
     }
 }
 

@@ -83,12 +83,11 @@ fn write_each<T: Copy>(nodes: &[T], out: &mut [i64], of: impl Fn(T) -> i64) {
 /// Non-temporal stores of whole vectors; the ends of `out`, which are not aligned, by plain ones.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
+    use super::{NodeNumbers, write_each};
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi64, _mm256_cmpgt_epi64, _mm256_cvtepu32_epi64,
         _mm256_loadu_si256, _mm256_set1_epi64x, _mm256_stream_si256,
     };
-
-    use super::{NodeNumbers, write_each};
 
     /// Split `nodes` and `out` where `out` is aligned; vectors of four elements between.
     fn split<'a, T>(nodes: &'a [T], out: &'a mut [i64]) -> [(&'a [T], &'a mut [i64]); 3] {

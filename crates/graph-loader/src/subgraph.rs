@@ -13,6 +13,7 @@ use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
 use crate::records::Sample;
 use crate::sample_graphs::refill;
+use crate::stream;
 use crate::stream::NodeNumbers;
 
 /// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.
@@ -259,7 +260,7 @@ pub fn join_own<M: Marker>(
 }
 
 fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>, mut to: &mut [i64]) {
-    let widen = crate::stream::widen_for(to.len());
+    let widen = stream::widen_for(to.len());
     let mut before = 0;
     for (count, nodes) in counts.iter().zip(nodes) {
         let (sample, rest) = from.split_at(*count);
@@ -269,7 +270,7 @@ fn shift(mut from: &[u32], counts: &[usize], nodes: impl Iterator<Item = usize>,
         widen(sample, before, target);
         before += nodes as i64;
     }
-    crate::stream::finish();
+    stream::finish();
 }
 
 /// Copy the edges of one type for each sample without those that it removes, its genes numbered anew and shifted by the
@@ -306,7 +307,7 @@ pub fn join_kept<M: Marker>(
     edges.edge_index.resize(2 * next, 0);
     marks.mark(Operation::Allocate, operand);
     let (to_sources, to_targets) = edges.edge_index.split_at_mut(next);
-    let write = crate::stream::renumber_for(next);
+    let write = stream::renumber_for(next);
     let (sources, targets) = (edge_type.sources(), edge_type.targets());
     for first in (0..e).step_by(EDGE_BLOCK) {
         let end = e.min(first + EDGE_BLOCK);
@@ -324,7 +325,7 @@ pub fn join_kept<M: Marker>(
             }
         }
     }
-    crate::stream::finish();
+    stream::finish();
     marks.mark(Operation::Copy, operand);
 }
 

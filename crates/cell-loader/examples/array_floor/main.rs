@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use cell_loader::{CellBatchOptions, CellBatcher, Draw, Output, RowSampler, Sharding};
 use loader_core::{Loader, LoaderOptions};
-
 use memory::Memory;
 
 fn main() {

@@ -12,8 +12,7 @@ use crate::array::model::{Cell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
 use crate::array::rows::RowsSeen;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
-use crate::manifest::Family;
-use crate::manifest::{MANIFEST_FILE, Origin};
+use crate::manifest::{Family, MANIFEST_FILE, Origin};
 use crate::parallel::in_order;
 
 /// Values that a thread draws at a time, about.

@@ -188,9 +188,8 @@ pub fn expected_bytes(recipe: &ArrayRecipe, data: &Data, format: ArrayFormat) ->
 
 #[cfg(test)]
 mod tests {
-    use expctl_record::{LabelSource, Networks};
-
     use super::*;
+    use expctl_record::{LabelSource, Networks};
 
     #[test]
     fn sizes_follow_from_counts() {

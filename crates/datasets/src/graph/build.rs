@@ -14,6 +14,7 @@ use crate::graph::manifest::{BipartiteInfo, GeneCounts, Manifest, NetworkInfo, S
 use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
+use crate::graph::{graph_file, networks, samples};
 use crate::manifest::{MANIFEST_FILE, Origin};
 
 /// Records that are written in one transaction.
@@ -57,9 +58,9 @@ pub fn build(
     room_for(partial.path(), store_bytes + graph_bytes)?;
 
     report(progress, "graph", 0, 1)?;
-    let networks = crate::graph::networks::build_all(recipe, data, &genes)?;
+    let networks = networks::build_all(recipe, data, &genes)?;
     let metabolism = GeneratedMetabolism::new(&recipe.bipartite, genes.len(), share, data.seed, data.scale);
-    crate::graph::graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
+    graph_file::write(&partial.path().join(GRAPH_FILE), &networks, &metabolism)?;
     let names = partial.path().join(GENES_FILE);
     std::fs::write(&names, genes.names.join("\n") + "\n").map_err(DatasetError::io("write", &names))?;
     records.sample_genes(data.samples).write(&partial.path().join(SAMPLES_FILE))?;
@@ -97,7 +98,7 @@ fn labels(recipe: &Recipe, data: &Data, genes: &GeneNames, triples: &Triples) ->
         LabelSource::Random => SampleLabels::new(&recipe.samples, data.samples, data.seed, data.scale),
         LabelSource::Planted => {
             let samples = (0..data.samples).map(|index| triples.at(index));
-            let values = crate::graph::samples::values(samples, genes.len(), data.seed, data.scale);
+            let values = samples::values(samples, genes.len(), data.seed, data.scale);
             SampleLabels::planted(values, &recipe.samples, data.seed, data.scale)
         }
     }

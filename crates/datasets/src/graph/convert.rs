@@ -329,9 +329,8 @@ fn mask(form: MaskForm, bytes: &[u8], span: &Range<usize>, entries: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use expctl_record::{Data, LabelSource, Networks};
+    use std::ops::ControlFlow;
 
     use graph_loader::RecordFormat;
 

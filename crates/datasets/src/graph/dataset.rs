@@ -9,6 +9,7 @@ use graph_loader::{
 use crate::DatasetError;
 use crate::build_folder::{DATA_FILE, GENES_FILE, STORE_FOLDER, STORES_FOLDER};
 use crate::error::command;
+use crate::graph::graph_file;
 use crate::graph::graph_file::GRAPH_FILE;
 use crate::graph::manifest::{CONVERTED, Manifest, StoreManifest, base_blake3};
 use crate::settings::record_format;
@@ -70,10 +71,9 @@ impl Dataset {
     fn read_graph(&self, edge_types: &[String], metabolism: bool) -> Result<CellGraph, DatasetError> {
         let path = self.folder.join(GRAPH_FILE);
         let genes = self.genes()?;
-        let edge_types = crate::graph::graph_file::read(&path, edge_types, genes.len())?;
+        let edge_types = graph_file::read(&path, edge_types, genes.len())?;
         let sizes = &self.manifest.bipartite;
-        let metabolism =
-            if metabolism { Some(crate::graph::graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
+        let metabolism = if metabolism { Some(graph_file::read_metabolism(&path, sizes, genes.len())?) } else { None };
         let graph = CellGraph { genes, edge_types, metabolism };
         self.as_in_manifest(&graph).map_err(|reason| DatasetError::damaged(&path, reason))?;
         Ok(graph)

@@ -24,7 +24,7 @@ use crate::settings::record_format;
 pub fn expected_bytes(recipe: &Recipe, data: &Data, kind: StoreKind) -> Result<u64, DatasetError> {
     let genes = GeneNames::new(recipe, data.seed, data.scale)?;
     let share = genes.len() as f64 / recipe.genes as f64;
-    let metabolism = MetabolismSizes::of(&recipe.bipartite, genes.len(), share);
+    let metabolism = MetabolismSizes::new(&recipe.bipartite, genes.len(), share);
     let counted = |network| Ok::<_, DatasetError>((network, expected_edges(recipe, network, data, &genes)?));
     let networks = recipe.network.iter().map(counted).collect::<Result<Vec<_>, _>>()?;
     let (value, of_graph) = match kind {

@@ -327,7 +327,7 @@ pub struct MetabolismSizes {
 
 impl MetabolismSizes {
     /// The published ones, in proportion to the `share` of the genes that there are.
-    pub fn of(published: &Bipartite, genes: u64, share: f64) -> Self {
+    pub fn new(published: &Bipartite, genes: u64, share: f64) -> Self {
         let scaled = |n: u64| ((n as f64 * share).round() as u64).max(1);
         let (reactions, metabolites) = (scaled(published.reactions), scaled(published.metabolites));
         let with_genes = scaled(published.reactions_with_genes).min(reactions);
@@ -346,7 +346,7 @@ impl GeneratedMetabolism {
     /// The graph for `genes` genes. With fewer genes than the recipe has, all sizes shrink in proportion.
     pub fn new(published: &Bipartite, genes: u64, share: f64, seed: u64, scale: f64) -> Self {
         let MetabolismSizes { reactions, with_genes, metabolites, gpr, rmr } =
-            MetabolismSizes::of(published, genes, share);
+            MetabolismSizes::new(published, genes, share);
         let mut stream = RandomStream::new(seed, scale, "gpr");
         // Reactions with genes come first, as in a model that lists its exchange reactions at the end.
         let gpr = pairs(with_genes, genes, gpr, &mut stream);

@@ -10,8 +10,8 @@ use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchO
 use loader_core::{BatchOperations, Operation, Stage};
 use proptest::prelude::*;
 
-use crate::masked::described::{self, counts};
-use crate::masked::{induced, naive, random, stored, within};
+use crate::masked::{described, induced, naive, random, stored, within};
+use crate::masked::described::counts;
 
 /// Compare every sample of a batch with its definition.
 fn check(pipeline: &GraphBatchOptions, graph: &CellGraph, samples: &[Sample], batch: &Batch) {
