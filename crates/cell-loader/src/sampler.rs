@@ -6,7 +6,7 @@ use anndata_io::{ArrayStore, Labels};
 use loader_core::{Sampler, samples_per_rank};
 
 use crate::CellError;
-use crate::chunks::{ChunkGrid, ChunkSampler};
+use crate::chunks::{BlockKey, ChunkGrid, ChunkSampler, LoadRequest};
 use crate::permutation::{Permutation, Purpose, RandomStream};
 use crate::weighted::{AliasTable, ClassTable};
 

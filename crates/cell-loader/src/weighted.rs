@@ -1,7 +1,6 @@
 use anndata_io::Labels;
 
 use crate::error::{CellError, WeightsProblem};
-use crate::permutation;
 use crate::permutation::below;
 
 /// Alias table: draws `0..n` by weight, each in constant time.
@@ -83,7 +82,7 @@ impl AliasTable {
 
     /// The row that two random words give.
     pub(crate) fn draw(&self, [slot, chance]: [u64; 2]) -> u64 {
-        self.pick(permutation::below(slot, self.len()), (chance >> 32) as u32)
+        self.pick(below(slot, self.len()), (chance >> 32) as u32)
     }
 
     /// The row that one random word of 32 bits gives. For short tables: chances are exact to n 2⁻³² of the mean chance.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use common::{Role, leave, meet, neighbours_end, trained};
 use expctl_dist::{Reducer, ReducerOptions};
-use graph_loader::{Assembler, CellGraph, Common, EdgeType, Sample, GraphBatchOptions, Processor};
-use expctl_record::{Reconstruction};
+use expctl_record::Reconstruction;
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
 use expctl_worker::models::{EdgeList, named_parameters, parameters_digest};
+use graph_loader::{Assembler, CellGraph, Common, EdgeType, GraphBatchOptions, Processor, Sample};
 use tch::nn::OptimizerConfig;
 use tch::{Device, Tensor, nn};
 

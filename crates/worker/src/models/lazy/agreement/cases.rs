@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
 use expctl_record::{Aggregation, LocalHead, Norm};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, GraphBatchOptions, Processor, Sample};
 use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;
