@@ -1,7 +1,5 @@
 //! MDS shards that MosaicML's streaming writes are read identically here, and the other way round.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod damage;
 mod written;
 
@@ -9,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use expctl_pipeline::array::{ArrayStore, DenseRows, Form, LabelKind, MdsStore, ReadRows, Rows, Wanted};
+use anndata_io::{ArrayStore, DenseRows, Form, LabelKind, MdsStore, ReadRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
@@ -163,7 +161,7 @@ fn what_streaming_writes_is_read_identically() {
 fn a_shard_is_read_as_it_is_or_compressed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
-    let matrix = written::write(&path, expctl_pipeline::array::MdsCompression::Zstd(1), 2000).0;
+    let matrix = written::write(&path, anndata_io::MdsCompression::Zstd(1), 2000).0;
     let all = |store: &MdsStore| read(&mut *store.reader().unwrap(), store, &Wanted::Range(0..store.len()));
     let store = MdsStore::open(&path).unwrap();
     let run = store.run_rows();

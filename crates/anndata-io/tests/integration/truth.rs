@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use expctl_pipeline::array::{CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use anndata_io::{CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
 use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize)]

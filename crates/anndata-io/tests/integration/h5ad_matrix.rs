@@ -1,17 +1,11 @@
 //! Matrices of .h5ad files that Python wrote, in every layout, are read as Python has them; what cannot be read is refused.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod matrix_cases;
-
 use std::fs;
 use std::path::Path;
 
-use expctl_pipeline::AnnDataError;
-use expctl_pipeline::array::MatrixFile;
-use expctl_pipeline::array::h5ad::register;
-use expctl_pipeline::array::{CsrRows, Rows, Wanted};
-use matrix_cases::{check_all, read_all, written};
+use crate::matrix_cases::{check_all, read_all, written};
+use anndata_io::h5ad::register;
+use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::AnnDataError;
+use anndata_io::AnnDataError;
 
 use crate::tally::{Tally, without_numbers};
 
