@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{self as arrays, ArrayDataset, ArrayRecipe};
-use expctl_pipeline::dataset::{self as graphs, Dataset, Recipe};
+use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
+use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
 
 use crate::data_state::{DataState, Wanted};
@@ -155,7 +155,7 @@ fn parts(folder: &Path, wanted: Wanted) -> Vec<(PathBuf, Wanted)> {
     std::iter::once((folder.to_owned(), base)).chain(made.map(|made| (made, wanted))).collect()
 }
 
-fn size(project: &Project, data: &Data, part: Wanted) -> Result<u64, PipelineError> {
+fn size(project: &Project, data: &Data, part: Wanted) -> Result<u64, DatasetError> {
     let study = project.study(&data.set);
     match part {
         Wanted::Graph(kind) => graphs::expected_bytes(&Recipe::load(&study)?, data, kind),

@@ -2,7 +2,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use expctl_pipeline::dataset::BuildProgress;
+use expctl_datasets::BuildProgress;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use super::say;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use expctl_pipeline::array;
-use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::dataset::{self, Dataset, Family, Recipe};
-use expctl_pipeline::{AnnDataError, PipelineError};
+use expctl_datasets::{DatasetError, Family, array, graph};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
+use expctl_datasets::graph::{Dataset, Recipe};
+use anndata_io::AnnDataError;
+use graph_loader::GraphError;
 use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
 use indicatif::HumanCount;
 
@@ -97,7 +98,7 @@ fn ensure_graph(
     let folder = project.data_dir(data);
     let new = Dataset::open(&folder).is_err();
     let mut progress = BuildBar::new(interrupt);
-    let manifest = dataset::build(recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+    let manifest = graph::build(recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
         say(format_args!(
@@ -127,7 +128,7 @@ fn ensure_array(
     let mut progress = BuildBar::new(interrupt);
     let jobs = crate::parallel::threads();
     let manifest =
-        array::dataset::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
+        array::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
         say(format_args!(
@@ -170,26 +171,30 @@ pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) ->
     all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
 }
 
-pub(super) fn failure(e: &PipelineError) -> Failure {
+pub(super) fn failure(e: &DatasetError) -> Failure {
     match e.cause() {
-        PipelineError::Stopped => {
+        DatasetError::Stopped => {
             Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(GOES_ON)
         }
-        PipelineError::NotBuilt { .. } if e.advice().is_none() => {
+        DatasetError::NotBuilt { .. } if e.advice().is_none() => {
             Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
         }
-        PipelineError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
-        PipelineError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
-        PipelineError::Invalid(_) | PipelineError::AnnData(AnnDataError::Invalid(_)) => Failure::new(Exit::Config, e),
-        PipelineError::Io { source, .. } | PipelineError::AnnData(AnnDataError::Io { source, .. })
+        DatasetError::Busy { .. } => Failure::new(Exit::Incomplete, e).hint("wait for it, or stop it"),
+        DatasetError::NotConverted { .. } => Failure::new(Exit::Incomplete, e),
+        DatasetError::Invalid(_)
+        | DatasetError::AnnData(AnnDataError::Invalid(_))
+        | DatasetError::Graph(GraphError::UnknownEdgeType { .. } | GraphError::NoMasks { .. }) => Failure::new(Exit::Config, e),
+        DatasetError::Io { source, .. }
+        | DatasetError::AnnData(AnnDataError::Io { source, .. })
+        | DatasetError::Graph(GraphError::Io { source, .. })
             if source.kind() == std::io::ErrorKind::StorageFull =>
         {
             Failure::internal(e).hint("fewer --samples need less; EXPCTL_DATA moves data sets to another disk")
         }
-        PipelineError::NotBuilt { .. }
-        | PipelineError::Damaged { .. }
-        | PipelineError::Rewritten { .. }
-        | PipelineError::AnnData(
+        DatasetError::NotBuilt { .. }
+        | DatasetError::Damaged { .. }
+        | DatasetError::Graph(GraphError::Rewritten { .. })
+        | DatasetError::AnnData(
             AnnDataError::Damaged { .. } | AnnDataError::Rewritten { .. } | AnnDataError::CscTooLarge { .. },
         ) => Failure::new(Exit::Incomplete, e),
         _ => Failure::internal(e),

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{ArrayDataset, ConvertOptions};
-use expctl_pipeline::dataset::{Conversion, Dataset, Family};
+use expctl_datasets::{DatasetError, Family};
+use expctl_datasets::array::{ArrayDataset, ConvertOptions};
+use expctl_datasets::graph::{Conversion, Dataset};
 use expctl_record::{ArrayFormat, StoreKind};
 use indicatif::HumanCount;
 
@@ -213,7 +213,7 @@ pub(super) fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt
     }
     let mut progress = BuildBar::new(interrupt);
     let manifest = conversion.run(jobs, &mut |p| progress.show(p)).map_err(|e| match e {
-        PipelineError::Stopped => {
+        DatasetError::Stopped => {
             Failure::new(Exit::Incomplete, format_args!("stopped before the store was complete: {}", kind.name()))
                 .hint(GOES_ON)
         }

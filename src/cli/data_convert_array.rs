@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::{self, ArrayDataset, ConvertOptions};
+use expctl_datasets::{DatasetError, array};
+use expctl_datasets::array::{ArrayDataset, ConvertOptions};
 use expctl_record::ArrayFormat;
 use indicatif::HumanCount;
 
@@ -21,8 +21,8 @@ pub(super) fn convert(
 ) -> Result<(), Failure> {
     let new = !dataset.has(format);
     let mut progress = BuildBar::new(interrupt);
-    let manifest = dataset::convert(dataset, format, options, &mut |p| progress.show(p)).map_err(|e| match e {
-        PipelineError::Stopped => {
+    let manifest = array::convert(dataset, format, options, &mut |p| progress.show(p)).map_err(|e| match e {
+        DatasetError::Stopped => {
             let message = format_args!("stopped before all files were made: {}", format.name());
             Failure::new(Exit::Incomplete, message).hint(GOES_ON)
         }
@@ -53,9 +53,9 @@ pub(super) fn files(
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let mut progress = BuildBar::new(interrupt);
-    let made = dataset::convert_files(sources, format, shuffle, options, folder, &mut |p| progress.show(p));
+    let made = array::convert_files(sources, format, shuffle, options, folder, &mut |p| progress.show(p));
     let made = made.map_err(|e| match e {
-        PipelineError::Stopped => {
+        DatasetError::Stopped => {
             let message = "stopped before all files were made; those that are there are complete";
             Failure::new(Exit::Incomplete, message)
         }

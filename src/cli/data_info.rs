@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
+use expctl_datasets::{DatasetError, FileInfo, graph};
+use expctl_datasets::graph::{Dataset, Manifest, StoreManifest};
 use expctl_record::{Data, LabelSource, StoreKind};
 use indicatif::HumanCount;
 use serde_json::json;
@@ -39,7 +39,7 @@ pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Fai
 }
 
 /// A store that is there and cannot be read, with the reason.
-type Refused = (StoreKind, PipelineError);
+type Refused = (StoreKind, DatasetError);
 
 fn verdict(folder: &Path, refused: &[Refused]) -> Result<(), Failure> {
     if refused.is_empty() {
@@ -65,7 +65,7 @@ struct Store {
 }
 
 impl Store {
-    fn new(kind: StoreKind, store: &dataset::StoreInfo, file: &dataset::FileInfo, base: u64, seconds: f64) -> Self {
+    fn new(kind: StoreKind, store: &graph::StoreInfo, file: &FileInfo, base: u64, seconds: f64) -> Self {
         Self {
             kind,
             records: store.records,
@@ -133,7 +133,7 @@ fn store_table(stores: &[Store], refused: &[Refused]) -> Table {
     }
     for (kind, why) in refused {
         let reason = match why.cause() {
-            PipelineError::Damaged { reason, .. } => reason.clone(),
+            DatasetError::Damaged { reason, .. } => reason.clone(),
             other => other.to_string(),
         };
         let mut row = vec![kind.name().to_owned(), format!("cannot be used: {reason}")];
@@ -152,7 +152,7 @@ fn network_table(manifest: &Manifest) -> Table {
     for n in &manifest.networks {
         row(&n.name, n.edges, n.real, n.generated, n.self_loops, n.class.name());
     }
-    let sum = |of: fn(&dataset::NetworkInfo) -> u64| manifest.networks.iter().map(of).sum();
+    let sum = |of: fn(&graph::NetworkInfo) -> u64| manifest.networks.iter().map(of).sum();
     row("all", manifest.num_edges(), sum(|n| n.real), sum(|n| n.generated), sum(|n| n.self_loops), "");
     for (name, edges) in
         [("gpr (gene→reaction)", manifest.bipartite.gpr), ("rmr (reaction→metabolite)", manifest.bipartite.rmr)]

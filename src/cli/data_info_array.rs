@@ -1,4 +1,4 @@
-use expctl_pipeline::array::dataset::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
+use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
 use expctl_record::{ArrayFormat, Data};
 use indicatif::HumanCount;
 use serde_json::json;

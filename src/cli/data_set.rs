@@ -1,5 +1,6 @@
-use expctl_pipeline::array::dataset::ArrayRecipe;
-use expctl_pipeline::dataset::{Family, Recipe};
+use expctl_datasets::array::ArrayRecipe;
+use expctl_datasets::Family;
+use expctl_datasets::graph::Recipe;
 use expctl_record::{Data, LabelSource, Networks};
 
 use super::data::failure;

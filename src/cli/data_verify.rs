@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use expctl_pipeline::dataset::{self, Family};
-use expctl_pipeline::{PipelineError, array};
+use expctl_datasets::{DatasetError, Family, array, graph};
 use expctl_record::{ArrayFormat, Data, StoreKind};
 
 use super::build_bar::BuildBar;
@@ -23,11 +22,11 @@ pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let mut progress = BuildBar::new(&interrupt);
     let problems = match family {
-        Family::Graph => dataset::verify(&folder, &mut |p| progress.show(p)),
-        Family::Array => array::dataset::verify(&folder, parallel::threads(), &mut |p| progress.show(p)),
+        Family::Graph => graph::verify(&folder, &mut |p| progress.show(p)),
+        Family::Array => array::verify(&folder, parallel::threads(), &mut |p| progress.show(p)),
     };
     let problems = problems.map_err(|e| match e {
-        PipelineError::Stopped => Failure::new(Exit::Incomplete, "stopped before everything was compared"),
+        DatasetError::Stopped => Failure::new(Exit::Incomplete, "stopped before everything was compared"),
         e => failure(&e),
     })?;
     progress.finish();
@@ -69,8 +68,8 @@ fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s 
 /// What to do about a store, as errors about it say.
 fn what_to_do(folder: &Path, data: &Data, store: Option<&str>) -> String {
     let problem = match store {
-        None => PipelineError::NotBuilt { path: folder.to_owned() },
-        Some(store) => PipelineError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
+        None => DatasetError::NotBuilt { path: folder.to_owned() },
+        Some(store) => DatasetError::Damaged { path: folder.join("stores").join(store), reason: String::new() },
     };
     let advised = problem.advise(folder, data);
     let advice = advised.advice().unwrap_or_default();

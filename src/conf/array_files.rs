@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::array::MDS_INDEX_FILE;
-use expctl_pipeline::array::remote::check_url;
-use expctl_pipeline::array::zarr::is_zarr;
+use anndata_io::MDS_INDEX_FILE;
+use anndata_io::remote::check_url;
+use anndata_io::zarr::is_zarr;
 use expctl_record::is_url;
 
 /// The files that `named` stands for, below `root`: itself, or, where there is no such file and it has `*`, `?` or `[…]`, all

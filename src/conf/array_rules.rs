@@ -1,4 +1,4 @@
-use expctl_pipeline::array::zarr::is_zarr;
+use anndata_io::zarr::is_zarr;
 use expctl_record::{SamplerPreset, is_url};
 use serde_json::Value as Json;
 

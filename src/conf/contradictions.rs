@@ -1,4 +1,4 @@
-use expctl_pipeline::sampler::split_sizes;
+use expctl_datasets::graph::split_sizes;
 use expctl_record::is_url;
 use serde_json::Value as Json;
 

@@ -1,7 +1,7 @@
 //! What the ways to make masks, and the merging of edge types, go with. Invariant: a mask that is asked for is the one that is made, or the
 //! config is refused.
 
-use expctl_pipeline::dataset::Recipe;
+use expctl_datasets::graph::Recipe;
 use expctl_record::{GraphType, graph_types};
 use serde_json::Value as Json;
 

@@ -1,4 +1,5 @@
-use expctl_pipeline::sampler::{DistributedSampler, split_sizes};
+use expctl_datasets::graph::split_sizes;
+use graph_loader::DistributedSampler;
 use expctl_record::Train;
 use serde_json::Value as Json;
 

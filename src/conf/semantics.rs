@@ -3,10 +3,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::ArrayRecipe;
-use expctl_pipeline::array::{MatrixFile, MdsStore, zarr};
-use expctl_pipeline::dataset::Recipe;
+use expctl_datasets::DatasetError;
+use expctl_datasets::array::ArrayRecipe;
+use anndata_io::{MatrixFile, MdsStore, zarr};
+use expctl_datasets::graph::Recipe;
 use expctl_record::GraphType;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value as Json;
@@ -192,7 +192,7 @@ impl<'a> Judge<'a> {
         values: &Values,
         set: &str,
         problems: &mut Vec<Problem>,
-        load: impl FnOnce(&Path) -> Result<R, PipelineError>,
+        load: impl FnOnce(&Path) -> Result<R, DatasetError>,
     ) -> Option<Arc<R>> {
         let folder = self.project.study(set);
         let at = self.at(values, "data.set");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_pipeline::dataset::Recipe;
+use expctl_datasets::graph::Recipe;
 use expctl_record::{Settings, Trial};
 
 use super::plan_type::Plan;

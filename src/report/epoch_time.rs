@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_pipeline::sampler::DistributedSampler;
+use graph_loader::DistributedSampler;
 use expctl_record::{Rates, Settings, StepRecord, StepTotals};
 use serde::Serialize;
 

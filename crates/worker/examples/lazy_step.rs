@@ -12,12 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::dataset::{Dataset, Recipe, build};
-use expctl_pipeline::store::Sample;
-use expctl_record::{
-    BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks, Pipeline, Processor,
-};
+use graph_loader::{Assembler, Batch, Sample, GraphBatchOptions, Processor};
+use expctl_datasets::graph::{Dataset, Recipe, build};
+use expctl_record::{BenchFigure, BenchRecord, Data, Implementation, LabelSource, LocalHead, Networks};
 use expctl_worker::models::lazy::{Lazy, LazyConfig};
 use expctl_worker::models::{EdgeList, Inputs};
 use tch::{Device, Kind, nn};
@@ -70,7 +67,7 @@ fn main() {
         Implementation::Replicated => Processor::Lazy,
         Implementation::Shared | Implementation::Operations => Processor::Shared,
     };
-    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(&graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(&graph)).unwrap();
     let genes = dataset.sample_genes().unwrap();
     let collate = |assembler: &mut Assembler, b: usize, batch: &mut Batch| {
         let sample =

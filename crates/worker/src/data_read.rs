@@ -1,5 +1,4 @@
-use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::sampler::asked;
+use expctl_datasets::graph::{Dataset, selected_count};
 use expctl_record::{DataRead, FileSize, RecordError, Settings, StoreKind};
 
 /// What this attempt reads with these settings: `selected` of the `records` of a store, in batches of together at most
@@ -20,7 +19,7 @@ pub fn data_read(
         store: Some(store),
         records,
         selected,
-        asked: asked(&settings.select),
+        asked: selected_count(&settings.select),
         buffer_bytes,
         size: FileSize::of(&dataset.store_file(store))?,
         // A data set may have been moved here without it.

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
 use expctl_dist::Range;
-use expctl_pipeline::loader::{Build, Loaded, Loader};
-use expctl_pipeline::marks::BatchOperations;
+use loader_core::{Batcher, Loaded, Loader, StageTimes};
+use expctl_datasets::{ledger_operations, ledger_times};
 use expctl_record::{Journal, PerStage, Stage, StepRecord, is_measured, trace_rows};
 
 use crate::activity::Phase;
@@ -18,7 +18,7 @@ use crate::training::{TrainingRun, Verdict};
 
 /// The steps of a rank, each recorded when it is done. Invariant: all time between the first and the last step is in one of
 /// them, except what is spent at the end of an epoch, and on starting a profiler and writing what it recorded.
-pub(crate) struct Steps<'a, B: Build<Batch: ModelBatch>> {
+pub(crate) struct Steps<'a, B: Batcher<Batch: ModelBatch, Error: Into<Stop>>> {
     pub(crate) session: Session<'a>,
     /// None where steps change nothing that could be kept.
     pub(crate) checkpoints: Option<&'a Checkpoints<'a>>,
@@ -78,7 +78,7 @@ impl Cost {
     }
 }
 
-impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
+impl<B: Batcher<Batch: ModelBatch, Error: Into<Stop>>> Steps<'_, B> {
     /// All steps from `first`, and the end of the loader.
     pub(crate) fn run(self, first: u64) -> Result<(), Stop> {
         let on_gpu = self.gpu.is_some();
@@ -134,13 +134,13 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
             if let Some(profiler) = &mut self.profiler {
                 profiler.loaded(step, &loaded);
             }
-            cost.add(&loaded.busy(), &loaded.exposed);
+            cost.add(&ledger_times(&loaded.busy()), &ledger_times(&loaded.exposed));
             let loss = self.use_batch(step, first, &loaded, &mut cost)?;
             let (samples, bytes_batch) = (loaded.batch.samples(), B::bytes(&loaded.batch.batch));
             let (epoch, bytes_read, bytes_to_device) = (loaded.epoch, loaded.bytes_read, loaded.batch.copied());
             let from = Instant::now();
             let other = Range::open(Stage::Other.name());
-            let operations = loaded.operations.as_ref().map_or_else(Vec::new, BatchOperations::times);
+            let operations = loaded.operations.as_ref().map_or_else(Vec::new, ledger_operations);
             cost.copy_ns = loaded.batch.landed()?;
             // Frees the batch where the loader has no room for a spare one.
             self.loader.recycle(loaded.into_inner().batch);
@@ -212,7 +212,8 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
         match self.upcoming.take() {
             Some(loaded) => Ok(loaded),
             None => {
-                Ok(self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))??)
+                let next = self.loader.next_batch().ok_or_else(|| Stop::Invalid(format!("no batch for step {step}")))?;
+                next.map_err(Into::into)
             }
         }
     }
@@ -225,7 +226,7 @@ impl<B: Build<Batch: ModelBatch>> Steps<'_, B> {
     ) -> Result<(), Stop> {
         let Some(feed) = feed.filter(|_| loader.is_ready()) else { return Ok(()) };
         if let Some(next) = loader.next_batch() {
-            let next = Loaded { exposed: PerStage::default(), ..next? };
+            let next = Loaded { exposed: StageTimes::default(), ..next.map_err(Into::into)? };
             let mut next = LeakOnFailure::new(next, true);
             next.batch.send(feed)?;
             *upcoming = Some(next.into_inner());

@@ -1,5 +1,8 @@
 use expctl_dist::DistError;
-use expctl_pipeline::PipelineError;
+use anndata_io::AnnDataError;
+use cell_loader::CellError;
+use expctl_datasets::DatasetError;
+use graph_loader::GraphError;
 use expctl_record::RecordError;
 
 use crate::device::DeviceError;
@@ -11,7 +14,7 @@ use crate::trainer::TrainError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
     #[error("{0}")]
-    Pipeline(#[from] PipelineError),
+    Data(#[from] DatasetError),
     #[error("{0}")]
     Dist(#[from] DistError),
     #[error("{0}")]
@@ -36,6 +39,24 @@ pub(crate) enum Stop {
     Interrupted,
     #[error("this attempt was closed while the rank was out of reach; another one may run")]
     Closed,
+}
+
+impl From<GraphError> for Stop {
+    fn from(error: GraphError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl From<CellError> for Stop {
+    fn from(error: CellError) -> Self {
+        Self::Data(error.into())
+    }
+}
+
+impl From<AnnDataError> for Stop {
+    fn from(error: AnnDataError) -> Self {
+        Self::Data(error.into())
+    }
 }
 
 impl From<TrainError> for Stop {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Role, ends_with, leave, meet, neighbours_end, trained};
 use expctl_dist::{ProcessGroup, Store};
-use expctl_pipeline::array::{ArrayBatch, Values};
+use cell_loader::{CellBatch, CellValues};
 use expctl_record::{Loss, ModelKind, Settings};
 use expctl_rounding::{assert_rounding, distance, floor};
 use expctl_worker::Activity;
@@ -37,7 +37,7 @@ fn of_kind(kind: ModelKind) -> Settings {
 
 /// Rows with these numbers, CSR: a row of class c has large values in every fourth gene from c on, and a small one elsewhere;
 /// of every ninth row the class is not known.
-fn rows(ids: impl IntoIterator<Item = u64>) -> ArrayBatch {
+fn rows(ids: impl IntoIterator<Item = u64>) -> CellBatch {
     let rows: Vec<u64> = ids.into_iter().collect();
     let (mut crow, mut col, mut values) = (vec![0], Vec::new(), Vec::new());
     for id in &rows {
@@ -48,10 +48,10 @@ fn rows(ids: impl IntoIterator<Item = u64>) -> ArrayBatch {
         crow.push(col.len() as i32);
     }
     let labels = rows.iter().map(|id| if id % 9 == 8 { -1 } else { (id % CLASSES) as i64 }).collect();
-    ArrayBatch { rows, columns: GENES, values: Values::Sparse { crow, col, values }, labels: vec![labels] }
+    CellBatch { rows, columns: GENES, values: CellValues::Sparse { crow, col, values }, labels: vec![labels] }
 }
 
-fn step(trainer: &mut Trainer, batch: ArrayBatch, kind: ModelKind, group: &ProcessGroup) -> Result<f64, TrainError> {
+fn step(trainer: &mut Trainer, batch: CellBatch, kind: ModelKind, group: &ProcessGroup) -> Result<f64, TrainError> {
     let batch = RowBatch::of(batch, (kind == ModelKind::Transformer).then_some(TOKENS));
     Ok(trainer.step(&batch, &[], 0, group, &Activity::default())?.loss.unwrap())
 }
@@ -104,7 +104,7 @@ fn rows_without_labels_are_refused() {
     let group = alone();
     let mut trainer =
         Trainer::of_array(&of_kind(ModelKind::Mlp), GENES as u64, CLASSES, &group, tch::Device::Cpu).unwrap();
-    let batch = ArrayBatch { labels: Vec::new(), ..rows(0..4) };
+    let batch = CellBatch { labels: Vec::new(), ..rows(0..4) };
     let message = step(&mut trainer, batch, ModelKind::Mlp, &group).unwrap_err().to_string();
     assert!(message.contains("array.labels"), "{message}");
     let graphs = support::batch(0..4);

@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use common::{Role, leave, meet, neighbours_end, trained};
 use expctl_dist::{Reducer, ReducerOptions};
-use expctl_pipeline::collate::{Assembler, Common};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Pipeline, Processor, Reconstruction};
+use graph_loader::{Assembler, CellGraph, Common, EdgeType, Sample, GraphBatchOptions, Processor};
+use expctl_record::{Reconstruction};
 use expctl_rounding::{assert_rounding, distance, floor, nudged};
 use expctl_worker::losses::{ReconstructionWeight, log_cosh};
 use expctl_worker::models::dango::{Dango, DangoConfig};
@@ -102,7 +100,7 @@ fn assembled(step: i64, role: &Role, graph: &Arc<CellGraph>) -> (Tensor, Tensor,
         .collect();
     let processor = PROCESSORS[step as usize % PROCESSORS.len()];
     let names = graph.edge_types.iter().map(|edges| edges.name.clone()).collect();
-    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);

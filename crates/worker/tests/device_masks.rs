@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
-use expctl_record::{DeviceMasks, Pipeline, Processor};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
+use expctl_record::{DeviceMasks};
 use expctl_worker::device_masks::DeviceMaskMaker;
 use proptest::prelude::*;
 use tch::Device;
@@ -25,7 +23,7 @@ fn graph(num_genes: usize, types: Vec<Vec<(i64, i64)>>) -> CellGraph {
 fn batch(graph: &Arc<CellGraph>, samples: &[Vec<i64>]) -> Batch {
     let samples: Vec<Sample> =
         samples.iter().map(|genes| Sample { genes: genes.clone(), ..Sample::default() }).collect();
-    let mut assembler = Assembler::new(&Pipeline::new(Processor::Ids, Vec::new()), Arc::clone(graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(Processor::Ids), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);
     assembler.collate(&samples, &mut batch);

@@ -4,8 +4,8 @@
 
 mod lazy_common;
 
-use expctl_pipeline::collate::{Batch, Layout};
-use expctl_record::{Implementation, Processor};
+use graph_loader::{Batch, Layout, Processor};
+use expctl_record::Implementation;
 use expctl_worker::models::lazy::LazyConfig;
 use expctl_worker::models::{Inputs, ModelError, named_parameters};
 use lazy_common::{Case, SMALL, build_as, graph};

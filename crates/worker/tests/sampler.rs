@@ -1,6 +1,6 @@
 //! The sampler's order is PyTorch's, bit for bit: compared with libtorch's own `randperm`.
 
-use expctl_pipeline::sampler::DistributedSampler;
+use graph_loader::DistributedSampler;
 use tch::{Device, Kind, Tensor};
 
 #[test]

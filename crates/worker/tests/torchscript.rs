@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use expctl_dist::ScriptModule;
-use expctl_pipeline::collate::{Batch, Common, Layout};
+use graph_loader::{Batch, Common, Layout};
 use expctl_worker::models::torchscript::Script;
 use expctl_worker::models::{Inputs, named_parameters, named_variables};
 use tch::{Device, Kind, Tensor, nn};

@@ -52,7 +52,7 @@ fn sinkhorn(gather: &str) -> Value {
 }
 
 /// This rank's share of a step, as a distributed sampler deals it.
-fn share(role: &Role, number: i64) -> expctl_pipeline::collate::Batch {
+fn share(role: &Role, number: i64) -> graph_loader::Batch {
     let world = i64::from(role.world);
     batch((0..BATCH).filter(|s| s % world == i64::from(role.rank)).map(|s| number * BATCH + s))
 }

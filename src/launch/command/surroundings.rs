@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::array::dataset::ArrayDataset;
-use expctl_pipeline::dataset::Dataset;
+use expctl_datasets::array::ArrayDataset;
+use expctl_datasets::graph::Dataset;
 use expctl_record::{
     AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, drop_from_page_cache,
     variables, write_json,

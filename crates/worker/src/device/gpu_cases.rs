@@ -7,10 +7,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use expctl_dist::{Cuda, GpuBackend, ProcessGroup, Profile, ProfileOptions, Range, Store};
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
-use expctl_record::{DeviceMasks, Pipeline, Processor, Settings, Stage};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
+use expctl_record::{DeviceMasks, Settings, Stage};
 use expctl_rounding::{NEIGHBOURS, assert_rounding, floor, nudged};
 use serde_json::{Value, json};
 use tch::{Device, Tensor};
@@ -60,7 +58,7 @@ fn batch(processor: Processor, first: i64) -> Batch {
             Sample { genes, label: (id as f32 * 0.7).sin(), ..Sample::default() }
         })
         .collect();
-    let pipeline = Pipeline::new(processor, TYPES.map(str::to_owned).to_vec());
+    let pipeline = GraphBatchOptions::new(processor);
     let mut assembler = Assembler::new(&pipeline, std::sync::Arc::new(graph())).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);

@@ -1,10 +1,9 @@
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::loader::{Build, Interval, Loaded, LoaderOptions};
-use expctl_record::Stage;
+use loader_core::{Batcher, Interval, Loaded, LoaderError, LoaderOptions, Reader, Stage};
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::feed::Arrival;
@@ -224,17 +223,13 @@ impl<B> Pinning<B> {
     }
 }
 
-impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
+impl<B: Batcher<Batch: ModelBatch>> Batcher for Pinning<B> {
+    type Dataset = B::Dataset;
     type Batch = Staged<B::Batch>;
-    type Source = B::Source;
-    type Reader<'s> = B::Reader<'s>;
+    type Error = B::Error;
 
-    fn source(&self) -> Self::Source {
-        self.builder.source()
-    }
-
-    fn reader(source: &Self::Source) -> Result<Self::Reader<'_>, PipelineError> {
-        B::reader(source)
+    fn dataset(&self) -> Arc<B::Dataset> {
+        self.builder.dataset()
     }
 
     fn empty(&self) -> Self::Batch {
@@ -260,17 +255,17 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
 
     fn build(
         &mut self,
-        reader: &mut Self::Reader<'_>,
+        reader: &mut Reader<'_, Self>,
         step: u64,
         batch: Self::Batch,
-    ) -> Result<Loaded<Self::Batch>, PipelineError> {
+    ) -> Result<Loaded<Self::Batch>, B::Error> {
         let memory = batch.memory;
         let loaded = self.builder.build(reader, step, batch.batch)?;
         let Loaded { batch, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } = loaded;
         let mut batch = Staged { memory, ..Staged::of(batch) };
         if let Some(options) = self.options {
             let start = self.now();
-            let room = |e: ModelError| PipelineError::Invalid(format!("cannot lock the memory of a batch: {e}"));
+            let room = |e: ModelError| LoaderError::Other(format!("cannot lock the memory of a batch: {e}").into());
             batch.pin(options).map_err(room)?;
             intervals.push(Interval { stage: Stage::Pin, start, end: self.now(), busy: true });
         }
@@ -280,8 +275,8 @@ impl<B: Build<Batch: ModelBatch>> Build for Pinning<B> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_pipeline::array::{ArrayBatch, Values};
-    use expctl_pipeline::collate::{Batch, Common, Edges, Graphs, Layout};
+    use cell_loader::{CellBatch, CellValues};
+    use graph_loader::{Batch, Common, Edges, Graphs, Layout};
 
     use super::*;
 
@@ -343,8 +338,8 @@ mod tests {
 
     #[test]
     fn the_parts_of_rows_are_found_again() {
-        let values = Values::Sparse { crow: vec![0, 1, 3], col: vec![2, 0, 1], values: vec![7.0, 1.0, 2.0] };
-        let rows = ArrayBatch { rows: vec![4, 9], columns: 3, values, labels: vec![vec![1, -1]] };
+        let values = CellValues::Sparse { crow: vec![0, 1, 3], col: vec![2, 0, 1], values: vec![7.0, 1.0, 2.0] };
+        let rows = CellBatch { rows: vec![4, 9], columns: 3, values, labels: vec![vec![1, -1]] };
         let there = sent(rows.clone(), false);
         let ModelInputs::Rows(found) = there.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         let ModelInputs::Rows(expected) = rows.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
@@ -386,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_was_not_pinned_is_used_as_it_lies() {
-        let rows = ArrayBatch { rows: vec![4], columns: 2, values: Values::Dense(vec![1.0, 2.0]), labels: Vec::new() };
+        let rows = CellBatch { rows: vec![4], columns: 2, values: CellValues::Dense(vec![1.0, 2.0]), labels: Vec::new() };
         let staged = Staged::of(rows);
         let ModelInputs::Rows(inputs) = staged.inputs(&[], false, Device::Cpu).unwrap() else { unreachable!() };
         assert_eq!((inputs.batch_size, staged.copied(), staged.samples()), (1, 0, 1));

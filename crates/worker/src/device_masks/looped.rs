@@ -1,4 +1,4 @@
-use expctl_pipeline::graph::{EdgeType, Incidence};
+use graph_loader::{EdgeType, Incidence};
 use tch::{Device, Kind, Tensor};
 
 use super::DeviceMaskError;

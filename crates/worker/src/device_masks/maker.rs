@@ -1,5 +1,4 @@
-use expctl_pipeline::collate::Common;
-use expctl_pipeline::graph::CellGraph;
+use graph_loader::{CellGraph, Common};
 use expctl_record::DeviceMasks;
 use tch::{Device, Tensor};
 

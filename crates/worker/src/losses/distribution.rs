@@ -27,7 +27,7 @@ impl Distribution {
     /// # Errors
     /// A peer is gone, or libtorch refuses.
     ///
-    /// [`DistributedSampler::samples_per_rank`]: expctl_pipeline::sampler::DistributedSampler::samples_per_rank
+    /// [`DistributedSampler::samples_per_rank`]: graph_loader::DistributedSampler::samples_per_rank
     pub fn of(
         &mut self,
         prediction: &Tensor,

@@ -1,4 +1,4 @@
-use expctl_pipeline::collate::{Batch, Common, Layout, Nodes, RemovedLists};
+use graph_loader::{Batch, Common, Layout, Nodes, RemovedLists};
 use tch::{Device, Kind, Tensor};
 
 use super::ModelError;
@@ -169,7 +169,7 @@ impl NodeGenes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use expctl_pipeline::collate::{Edges, Graphs};
+    use graph_loader::{Edges, Graphs};
 
     #[test]
     fn a_batch_is_seen_as_it_lies_in_memory() {

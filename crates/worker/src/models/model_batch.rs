@@ -1,5 +1,5 @@
-use expctl_pipeline::array::ArrayBatch;
-use expctl_pipeline::collate::Batch;
+use cell_loader::CellBatch;
+use graph_loader::Batch;
 use tch::{Device, Tensor};
 
 use super::array::ArrayInputs;
@@ -64,7 +64,7 @@ impl ModelBatch for Batch {
     }
 }
 
-impl ModelBatch for ArrayBatch {
+impl ModelBatch for CellBatch {
     fn placed(&self, _: &[Tensor], _: bool, place: &mut dyn Place) -> Result<ModelInputs<'_>, ModelError> {
         Ok(ModelInputs::Rows(ArrayInputs::placed(self, None, place)?))
     }

@@ -1,4 +1,4 @@
-use expctl_pipeline::graph::CellGraph;
+use graph_loader::CellGraph;
 use expctl_record::{ModelKind, Settings};
 use tch::{Tensor, nn};
 

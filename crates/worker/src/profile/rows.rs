@@ -1,7 +1,6 @@
 //! Rows of a trace for what libtorch's profiler does not see or shows where it does not nest.
 
-use expctl_pipeline::loader::BatchTimes;
-use expctl_pipeline::marks::BatchOperations;
+use loader_core::{BatchOperations, BatchTimes};
 use expctl_record::trace_rows::{
     BUCKET_CATEGORY, BUCKETS, COLLECTIVES, LOADER, LOADER_CATEGORY, LOADER_OPERATION_CATEGORY, LOADER_WAIT_CATEGORY,
     OWN_LOADER,
@@ -131,9 +130,9 @@ fn lanes(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    use expctl_pipeline::loader::Interval;
-    use expctl_pipeline::marks::{Marker, Marks, Operand};
-    use expctl_record::{Operation, Stage};
+    use loader_core::Interval;
+    use graph_loader::{Marker, Marks, Operand};
+    use loader_core::{Operation, Stage};
 
     use super::*;
 

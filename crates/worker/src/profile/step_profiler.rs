@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use expctl_dist::{Profile, ProfileOptions, Range, Reducer, Store};
-use expctl_pipeline::loader::{BatchTimes, Build, Loaded, Loader};
+use loader_core::{BatchTimes, Batcher, Loaded, Loader};
 use expctl_record::{AttemptDir, ProfileWindow, RankEnv, TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, Trial};
 
 use super::clock::{ClockPair, monotonic, monotonic_of};
@@ -91,7 +91,7 @@ impl<'a> StepProfiler<'a> {
     ///
     /// # Errors
     /// libtorch's profiler cannot be had, or the trace cannot be written.
-    pub(crate) fn arrive<B: Build>(&mut self, step: u64, loader: &Loader<B>) -> Result<bool, Stop> {
+    pub(crate) fn arrive<B: Batcher>(&mut self, step: u64, loader: &Loader<B>) -> Result<bool, Stop> {
         let mut busy = false;
         if self.recording.as_ref().is_some_and(|recording| step >= recording.window.end) {
             self.end(step, loader)?;
@@ -132,7 +132,7 @@ impl<'a> StepProfiler<'a> {
     pub(crate) fn loaded<T>(&mut self, step: u64, loaded: &Loaded<T>) {
         if let Some(recording) = &mut self.recording {
             recording.shift = loaded.step.saturating_sub(step);
-            recording.batches.push(BatchTimes::of(loaded));
+            recording.batches.push(BatchTimes::from(loaded));
         }
     }
 
@@ -152,14 +152,14 @@ impl<'a> StepProfiler<'a> {
     ///
     /// # Errors
     /// As [`Self::arrive`].
-    pub(crate) fn finish<B: Build>(&mut self, end: u64, loader: &Loader<B>) -> Result<(), Stop> {
+    pub(crate) fn finish<B: Batcher>(&mut self, end: u64, loader: &Loader<B>) -> Result<(), Stop> {
         match &self.recording {
             Some(recording) if end > recording.window.first => self.end(end, loader),
             _ => Ok(()),
         }
     }
 
-    fn end<B: Build>(&mut self, end: u64, loader: &Loader<B>) -> Result<(), Stop> {
+    fn end<B: Batcher>(&mut self, end: u64, loader: &Loader<B>) -> Result<(), Stop> {
         let Some(Recording { mut window, profile, mut batches, shift, buckets, .. }) = self.recording.take() else {
             return Ok(());
         };

@@ -2,12 +2,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::dataset::ArrayDataset;
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::array::sampler::{RowSampler, Sharding, ShuffleMeter};
-use expctl_pipeline::array::{ArrayStore, Labels, open};
-use expctl_pipeline::loader::Loader;
+use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
+use expctl_datasets::array::{ArrayDataset, open};
+use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
+use anndata_io::{ArrayStore, Labels};
+use loader_core::Loader;
 use expctl_record::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
@@ -60,9 +59,9 @@ impl<'a> ArraySource<'a> {
         if remote && store.len() != settings.data.samples {
             let (said, rows) = (settings.data.samples, store.len());
             let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
-            return Err(PipelineError::Invalid(reason).into());
+            return Err(DatasetError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels).map_err(PipelineError::from)?;
+        let labels = Labels::of(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 
@@ -126,7 +125,7 @@ impl<'a> ArraySource<'a> {
             sampler.batch(step, &mut rows);
             meter.add(&rows);
         }
-        meter.finish()
+        ledger_shuffle(meter.finish())
     }
 }
 
@@ -150,16 +149,16 @@ impl<'a> Source for ArraySource<'a> {
         let settings = self.settings;
         let known = settings.array.labels.iter().position(|column| *column == settings.sampler.by);
         let classes = known.and_then(|column| self.labels.get(column));
-        let sampler = RowSampler::new(&settings.sampler, self.store.as_ref(), self.sharding(env), classes)?;
+        let sampler = RowSampler::new(&row_draw(&settings.sampler)?, self.store.as_ref(), self.sharding(env), classes)?;
         let sampler = Arc::new(sampler);
         if settings.sampler.draw == Draw::Balanced && sampler.left_out() > 0 && env.rank == 0 {
             let (column, rows) = (&settings.sampler.by, sampler.left_out());
             tracing::warn!("{rows} rows have no class in {column}: they are never drawn");
         }
-        let builder = ArrayBuilder::new(
+        let builder = CellBatcher::new(
             Arc::clone(&self.store),
             Arc::clone(&sampler),
-            &settings.array,
+            &cell_batch_options(&settings.array),
             Arc::clone(&self.labels),
         )?;
         let builder = RowBuilder::new(builder, Network::token_limit(settings));

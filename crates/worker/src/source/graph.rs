@@ -2,12 +2,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::dataset::Dataset;
-use expctl_pipeline::graph::CellGraph;
-use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
-use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
+use expctl_datasets::{DatasetError, graph_batch_options};
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
+use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples};
+use loader_core::Loader;
 use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
 use tch::Device;
 
@@ -81,7 +79,7 @@ impl<'a> GraphBatches<'a> {
         let options = &settings.loader;
         let masks = DeviceMaskMaker::new(settings.pipeline.device_masks, graph, device)?.map(Arc::new);
         let records = DatasetRecords::open(dataset, &settings.pipeline)?;
-        let selection = Selection::of(dataset, &settings.select)?;
+        let selection = select_samples(dataset, &settings.select)?;
         let samples = selection.len();
         let sampler = DistributedSampler {
             len: samples,
@@ -98,7 +96,7 @@ impl<'a> GraphBatches<'a> {
             let read = data_read(dataset, settings, records.len(), samples, buffer_bytes)?;
             write_json(&attempt.data_path(), &read)?;
         }
-        let schedule = Schedule::of(selection, sampler, options.batch_size).ok_or_else(|| {
+        let schedule = Schedule::of_selection(selection, sampler, options.batch_size).ok_or_else(|| {
             let (ranks, batch) = (env.world_size, options.batch_size);
             Stop::Invalid(format!("{samples} selected samples do not fill a batch of {batch} on each of {ranks} ranks"))
         })?;
@@ -110,7 +108,7 @@ impl<'a> GraphBatches<'a> {
     /// This rank's share of the split `val`, of the same candidates and the same share of the subset, in order.
     fn validation(&self) -> Result<Option<Share>, Stop> {
         let select = Select { split: Split::Val, ..self.settings.select };
-        let selection = Selection::of(self.dataset, &select)?;
+        let selection = select_samples(self.dataset, &select)?;
         if selection.is_empty() {
             let message =
                 "the split `val` has no samples to validate on: set train.validate_every to 0, or more samples";
@@ -120,23 +118,25 @@ impl<'a> GraphBatches<'a> {
         let share = selection.share(self.env.rank, self.env.world_size);
         let sampler =
             DistributedSampler { len: share.len(), world_size: 1, rank: 0, shuffle: false, seed: 0, drop_last: false };
-        let schedule = Schedule::of(share, sampler, self.settings.loader.batch_size);
+        let schedule = Schedule::of_selection(share, sampler, self.settings.loader.batch_size);
         Ok(schedule.map(|schedule| {
             let options = options(self.settings, self.buffer_bytes, 0, schedule.batches_per_epoch());
-            let builder = BatchBuilder::new(self.records.clone(), Arc::new(schedule), self.assembler.clone());
+            let builder = GraphBatcher::new(self.records.clone(), Arc::new(schedule), self.assembler.clone());
             Share { builder, options }
         }))
     }
 }
 
 /// What makes batches of `graph`, within the memory that the settings leave for it.
-fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, PipelineError> {
+fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Result<Assembler, DatasetError> {
     let pipeline = &settings.pipeline;
-    let assembler = Assembler::within(pipeline, Arc::clone(graph), gene_mask_bytes(settings, env));
+    let gene_mask_bytes = gene_mask_bytes(settings, env);
+    let options = GraphBatchOptions { gene_mask_bytes, ..graph_batch_options(pipeline)? };
+    let assembler = Assembler::new(&options, Arc::clone(graph)).map_err(DatasetError::from);
     if pipeline.mask_source == MaskSource::Incidence {
         return assembler;
     }
-    assembler.map_err(|problem| PipelineError::Advised {
+    assembler.map_err(|problem| DatasetError::Advised {
         problem: Box::new(problem),
         advice: "set pipeline.gene_masks_mib higher where there is memory, or launch.ranks lower, take fewer edge types, or leave \
                  pipeline.mask_source out"
@@ -145,14 +145,14 @@ fn assembler(settings: &Settings, env: RankEnv, graph: &Arc<CellGraph>) -> Resul
 }
 
 impl Batches for GraphBatches<'_> {
-    type Builder = BatchBuilder;
+    type Builder = GraphBatcher;
 
     fn per_epoch(&self) -> u64 {
         self.schedule.batches_per_epoch()
     }
 
-    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<BatchBuilder>>, Stop> {
-        let builder = BatchBuilder::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
+    fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<GraphBatcher>>, Stop> {
+        let builder = GraphBatcher::new(self.records.clone(), Arc::clone(&self.schedule), self.assembler.clone());
         let builder = if self.settings.profile.operations { builder.timing_operations() } else { builder };
         Ok(Loader::start(
             Pinning::new(builder, self.pinned),

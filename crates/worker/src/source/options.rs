@@ -1,4 +1,4 @@
-use expctl_pipeline::loader::LoaderOptions;
+use loader_core::LoaderOptions;
 use expctl_record::{Mode, Settings};
 use tch::Device;
 
@@ -32,7 +32,7 @@ pub(super) fn buffer_bytes(settings: &Settings, env: RankEnv) -> u64 {
 /// A loader of the batches from `first` to the one in front of `steps`.
 pub(super) fn options(settings: &Settings, buffer_bytes: u64, first: u64, steps: u64) -> LoaderOptions {
     let (workers, prefetch_factor) = (settings.loader.workers, settings.loader.prefetch_factor);
-    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes }
+    LoaderOptions { workers, prefetch_factor, first, steps, buffer_bytes, buffer_name: "loader.buffer_mib" }
 }
 
 /// A loader for all steps of the trial from `first` on; in front of step 0 the schedule has `offset` batches.

@@ -1,38 +1,33 @@
+use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_pipeline::PipelineError;
-use expctl_pipeline::array::loading::ArrayBuilder;
-use expctl_pipeline::loader::{Build, Interval, Loaded, LoaderOptions};
-use expctl_record::Stage;
+use cell_loader::{CellBatcher, CellError};
+use loader_core::{Batcher, Interval, Loaded, LoaderOptions, Reader, Stage};
 
 use crate::models::array::RowBatch;
 
 /// Builds batches of rows in the form that the model reads, tokens included: loader threads do it, and not the step.
 #[derive(Clone)]
 pub(crate) struct RowBuilder {
-    builder: ArrayBuilder,
+    builder: CellBatcher,
     /// The most tokens of a row; none where the model reads all values.
     limit: Option<usize>,
 }
 
 impl RowBuilder {
     /// The batches of `builder`, for a model that reads `limit` tokens of a row, if it does.
-    pub(super) fn new(builder: ArrayBuilder, limit: Option<usize>) -> Self {
+    pub(super) fn new(builder: CellBatcher, limit: Option<usize>) -> Self {
         Self { builder, limit }
     }
 }
 
-impl Build for RowBuilder {
+impl Batcher for RowBuilder {
+    type Dataset = <CellBatcher as Batcher>::Dataset;
     type Batch = RowBatch;
-    type Source = <ArrayBuilder as Build>::Source;
-    type Reader<'s> = <ArrayBuilder as Build>::Reader<'s>;
+    type Error = CellError;
 
-    fn source(&self) -> Self::Source {
-        self.builder.source()
-    }
-
-    fn reader(source: &Self::Source) -> Result<Self::Reader<'_>, PipelineError> {
-        ArrayBuilder::reader(source)
+    fn dataset(&self) -> Arc<Self::Dataset> {
+        self.builder.dataset()
     }
 
     fn empty(&self) -> RowBatch {
@@ -57,10 +52,10 @@ impl Build for RowBuilder {
 
     fn build(
         &mut self,
-        reader: &mut Self::Reader<'_>,
+        reader: &mut Reader<'_, Self>,
         step: u64,
         batch: RowBatch,
-    ) -> Result<Loaded<RowBatch>, PipelineError> {
+    ) -> Result<Loaded<RowBatch>, CellError> {
         let RowBatch { rows, mut tokens } = batch;
         let loaded = self.builder.build(reader, step, rows)?;
         let Loaded { batch: rows, step, epoch, thread, bytes_read, work_bytes, mut intervals, operations, exposed } =

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use expctl_dist::ProcessGroup;
-use expctl_pipeline::loader::{Build, Loader};
+use loader_core::{Batcher, Loader};
 use expctl_record::AttemptDir;
 use tch::{Device, Tensor};
 
@@ -42,7 +42,7 @@ pub(crate) trait Source {
 /// The batches of a rank.
 pub(crate) trait Batches {
     /// What builds them, without what a device wants beside.
-    type Builder: Build<Batch: ModelBatch>;
+    type Builder: Batcher<Batch: ModelBatch, Error: Into<Stop>>;
 
     /// Batches of an epoch, on each rank.
     fn per_epoch(&self) -> u64;
@@ -54,7 +54,7 @@ pub(crate) trait Batches {
     fn start(&self, first: u64, offset: u64) -> Result<Loader<Pinning<Self::Builder>>, Stop>;
 
     /// What the step makes itself; none where the loader makes all masks.
-    fn step_masks(&self) -> Option<StepMasks<<Self::Builder as Build>::Batch>>;
+    fn step_masks(&self) -> Option<StepMasks<<Self::Builder as Batcher>::Batch>>;
 
     /// What validates an epoch.
     ///

@@ -1,5 +1,5 @@
 use expctl_dist::{AllreduceWatch, Autocast, ProcessGroup, Reducer, ReducerOptions, SentAs};
-use expctl_pipeline::graph::CellGraph;
+use graph_loader::CellGraph;
 use expctl_record::{GradientCompression, Mode, Precision, Settings};
 use tch::{Device, Tensor, nn, no_grad};
 

@@ -1,4 +1,4 @@
-use expctl_pipeline::collate::Batch;
+use graph_loader::Batch;
 use tch::{Tensor, no_grad};
 
 use super::{TrainError, Trainer};

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use expctl_pipeline::loader::{BatchBuilder, Loader, LoaderOptions};
+use graph_loader::GraphBatcher;
+use loader_core::{Loader, LoaderOptions};
 use expctl_record::Validation;
 
 use crate::activity::Phase;
@@ -20,7 +21,7 @@ pub(crate) struct Validator {
 
 /// What makes the batches of this rank.
 pub(crate) struct Share {
-    pub(crate) builder: BatchBuilder,
+    pub(crate) builder: GraphBatcher,
     pub(crate) options: LoaderOptions,
 }
 

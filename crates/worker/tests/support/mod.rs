@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use expctl_dist::ProcessGroup;
-use expctl_pipeline::collate::{Assembler, Batch, Common, Layout};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Implementation, Model, ModelKind, Pipeline, Processor, Settings};
+use graph_loader::{Assembler, Batch, CellGraph, Common, EdgeType, Layout, Sample, GraphBatchOptions, Processor};
+use expctl_record::{Implementation, Model, ModelKind, Settings};
 use expctl_rounding::nudged;
 use expctl_worker::Activity;
 use expctl_worker::trainer::{StepResult, TrainError, Trainer};
@@ -73,7 +71,7 @@ pub fn with_graphs(ids: impl IntoIterator<Item = i64>) -> Batch {
         .zip(labels)
         .map(|(genes, label)| Sample { genes: genes.to_vec(), label, ..Sample::default() })
         .collect();
-    let pipeline = Pipeline::new(Processor::Lazy, TYPES.map(str::to_owned).to_vec());
+    let pipeline = GraphBatchOptions::new(Processor::Lazy);
     let mut assembler = Assembler::new(&pipeline, Arc::new(graph())).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(&samples, &[], &mut batch);

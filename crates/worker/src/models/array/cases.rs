@@ -1,6 +1,6 @@
 //! Models over arrays against what they are said to be.
 
-use expctl_pipeline::array::{ArrayBatch, Values};
+use cell_loader::{CellBatch, CellValues};
 use expctl_rounding::{assert_rounding, at_neighbours, distance, floor, norm, values};
 use tch::{Device, Kind, Tensor, nn};
 
@@ -12,14 +12,14 @@ fn count(vs: &nn::VarStore) -> i64 {
 }
 
 /// Rows of 7 genes, dense.
-fn dense(rows: &[[f32; 7]]) -> ArrayBatch {
-    let values = Values::Dense(rows.concat());
-    ArrayBatch { rows: (0..rows.len() as u64).collect(), columns: 7, values, labels: Vec::new() }
+fn dense(rows: &[[f32; 7]]) -> CellBatch {
+    let values = CellValues::Dense(rows.concat());
+    CellBatch { rows: (0..rows.len() as u64).collect(), columns: 7, values, labels: Vec::new() }
 }
 
 /// The same, CSR.
-fn sparse(batch: &ArrayBatch) -> ArrayBatch {
-    let Values::Dense(data) = &batch.values else { unreachable!() };
+fn sparse(batch: &CellBatch) -> CellBatch {
+    let CellValues::Dense(data) = &batch.values else { unreachable!() };
     let (mut crow, mut col, mut values) = (vec![0], Vec::new(), Vec::new());
     for row in data.chunks(7) {
         for (gene, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
@@ -28,11 +28,11 @@ fn sparse(batch: &ArrayBatch) -> ArrayBatch {
         }
         crow.push(col.len() as i32);
     }
-    ArrayBatch { values: Values::Sparse { crow, col, values }, ..batch.clone() }
+    CellBatch { values: CellValues::Sparse { crow, col, values }, ..batch.clone() }
 }
 
 /// As a model reads them that takes `tokens` of a row, or all values.
-fn read(batch: &ArrayBatch, tokens: Option<usize>) -> RowBatch {
+fn read(batch: &CellBatch, tokens: Option<usize>) -> RowBatch {
     RowBatch::of(batch.clone(), tokens)
 }
 
@@ -97,7 +97,7 @@ fn dense_and_sparse_rows_give_the_same() {
         }
         run(&double, Kind::Double, &|inputs| in_double.forward(inputs).unwrap().prediction, &read(&batch, None))
     };
-    let of = |batch: &ArrayBatch| {
+    let of = |batch: &CellBatch| {
         run(&vs, Kind::Float, &|inputs| mlp.forward(inputs).unwrap().prediction, &read(batch, None))
     };
     let (got, truth) = (of(&sparse(&batch)), exact());
@@ -112,7 +112,7 @@ fn dense_and_sparse_rows_give_the_same() {
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 4, classes: 4 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of = |batch: &ArrayBatch| {
+    let of = |batch: &CellBatch| {
         run(&vs, Kind::Float, &|inputs| transformer.forward(inputs).unwrap().prediction, &read(batch, Some(4)))
     };
     // Both are the same tokens.
@@ -124,7 +124,7 @@ fn the_rows_of_a_batch_do_not_influence_each_other() {
     let vs = nn::VarStore::new(Device::Cpu);
     let sizes = TransformerConfig { genes: 7, hidden: 8, heads: 2, layers: 2, tokens: 6, classes: 3 };
     let transformer = Transformer::new(&vs.root(), &sizes).unwrap();
-    let of = |batch: &ArrayBatch| transformer.forward(&inputs(&read(batch, Some(6)))).unwrap().prediction.detach();
+    let of = |batch: &CellBatch| transformer.forward(&inputs(&read(batch, Some(6)))).unwrap().prediction.detach();
     let whole = of(&dense(&ROWS));
     // Alone it has no padding, the one without any value no token but that of the cell.
     let alone: Vec<Vec<f64>> = ROWS.iter().map(|row| values(&of(&dense(&[*row])))).collect();

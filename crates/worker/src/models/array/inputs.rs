@@ -1,4 +1,4 @@
-use expctl_pipeline::array::{ArrayBatch, Values};
+use cell_loader::{CellBatch, CellValues};
 use tch::{Device, Kind, Tensor};
 
 use super::Tokens;
@@ -17,7 +17,7 @@ pub struct ArrayInputs<'batch> {
     /// B.
     pub batch_size: i64,
     /// The batch, for what is not done with tensors.
-    pub batch: &'batch ArrayBatch,
+    pub batch: &'batch CellBatch,
 }
 
 /// The values of a batch, in the form that it has them in.
@@ -50,7 +50,7 @@ impl<'batch> ArrayInputs<'batch> {
     ///
     /// # Errors
     /// There is no room on the device.
-    pub fn of(batch: &'batch ArrayBatch, device: Device) -> Result<Self, ModelError> {
+    pub fn of(batch: &'batch CellBatch, device: Device) -> Result<Self, ModelError> {
         Self::placed(batch, None, &mut Direct::to(device))
     }
 
@@ -59,7 +59,7 @@ impl<'batch> ArrayInputs<'batch> {
     /// # Errors
     /// There is no room.
     pub fn placed(
-        batch: &'batch ArrayBatch,
+        batch: &'batch CellBatch,
         tokens: Option<&'batch Tokens>,
         place: &mut dyn Place,
     ) -> Result<Self, ModelError> {
@@ -73,10 +73,10 @@ impl<'batch> ArrayInputs<'batch> {
                     there: placed(place, there, &shape, Kind::Bool)?,
                 }
             }
-            (None, Values::Dense(data)) => {
+            (None, CellValues::Dense(data)) => {
                 ValueInputs::Dense(placed(place, data, &[rows, batch.columns as i64], Kind::Float)?)
             }
-            (None, Values::Sparse { crow, col, values }) => ValueInputs::Sparse {
+            (None, CellValues::Sparse { crow, col, values }) => ValueInputs::Sparse {
                 crow: placed(place, crow, &[rows + 1], Kind::Int)?,
                 col: placed(place, col, &[col.len() as i64], Kind::Int)?,
                 values: placed(place, values, &[values.len() as i64], Kind::Float)?,
@@ -93,22 +93,22 @@ mod tests {
 
     #[test]
     fn a_batch_is_seen_as_it_lies_in_memory() {
-        let dense = ArrayBatch {
+        let dense = CellBatch {
             rows: vec![4, 9],
             columns: 3,
-            values: Values::Dense(vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
+            values: CellValues::Dense(vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
             labels: vec![vec![1, -1]],
         };
         let inputs = ArrayInputs::of(&dense, Device::Cpu).unwrap();
-        let (ValueInputs::Dense(seen), Values::Dense(data)) = (&inputs.values, &dense.values) else { unreachable!() };
+        let (ValueInputs::Dense(seen), CellValues::Dense(data)) = (&inputs.values, &dense.values) else { unreachable!() };
         assert_eq!((seen.size(), seen.double_value(&[1, 0])), (vec![2, 3], 3.0));
         assert_eq!(seen.data_ptr() as usize, data.as_ptr() as usize);
         assert_eq!(inputs.classes.unwrap().int64_value(&[1]), -1);
         let (crow, col, values) = (vec![0, 1, 1], vec![2], vec![7.0]);
-        let values = Values::Sparse { crow, col, values };
-        let sparse = ArrayBatch { values, labels: Vec::new(), ..dense };
+        let values = CellValues::Sparse { crow, col, values };
+        let sparse = CellBatch { values, labels: Vec::new(), ..dense };
         let inputs = ArrayInputs::of(&sparse, Device::Cpu).unwrap();
-        let (ValueInputs::Sparse { values, .. }, Values::Sparse { values: data, .. }) =
+        let (ValueInputs::Sparse { values, .. }, CellValues::Sparse { values: data, .. }) =
             (&inputs.values, &sparse.values)
         else {
             unreachable!()

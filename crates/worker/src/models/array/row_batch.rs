@@ -1,4 +1,4 @@
-use expctl_pipeline::array::ArrayBatch;
+use cell_loader::CellBatch;
 use tch::Tensor;
 
 use super::{ArrayInputs, Tokens};
@@ -8,14 +8,14 @@ use crate::models::{ModelBatch, ModelError, ModelInputs, Place};
 #[derive(Clone, Debug)]
 pub struct RowBatch {
     /// The rows.
-    pub rows: ArrayBatch,
+    pub rows: CellBatch,
     /// Their tokens, for a model that reads them and no other values.
     pub tokens: Option<Tokens>,
 }
 
 impl RowBatch {
     /// `rows` for a model that reads at most `limit` tokens of each; without a limit for one that reads all values.
-    pub fn of(rows: ArrayBatch, limit: Option<usize>) -> Self {
+    pub fn of(rows: CellBatch, limit: Option<usize>) -> Self {
         let tokens = limit.map(|limit| Tokens::of(&rows, limit));
         Self { rows, tokens }
     }
@@ -38,7 +38,7 @@ impl ModelBatch for RowBatch {
 
 #[cfg(test)]
 mod tests {
-    use expctl_pipeline::array::Values;
+    use cell_loader::CellValues;
     use tch::{Device, Kind};
 
     use super::*;
@@ -54,8 +54,8 @@ mod tests {
                 Ok(Tensor::new())
             }
         }
-        let values = Values::Dense(vec![0.0, 5.0, 1.0, 3.0, 0.0, 0.0, 2.0, 0.0]);
-        let rows = ArrayBatch { rows: vec![0, 1], columns: 4, values, labels: vec![vec![1, 0]] };
+        let values = CellValues::Dense(vec![0.0, 5.0, 1.0, 3.0, 0.0, 0.0, 2.0, 0.0]);
+        let rows = CellBatch { rows: vec![0, 1], columns: 4, values, labels: vec![vec![1, 0]] };
         let batch = RowBatch::of(rows.clone(), Some(2));
         let mut sent = Sent(0);
         batch.placed(&[], false, &mut sent).unwrap();

@@ -1,4 +1,4 @@
-use expctl_pipeline::array::{ArrayBatch, Values};
+use cell_loader::{CellBatch, CellValues};
 
 /// The genes that a transformer reads of each row: those with a value other than 0, or, of more than `limit`, the ones with the
 /// largest values, of equal ones the first. Rows are padded to the longest.
@@ -16,22 +16,22 @@ pub struct Tokens {
 
 impl Tokens {
     /// Of all rows of `batch`, at most `limit` of each.
-    pub fn of(batch: &ArrayBatch, limit: usize) -> Self {
+    pub fn of(batch: &CellBatch, limit: usize) -> Self {
         let mut tokens = Self::default();
         tokens.set(batch, limit);
         tokens
     }
 
     /// Become those of `batch`, in the memory that they have.
-    pub fn set(&mut self, batch: &ArrayBatch, limit: usize) {
+    pub fn set(&mut self, batch: &CellBatch, limit: usize) {
         let mut rows: Vec<Vec<(i64, f32)>> = Vec::with_capacity(batch.len());
         for row in 0..batch.len() {
             let mut tokens: Vec<(i64, f32)> = match &batch.values {
-                Values::Dense(data) => {
+                CellValues::Dense(data) => {
                     let row = data[row * batch.columns..][..batch.columns].iter();
                     row.zip(0i64..).filter(|(value, _)| **value != 0.0).map(|(value, gene)| (gene, *value)).collect()
                 }
-                Values::Sparse { crow, col, values } => {
+                CellValues::Sparse { crow, col, values } => {
                     let range = crow[row] as usize..crow[row + 1] as usize;
                     let row = col[range.clone()].iter().zip(&values[range]).filter(|(_, value)| **value != 0.0);
                     row.map(|(gene, value)| (i64::from(*gene), *value)).collect()
@@ -75,16 +75,16 @@ mod tests {
     #[test]
     fn the_largest_are_taken_in_the_order_of_the_genes() {
         let data = vec![0.0, 5.0, 1.0, 3.0, 1.0, 0.0, 0.0, 2.0, 0.0, 0.0];
-        let dense = ArrayBatch { rows: vec![0, 1], columns: 5, values: Values::Dense(data), labels: Vec::new() };
+        let dense = CellBatch { rows: vec![0, 1], columns: 5, values: CellValues::Dense(data), labels: Vec::new() };
         let mut tokens = Tokens::of(&dense, 3);
         assert_eq!((tokens.width, &tokens.genes[..]), (3, &[1i64, 2, 3, 2, 0, 0][..]));
         assert_eq!(tokens.values, [5.0, 1.0, 3.0, 2.0, 0.0, 0.0]);
         assert_eq!(tokens.there, [true, true, true, true, false, false]);
         let (crow, col) = (vec![0, 4, 6], vec![1, 2, 3, 4, 0, 2]);
-        let values = Values::Sparse { crow, col, values: vec![5.0, 1.0, 3.0, 1.0, 0.0, 2.0] };
-        assert_eq!(Tokens::of(&ArrayBatch { values, ..dense.clone() }, 3), tokens, "a stored 0 is no token");
+        let values = CellValues::Sparse { crow, col, values: vec![5.0, 1.0, 3.0, 1.0, 0.0, 2.0] };
+        assert_eq!(Tokens::of(&CellBatch { values, ..dense.clone() }, 3), tokens, "a stored 0 is no token");
         assert_eq!(Tokens::of(&dense, 4).width, 4);
-        let empty = ArrayBatch { values: Values::Dense(vec![0.0; 10]), ..dense };
+        let empty = CellBatch { values: CellValues::Dense(vec![0.0; 10]), ..dense };
         assert_eq!((Tokens::of(&empty, 3), tokens.bytes()), (Tokens::default(), 6 * (8 + 4 + 1)));
         tokens.set(&empty, 3);
         assert_eq!(tokens, Tokens::default(), "the memory has been used before");

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::Batch;
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
+use graph_loader::{Batch, CellGraph, EdgeType, Sample};
 use expctl_record::{Aggregation as Join, Implementation, LocalHead, Norm as Over, Processor};
 use tch::{Device, Kind, Tensor};
 

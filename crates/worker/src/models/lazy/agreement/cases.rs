@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Assembler, Batch};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
-use expctl_record::{Aggregation, LocalHead, Norm, Pipeline, Processor};
+use graph_loader::{Assembler, Batch, CellGraph, EdgeType, Sample, GraphBatchOptions, Processor};
+use expctl_record::{Aggregation, LocalHead, Norm};
 use rand::SeedableRng;
 use rand::rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -59,7 +57,7 @@ fn samples(random: &mut Pcg64, genes: usize, count: usize) -> Vec<Sample> {
 /// A batch of samples on this graph, as the loader makes it.
 pub fn collate(processor: Processor, graph: &Arc<CellGraph>, samples: &[Sample]) -> Batch {
     let names = graph.edge_types.iter().map(|e| e.name.clone()).collect();
-    let mut assembler = Assembler::new(&Pipeline::new(processor, names), Arc::clone(graph)).unwrap();
+    let mut assembler = Assembler::new(&GraphBatchOptions::new(processor), Arc::clone(graph)).unwrap();
     let mut batch = assembler.empty();
     assembler.mask(samples, &[], &mut batch);
     assembler.collate(samples, &mut batch);

@@ -1,5 +1,5 @@
 use expctl_dist::Autocast;
-use expctl_pipeline::collate::Batch;
+use graph_loader::Batch;
 use expctl_record::{DeviceMasks, Implementation, Precision, Processor};
 use tch::{Device, Kind, Tensor, nn};
 

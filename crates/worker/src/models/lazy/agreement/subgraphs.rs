@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use expctl_pipeline::collate::{Batch, Layout};
-use expctl_pipeline::graph::{CellGraph, EdgeType};
-use expctl_pipeline::store::Sample;
+use graph_loader::{Batch, CellGraph, EdgeType, Layout, Sample};
 use expctl_record::{Implementation, Norm, Processor};
 use tch::{Device, Kind, Tensor};
 

@@ -1,5 +1,4 @@
-use expctl_pipeline::collate::{Common, RemovedLists};
-use expctl_pipeline::graph::{EdgeType, Incidence};
+use graph_loader::{Common, EdgeType, Incidence, RemovedLists};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::models::{EdgeList, Inputs, ModelError};
