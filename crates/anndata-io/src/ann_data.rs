@@ -96,7 +96,7 @@ impl<C: Container> AnnDataStore<C> {
         let mut known = Vec::new();
         let open = |path: &PathBuf| {
             let mut store = Self::open_within(path, layer, csc_bytes)?;
-            csc_bytes -= store.matrix.turned_bytes();
+            csc_bytes -= store.matrix.transposed_bytes();
             store.genes = shared(store.genes, &mut known);
             Ok(store)
         };
@@ -163,7 +163,7 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
     }
 
     fn resident(&self) -> Option<Resident<'_>> {
-        self.matrix.turned().map(CsrRows::view).map(Resident::Csr)
+        self.matrix.transposed().map(CsrRows::view).map(Resident::Csr)
     }
 
     fn stored_bytes(&self) -> u64 {

@@ -11,6 +11,7 @@ mod codec;
 mod collection;
 mod error;
 pub mod h5ad;
+mod lru_cache;
 mod matrix;
 mod mds;
 mod memory;

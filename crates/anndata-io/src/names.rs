@@ -58,6 +58,17 @@ pub(crate) fn all_different(genes: &[String]) -> Result<(), String> {
     Err(text)
 }
 
+/// More genes without names are taken for damage.
+const MAX_UNNAMED: u64 = 1 << 22;
+
+/// Names for genes of a file that does not name them; `Err` if there are too many.
+pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
+    if genes > MAX_UNNAMED {
+        return Err(format!("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}"));
+    }
+    Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
+}
+
 /// A list of names, which is one in memory for all that have the same: `known` are those that there are.
 pub(crate) fn shared(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
     if let Some(same) = known.iter().find(|same| **same == names) {

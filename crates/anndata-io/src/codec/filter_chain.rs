@@ -88,11 +88,11 @@ impl FilterChain {
                 )),
             })
             .collect::<Result<_, _>>()?;
-        Self::of(filters)
+        Self::from_filters(filters)
     }
 
     /// These filters.
-    pub fn of(filters: Vec<Filter>) -> Result<Self, String> {
+    pub fn from_filters(filters: Vec<Filter>) -> Result<Self, String> {
         // How long the data is between two compressions is written nowhere.
         if filters.iter().filter(|filter| filter.ratio() > 1).count() > 1 {
             return Err("is compressed twice, with two filters; write the file again with one".to_owned());
@@ -126,7 +126,7 @@ impl FilterChain {
     }
 
     /// So many bytes at most can become of `stored` bytes: what promises more is damaged, and is no reason to allocate memory.
-    pub fn most(&self, stored: u64) -> u64 {
+    pub fn max_decoded_bytes(&self, stored: u64) -> u64 {
         // The longest way to say nothing, besides the headers.
         const SLACK: u64 = 1 << 17;
         self.filters.iter().fold(stored, |bytes, filter| match filter.ratio() {
@@ -298,7 +298,7 @@ impl FilterChain {
     pub fn undo_all(&self, src: &[u8], most: usize) -> Result<Vec<u8>, String> {
         let mut data = src.to_vec();
         for filter in self.filters().iter().rev() {
-            let bound = usize::try_from(self.most(data.len() as u64)).unwrap_or(usize::MAX).min(most);
+            let bound = usize::try_from(self.max_decoded_bytes(data.len() as u64)).unwrap_or(usize::MAX).min(most);
             data = match filter {
                 Filter::Fletcher32 | Filter::Crc32c => filter.verified(&data)?.to_vec(),
                 Filter::Deflate => decode_stream(flate2::read::ZlibDecoder::new(&data[..]), bound, "zlib")?,
@@ -333,7 +333,7 @@ fn undo_one(filter: Filter, data: &[u8], len: usize, most: usize) -> Result<Vec<
         return Err(too_much(most));
     }
     let mut out = vec![0; len];
-    FilterChain::of(vec![filter])?.undo(data, 0, &mut out, &mut FilterBuffers::default())?;
+    FilterChain::from_filters(vec![filter])?.undo(data, 0, &mut out, &mut FilterBuffers::default())?;
     Ok(out)
 }
 

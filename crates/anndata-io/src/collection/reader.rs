@@ -200,7 +200,7 @@ impl<'c> CollectionReader<'c> {
         if self.readers.get(store)?.is_none() {
             // As many files as are kept open are in use: what they have must be taken before one of them can be closed.
             (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
-            self.readers.next_turn()?;
+            self.readers.next_call()?;
         }
         let Some(reader) = self.readers.get(store)? else {
             return Err(AnnDataError::Invalid("no file can be opened for reading".to_owned()));
@@ -235,7 +235,7 @@ impl<'c> CollectionReader<'c> {
     fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         self.split(wanted)?;
         self.way = self.choose_way(out)?;
-        self.readers.next_turn()?;
+        self.readers.next_call()?;
         (0..self.used).try_fold(0, |bytes, number| Ok(bytes + self.fetch_part(number, out)?))
     }
 
@@ -312,7 +312,7 @@ impl ReadRows for CollectionReader<'_> {
 
     fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
         let mut ahead = Ahead::default();
-        self.readers.next_turn()?;
+        self.readers.next_call()?;
         for range in ranges {
             let mut row = range.start;
             while row < range.end.min(self.collection.len()) {
@@ -320,7 +320,7 @@ impl ReadRows for CollectionReader<'_> {
                 let (start, end) = (self.collection.starts()[store], self.collection.starts()[store + 1]);
                 let until = end.min(range.end);
                 if self.readers.get(store)?.is_none() {
-                    self.readers.next_turn()?;
+                    self.readers.next_call()?;
                 }
                 if let Some(reader) = self.readers.get(store)? {
                     let within = row - start..until - start;

@@ -28,7 +28,7 @@ pub(crate) struct OpenFile<'a> {
     pub source: &'a ByteSource,
     file: File,
     /// How the library numbers files.
-    number: u64,
+    fileno: u64,
 }
 
 /// What a name stands for.
@@ -41,8 +41,8 @@ impl<'a> OpenFile<'a> {
     /// Open the file that `source` is.
     pub fn new(source: &'a ByteSource) -> Result<Self, AnnDataError> {
         let file = open_with_library(source.path())?;
-        let number = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
-        Ok(Self { source, file, number })
+        let fileno = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
+        Ok(Self { source, file, fileno })
     }
 
     /// A group, if there is one of this name.
@@ -89,12 +89,13 @@ impl<'a> OpenFile<'a> {
     }
 
     fn describe_locked(&self, name: &str, dataset: &Dataset) -> Result<StoredArray, String> {
-        if dataset.loc_info().map_err(text)?.fileno != self.number {
+        if dataset.loc_info().map_err(error_text)?.fileno != self.fileno {
             return Err("lies in another file (an external link): open that file".to_owned());
         }
-        let shape: Vec<u64> = dataset.get_shape().map_err(text)?.into_iter().map(|length| length as u64).collect();
-        let number = numeric_dtype(dataset.dtype().map_err(text)?.id())?;
-        let size = number.size() as u64;
+        let shape: Vec<u64> =
+            dataset.get_shape().map_err(error_text)?.into_iter().map(|length| length as u64).collect();
+        let dtype = numeric_dtype(dataset.dtype().map_err(error_text)?.id())?;
+        let size = dtype.size() as u64;
         let len = shape.iter().try_fold(1u64, |len, length| len.checked_mul(*length));
         let Some((len, bytes)) = len.and_then(|len| Some((len, len.checked_mul(size)?))) else {
             return Err(format!("has a shape of {shape:?}, which no file can hold"));
@@ -105,30 +106,30 @@ impl<'a> OpenFile<'a> {
         if shape.is_empty() || shape.len() > 2 {
             return Err(format!("has {} dimensions instead of one or two", shape.len()));
         }
-        let plist = dataset.dcpl().map_err(text)?;
+        let plist = dataset.dcpl().map_err(error_text)?;
         // SAFETY: the list is open, here and below.
         if unsafe { H5Pget_external_count(plist.id()) } != 0 {
             return Err("lies in another file (external storage), which is not supported".to_owned());
         }
-        let fill = fill_value(plist.id(), dataset.dtype().map_err(text)?.id(), number)?;
-        let (place, stored_bytes) = match plist.layout() {
-            Layout::Compact => (ArrayLayout::Memory(read_compact(dataset, len, number)?), bytes),
+        let fill_value = fill_value(plist.id(), dataset.dtype().map_err(error_text)?.id(), dtype)?;
+        let (layout, stored_bytes) = match plist.layout() {
+            Layout::Compact => (ArrayLayout::Inline(read_compact(dataset, len, dtype)?), bytes),
             Layout::Contiguous => self.contiguous(dataset, len, bytes)?,
-            Layout::Chunked => self.chunked(dataset, plist.id(), &shape, number)?,
+            Layout::Chunked => self.chunked(dataset, plist.id(), &shape, dtype)?,
             Layout::Virtual => return Err("is a virtual data set, which is not supported".to_owned()),
         };
-        Ok(StoredArray { name: name.to_owned(), number, len, fill, fill_counts: false, stored_bytes, place })
+        Ok(StoredArray { name: name.to_owned(), dtype, len, fill_value, may_be_unwritten: false, stored_bytes, layout })
     }
 
     fn contiguous(&self, dataset: &Dataset, len: u64, bytes: u64) -> Result<(ArrayLayout, u64), String> {
         if bytes == 0 {
-            return Ok((ArrayLayout::Plain(Vec::new()), 0));
+            return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
         }
         let Some(offset) = dataset.offset() else {
-            return Ok((ArrayLayout::Plain(vec![ContiguousRun { end: len, zero: None }]), 0));
+            return Ok((ArrayLayout::Contiguous(vec![ContiguousRun { end: len, base_offset: None }]), 0));
         };
         self.inside(offset, bytes)?;
-        Ok((ArrayLayout::Plain(vec![ContiguousRun { end: len, zero: Some(offset as i64) }]), bytes))
+        Ok((ArrayLayout::Contiguous(vec![ContiguousRun { end: len, base_offset: Some(offset as i64) }]), bytes))
     }
 
     fn inside(&self, offset: u64, bytes: u64) -> Result<(), String> {
@@ -146,22 +147,22 @@ impl<'a> OpenFile<'a> {
         dataset: &Dataset,
         plist: hid_t,
         shape: &[u64],
-        number: Dtype,
+        dtype: Dtype,
     ) -> Result<(ArrayLayout, u64), String> {
         let lengths = dataset.chunk().ok_or("has chunks without a size")?;
         let lengths: Vec<u64> = lengths.into_iter().map(|length| length as u64).collect();
-        let size = number.size() as u64;
+        let size = dtype.size() as u64;
         let bytes = lengths.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
         let bytes = match bytes {
             Some(bytes) if bytes > 0 && bytes <= MAX_CHUNK_BYTES && lengths.len() == shape.len() => bytes,
             _ => return Err(format!("has chunks of {lengths:?}: more than {MAX_CHUNK_BYTES} bytes are not supported")),
         };
-        let grid = ChunkGrid::of(shape, &lengths).ok_or("has chunks of other dimensions")?;
+        let grid = ChunkGrid::new(shape, &lengths).ok_or("has chunks of other dimensions")?;
         if shape.contains(&0) {
-            return Ok((ArrayLayout::Plain(Vec::new()), 0));
+            return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
         }
         let all = grid.chunks().ok_or("has more chunks than can be counted")?;
-        let chain = filter_chain(plist, number)?;
+        let filters = filter_chain(plist, dtype)?;
         let table = self.chunk_table(dataset, &lengths, &grid, all, shape)?;
         let mut options = 0;
         // SAFETY: the list is open; `options` is written to.
@@ -171,8 +172,8 @@ impl<'a> OpenFile<'a> {
         for (number, chunk) in table.iter() {
             let stored = u64::from(chunk.bytes);
             self.inside(chunk.offset, stored).map_err(|reason| format!("chunk {number} {reason}"))?;
-            let plain = chain.is_empty() || plain_edge && grid.is_edge(number);
-            if plain && stored != bytes || chain.most(stored) < bytes {
+            let plain = filters.is_empty() || plain_edge && grid.is_edge(number);
+            if plain && stored != bytes || filters.max_decoded_bytes(stored) < bytes {
                 return Err(format!("chunk {number} has {stored} bytes in the file and cannot be of {bytes}"));
             }
             total += stored;
@@ -180,10 +181,10 @@ impl<'a> OpenFile<'a> {
         if total > self.source.bytes() {
             return Err(format!("has chunks of {total} bytes in a file of {}", self.source.bytes()));
         }
-        if chain.is_empty() && grid.rows == 1 {
-            return Ok((ArrayLayout::Plain(runs(&table, &grid, size)), total));
+        if filters.is_empty() && grid.rows == 1 {
+            return Ok((ArrayLayout::Contiguous(runs(&table, &grid, size)), total));
         }
-        Ok((ArrayLayout::ChunkedLayout(ChunkedLayout { grid, table, chain, plain_edge }), total))
+        Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters, plain_edge }), total))
     }
 
     fn chunk_table(
@@ -234,20 +235,20 @@ impl<'a> OpenFile<'a> {
 }
 
 /// Bytes of the number that stands for what was never written.
-fn fill_value(plist: hid_t, dtype: hid_t, number: Dtype) -> Result<Vec<u8>, String> {
-    let mut value = vec![0; number.size()];
+fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, String> {
+    let mut value = vec![0; dtype.size()];
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
     // SAFETY: list and type are open; `status` and `value`, which is as long as a number of this type, are written to.
     let read = unsafe {
         H5Pfill_value_defined(plist, &raw mut status) >= 0
             && (status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED
-                || H5Pget_fill_value(plist, dtype, value.as_mut_ptr().cast()) >= 0)
+                || H5Pget_fill_value(plist, type_id, value.as_mut_ptr().cast()) >= 0)
     };
     if read { Ok(value) } else { Err("has a damaged fill value".to_owned()) }
 }
 
 /// The filters of a data set.
-fn filter_chain(plist: hid_t, number: Dtype) -> Result<FilterChain, String> {
+fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
     /// More parameters than any known filter has.
     const VALUES: usize = 32;
     // SAFETY: the list is open.
@@ -274,22 +275,22 @@ fn filter_chain(plist: hid_t, number: Dtype) -> Result<FilterChain, String> {
         }
         filters.push((id, values[..len.min(VALUES)].to_vec()));
     }
-    FilterChain::new(&filters, number.size())
+    FilterChain::new(&filters, dtype.size())
 }
 
 /// All bytes of a data set that is in its own header, which has no place for more than 64 KiB.
-fn read_compact(dataset: &Dataset, len: u64, number: Dtype) -> Result<Vec<u8>, String> {
-    let bytes = len as usize * number.size();
+fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
+    let bytes = len as usize * dtype.size();
     if bytes > 1 << 16 {
         return Err("has more bytes than a compact data set can have".to_owned());
     }
     let mut data = vec![0; bytes];
-    let dtype = dataset.dtype().map_err(text)?;
+    let file_type = dataset.dtype().map_err(error_text)?;
     // SAFETY: the data set is open, it has `bytes` bytes in its own type, and all of it is asked for in that type.
     let read = unsafe {
         h5d::H5Dread(
             dataset.id(),
-            dtype.id(),
+            file_type.id(),
             hdf5_metno_sys::h5s::H5S_ALL,
             hdf5_metno_sys::h5s::H5S_ALL,
             hdf5_metno_sys::h5p::H5P_DEFAULT,

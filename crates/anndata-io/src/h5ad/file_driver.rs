@@ -34,7 +34,7 @@ const SIZE_BYTES: u8 = 8;
 /// # Errors
 /// It cannot be opened, or is another one.
 pub(crate) fn open_hdf5(path: &Path) -> Result<ByteSource, AnnDataError> {
-    let source = ByteSource::open_hdf5(path)?;
+    let source = ByteSource::open(path)?;
     match size_bytes(&source)? {
         None => Err(source.damaged("is not an HDF5 file: it has no HDF5 signature")),
         Some(SIZE_BYTES) => Ok(source),
@@ -244,11 +244,11 @@ unsafe extern "C" fn open_file(name: *const c_char, flags: c_uint, _: hid_t, _: 
 fn open_content(path: &Path) -> Option<(FileContent, u64, (u64, u64))> {
     if let Some(url) = url_of(path) {
         // Whoever asks the library has it open.
-        let object = RemoteObject::find(url).or_else(|| RemoteObject::open_with_library(url).ok())?;
+        let object = RemoteObject::find(url).or_else(|| RemoteObject::open(url).ok())?;
         let (bytes, identity) = (object.bytes(), (0, object.number()));
         return Some((FileContent::Remote(object), bytes, identity));
     }
-    let file = File::open_with_library(path).ok()?;
+    let file = File::open(path).ok()?;
     let about = file.metadata().ok()?;
     Some((FileContent::Local(file), about.len(), (about.dev(), about.ino())))
 }

@@ -2,230 +2,231 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::codec::filter_chain::FilterBuffers;
+use crate::lru_cache::LruCache;
 use crate::matrix::dtype::Element;
 use crate::matrix::stored_array::{ArrayLayout, ChunkPart, ChunkedLayout, StoredArray, as_bytes};
 use crate::source::byte_source::{ByteSource, PendingReads, ReadRange};
+use crate::source::coalesce::Coalescer;
 use crate::{Ahead, AnnDataError};
 
-/// Decompressed chunks that are kept: neighbours in a range share one, and few are asked for again within a batch.
-const KEPT_BYTES: usize = 1 << 20;
+/// Decompressed chunks that are cached: neighbours in a range share one, and few are needed again within a batch.
+const MAX_CACHED_BYTES: usize = 1 << 20;
+const MAX_CACHED_CHUNKS: usize = 64;
 
-/// Reads parts of one data set, for one thread. The order of calls: [`Self::begin`], [`Self::want`] for each part,
-/// [`Self::fetch`], [`Self::finish`], [`Self::decode`]; then the parts are in `out`, one after another. With
-/// [`Self::begin_placed`] and [`Self::want_at`] instead, each part is in its place in `out`, and nothing else of it is changed.
+/// Gap between chunks of a file up to which they are read together.
+const MAX_GAP: u64 = 4096;
+
+/// Reads ranges of one array, for one thread, as elements of type `T`.
+///
+/// The order of calls: [`Self::begin`], [`Self::add`] for each range, [`Self::fetch`], [`Self::finish`], [`Self::decode`]. Then
+/// the ranges are in `out`, one after another. With [`Self::begin_placed`] and [`Self::add_at`] instead, each range is at its
+/// own index of `out`, and nothing else of `out` is changed.
 pub(crate) struct ArrayReader<'a, T> {
-    stored: &'a StoredArray,
+    array: &'a StoredArray,
     source: &'a ByteSource,
-    /// Numbers that `out` had before.
+    /// Elements that `out` had before.
     base: usize,
-    /// Each part has its place in `out`, which is as long as it is to be.
+    /// Each range has its own index in `out`, which has its final length.
     placed: bool,
-    /// Numbers that were asked for; where parts have places, the end of the last one.
-    wanted: usize,
-    /// What to read.
-    pieces: Vec<ReadRange>,
-    late: PendingReads,
-    /// Numbers that were never written, in bytes of the buffer.
-    holes: Vec<Range<usize>>,
+    /// Elements of all ranges; of placed ones, the end of the last range in `out`.
+    end: usize,
+    reads: Vec<ReadRange>,
+    pending: PendingReads,
+    /// Elements that were never written, as bytes of the buffer.
+    unwritten: Vec<Range<usize>>,
+    /// What was read and must be decoded.
     raw: Vec<u8>,
-    /// Of a data set in chunks.
+    /// For arrays in chunks.
     plan: ChunkPlan,
-    kept: Vec<Kept>,
-    next_kept: usize,
-    /// The chunk of which a part was decompressed last, and the place for it.
-    parted: Option<u64>,
-    part: Vec<u8>,
-    work: FilterBuffers,
+    cache: LruCache<u64, Vec<u8>>,
+    /// The last chunk that was decompressed in part, and the buffer for that.
+    last_partial: Option<u64>,
+    partial: Vec<u8>,
+    filter_buffers: FilterBuffers,
     element: std::marker::PhantomData<T>,
-}
-
-/// A decompressed chunk.
-struct Kept {
-    chunk: Option<u64>,
-    data: Vec<u8>,
 }
 
 impl<'a, T: Element> ArrayReader<'a, T> {
     /// A reader that holds no memory yet.
-    pub fn new(stored: &'a StoredArray, source: &'a ByteSource) -> Self {
+    pub fn new(array: &'a StoredArray, source: &'a ByteSource) -> Self {
         Self {
-            stored,
+            array,
             source,
             base: 0,
             placed: false,
-            wanted: 0,
-            pieces: Vec::new(),
-            late: PendingReads::default(),
-            holes: Vec::new(),
+            end: 0,
+            reads: Vec::new(),
+            pending: PendingReads::default(),
+            unwritten: Vec::new(),
             raw: Vec::new(),
             plan: ChunkPlan::default(),
-            kept: Vec::new(),
-            next_kept: 0,
-            parted: None,
-            part: Vec::new(),
-            work: FilterBuffers::default(),
+            cache: LruCache::new(MAX_CACHED_CHUNKS, MAX_CACHED_BYTES),
+            last_partial: None,
+            partial: Vec::new(),
+            filter_buffers: FilterBuffers::default(),
             element: std::marker::PhantomData,
         }
     }
 
-    /// Start; `base` numbers are in `out` already.
+    /// Start a list of ranges; `out` has `base` elements already.
     pub fn begin(&mut self, base: usize) {
-        (self.base, self.placed, self.wanted) = (base, false, 0);
-        self.pieces.clear();
-        self.holes.clear();
+        (self.base, self.placed, self.end) = (base, false, 0);
+        self.reads.clear();
+        self.unwritten.clear();
         self.plan.clear();
         self.raw.clear();
     }
 
-    /// Start with parts that have places, which is for data sets of which [`StoredArray::can_be_placed`].
+    /// Start a list of ranges that have their own indices in `out`, of an array for which [`StoredArray::can_be_placed`].
     pub fn begin_placed(&mut self) {
         self.begin(0);
         self.placed = true;
     }
 
-    /// Ask for `count` numbers from `start` on, which are to be in `out` from `place` on; both have them.
-    pub fn want_at(&mut self, start: u64, count: u64, place: usize) {
-        self.wanted = place;
-        self.want(start, count);
+    /// Add `count` elements from `start` on, which go to `out[index..]`. The array and `out` have these elements.
+    pub fn add_at(&mut self, start: u64, count: u64, index: usize) {
+        self.end = index;
+        self.add(start, count);
     }
 
-    /// Ask for `count` numbers from `start` on; the data set has them.
-    pub fn want(&mut self, mut start: u64, mut count: u64) {
-        debug_assert!(start + count <= self.stored.len, "checked by the caller");
-        match &self.stored.place {
-            ArrayLayout::Memory(data) => {
-                let size = self.stored.number.size();
+    /// Add `count` elements from `start` on; the array has them.
+    pub fn add(&mut self, mut start: u64, mut count: u64) {
+        debug_assert!(start + count <= self.array.len, "checked by the caller");
+        match &self.array.layout {
+            ArrayLayout::Inline(data) => {
+                let size = self.array.dtype.size();
                 self.raw.extend_from_slice(&data[start as usize * size..(start + count) as usize * size]);
-                self.wanted += count as usize;
+                self.end += count as usize;
             }
-            ArrayLayout::Plain(runs) => {
-                let size = self.stored.number.size();
+            ArrayLayout::Contiguous(runs) => {
+                let size = self.array.dtype.size();
                 let mut i = if runs.len() > 1 { runs.partition_point(|run| run.end <= start) } else { 0 };
                 while count > 0 {
                     let run = runs[i];
                     let here = count.min(run.end - start);
-                    let (at, len) = (self.wanted * size, here as usize * size);
-                    match run.zero {
-                        // Checked when the runs were made.
-                        Some(zero) => {
-                            self.read(ReadRange { offset: (zero + (start * size as u64) as i64) as u64, at, len })
+                    let (at, len) = (self.end * size, here as usize * size);
+                    match run.base_offset {
+                        // The runs were checked to be within the file when they were made.
+                        Some(base) => {
+                            self.read(ReadRange { offset: (base + (start * size as u64) as i64) as u64, at, len })
                         }
-                        None => self.holes.push(at..at + len),
+                        None => self.unwritten.push(at..at + len),
                     }
                     (start, count, i) = (start + here, count - here, i + 1);
-                    self.wanted += here as usize;
+                    self.end += here as usize;
                 }
             }
-            ArrayLayout::ChunkedLayout(chunks) => {
+            ArrayLayout::Chunked(chunks) => {
                 while count > 0 {
-                    let of = chunks.grid.first(start, count);
-                    self.plan.parts.push(WantedPart { of, to: self.wanted });
-                    (start, count) = (start + u64::from(of.count), count - u64::from(of.count));
-                    self.wanted += of.count as usize;
+                    let part = chunks.grid.first(start, count);
+                    self.plan.parts.push(PlannedPart { part, to: self.end });
+                    (start, count) = (start + u64::from(part.count), count - u64::from(part.count));
+                    self.end += part.count as usize;
                 }
             }
         }
     }
 
-    /// Add to what is read; what lies together is read together.
-    fn read(&mut self, piece: ReadRange) {
-        if let Some(last) = self.pieces.last_mut()
-            && last.offset + last.len as u64 == piece.offset
-            && last.at + last.len == piece.at
+    /// Add to what is read; ranges that are adjacent in the file and in the buffer are read together.
+    fn read(&mut self, range: ReadRange) {
+        if let Some(last) = self.reads.last_mut()
+            && last.offset + last.len as u64 == range.offset
+            && last.buffer_end() == range.at
         {
-            last.len += piece.len;
+            last.len += range.len;
         } else {
-            self.pieces.push(piece);
+            self.reads.push(range);
         }
     }
 
-    /// Numbers need no conversion: they are read to where they belong.
+    /// Elements need no conversion: they are read straight to `out`.
     fn is_direct(&self) -> bool {
-        self.stored.is_direct::<T>()
+        self.array.is_direct::<T>()
     }
 
-    /// The part of `out` that direct numbers go to.
-    fn direct_place<'o>(&self, out: &'o mut Vec<T>) -> &'o mut [MaybeUninit<u8>] {
+    /// The part of `out` that direct elements are read to.
+    fn direct_buffer<'o>(&self, out: &'o mut Vec<T>) -> &'o mut [MaybeUninit<u8>] {
         if self.placed {
-            // SAFETY: the same memory, as long; only numbers are written to it, here and by the system.
+            // SAFETY: the same memory, as long; only elements are written to it, here and by the system.
             let out = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<MaybeUninit<T>>(), out.len()) };
             as_bytes(out)
         } else {
-            as_bytes(&mut out.spare_capacity_mut()[..self.wanted])
+            as_bytes(&mut out.spare_capacity_mut()[..self.end])
         }
     }
 
-    /// Read what the system has in memory and have it get the rest; returns how many bytes there are to read.
+    /// Read what the system has cached and request the rest; returns how many bytes are read in all.
     pub fn fetch(&mut self, out: &mut Vec<T>) -> Result<u64, AnnDataError> {
-        if let ArrayLayout::ChunkedLayout(chunks) = &self.stored.place {
-            self.make_plan(chunks);
+        if let ArrayLayout::Chunked(chunks) = &self.array.layout {
+            self.plan_chunks(chunks);
         }
-        let bytes: usize = self.pieces.iter().map(|piece| piece.len).sum();
-        if matches!(self.stored.place, ArrayLayout::Memory(_)) {
+        let bytes: usize = self.reads.iter().map(|read| read.len).sum();
+        if matches!(self.array.layout, ArrayLayout::Inline(_)) {
             return Ok(0);
         }
         let into = if self.is_direct() {
             if !self.placed {
-                reserve(out, self.wanted)?;
+                reserve(out, self.end)?;
             }
-            self.direct_place(out)
+            self.direct_buffer(out)
         } else {
-            let raw = match self.stored.place {
-                ArrayLayout::Plain(_) => self.wanted * self.stored.number.size(),
+            let raw = match self.array.layout {
+                ArrayLayout::Contiguous(_) => self.end * self.array.dtype.size(),
                 _ => bytes,
             };
             reserve(&mut self.raw, raw)?;
             &mut self.raw.spare_capacity_mut()[..raw]
         };
-        for hole in &self.holes {
-            into[hole.clone()].iter_mut().zip(self.stored.fill.iter().cycle()).for_each(|(byte, fill)| {
+        for range in &self.unwritten {
+            into[range.clone()].iter_mut().zip(self.array.fill_value.iter().cycle()).for_each(|(byte, fill)| {
                 byte.write(*fill);
             });
         }
-        self.source.read_cached(&self.pieces, into, &mut self.late)?;
+        self.source.read_cached(&self.reads, into, &mut self.pending)?;
         Ok(bytes as u64)
     }
 
-    /// Have what `count` numbers from `start` on are read from asked for, if that is remote. What was begun is forgotten.
+    /// Request the bytes of `count` elements from `start` on, if they are remote. Ranges that were added are forgotten.
     pub fn will_need(&mut self, start: u64, count: u64) -> Result<Ahead, AnnDataError> {
         self.begin(0);
-        self.want(start, count);
-        if let ArrayLayout::ChunkedLayout(chunks) = &self.stored.place {
-            self.make_plan(chunks);
+        self.add(start, count);
+        if let ArrayLayout::Chunked(chunks) = &self.array.layout {
+            self.plan_chunks(chunks);
         }
-        let ahead = self.source.will_need(&self.pieces);
+        let ahead = self.source.will_need(&self.reads);
         self.begin(0);
         ahead
     }
 
-    /// Wait for the rest.
+    /// Wait for what [`Self::fetch`] requested.
     pub fn finish(&mut self, out: &mut Vec<T>) -> Result<(), AnnDataError> {
-        if matches!(self.stored.place, ArrayLayout::Memory(_)) {
+        if matches!(self.array.layout, ArrayLayout::Inline(_)) {
             return Ok(());
         }
         if self.is_direct() {
-            let mut late = std::mem::take(&mut self.late);
-            self.source.read_late(&mut late, self.direct_place(out))?;
-            self.late = late;
+            let mut pending = std::mem::take(&mut self.pending);
+            self.source.read_pending(&mut pending, self.direct_buffer(out))?;
+            self.pending = pending;
             if !self.placed {
-                // SAFETY: pieces and holes cover all numbers that were asked for; all were read or filled, here and in `fetch`.
-                unsafe { out.set_len(self.base + self.wanted) };
+                // SAFETY: reads and unwritten ranges cover all elements that were added; all were read or filled, here and in
+                // `fetch`.
+                unsafe { out.set_len(self.base + self.end) };
             }
         } else {
-            let bytes = match self.stored.place {
-                ArrayLayout::Plain(_) => self.wanted * self.stored.number.size(),
-                _ => self.pieces.iter().map(|piece| piece.len).sum(),
+            let bytes = match self.array.layout {
+                ArrayLayout::Contiguous(_) => self.end * self.array.dtype.size(),
+                _ => self.reads.iter().map(|read| read.len).sum(),
             };
-            self.source.read_late(&mut self.late, &mut self.raw.spare_capacity_mut()[..bytes])?;
-            // SAFETY: as above; of chunks, the pieces follow each other in the buffer without a gap.
+            self.source.read_pending(&mut self.pending, &mut self.raw.spare_capacity_mut()[..bytes])?;
+            // SAFETY: as above; reads of chunks follow each other in the buffer without a gap.
             unsafe { self.raw.set_len(bytes) };
         }
         Ok(())
     }
 
-    fn make_plan(&mut self, chunks: &ChunkedLayout) {
-        let kept = |chunk: u64| self.kept.iter().position(|kept| kept.chunk == Some(chunk));
-        self.plan.make(chunks, self.stored.number.size() as u64, kept, &mut self.pieces);
+    fn plan_chunks(&mut self, chunks: &ChunkedLayout) {
+        let cached = |chunk: u64| self.cache.find(&chunk);
+        self.plan.make(chunks, self.array.dtype.size() as u64, cached, &mut self.reads);
     }
 
     /// Decompress and convert.
@@ -233,112 +234,106 @@ impl<'a, T: Element> ArrayReader<'a, T> {
         if self.is_direct() {
             return Ok(());
         }
-        let number = self.stored.number;
+        let dtype = self.array.dtype;
         if !self.placed {
-            reserve(out, self.wanted)?;
-            out.resize(self.base + self.wanted, T::default());
+            reserve(out, self.end)?;
+            out.resize(self.base + self.end, T::default());
         }
         let out = &mut out[self.base..];
-        let ArrayLayout::ChunkedLayout(chunks) = &self.stored.place else {
-            T::convert(number, &self.raw, out);
+        let ArrayLayout::Chunked(chunks) = &self.array.layout else {
+            T::convert(dtype, &self.raw, out);
             return Ok(());
         };
-        if chunks.chain.is_empty() {
-            for need in &self.plan.needs {
-                for part in &self.plan.parts[need.parts.clone()] {
-                    let out = &mut out[part.to..part.to + part.of.count as usize];
-                    match &need.from {
-                        ChunkSource::Raw { bytes, .. } => T::convert(number, &self.raw[bytes.clone()], out),
-                        _ => out.fill(self.filled()),
+        if chunks.filters.is_empty() {
+            for chunk in &self.plan.chunks {
+                for planned in &self.plan.parts[chunk.parts.clone()] {
+                    let out = &mut out[planned.range()];
+                    match &chunk.from {
+                        ChunkSource::Read { bytes, .. } => T::convert(dtype, &self.raw[bytes.clone()], out),
+                        _ => out.fill(self.fill_value()),
                     }
                 }
             }
             return Ok(());
         }
-        // What is kept first: what is decompressed takes its place.
-        for need in &self.plan.needs {
-            match need.from {
-                ChunkSource::Kept(kept) => self.scatter(need, &self.kept[kept].data, out),
-                ChunkSource::Nowhere => {
-                    for part in &self.plan.parts[need.parts.clone()] {
-                        out[part.to..part.to + part.of.count as usize].fill(self.filled());
+        // Cached chunks first: those that are decompressed below evict them.
+        for chunk in &self.plan.chunks {
+            match chunk.from {
+                ChunkSource::Cached(at) => self.scatter(chunk, self.cache.value(at), out),
+                ChunkSource::FillValue => {
+                    for planned in &self.plan.parts[chunk.parts.clone()] {
+                        out[planned.range()].fill(self.fill_value());
                     }
                 }
-                ChunkSource::Raw { .. } => {}
+                ChunkSource::Read { .. } => {}
             }
         }
-        let chunk_bytes = chunks.grid.chunk_len() as usize * number.size();
-        for i in 0..self.plan.needs.len() {
-            let need = &self.plan.needs[i];
-            let ChunkSource::Raw { bytes, mask } = &need.from else { continue };
-            let (raw, chunk, mask) = (&self.raw[bytes.clone()], need.chunk, *mask);
-            let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.stored.name));
-            // A whole chunk of numbers that need no conversion goes where it belongs.
-            if let [part] = self.plan.parts[need.parts.clone()]
-                && u64::from(part.of.count) == chunks.grid.chunk_len()
-                && T::is(number)
+        let chunk_bytes = chunks.grid.chunk_len() as usize * dtype.size();
+        for i in 0..self.plan.chunks.len() {
+            let planned_chunk = &self.plan.chunks[i];
+            let ChunkSource::Read { bytes, mask } = &planned_chunk.from else { continue };
+            let (raw, chunk, mask) = (&self.raw[bytes.clone()], planned_chunk.chunk, *mask);
+            let wrong = |reason| self.source.damaged(format!("{}: chunk {chunk} {reason}", self.array.name));
+            // A whole chunk of elements that need no conversion is decompressed straight to `out`.
+            if let [planned] = self.plan.parts[planned_chunk.parts.clone()]
+                && u64::from(planned.part.count) == chunks.grid.chunk_len()
+                && T::is(dtype)
             {
-                let out = bytemuck::cast_slice_mut(&mut out[part.to..part.to + part.of.count as usize]);
-                chunks.chain.undo(raw, mask, out, &mut self.work).map_err(wrong)?;
+                let out = bytemuck::cast_slice_mut(&mut out[planned.range()]);
+                chunks.filters.undo(raw, mask, out, &mut self.filter_buffers).map_err(wrong)?;
                 continue;
             }
-            // Of a chunk that is asked for once and for little, only what is needed. Asked for again, it is kept.
-            if let [part] = self.plan.parts[need.parts.clone()]
+            // Of a chunk that is needed once and for few elements, only these. If it is needed again, it is cached.
+            if let [planned] = self.plan.parts[planned_chunk.parts.clone()]
                 && mask == 0
-                && self.parted != Some(chunk)
-                && u64::from(part.of.count) * 4 < chunks.grid.chunk_len()
+                && self.last_partial != Some(chunk)
+                && u64::from(planned.part.count) * 4 < chunks.grid.chunk_len()
             {
-                let (size, count) = (number.size(), part.of.count as usize);
-                self.part.resize(count * size, 0);
-                let range = (part.of.within as usize, count);
-                if let Some(done) = chunks.chain.undo_some(raw, chunk_bytes, size, range, &mut self.part) {
+                let (size, count) = (dtype.size(), planned.part.count as usize);
+                self.partial.resize(count * size, 0);
+                let range = (planned.part.within as usize, count);
+                if let Some(done) = chunks.filters.undo_some(raw, chunk_bytes, size, range, &mut self.partial) {
                     done.map_err(wrong)?;
-                    T::convert(number, &self.part, &mut out[part.to..part.to + count]);
-                    self.parted = Some(chunk);
+                    T::convert(dtype, &self.partial, &mut out[planned.range()]);
+                    self.last_partial = Some(chunk);
                     continue;
                 }
             }
-            let place = self.next_kept;
-            let most = (KEPT_BYTES / chunk_bytes.max(1)).clamp(1, 64);
-            self.next_kept = (place + 1) % most;
-            if self.kept.len() <= place {
-                self.kept.push(Kept { chunk: None, data: Vec::new() });
+            let mut decoded = self.cache.make_room(chunk_bytes).unwrap_or_default();
+            if decoded.is_empty() {
+                reserve(&mut decoded, chunk_bytes)?;
+                decoded.resize(chunk_bytes, 0);
             }
-            let kept = &mut self.kept[place];
-            kept.chunk = None;
-            if kept.data.is_empty() {
-                reserve(&mut kept.data, chunk_bytes)?;
-                kept.data.resize(chunk_bytes, 0);
-            }
-            chunks.chain.undo(raw, mask, &mut kept.data, &mut self.work).map_err(wrong)?;
-            kept.chunk = Some(chunk);
-            self.scatter(&self.plan.needs[i], &self.kept[place].data, out);
+            chunks.filters.undo(raw, mask, &mut decoded, &mut self.filter_buffers).map_err(wrong)?;
+            let at = self.cache.insert(chunk, decoded);
+            self.scatter(&self.plan.chunks[i], self.cache.value(at), out);
         }
         Ok(())
     }
 
-    /// Convert the parts of one chunk.
-    fn scatter(&self, need: &PlannedChunk, chunk: &[u8], out: &mut [T]) {
-        let size = self.stored.number.size();
-        for WantedPart { of, to } in &self.plan.parts[need.parts.clone()] {
-            let (within, count) = (of.within as usize, of.count as usize);
-            let raw = &chunk[within * size..(within + count) * size];
-            T::convert(self.stored.number, raw, &mut out[*to..to + count]);
+    /// Convert the needed parts of one decompressed chunk.
+    fn scatter(&self, chunk: &PlannedChunk, decoded: &[u8], out: &mut [T]) {
+        let size = self.array.dtype.size();
+        for planned in &self.plan.parts[chunk.parts.clone()] {
+            let (within, count) = (planned.part.within as usize, planned.part.count as usize);
+            let raw = &decoded[within * size..(within + count) * size];
+            T::convert(self.array.dtype, raw, &mut out[planned.range()]);
         }
     }
 
-    /// The number that was never written.
-    fn filled(&self) -> T {
+    /// The value of elements that were never written.
+    fn fill_value(&self) -> T {
         let mut one = [T::default()];
-        T::convert(self.stored.number, &self.stored.fill, &mut one);
+        T::convert(self.array.dtype, &self.array.fill_value, &mut one);
         one[0]
     }
 
-    /// Bytes that it keeps.
+    /// Bytes of memory held between calls.
     pub fn work_bytes(&self) -> u64 {
-        let kept: usize = self.kept.iter().map(|kept| kept.data.capacity()).sum();
-        let lists = self.pieces.capacity() * size_of::<ReadRange>() + self.late.capacity_bytes() + self.plan.bytes();
-        (self.raw.capacity() + self.part.capacity() + kept + lists) as u64 + self.work.bytes()
+        let lists =
+            self.reads.capacity() * size_of::<ReadRange>() + self.pending.capacity_bytes() + self.plan.memory_bytes();
+        (self.raw.capacity() + self.partial.capacity() + self.cache.bytes() + lists) as u64
+            + self.filter_buffers.bytes()
     }
 }
 
@@ -349,114 +344,107 @@ fn reserve<T>(out: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
     })
 }
 
-/// Parts of a file that are no further apart are read in one go.
-const MAX_GAP: u64 = 4096;
-
-/// Parts of chunks that are wanted, and what has to be read for them.
+/// Which chunks are needed for a list of ranges, and what is read for them.
 #[derive(Default)]
 struct ChunkPlan {
-    pub parts: Vec<WantedPart>,
-    /// Chunks that the parts are of, once [`Self::make`] was called.
-    pub needs: Vec<PlannedChunk>,
-    /// First byte, bytes and number of each of them that has to be read.
+    parts: Vec<PlannedPart>,
+    /// The chunks of the parts, once [`Self::make`] was called.
+    chunks: Vec<PlannedChunk>,
+    /// Offset, bytes and number in `chunks` of each chunk that is read.
     reads: Vec<(u64, u64, usize)>,
 }
 
-/// A part of a chunk, and which number of those that were asked for it starts at.
+/// A part of a chunk that is needed, and the index of its first element in `out`.
 #[derive(Clone, Copy)]
-struct WantedPart {
-    pub of: ChunkPart,
-    pub to: usize,
+struct PlannedPart {
+    part: ChunkPart,
+    to: usize,
+}
+
+impl PlannedPart {
+    /// Indices in `out`.
+    fn range(&self) -> Range<usize> {
+        self.to..self.to + self.part.count as usize
+    }
 }
 
 /// A chunk that is needed.
 struct PlannedChunk {
-    pub chunk: u64,
+    chunk: u64,
     /// Which of [`ChunkPlan::parts`].
-    pub parts: Range<usize>,
-    pub from: ChunkSource,
+    parts: Range<usize>,
+    from: ChunkSource,
 }
 
-/// Where it comes from.
+/// Where the elements of a chunk come from.
 enum ChunkSource {
-    /// It has been decompressed.
-    Kept(usize),
-    /// Bytes that were read, and filters that were skipped.
-    Raw { bytes: Range<usize>, mask: u32 },
+    /// The cache has it decompressed, at this number.
+    Cached(usize),
+    /// These bytes of the buffer, and the mask of filters that were skipped.
+    Read { bytes: Range<usize>, mask: u32 },
     /// It was never written.
-    Nowhere,
+    FillValue,
 }
 
 impl ChunkPlan {
-    /// Nothing is wanted.
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         self.parts.clear();
-        self.needs.clear();
+        self.chunks.clear();
     }
 
-    /// Which chunks, or parts of them, are read, and where to: `pieces` follow each other in the buffer. Numbers have `size` bytes;
-    /// `kept` says which of the decompressed chunks one is.
-    pub fn make(
+    /// Find out which chunks, or parts of uncompressed ones, are read, and where in the buffer they go. Elements have `size`
+    /// bytes; `cached` says where the cache has a chunk.
+    fn make(
         &mut self,
-        chunks: &ChunkedLayout,
+        layout: &ChunkedLayout,
         size: u64,
-        kept: impl Fn(u64) -> Option<usize>,
-        pieces: &mut Vec<ReadRange>,
+        cached: impl Fn(u64) -> Option<usize>,
+        reads: &mut Vec<ReadRange>,
     ) {
-        let order = |part: &WantedPart| (part.of.chunk, part.of.within);
+        let order = |planned: &PlannedPart| (planned.part.chunk, planned.part.within);
         if !self.parts.is_sorted_by_key(order) {
             self.parts.sort_unstable_by_key(order);
         }
         self.reads.clear();
-        let whole = !chunks.chain.is_empty();
+        let whole = !layout.filters.is_empty();
         let mut start = 0;
-        while let Some(part) = self.parts.get(start).copied() {
-            let chunk = part.of.chunk;
-            // Of an uncompressed chunk only what is wanted is read.
-            let same = |other: &WantedPart| other.of.chunk == chunk && (whole || other.of.within == part.of.within);
+        while let Some(PlannedPart { part, .. }) = self.parts.get(start).copied() {
+            let chunk = part.chunk;
+            // Of an uncompressed chunk only what is needed is read.
+            let same = |other: &PlannedPart| other.part.chunk == chunk && (whole || other.part.within == part.within);
             let end = start + self.parts[start..].iter().take_while(|other| same(other)).count();
-            let from = match (chunks.table.get(chunk), kept(chunk)) {
-                (_, Some(kept)) => ChunkSource::Kept(kept),
-                (None, None) => ChunkSource::Nowhere,
-                (Some(found), None) => {
+            let from = match (layout.table.get(chunk), cached(chunk)) {
+                (_, Some(at)) => ChunkSource::Cached(at),
+                (None, None) => ChunkSource::FillValue,
+                (Some(stored), None) => {
                     let (offset, len) = if whole {
-                        (found.offset, u64::from(found.bytes))
+                        (stored.offset, u64::from(stored.bytes))
                     } else {
-                        let most = self.parts[start..end].iter().map(|part| part.of.count).max().unwrap_or(0);
-                        (found.offset + u64::from(part.of.within) * size, u64::from(most) * size)
+                        let count = self.parts[start..end].iter().map(|other| other.part.count).max().unwrap_or(0);
+                        (stored.offset + u64::from(part.within) * size, u64::from(count) * size)
                     };
-                    self.reads.push((offset, len, self.needs.len()));
-                    let plain = chunks.plain_edge && chunks.grid.is_edge(chunk);
-                    ChunkSource::Raw { bytes: 0..0, mask: if plain { u32::MAX } else { found.mask } }
+                    self.reads.push((offset, len, self.chunks.len()));
+                    let plain = layout.plain_edge && layout.grid.is_edge(chunk);
+                    ChunkSource::Read { bytes: 0..0, mask: if plain { u32::MAX } else { stored.mask } }
                 }
             };
-            self.needs.push(PlannedChunk { chunk, parts: start..end, from });
+            self.chunks.push(PlannedChunk { chunk, parts: start..end, from });
             start = end;
         }
         self.reads.sort_unstable();
-        for (offset, len, need) in self.reads.drain(..) {
-            let at = pieces.last().map_or(0, |last| last.at + last.len);
-            let at = match pieces.last_mut() {
-                Some(last) if offset >= last.offset && offset <= last.offset + last.len as u64 + MAX_GAP => {
-                    let end = (offset + len).max(last.offset + last.len as u64);
-                    last.len = (end - last.offset) as usize;
-                    last.at + (offset - last.offset) as usize
-                }
-                _ => {
-                    pieces.push(ReadRange { offset, at, len: len as usize });
-                    at
-                }
-            };
-            if let ChunkSource::Raw { bytes, .. } = &mut self.needs[need].from {
+        let mut coalescer = Coalescer::new(reads, MAX_GAP);
+        for (offset, len, number) in self.reads.drain(..) {
+            let at = coalescer.add(offset, len);
+            if let ChunkSource::Read { bytes, .. } = &mut self.chunks[number].from {
                 *bytes = at..at + len as usize;
             }
         }
     }
 
-    /// Bytes that its lists keep.
-    pub fn bytes(&self) -> usize {
-        self.parts.capacity() * size_of::<WantedPart>()
-            + self.needs.capacity() * size_of::<PlannedChunk>()
+    /// Bytes of memory of its lists.
+    fn memory_bytes(&self) -> usize {
+        self.parts.capacity() * size_of::<PlannedPart>()
+            + self.chunks.capacity() * size_of::<PlannedChunk>()
             + self.reads.capacity() * size_of::<(u64, u64, usize)>()
     }
 }

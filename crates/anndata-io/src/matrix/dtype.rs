@@ -76,17 +76,17 @@ impl fmt::Display for Dtype {
 /// What numbers of a file become.
 pub(crate) trait Element: bytemuck::Pod + Default {
     /// The file has it bit for bit.
-    fn is(number: Dtype) -> bool;
+    fn is(dtype: Dtype) -> bool;
 
     /// Convert numbers of a file; there are as many in `raw` as there is place in `out`.
-    fn convert(number: Dtype, raw: &[u8], out: &mut [Self]);
+    fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]);
 }
 
 /// Convert with `$as`, from either order of bytes.
 macro_rules! numbers {
-    ($raw:ident, $out:ident, $number:ident, $type:ty, $as:expr) => {{
+    ($raw:ident, $out:ident, $dtype:ident, $type:ty, $as:expr) => {{
         let (raw, _) = $raw.as_chunks::<{ size_of::<$type>() }>();
-        if $number.big_endian {
+        if $dtype.big_endian {
             $out.iter_mut().zip(raw).for_each(|(out, raw)| *out = $as(<$type>::from_be_bytes(*raw)));
         } else {
             $out.iter_mut().zip(raw).for_each(|(out, raw)| *out = $as(<$type>::from_le_bytes(*raw)));
@@ -96,55 +96,55 @@ macro_rules! numbers {
 
 /// Values: what has more than 24 significant bits (float64, large integers) is rounded to the nearest float32.
 impl Element for f32 {
-    fn is(number: Dtype) -> bool {
-        number.kind == DtypeKind::F32 && number.is_native_endian()
+    fn is(dtype: Dtype) -> bool {
+        dtype.kind == DtypeKind::F32 && dtype.is_native_endian()
     }
 
-    fn convert(number: Dtype, raw: &[u8], out: &mut [Self]) {
-        match number.kind {
-            DtypeKind::I8 => numbers!(raw, out, number, i8, f32::from),
-            DtypeKind::U8 => numbers!(raw, out, number, u8, f32::from),
-            DtypeKind::I16 => numbers!(raw, out, number, i16, f32::from),
-            DtypeKind::U16 => numbers!(raw, out, number, u16, f32::from),
-            DtypeKind::I32 => numbers!(raw, out, number, i32, |v| v as f32),
-            DtypeKind::U32 => numbers!(raw, out, number, u32, |v| v as f32),
-            DtypeKind::I64 => numbers!(raw, out, number, i64, |v| v as f32),
-            DtypeKind::U64 => numbers!(raw, out, number, u64, |v| v as f32),
-            DtypeKind::F16 => halves(number, raw, out),
-            DtypeKind::F32 => numbers!(raw, out, number, f32, |v| v),
-            DtypeKind::F64 => numbers!(raw, out, number, f64, |v| v as f32),
+    fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]) {
+        match dtype.kind {
+            DtypeKind::I8 => numbers!(raw, out, dtype, i8, f32::from),
+            DtypeKind::U8 => numbers!(raw, out, dtype, u8, f32::from),
+            DtypeKind::I16 => numbers!(raw, out, dtype, i16, f32::from),
+            DtypeKind::U16 => numbers!(raw, out, dtype, u16, f32::from),
+            DtypeKind::I32 => numbers!(raw, out, dtype, i32, |v| v as f32),
+            DtypeKind::U32 => numbers!(raw, out, dtype, u32, |v| v as f32),
+            DtypeKind::I64 => numbers!(raw, out, dtype, i64, |v| v as f32),
+            DtypeKind::U64 => numbers!(raw, out, dtype, u64, |v| v as f32),
+            DtypeKind::F16 => halves(dtype, raw, out),
+            DtypeKind::F32 => numbers!(raw, out, dtype, f32, |v| v),
+            DtypeKind::F64 => numbers!(raw, out, dtype, f64, |v| v as f32),
         }
     }
 }
 
 /// float16 by the processor's own instruction where it has one, some at a time so that they stay in the cache.
-fn halves(number: Dtype, raw: &[u8], out: &mut [f32]) {
+fn halves(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
     const SOME: usize = 256;
     let mut some = [f16::ZERO; SOME];
     for (out, raw) in out.chunks_mut(SOME).zip(raw.chunks(SOME * 2)) {
         let some = &mut some[..out.len()];
-        numbers!(raw, some, number, u16, f16::from_bits);
+        numbers!(raw, some, dtype, u16, f16::from_bits);
         some.convert_to_f32_slice(out);
     }
 }
 
 /// Column numbers: what is no int32 becomes -1, which the check of the columns refuses.
 impl Element for i32 {
-    fn is(number: Dtype) -> bool {
+    fn is(dtype: Dtype) -> bool {
         // An uint32 that is no int32 is a negative number so.
-        matches!(number.kind, DtypeKind::I32 | DtypeKind::U32) && number.is_native_endian()
+        matches!(dtype.kind, DtypeKind::I32 | DtypeKind::U32) && dtype.is_native_endian()
     }
 
-    fn convert(number: Dtype, raw: &[u8], out: &mut [Self]) {
-        match number.kind {
-            DtypeKind::I8 => numbers!(raw, out, number, i8, i32::from),
-            DtypeKind::U8 => numbers!(raw, out, number, u8, i32::from),
-            DtypeKind::I16 => numbers!(raw, out, number, i16, i32::from),
-            DtypeKind::U16 => numbers!(raw, out, number, u16, i32::from),
-            DtypeKind::I32 => numbers!(raw, out, number, i32, |v| v),
-            DtypeKind::U32 => numbers!(raw, out, number, u32, |v| v as i32),
-            DtypeKind::I64 => numbers!(raw, out, number, i64, |v| if v as i32 as i64 == v { v as i32 } else { -1 }),
-            DtypeKind::U64 => numbers!(raw, out, number, u64, |v| if v <= i32::MAX as u64 { v as i32 } else { -1 }),
+    fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]) {
+        match dtype.kind {
+            DtypeKind::I8 => numbers!(raw, out, dtype, i8, i32::from),
+            DtypeKind::U8 => numbers!(raw, out, dtype, u8, i32::from),
+            DtypeKind::I16 => numbers!(raw, out, dtype, i16, i32::from),
+            DtypeKind::U16 => numbers!(raw, out, dtype, u16, i32::from),
+            DtypeKind::I32 => numbers!(raw, out, dtype, i32, |v| v),
+            DtypeKind::U32 => numbers!(raw, out, dtype, u32, |v| v as i32),
+            DtypeKind::I64 => numbers!(raw, out, dtype, i64, |v| if v as i32 as i64 == v { v as i32 } else { -1 }),
+            DtypeKind::U64 => numbers!(raw, out, dtype, u64, |v| if v <= i32::MAX as u64 { v as i32 } else { -1 }),
             DtypeKind::F16 | DtypeKind::F32 | DtypeKind::F64 => out.fill(-1),
         }
     }
@@ -152,20 +152,20 @@ impl Element for i32 {
 
 /// Starts of rows: what is negative becomes too large, which their check refuses.
 impl Element for u64 {
-    fn is(number: Dtype) -> bool {
-        matches!(number.kind, DtypeKind::I64 | DtypeKind::U64) && number.is_native_endian()
+    fn is(dtype: Dtype) -> bool {
+        matches!(dtype.kind, DtypeKind::I64 | DtypeKind::U64) && dtype.is_native_endian()
     }
 
-    fn convert(number: Dtype, raw: &[u8], out: &mut [Self]) {
-        match number.kind {
-            DtypeKind::I8 => numbers!(raw, out, number, i8, |v| v as u64),
-            DtypeKind::U8 => numbers!(raw, out, number, u8, u64::from),
-            DtypeKind::I16 => numbers!(raw, out, number, i16, |v| v as u64),
-            DtypeKind::U16 => numbers!(raw, out, number, u16, u64::from),
-            DtypeKind::I32 => numbers!(raw, out, number, i32, |v| v as u64),
-            DtypeKind::U32 => numbers!(raw, out, number, u32, u64::from),
-            DtypeKind::I64 => numbers!(raw, out, number, i64, |v| v as u64),
-            DtypeKind::U64 => numbers!(raw, out, number, u64, |v| v),
+    fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]) {
+        match dtype.kind {
+            DtypeKind::I8 => numbers!(raw, out, dtype, i8, |v| v as u64),
+            DtypeKind::U8 => numbers!(raw, out, dtype, u8, u64::from),
+            DtypeKind::I16 => numbers!(raw, out, dtype, i16, |v| v as u64),
+            DtypeKind::U16 => numbers!(raw, out, dtype, u16, u64::from),
+            DtypeKind::I32 => numbers!(raw, out, dtype, i32, |v| v as u64),
+            DtypeKind::U32 => numbers!(raw, out, dtype, u32, u64::from),
+            DtypeKind::I64 => numbers!(raw, out, dtype, i64, |v| v as u64),
+            DtypeKind::U64 => numbers!(raw, out, dtype, u64, |v| v),
             DtypeKind::F16 | DtypeKind::F32 | DtypeKind::F64 => out.fill(u64::MAX),
         }
     }
@@ -173,31 +173,31 @@ impl Element for u64 {
 
 /// float64, as they are; other numbers become the nearest.
 impl Element for f64 {
-    fn is(number: Dtype) -> bool {
-        number.kind == DtypeKind::F64 && number.is_native_endian()
+    fn is(dtype: Dtype) -> bool {
+        dtype.kind == DtypeKind::F64 && dtype.is_native_endian()
     }
 
-    fn convert(number: Dtype, raw: &[u8], out: &mut [Self]) {
-        match number.kind {
-            DtypeKind::I8 => numbers!(raw, out, number, i8, f64::from),
-            DtypeKind::U8 => numbers!(raw, out, number, u8, f64::from),
-            DtypeKind::I16 => numbers!(raw, out, number, i16, f64::from),
-            DtypeKind::U16 => numbers!(raw, out, number, u16, f64::from),
-            DtypeKind::I32 => numbers!(raw, out, number, i32, f64::from),
-            DtypeKind::U32 => numbers!(raw, out, number, u32, f64::from),
-            DtypeKind::I64 => numbers!(raw, out, number, i64, |v| v as f64),
-            DtypeKind::U64 => numbers!(raw, out, number, u64, |v| v as f64),
-            DtypeKind::F16 => numbers!(raw, out, number, u16, |v| f64::from(f16::from_bits(v))),
-            DtypeKind::F32 => numbers!(raw, out, number, f32, f64::from),
-            DtypeKind::F64 => numbers!(raw, out, number, f64, |v| v),
+    fn convert(dtype: Dtype, raw: &[u8], out: &mut [Self]) {
+        match dtype.kind {
+            DtypeKind::I8 => numbers!(raw, out, dtype, i8, f64::from),
+            DtypeKind::U8 => numbers!(raw, out, dtype, u8, f64::from),
+            DtypeKind::I16 => numbers!(raw, out, dtype, i16, f64::from),
+            DtypeKind::U16 => numbers!(raw, out, dtype, u16, f64::from),
+            DtypeKind::I32 => numbers!(raw, out, dtype, i32, f64::from),
+            DtypeKind::U32 => numbers!(raw, out, dtype, u32, f64::from),
+            DtypeKind::I64 => numbers!(raw, out, dtype, i64, |v| v as f64),
+            DtypeKind::U64 => numbers!(raw, out, dtype, u64, |v| v as f64),
+            DtypeKind::F16 => numbers!(raw, out, dtype, u16, |v| f64::from(f16::from_bits(v))),
+            DtypeKind::F32 => numbers!(raw, out, dtype, f32, f64::from),
+            DtypeKind::F64 => numbers!(raw, out, dtype, f64, |v| v),
         }
     }
 }
 
 /// Bytes as they are, of what is bytes.
 impl Element for u8 {
-    fn is(number: Dtype) -> bool {
-        number.kind == DtypeKind::U8
+    fn is(dtype: Dtype) -> bool {
+        dtype.kind == DtypeKind::U8
     }
 
     fn convert(_: Dtype, raw: &[u8], out: &mut [Self]) {

@@ -25,10 +25,10 @@ pub struct MatrixFile {
 
 #[derive(Debug)]
 enum MatrixContent {
-    CsrMatrix(CsrMatrix),
-    DenseMatrix(DenseMatrix),
+    Csr(CsrMatrix),
+    Dense(DenseMatrix),
     /// It was stored by columns.
-    Turned(CsrRows),
+    Transposed(CsrRows),
 }
 
 impl MatrixFile {
@@ -40,10 +40,10 @@ impl MatrixFile {
     pub(crate) fn new(source: ByteSource, described: MatrixDescription, csc_bytes: u64) -> Result<Self, AnnDataError> {
         let (rows, columns, stored_bytes) = (described.rows, described.columns, described.stored_bytes());
         let content = match described.arrays {
-            MatrixArrays::DenseMatrix(data) => MatrixContent::DenseMatrix(DenseMatrix { rows, columns, data }),
-            MatrixArrays::Sparse(SparseEncoding::CsrMatrix, arrays) => {
+            MatrixArrays::Dense(data) => MatrixContent::Dense(DenseMatrix { rows, columns, data }),
+            MatrixArrays::Sparse(SparseEncoding::Csr, arrays) => {
                 let [indptr, indices, data] = *arrays;
-                MatrixContent::CsrMatrix(CsrMatrix::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
+                MatrixContent::Csr(CsrMatrix::new(&source, &indptr, indices, data, (rows, columns), "columns")?)
             }
             MatrixArrays::Sparse(SparseEncoding::Csc, arrays) => {
                 let [indptr, indices, data] = *arrays;
@@ -53,13 +53,13 @@ impl MatrixFile {
                     );
                 }
                 let by_columns = CsrMatrix::new(&source, &indptr, indices, data, (columns, rows), "rows")?;
-                MatrixContent::Turned(transpose_csc(&source, &by_columns, rows, csc_bytes)?)
+                MatrixContent::Transposed(transpose_csc(&source, &by_columns, rows, csc_bytes)?)
             }
         };
         let nnz = match &content {
-            MatrixContent::CsrMatrix(csr) => csr.nnz(),
-            MatrixContent::DenseMatrix(dense) => dense.data.len,
-            MatrixContent::Turned(rows) => rows.data.len() as u64,
+            MatrixContent::Csr(csr) => csr.nnz(),
+            MatrixContent::Dense(dense) => dense.data.len,
+            MatrixContent::Transposed(rows) => rows.data.len() as u64,
         };
         Ok(Self { source, rows, columns, nnz, stored_bytes, content })
     }
@@ -77,8 +77,8 @@ impl MatrixFile {
     /// What readers yield.
     pub fn form(&self) -> Form {
         match self.content {
-            MatrixContent::CsrMatrix(_) | MatrixContent::Turned(_) => Form::Sparse,
-            MatrixContent::DenseMatrix(_) => Form::DenseMatrix,
+            MatrixContent::Csr(_) | MatrixContent::Transposed(_) => Form::Sparse,
+            MatrixContent::Dense(_) => Form::Dense,
         }
     }
 
@@ -95,15 +95,15 @@ impl MatrixFile {
     /// Rows that are decompressed together, on average; 1 where any row can be read by itself.
     pub fn run_rows(&self) -> u64 {
         let rows = match &self.content {
-            MatrixContent::CsrMatrix(csr) => {
+            MatrixContent::Csr(csr) => {
                 let values = csr.data.decoded_together().max(csr.indices.decoded_together());
                 values.saturating_mul(self.rows) / self.nnz.max(1)
             }
-            MatrixContent::DenseMatrix(dense) => match &dense.data.place {
+            MatrixContent::Dense(dense) => match &dense.data.layout {
                 ArrayLayout::Chunks(chunks) if chunks.grid.rows > 1 => chunks.grid.chunk_rows,
                 _ => dense.data.decoded_together() / self.columns.max(1),
             },
-            MatrixContent::Turned(_) => 1,
+            MatrixContent::Transposed(_) => 1,
         };
         rows.clamp(1, self.rows.max(1))
     }
@@ -111,11 +111,11 @@ impl MatrixFile {
     /// Add how many values each of these rows has, if they can be read to given places; `false` if not.
     pub(crate) fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
         match &self.content {
-            MatrixContent::CsrMatrix(csr) if csr.can_be_placed() => {
+            MatrixContent::Csr(csr) if csr.can_be_placed() => {
                 out.extend(rows.iter().map(|row| csr.starts[*row as usize + 1] - csr.starts[*row as usize]));
                 true
             }
-            MatrixContent::DenseMatrix(dense) if dense.data.can_be_placed::<f32>() => {
+            MatrixContent::Dense(dense) if dense.data.can_be_placed::<f32>() => {
                 out.extend(rows.iter().map(|_| self.columns));
                 true
             }
@@ -124,14 +124,14 @@ impl MatrixFile {
     }
 
     /// Bytes of memory that the rows take, where they are in memory.
-    pub(crate) fn turned_bytes(&self) -> u64 {
-        self.turned().map_or(0, |rows| csr_bytes(rows.data.len() as u64, self.rows))
+    pub(crate) fn transposed_bytes(&self) -> u64 {
+        self.transposed().map_or(0, |rows| csr_bytes(rows.data.len() as u64, self.rows))
     }
 
     /// All rows, where they are in memory because the file has them by columns.
-    pub fn turned(&self) -> Option<&CsrRows> {
+    pub fn transposed(&self) -> Option<&CsrRows> {
         match &self.content {
-            MatrixContent::Turned(rows) => Some(rows),
+            MatrixContent::Transposed(rows) => Some(rows),
             _ => None,
         }
     }
@@ -142,9 +142,9 @@ impl MatrixFile {
     /// None today: the file is open.
     pub fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError> {
         Ok(match &self.content {
-            MatrixContent::CsrMatrix(csr) => Box::new(SparseReader::new(&self.source, csr)),
-            MatrixContent::DenseMatrix(dense) => Box::new(DenseReader::new(&self.source, dense)),
-            MatrixContent::Turned(rows) => Box::new(TransposedReader { source: &self.source, rows }),
+            MatrixContent::Csr(csr) => Box::new(SparseReader::new(&self.source, csr)),
+            MatrixContent::Dense(dense) => Box::new(DenseReader::new(&self.source, dense)),
+            MatrixContent::Transposed(rows) => Box::new(TransposedReader { source: &self.source, rows }),
         })
     }
 
@@ -175,12 +175,12 @@ pub(crate) fn check_row(source: &ByteSource, row: u64, rows: u64) -> Result<usiz
 
 /// Rows in CSR; what has no rows becomes it.
 pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> {
-    if matches!(out, Rows::DenseMatrix(rows) if rows.data.is_empty()) {
+    if matches!(out, Rows::Dense(rows) if rows.data.is_empty()) {
         *out = Rows::Sparse(CsrRows::default());
     }
     match out {
         Rows::Sparse(rows) => Ok(rows),
-        Rows::DenseMatrix(_) => Err(AnnDataError::Invalid("sparse rows were read behind dense ones".to_owned())),
+        Rows::Dense(_) => Err(AnnDataError::Invalid("sparse rows were read behind dense ones".to_owned())),
     }
 }
 
@@ -188,10 +188,10 @@ pub(crate) fn sparse_rows(out: &mut Rows) -> Result<&mut CsrRows, AnnDataError> 
 fn dense_values(out: &mut Rows, columns: u64) -> Result<&mut Vec<f32>, AnnDataError> {
     let columns = columns as usize;
     if matches!(out, Rows::Sparse(rows) if rows.is_empty()) {
-        *out = Rows::DenseMatrix(DenseRows { columns, data: Vec::new() });
+        *out = Rows::Dense(DenseRows { columns, data: Vec::new() });
     }
     match out {
-        Rows::DenseMatrix(rows) if rows.columns == columns || rows.data.is_empty() => {
+        Rows::Dense(rows) if rows.columns == columns || rows.data.is_empty() => {
             rows.columns = columns;
             Ok(&mut rows.data)
         }
@@ -270,11 +270,11 @@ impl ReadRows for DenseReader<'_> {
         match wanted {
             Wanted::Range(range) => {
                 check_range(self.source, range, rows)?;
-                self.data.want(range.start * columns, (range.end - range.start) * columns);
+                self.data.add(range.start * columns, (range.end - range.start) * columns);
             }
             Wanted::Rows(wanted) => {
                 for row in *wanted {
-                    self.data.want(check_row(self.source, *row, rows)? as u64 * columns, columns);
+                    self.data.add(check_row(self.source, *row, rows)? as u64 * columns, columns);
                 }
             }
         }
@@ -297,7 +297,7 @@ impl ReadRows for DenseReader<'_> {
                 let reason = format!("place {place} of a row is beyond {} values", out.len());
                 return Err(AnnDataError::Invalid(reason));
             }
-            self.data.want_at(row * columns, columns, *place as usize);
+            self.data.add_at(row * columns, columns, *place as usize);
         }
         let bytes = self.data.fetch(out)?;
         self.data.finish(out)?;

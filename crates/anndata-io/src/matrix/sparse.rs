@@ -32,8 +32,8 @@ impl CsrMatrix {
     ) -> Result<Self, AnnDataError> {
         let wrong = |name: &str, reason: String| Err(source.damaged(format!("{name}: {reason}")));
         for stored in [indptr, &indices] {
-            if !stored.number.is_integer() {
-                return wrong(&stored.name, format!("holds {} instead of integers", stored.number));
+            if !stored.dtype.is_integer() {
+                return wrong(&stored.name, format!("holds {} instead of integers", stored.dtype));
             }
             if stored.is_unfinished() {
                 return wrong(&stored.name, "was not written to its end".to_owned());
@@ -120,8 +120,8 @@ impl<'a> SparseReader<'a> {
                 let starts = &starts[range.start as usize..=range.end as usize];
                 let (first, last) = (starts[0], starts[starts.len() - 1]);
                 out.indptr.extend(starts[1..].iter().map(|start| end + (start - first)));
-                self.indices.want(first, last - first);
-                self.data.want(first, last - first);
+                self.indices.add(first, last - first);
+                self.data.add(first, last - first);
             }
             Wanted::Rows(wanted) => {
                 for row in *wanted {
@@ -129,8 +129,8 @@ impl<'a> SparseReader<'a> {
                     let (first, count) = (starts[row], starts[row + 1] - starts[row]);
                     end += count;
                     out.indptr.push(end);
-                    self.indices.want(first, count);
-                    self.data.want(first, count);
+                    self.indices.add(first, count);
+                    self.data.add(first, count);
                 }
             }
         }
@@ -159,8 +159,8 @@ impl<'a> SparseReader<'a> {
             if end > length {
                 return Err(AnnDataError::Invalid(format!("place {place} of a row is beyond {length} values")));
             }
-            self.indices.want_at(first, count, *place as usize);
-            self.data.want_at(first, count, *place as usize);
+            self.indices.add_at(first, count, *place as usize);
+            self.data.add_at(first, count, *place as usize);
             placed.push(*place as usize..end as usize);
         }
         let bytes = self.indices.fetch(&mut out.indices)? + self.data.fetch(&mut out.data)?;
@@ -367,6 +367,7 @@ fn zeros<T: Clone + Default>(count: usize) -> Result<Vec<T>, AnnDataError> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use proptest::prelude::*;
 
     proptest! {

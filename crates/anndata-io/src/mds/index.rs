@@ -7,9 +7,13 @@ use crate::AnnDataError;
 use crate::mds::encoding::{ColumnEncoding, MdsDtype};
 use crate::mds::sample::SampleLayout;
 use crate::mds::shard::hashes_are_unknown;
+use crate::source::folder::Folder;
 
 /// Says which shards there are.
 pub const INDEX_FILE: &str = "index.json";
+
+/// Bytes of an index, at most.
+const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 /// What `index.json` says.
 #[derive(Debug)]
@@ -98,10 +102,9 @@ impl Index {
     ///
     /// # Errors
     /// There is none; it is not of version 2; shards are not MDS, differ in their columns, or are files elsewhere.
-    pub fn read(folder: &Path) -> Result<Self, AnnDataError> {
-        let path = folder.join(INDEX_FILE);
-        let bytes = std::fs::read(&path).map_err(AnnDataError::io("read", &path))?;
-        Self::parse(&bytes).map_err(|reason| AnnDataError::damaged(&path, reason))
+    pub fn read(folder: &Folder) -> Result<Self, AnnDataError> {
+        let bytes = folder.require(INDEX_FILE, MAX_INDEX_BYTES)?;
+        Self::parse(&bytes).map_err(|reason| AnnDataError::damaged(&folder.path().join(INDEX_FILE), reason))
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -158,6 +161,13 @@ impl IndexedShard {
             return Err(format!("{} samples are not in {bytes} bytes", self.samples));
         }
         Ok(())
+    }
+
+    /// Names of the shard's file: the uncompressed one, then the compressed one.
+    pub fn file_names(&self) -> Vec<&str> {
+        let packed = self.zip_data.as_ref().filter(|_| self.compression.is_some());
+        let names = std::iter::once(&self.raw_data).chain(packed).map(|file| file.basename.as_str());
+        names.collect()
     }
 
     /// The columns that are in the file itself.

@@ -7,11 +7,9 @@
 
 pub mod encoding;
 pub mod index;
-pub mod kept;
 pub mod obs;
 pub mod reader;
 pub mod sample;
 pub mod shard;
-pub mod source;
 pub mod store;
 pub mod writer;

@@ -32,7 +32,7 @@ pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<
                 coded.add(Some(cell_text(cell)?));
                 Ok(())
             })?;
-            CodedColumn::obs_labels(parts, noted, LabelKind::Text).map_err(wrong)
+            CodedColumn::labels(parts, noted, LabelKind::Text).map_err(wrong)
         }
         ColumnEncoding::Scalar(dtype) if dtype.is_float() => {
             Err(wrong("it holds numbers with fractions: they are no classes".to_owned()))
@@ -57,7 +57,7 @@ pub(crate) fn obs_labels(store: &MdsStore, name: &str, column: usize) -> Result<
                     coded.add(missing.or_none(cell_integer(encoding, cell)?));
                     Ok(())
                 })?;
-                CodedColumn::obs_labels(parts, None, LabelKind::Integer).map_err(wrong)
+                CodedColumn::labels(parts, None, LabelKind::Integer).map_err(wrong)
             }
         },
     }
@@ -148,21 +148,23 @@ fn each_cell(
     bytes: &mut Vec<u8>,
     mut take: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<(), AnnDataError> {
-    let (shard, shape) = (&store.shards[number], &store.columns.shape);
+    let (source, shard, shape) = (&store.source, &store.shards[number], &store.columns.shape);
     let mut of_sample = |sample: &[u8], at: u64| -> Result<(), AnnDataError> {
         let result = shape.cells(sample, [column, column]).and_then(|[cell, _]| take(cell));
         result.map_err(|reason| store.damaged(number, at, &reason))
     };
     match &shard.body {
         ShardBody::Packed(codec) => {
-            let packed = shard.source.all()?;
-            shard.unpack(*codec, &packed, bytes)?;
+            let packed = shard.read_packed(source)?;
+            shard.unpack(source, *codec, &packed, bytes)?;
             drop(packed);
             for sample in samples {
                 of_sample(&bytes[Shard::sample_in(bytes, sample as usize)], sample)?;
             }
         }
-        ShardBody::Raw(offsets) if shard.raw_bytes() / shard.samples().max(1) <= SHORT_SAMPLE_BYTES => {
+        ShardBody::Raw(offsets)
+            if source.is_remote() || shard.raw_bytes() / shard.samples().max(1) <= SHORT_SAMPLE_BYTES =>
+        {
             let mut next = samples.start;
             while next < samples.end {
                 let start = Shard::sample(offsets, next as usize).start;
@@ -170,7 +172,7 @@ fn each_cell(
                 let count = wanted.partition_point(|end| u64::from(*end) - start <= BLOCK_BYTES as u64).max(1);
                 let end = u64::from(wanted[count - 1]);
                 bytes.clear();
-                shard.source.append(start, (end - start) as usize, bytes)?;
+                source.append_to(shard.start + start, (end - start) as usize, bytes)?;
                 for sample in next..next + count as u64 {
                     let within = Shard::sample(offsets, sample as usize);
                     of_sample(&bytes[(within.start - start) as usize..(within.end - start) as usize], sample)?;
@@ -185,21 +187,25 @@ fn each_cell(
                 let len = within.end - within.start;
                 let first = len.min(FIRST_READ_BYTES.max(shape.head() as u64));
                 bytes.clear();
-                shard.source.append(within.start, first as usize, bytes)?;
+                source.append_to(shard.start + within.start, first as usize, bytes)?;
                 let wrong = |reason: String| store.damaged(number, sample, &reason);
                 let cell = shape.cell(bytes, len, column).map_err(wrong)?;
                 let cell = if cell.end <= first {
                     &bytes[cell.start as usize..cell.end as usize]
                 } else {
                     rest.clear();
-                    shard.source.append(within.start + cell.start, (cell.end - cell.start) as usize, &mut rest)?;
+                    source.append_to(
+                        shard.start + within.start + cell.start,
+                        (cell.end - cell.start) as usize,
+                        &mut rest,
+                    )?;
                     &rest
                 };
                 take(cell).map_err(wrong)?;
             }
         }
     }
-    shard.source.unchanged()
+    source.unchanged()
 }
 
 /// The number that stands for no value.

@@ -1,46 +1,49 @@
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::ops::Range;
 
+use crate::lru_cache::LruCache;
 use crate::mds::encoding::{append_f32, append_i32};
 use crate::mds::index::{MdsMatrixLayout, RAW_INDICES, RAW_VALUES};
-use crate::mds::kept::ShardCache;
 use crate::mds::sample::parse_array;
-use crate::mds::shard::{Shard, ShardBody};
-use crate::{AnnDataError, CsrRows, MdsStore, ReadRows, Rows, Wanted};
+use crate::mds::shard::{Shard, ShardBody, ShardCodec};
+use crate::source::byte_source::{PendingReads, ReadRange, as_uninit};
+use crate::source::coalesce::Coalescer;
+use crate::{Ahead, AnnDataError, ArrayStore, CsrRows, MdsStore, ReadRows, Rows, Wanted};
 
-/// Samples that are no farther apart in a shard are read in one call.
+/// Gap between samples up to which they are read together.
 const MAX_GAP: u64 = 1 << 14;
-/// Compressed shards are read before they are decompressed, as far as they have no more bytes together; the others one by
-/// one, when it is their turn.
+/// Bytes of compressed shards that are read before the first one is decompressed. Others are read when it is their turn.
 const MAX_FETCHED_BYTES: u64 = 1 << 28;
+/// Decompressed shards that are cached.
+const MAX_CACHED_SHARDS: usize = 4;
+const MAX_CACHED_BYTES: usize = 256 << 20;
 
 /// Reads rows of an [`MdsStore`].
 pub(crate) struct MdsReader<'a> {
     store: &'a MdsStore,
-    /// Rows that are wanted, in their order.
-    places: Vec<WantedSample>,
-    /// Places by shard and sample; those of equal samples follow one another.
+    /// Samples of the rows, in the order of the rows.
+    samples: Vec<RowSample>,
+    /// Indices of `samples` by shard and sample; equal samples follow one another.
     order: Vec<u32>,
-    /// Rows are wanted in the order of the shards.
+    /// Rows are requested in the order of the shards.
     in_order: bool,
-    /// Samples that were fetched; longer than it is, so that it is not cleared for every batch.
+    reads: Vec<ReadRange>,
+    pending: PendingReads,
+    /// Samples that were fetched. Longer than `used`, so that it is not cleared for every batch.
     bytes: Vec<u8>,
-    /// Bytes of it that are in use.
     used: usize,
     /// Compressed shards that were fetched.
     packed: Vec<(usize, Vec<u8>)>,
-    kept: ShardCache,
-    /// Shards that were read since it was last asked whether they are unchanged.
-    touched: RefCell<BTreeSet<usize>>,
+    /// Decompressed shards.
+    cache: LruCache<usize, Vec<u8>>,
     unsorted: Vec<(i32, f32)>,
 }
 
-/// A row.
+/// The sample of a row.
 #[derive(Clone, Copy, Debug)]
-struct WantedSample {
+struct RowSample {
     shard: u32,
     sample: u32,
-    /// Where its sample is among the bytes fetched, and how long it is.
+    /// Offset in the fetched bytes, and length.
     at: usize,
     len: usize,
 }
@@ -49,27 +52,26 @@ impl<'a> MdsReader<'a> {
     pub fn new(store: &'a MdsStore) -> Self {
         Self {
             store,
-            places: Vec::new(),
+            samples: Vec::new(),
             order: Vec::new(),
             in_order: true,
+            reads: Vec::new(),
+            pending: PendingReads::default(),
             bytes: Vec::new(),
             used: 0,
             packed: Vec::new(),
-            kept: ShardCache::default(),
-            touched: RefCell::default(),
+            cache: LruCache::new(MAX_CACHED_SHARDS, MAX_CACHED_BYTES),
             unsorted: Vec::new(),
         }
     }
 
-    /// Find the shards of the rows.
+    /// Find the samples of the rows.
     fn find(&mut self, wanted: &Wanted<'_>) -> Result<(), AnnDataError> {
         let store = self.store;
-        let (starts, end) = (&store.starts, store.starts.last().copied().unwrap_or(0));
-        let beyond = |row: u64| {
-            let folder = crate::ArrayStore::name(store);
-            AnnDataError::Invalid(format!("row {row} was asked for, {folder} has {end} rows"))
-        };
-        self.places.clear();
+        let (starts, end) = (&store.starts, store.len());
+        let beyond =
+            |row: u64| AnnDataError::Invalid(format!("row {row} was asked for, {} has {end} rows", store.name()));
+        self.samples.clear();
         self.order.clear();
         let mut shard = 0;
         let mut add = |row: u64| -> Result<(), AnnDataError> {
@@ -80,7 +82,7 @@ impl<'a> MdsReader<'a> {
                 shard = starts.partition_point(|start| *start <= row) - 1;
             }
             // An index has no more shards than bytes, and a shard no more samples.
-            self.places.push(WantedSample { shard: shard as u32, sample: (row - starts[shard]) as u32, at: 0, len: 0 });
+            self.samples.push(RowSample { shard: shard as u32, sample: (row - starts[shard]) as u32, at: 0, len: 0 });
             Ok(())
         };
         match wanted {
@@ -92,68 +94,71 @@ impl<'a> MdsReader<'a> {
                 range.clone().try_for_each(&mut add)?;
             }
         }
-        let places = &self.places;
-        let key = |place: &WantedSample| (place.shard, place.sample);
-        self.order.extend(0..places.len() as u32);
-        self.in_order = places.is_sorted_by_key(key);
+        let samples = &self.samples;
+        let key = |sample: &RowSample| (sample.shard, sample.sample);
+        self.order.extend(0..samples.len() as u32);
+        self.in_order = samples.is_sorted_by_key(key);
         if !self.in_order {
-            self.order.sort_unstable_by_key(|place| key(&places[*place as usize]));
+            self.order.sort_unstable_by_key(|number| key(&samples[*number as usize]));
         }
         Ok(())
     }
 
-    /// Read the samples of a shard that is not compressed, those of `order[from..to]`; returns how many bytes.
-    fn read_samples(&mut self, shard: usize, offsets: &[u32], from: usize, to: usize) -> Result<u64, AnnDataError> {
-        let before = self.used;
-        let mut next = from;
-        while next < to {
-            let first = Shard::sample(offsets, self.places[self.order[next] as usize].sample as usize);
-            let (start, mut end) = (first.start, first.end);
-            let begins = next;
-            while next < to {
-                let sample = Shard::sample(offsets, self.places[self.order[next] as usize].sample as usize);
-                if next > begins && sample.start > end + MAX_GAP {
-                    break;
+    /// The shard of the samples from `order[next]` on, and the range of `order` that is in this shard.
+    fn shard_group(&self, next: usize) -> (usize, Range<usize>) {
+        let shard_of = |number: u32| self.samples[number as usize].shard;
+        let shard = shard_of(self.order[next]);
+        let end = next + self.order[next..].partition_point(|number| shard_of(*number) == shard);
+        (shard as usize, next..end)
+    }
+
+    /// Plan the reads of the samples of uncompressed shards. Compressed shards are handed to `packed`.
+    fn plan(
+        &mut self,
+        wanted: &Wanted<'_>,
+        mut packed: impl FnMut(&mut Self, usize) -> Result<(), AnnDataError>,
+    ) -> Result<(), AnnDataError> {
+        let store = self.store;
+        self.reads.clear();
+        self.find(wanted).inspect_err(|_| {
+            self.samples.clear();
+            self.order.clear();
+        })?;
+        let mut next = 0;
+        while next < self.order.len() {
+            let (number, group) = self.shard_group(next);
+            next = group.end;
+            let shard = &store.shards[number];
+            store.source.mark_used(shard.file);
+            match &shard.body {
+                ShardBody::Packed(_) => packed(self, number)?,
+                ShardBody::Raw(offsets) => {
+                    let mut coalescer = Coalescer::new(&mut self.reads, MAX_GAP);
+                    for number in &self.order[group] {
+                        let sample = &mut self.samples[*number as usize];
+                        let range = Shard::sample(offsets, sample.sample as usize);
+                        let len = range.end - range.start;
+                        (sample.at, sample.len) = (coalescer.add(shard.start + range.start, len), len as usize);
+                    }
                 }
-                let place = &mut self.places[self.order[next] as usize];
-                (place.at, place.len) =
-                    (self.used + (sample.start - start) as usize, (sample.end - sample.start) as usize);
-                end = end.max(sample.end);
-                next += 1;
             }
-            let len = (end - start) as usize;
-            grow(&mut self.bytes, self.used + len)?;
-            self.store.shards[shard].source.read(start, &mut self.bytes[self.used..self.used + len])?;
-            self.used += len;
         }
-        Ok((self.used - before) as u64)
+        Ok(())
     }
 
-    /// Read a compressed shard, unless there is much already; returns how many bytes it has.
-    fn read_packed(&mut self, shard: usize, fetched: u64) -> Result<u64, AnnDataError> {
-        if self.kept.has(shard) {
-            return Ok(0);
-        }
-        let source = &self.store.shards[shard].source;
-        if fetched == 0 || fetched + source.bytes() <= MAX_FETCHED_BYTES {
-            self.packed.push((shard, source.all()?));
-        }
-        Ok(source.bytes())
-    }
-
-    /// Have a compressed shard among those that are kept.
-    fn unpack(&mut self, shard: usize, codec: crate::mds::shard::ShardCodec) -> Result<(), AnnDataError> {
-        if self.kept.has(shard) {
+    /// Decompress a shard, unless it is cached.
+    fn unpack(&mut self, number: usize, codec: ShardCodec) -> Result<(), AnnDataError> {
+        if self.cache.find(&number).is_some() {
             return Ok(());
         }
-        let of = &self.store.shards[shard];
-        let packed = match self.packed.iter_mut().find(|(number, _)| *number == shard) {
+        let (source, shard) = (&self.store.source, &self.store.shards[number]);
+        let packed = match self.packed.iter_mut().find(|(fetched, _)| *fetched == number) {
             Some((_, bytes)) => std::mem::take(bytes),
-            None => of.source.all()?,
+            None => shard.read_packed(source)?,
         };
-        let mut data = self.kept.make_room(of.raw_bytes() as usize);
-        of.unpack(codec, &packed, &mut data)?;
-        self.kept.add(shard, data);
+        let mut data = self.cache.make_room(shard.raw_bytes() as usize).unwrap_or_default();
+        shard.unpack(source, codec, &packed, &mut data)?;
+        self.cache.insert(number, data);
         Ok(())
     }
 
@@ -162,35 +167,32 @@ impl<'a> MdsReader<'a> {
         let store = self.store;
         let mut next = 0;
         while next < self.order.len() {
-            let shard = self.places[self.order[next] as usize].shard as usize;
-            let end =
-                next + self.order[next..].partition_point(|place| self.places[*place as usize].shard as usize == shard);
-            let group = next..end;
-            next = end;
+            let (shard, group) = self.shard_group(next);
+            next = group.end;
             match &store.shards[shard].body {
                 ShardBody::Raw(_) if !self.in_order => {}
                 ShardBody::Raw(_) => {
-                    for place in &self.places[group] {
-                        let sample = &self.bytes[place.at..place.at + place.len];
-                        append_row(store, sample, out, &mut self.unsorted)
-                            .map_err(|reason| store.damaged(shard, place.sample.into(), &reason))?;
+                    for sample in &self.samples[group] {
+                        let bytes = &self.bytes[sample.at..sample.at + sample.len];
+                        append_row(store, bytes, out, &mut self.unsorted)
+                            .map_err(|reason| store.damaged(shard, sample.sample.into(), &reason))?;
                     }
                 }
                 ShardBody::Packed(codec) => {
                     self.unpack(shard, *codec)?;
-                    let data = self.kept.get(shard).unwrap_or_default();
+                    let data = self.cache.get(&shard).map_or(&[][..], Vec::as_slice);
                     for number in &self.order[group] {
-                        let place = &mut self.places[*number as usize];
-                        let sample = &data[Shard::sample_in(data, place.sample as usize)];
+                        let sample = &mut self.samples[*number as usize];
+                        let bytes = &data[Shard::sample_in(data, sample.sample as usize)];
                         if self.in_order {
-                            append_row(store, sample, out, &mut self.unsorted)
-                                .map_err(|reason| store.damaged(shard, place.sample.into(), &reason))?;
+                            append_row(store, bytes, out, &mut self.unsorted)
+                                .map_err(|reason| store.damaged(shard, sample.sample.into(), &reason))?;
                             continue;
                         }
-                        (place.at, place.len) = (self.used, sample.len());
-                        grow(&mut self.bytes, self.used + sample.len())?;
-                        self.bytes[self.used..self.used + sample.len()].copy_from_slice(sample);
-                        self.used += sample.len();
+                        (sample.at, sample.len) = (self.used, bytes.len());
+                        grow(&mut self.bytes, self.used + bytes.len())?;
+                        self.bytes[self.used..self.used + bytes.len()].copy_from_slice(bytes);
+                        self.used += bytes.len();
                     }
                 }
             }
@@ -198,10 +200,10 @@ impl<'a> MdsReader<'a> {
         if self.in_order {
             return Ok(());
         }
-        for place in &self.places {
-            let sample = &self.bytes[place.at..place.at + place.len];
-            append_row(store, sample, out, &mut self.unsorted)
-                .map_err(|reason| store.damaged(place.shard as usize, place.sample.into(), &reason))?;
+        for sample in &self.samples {
+            let bytes = &self.bytes[sample.at..sample.at + sample.len];
+            append_row(store, bytes, out, &mut self.unsorted)
+                .map_err(|reason| store.damaged(sample.shard as usize, sample.sample.into(), &reason))?;
         }
         Ok(())
     }
@@ -276,26 +278,51 @@ fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i
 
 impl ReadRows for MdsReader<'_> {
     fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
+        let source = &self.store.source;
         self.used = 0;
         self.packed.clear();
-        self.find(wanted).inspect_err(|_| {
-            self.places.clear();
-            self.order.clear();
-        })?;
-        let store = self.store;
-        let (mut bytes, mut next, mut packed) = (0, 0, 0);
-        while next < self.order.len() {
-            let shard = self.places[self.order[next] as usize].shard as usize;
-            let end =
-                next + self.order[next..].partition_point(|place| self.places[*place as usize].shard as usize == shard);
-            self.touched.get_mut().insert(shard);
-            match &store.shards[shard].body {
-                ShardBody::Raw(offsets) => bytes += self.read_samples(shard, offsets, next, end)?,
-                ShardBody::Packed(_) => packed += self.read_packed(shard, packed)?,
+        let mut packed_bytes = 0;
+        self.plan(wanted, |reader, number| {
+            if reader.cache.find(&number).is_some() {
+                return Ok(());
             }
-            next = end;
+            let shard = &reader.store.shards[number];
+            let range = source.file_range(shard.file);
+            let bytes = range.end - range.start;
+            if packed_bytes == 0 || packed_bytes + bytes <= MAX_FETCHED_BYTES {
+                reader.packed.push((number, shard.read_packed(source)?));
+            }
+            packed_bytes += bytes;
+            Ok(())
+        })?;
+        self.used = self.reads.last().map_or(0, ReadRange::buffer_end);
+        grow(&mut self.bytes, self.used)?;
+        let into = as_uninit(&mut self.bytes[..self.used]);
+        source.read_cached(&self.reads, into, &mut self.pending)?;
+        source.read_pending(&mut self.pending, into)?;
+        Ok(self.used as u64 + packed_bytes)
+    }
+
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
+        let source = &self.store.source;
+        let mut ahead = Ahead::default();
+        if source.is_remote() {
+            for range in ranges {
+                let mut packed = Vec::new();
+                self.plan(&Wanted::Range(range.clone()), |reader, number| {
+                    if reader.cache.find(&number).is_none() {
+                        let range = source.file_range(reader.store.shards[number].file);
+                        packed.push(ReadRange { offset: range.start, at: 0, len: (range.end - range.start) as usize });
+                    }
+                    Ok(())
+                })?;
+                ahead.add(source.will_need(&packed)?);
+                ahead.add(source.will_need(&self.reads)?);
+            }
+            self.samples.clear();
+            self.order.clear();
         }
-        Ok(bytes + packed)
+        Ok(ahead)
     }
 
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
@@ -329,16 +356,16 @@ impl ReadRows for MdsReader<'_> {
     }
 
     fn unchanged(&self) -> Result<(), AnnDataError> {
-        let mut touched = self.touched.borrow_mut();
-        touched.iter().try_for_each(|shard| self.store.shards[*shard].source.unchanged())?;
-        touched.clear();
-        Ok(())
+        self.store.source.unchanged()
     }
 
     fn work_bytes(&self) -> u64 {
         let packed: usize = self.packed.iter().map(|(_, bytes)| bytes.capacity()).sum();
-        let places = self.places.capacity() * size_of::<WantedSample>() + self.order.capacity() * size_of::<u32>();
+        let lists = self.samples.capacity() * size_of::<RowSample>()
+            + self.order.capacity() * size_of::<u32>()
+            + self.reads.capacity() * size_of::<ReadRange>()
+            + self.pending.capacity_bytes();
         let unsorted = self.unsorted.capacity() * size_of::<(i32, f32)>();
-        (self.bytes.capacity() + packed + self.kept.bytes() + places + unsorted) as u64
+        (self.bytes.capacity() + packed + self.cache.bytes() + lists + unsorted) as u64
     }
 }

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use sha1::{Digest, Sha1};
@@ -10,70 +9,79 @@ use twox_hash::{XxHash3_64, XxHash3_128, XxHash32, XxHash64};
 
 use crate::AnnDataError;
 use crate::mds::index::{FileNote, IndexedShard};
-use crate::mds::source::MdsFile;
+use crate::source::byte_source::ByteSource;
 
-/// A shard whose file is open.
+/// A shard of a data set, as one file of a [`ByteSource`].
 ///
-/// A shard is the number of its samples `n` (uint32, little-endian), where each begins and the last ends (uint32
-/// `[n + 1]`, from the beginning of the shard), its columns as JSON, and its samples.
+/// A shard is the number `n` of its samples (uint32, little-endian), the offsets of all samples and of the end of the last one
+/// (uint32 `[n + 1]`, from the beginning of the shard), its columns as JSON, and its samples.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub source: MdsFile,
+    /// Number of its file in the source.
+    pub file: usize,
+    /// Address of its first byte in the source.
+    pub start: u64,
     pub body: ShardBody,
-    noted: IndexedShard,
+    indexed: IndexedShard,
 }
 
 /// How a shard lies in its file.
 #[derive(Debug)]
 pub(crate) enum ShardBody {
-    /// As it is: `[samples + 1]`, where each begins.
+    /// Uncompressed: `[samples + 1]`, offsets of the samples.
     Raw(Box<[u32]>),
-    /// Compressed.
+    /// Compressed as a whole.
     Packed(ShardCodec),
 }
 
-/// Bytes before the numbers of where samples begin.
+/// Bytes before the offsets of the samples.
 const SAMPLE_COUNT_BYTES: usize = 4;
 
 impl Shard {
-    /// Open the file of a shard of `folder`: the one that is not compressed, if it is there.
+    /// Open the shard in file `file` of `source`, which is the compressed one with `is_packed`.
     ///
     /// # Errors
-    /// It is missing, or not what the index says.
-    pub fn open(folder: &Path, noted: IndexedShard) -> Result<Self, AnnDataError> {
-        let raw = folder.join(&noted.raw_data.basename);
-        match (&noted.zip_data, &noted.compression) {
-            (Some(packed), Some(compression)) if !raw.exists() => {
-                let path = folder.join(&packed.basename);
-                let codec = ShardCodec::named(compression).map_err(|reason| AnnDataError::damaged(&path, reason))?;
-                let source = open_sized(&path, packed)?;
-                Self::check_packed(&source, codec, &noted).map_err(|reason| source.damaged(reason))?;
-                Ok(Self { source, body: ShardBody::Packed(codec), noted })
+    /// The file is not what the index says.
+    pub fn open(
+        source: &ByteSource,
+        file: usize,
+        is_packed: bool,
+        indexed: IndexedShard,
+    ) -> Result<Self, AnnDataError> {
+        let range = source.file_range(file);
+        let start = range.start;
+        let damaged = |reason: String| source.file_damaged(file, reason);
+        match (&indexed.zip_data, &indexed.compression) {
+            (Some(packed), Some(compression)) if is_packed => {
+                let codec = ShardCodec::named(compression).map_err(damaged)?;
+                check_length(&range, packed).map_err(damaged)?;
+                check_packed(source, &range, codec, &indexed).map_err(damaged)?;
+                Ok(Self { file, start, body: ShardBody::Packed(codec), indexed })
             }
             _ => {
-                let source = open_sized(&raw, &noted.raw_data)?;
-                let offsets = Self::offsets(&source, &noted)?;
-                Ok(Self { source, body: ShardBody::Raw(offsets), noted })
+                check_length(&range, &indexed.raw_data).map_err(damaged)?;
+                let offsets = read_offsets(source, file, &indexed)?;
+                Ok(Self { file, start, body: ShardBody::Raw(offsets), indexed })
             }
         }
     }
 
     /// Samples.
     pub const fn samples(&self) -> u64 {
-        self.noted.samples
+        self.indexed.samples
     }
 
-    /// Its bytes when it is not compressed.
+    /// Bytes of the uncompressed shard.
     pub const fn raw_bytes(&self) -> u64 {
-        self.noted.raw_data.bytes
+        self.indexed.raw_data.bytes
     }
 
-    /// Where a sample is in it, of a shard that is not compressed.
+    /// Offsets of a sample in an uncompressed shard.
     pub fn sample(offsets: &[u32], sample: usize) -> Range<u64> {
         offsets[sample].into()..offsets[sample + 1].into()
     }
 
-    /// Where a sample is in a shard that was decompressed and checked.
+    /// Offsets of a sample in a shard that was decompressed and checked.
     pub fn sample_in(data: &[u8], sample: usize) -> Range<usize> {
         let at = |number: usize| {
             let bytes = data.get(SAMPLE_COUNT_BYTES + 4 * number..).and_then(|rest| rest.first_chunk::<4>());
@@ -82,79 +90,104 @@ impl Shard {
         at(sample)..at(sample + 1)
     }
 
-    fn check_packed(source: &MdsFile, codec: ShardCodec, noted: &IndexedShard) -> Result<(), String> {
-        codec.check_ratio(source.bytes(), noted.raw_data.bytes)?;
-        let first = codec.first::<4>(io::BufReader::new(source.stream())).map_err(|e| format!("is damaged: {e}"))?;
-        first.map_or(Ok(()), |samples| check_samples(samples, noted))
+    /// Read all of its file.
+    ///
+    /// # Errors
+    /// The file cannot be read; there is no memory.
+    pub fn read_packed(&self, source: &ByteSource) -> Result<Vec<u8>, AnnDataError> {
+        let range = source.file_range(self.file);
+        source.read_vec(range.start, (range.end - range.start) as usize)
     }
 
-    /// Read where the samples of a shard that is not compressed begin.
-    fn offsets(source: &MdsFile, noted: &IndexedShard) -> Result<Box<[u32]>, AnnDataError> {
-        // The index has been found to leave as many bytes.
-        let samples = noted.samples as usize;
-        let mut head = Vec::new();
-        source.append(0, SAMPLE_COUNT_BYTES + 4 * (samples + 1), &mut head)?;
-        let check = |head: &[u8]| -> Result<Box<[u32]>, String> {
-            check_samples(*head.first_chunk().ok_or("it is cut short")?, noted)?;
-            let offsets = head[SAMPLE_COUNT_BYTES..].as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at));
-            let offsets: Box<[u32]> = offsets.collect();
-            check_offsets(&offsets, noted)?;
-            Ok(offsets)
-        };
-        let offsets = check(&head).map_err(|reason| source.damaged(reason))?;
-        let (start, end) = (head.len(), offsets[0] as usize);
-        head.clear();
-        source.append(start as u64, end - start, &mut head)?;
-        noted.check_config(&head).map_err(|reason| source.damaged(reason))?;
-        Ok(offsets)
-    }
-
-    /// Decompress what was read of its file into `out`, and compare it with the index.
-    pub fn unpack(&self, codec: ShardCodec, packed: &[u8], out: &mut Vec<u8>) -> Result<(), AnnDataError> {
-        self.unpack_checked(codec, packed, out).map_err(|reason| self.source.damaged(reason))
+    /// Decompress `packed`, all bytes of the shard's file, into `out`, and compare the result with the index.
+    ///
+    /// # Errors
+    /// The file is damaged, or another one than the index says.
+    pub fn unpack(
+        &self,
+        source: &ByteSource,
+        codec: ShardCodec,
+        packed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), AnnDataError> {
+        self.unpack_checked(codec, packed, out).map_err(|reason| source.file_damaged(self.file, reason))
     }
 
     fn unpack_checked(&self, codec: ShardCodec, packed: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        let noted = &self.noted;
-        if let Some(zip) = &noted.zip_data {
+        let indexed = &self.indexed;
+        if let Some(zip) = &indexed.zip_data {
             check_hashes(packed, &zip.hashes)?;
         }
-        codec.unpack(packed, noted.raw_data.bytes, out)?;
-        // What was compressed is as it was, if the hash of what came of it is: once is enough.
-        if noted.zip_data.as_ref().is_none_or(|zip| zip.hashes.is_empty() || hashes_are_unknown(&zip.hashes)) {
-            check_hashes(out, &noted.raw_data.hashes)?;
+        codec.unpack(packed, indexed.raw_data.bytes, out)?;
+        // One hash is enough: if the compressed bytes are right, the decompressed ones are.
+        if indexed.zip_data.as_ref().is_none_or(|zip| zip.hashes.is_empty() || hashes_are_unknown(&zip.hashes)) {
+            check_hashes(out, &indexed.raw_data.hashes)?;
         }
-        check_samples(*out.first_chunk().ok_or("it is cut short")?, noted)?;
-        let end = SAMPLE_COUNT_BYTES + 4 * (noted.samples as usize + 1);
+        check_samples(*out.first_chunk().ok_or("it is cut short")?, indexed)?;
+        let end = SAMPLE_COUNT_BYTES + 4 * (indexed.samples as usize + 1);
         let offsets = out.get(SAMPLE_COUNT_BYTES..end).ok_or("it is cut short")?;
         let offsets: Vec<u32> = offsets.as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at)).collect();
-        check_offsets(&offsets, noted)?;
-        noted.check_config(&out[end..offsets[0] as usize])
+        check_offsets(&offsets, indexed)?;
+        indexed.check_config(&out[end..offsets[0] as usize])
     }
 }
 
-/// Open a file that is as long as the index says.
-fn open_sized(path: &Path, noted: &FileNote) -> Result<MdsFile, AnnDataError> {
-    let source = MdsFile::open(path)?;
-    if source.bytes() != noted.bytes {
-        return Err(source.damaged(format!("has {} bytes, the index says {}", source.bytes(), noted.bytes)));
-    }
-    Ok(source)
-}
-
-fn check_samples(found: [u8; 4], noted: &IndexedShard) -> Result<(), String> {
-    let found = u64::from(u32::from_le_bytes(found));
-    if found == noted.samples {
+/// Check that a file is as long as the index says.
+fn check_length(range: &Range<u64>, indexed: &FileNote) -> Result<(), String> {
+    let bytes = range.end - range.start;
+    if bytes == indexed.bytes {
         return Ok(());
     }
-    Err(format!("has {found} samples, the index says {}", noted.samples))
+    Err(format!("has {bytes} bytes, the index says {}", indexed.bytes))
+}
+
+/// Check that a compressed file can become as many bytes as the index says, and begins with the number of samples.
+fn check_packed(
+    source: &ByteSource,
+    range: &Range<u64>,
+    codec: ShardCodec,
+    indexed: &IndexedShard,
+) -> Result<(), String> {
+    codec.check_ratio(range.end - range.start, indexed.raw_data.bytes)?;
+    let reader = io::BufReader::new(source.reader(range.clone()));
+    let first = codec.first::<4>(reader).map_err(|e| format!("is damaged: {e}"))?;
+    first.map_or(Ok(()), |samples| check_samples(samples, indexed))
+}
+
+/// Read the offsets of the samples of an uncompressed shard.
+fn read_offsets(source: &ByteSource, file: usize, indexed: &IndexedShard) -> Result<Box<[u32]>, AnnDataError> {
+    // The index was checked to leave as many bytes.
+    let samples = indexed.samples as usize;
+    let first = source.file_range(file).start;
+    let mut head = source.read_vec(first, SAMPLE_COUNT_BYTES + 4 * (samples + 1))?;
+    let check = |head: &[u8]| -> Result<Box<[u32]>, String> {
+        check_samples(*head.first_chunk().ok_or("it is cut short")?, indexed)?;
+        let offsets = head[SAMPLE_COUNT_BYTES..].as_chunks::<4>().0.iter().map(|at| u32::from_le_bytes(*at));
+        let offsets: Box<[u32]> = offsets.collect();
+        check_offsets(&offsets, indexed)?;
+        Ok(offsets)
+    };
+    let offsets = check(&head).map_err(|reason| source.file_damaged(file, reason))?;
+    let (start, end) = (head.len(), offsets[0] as usize);
+    head.clear();
+    source.append_to(first + start as u64, end - start, &mut head)?;
+    indexed.check_config(&head).map_err(|reason| source.file_damaged(file, reason))?;
+    Ok(offsets)
+}
+
+fn check_samples(found: [u8; 4], indexed: &IndexedShard) -> Result<(), String> {
+    let found = u64::from(u32::from_le_bytes(found));
+    if found == indexed.samples {
+        return Ok(());
+    }
+    Err(format!("has {found} samples, the index says {}", indexed.samples))
 }
 
 /// Samples begin behind the head, one after another, and the last ends with the shard.
-fn check_offsets(offsets: &[u32], noted: &IndexedShard) -> Result<(), String> {
+fn check_offsets(offsets: &[u32], indexed: &IndexedShard) -> Result<(), String> {
     let head = (SAMPLE_COUNT_BYTES + 4 * offsets.len()) as u64;
     let ascend = offsets.iter().zip(&offsets[1..]).fold(true, |ascend, (a, b)| ascend & (a <= b));
-    let ends = offsets.last().is_some_and(|end| u64::from(*end) == noted.raw_data.bytes);
+    let ends = offsets.last().is_some_and(|end| u64::from(*end) == indexed.raw_data.bytes);
     if !ascend || !ends || u64::from(offsets[0]) < head {
         return Err("its samples are not where it says".to_owned());
     }

@@ -5,27 +5,32 @@ use std::sync::Arc;
 
 use crate::mds::encoding::ColumnEncoding;
 use crate::mds::index::{
-    INDEX_FILE, Index, IndexNotes, MdsMatrixLayout, RAW_INDICES, RAW_VALUES, SampleColumns, find_layout, obs_columns,
+    INDEX_FILE, Index, IndexNotes, IndexedShard, MdsMatrixLayout, RAW_INDICES, RAW_VALUES, SampleColumns, find_layout,
+    obs_columns,
 };
 use crate::mds::obs::{first_cell, obs_labels, obs_numbers};
 use crate::mds::reader::MdsReader;
 use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody};
-use crate::names::{all_different, not_there, shared};
+use crate::names::{all_different, not_there, numbered_genes, shared};
+use crate::source::byte_source::ByteSource;
+use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
 /// Rows of the MDS shards of a folder. A row is a sample, whose columns are:
 ///
 /// - `x` (or `X`, or the only array): values of all genes;
-/// - or `indices` and `values` (or `data`; or an array of integers and one of floats): numbers of genes, and their values.
+/// - or `indices` and `values` (or `data`; or an array of integers and one of floats): indices of genes, and their values.
 ///
-/// Both are `ndarray` of any types of numbers, or `bytes`, which are int32 numbers of genes and float32 values. Values
-/// become the nearest float32. All other columns of one number or one text a sample are obs. `genes.txt` beside the index
-/// has the names of the genes, one a line. The index may say more: see docs/arrays.md.
+/// Both are `ndarray` of any numeric dtypes, or `bytes`, which are int32 indices of genes and float32 values. Values become the
+/// nearest float32. All other columns of one number or one text a sample are obs. `genes.txt` beside the index has the names of
+/// the genes, one a line. The index may also have the keys that [`super::MdsWriter`] writes.
 #[derive(Debug)]
 pub struct MdsStore {
-    folder: PathBuf,
+    path: PathBuf,
+    /// The files of all shards.
+    pub(crate) source: ByteSource,
     pub(crate) shards: Vec<Shard>,
     /// First row of each shard, and the end of the last.
     pub(crate) starts: Vec<u64>,
@@ -37,78 +42,79 @@ pub struct MdsStore {
 }
 
 impl MdsStore {
-    /// Open a folder: read its index, and of shards that are not compressed where their samples begin (4 bytes of memory a
-    /// row).
+    /// Open a folder, or the URL of one: read its index, and the offsets of the samples of uncompressed shards (4 bytes of
+    /// memory a row).
     ///
     /// # Errors
-    /// It has no index; it is not clear which columns rows are made of, or how many genes there are; a shard is missing,
-    /// not what the index says, or compressed in a way that is not known here; this process may not hold as many files
-    /// open.
+    /// The folder has no index; it is not clear which columns rows are made of, or how many genes there are; a shard is missing,
+    /// not what the index says, or compressed with an unknown codec; there are more files than this process may have open.
     pub fn open(folder: &Path) -> Result<Self, AnnDataError> {
         Self::open_beside(folder, 0)
     }
 
-    /// As [`Self::open`], where so many files are open already.
-    fn open_beside(folder: &Path, others: usize) -> Result<Self, AnnDataError> {
-        let Index { shards, columns, notes } = Index::read(folder)?;
-        let of_index = |reason: String| AnnDataError::damaged(&folder.join(INDEX_FILE), reason);
-        let layout = find_layout(&columns, &notes).map_err(of_index)?;
-        allow_open_files(others + shards.len())?;
-        let shards: Vec<Shard> =
-            shards.into_iter().map(|noted| Shard::open(folder, noted)).collect::<Result<_, _>>()?;
+    /// As [`Self::open`], in a process that has `open_files` other files open.
+    fn open_beside(path: &Path, open_files: usize) -> Result<Self, AnnDataError> {
+        let folder = Folder::open(path)?;
+        let Index { shards, columns, notes } = Index::read(&folder)?;
+        let layout = find_layout(&columns, &notes).map_err(|reason| index_damaged(path, reason))?;
+        allow_open_files(open_files + shards.len())?;
+        let names: Vec<Vec<&str>> = shards.iter().map(IndexedShard::file_names).collect();
+        let (source, chosen) = folder.source_of_first(&names)?;
+        let shards = shards.into_iter().zip(chosen).enumerate();
+        let shards = shards.map(|(file, (indexed, name))| Shard::open(&source, file, name > 0, indexed));
+        let shards: Vec<Shard> = shards.collect::<Result<_, _>>()?;
         let ends = shards.iter().scan(0, |end, shard| {
             *end += shard.samples();
             Some(*end)
         });
         let starts = std::iter::once(0).chain(ends).collect();
         let obs = obs_columns(&columns);
-        let folder = folder.to_owned();
-        let mut store = Self { folder, shards, starts, columns, layout, genes: [].into(), notes, obs };
-        store.genes = store.names_of_genes()?.into();
+        let path = path.to_owned();
+        let mut store = Self { path, source, shards, starts, columns, layout, genes: [].into(), notes, obs };
+        store.genes = store.gene_names(&folder)?.into();
         Ok(store)
     }
 
-    /// Open several folders; lists of genes that are the same are one in memory.
+    /// Open several folders. Equal lists of genes share their memory.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn open_all(folders: &[PathBuf]) -> Result<Vec<Self>, AnnDataError> {
         let mut known = Vec::new();
-        let mut files = 0;
+        let mut open_files = 0;
         let open = |folder: &PathBuf| {
-            let mut store = Self::open_beside(folder, files)?;
-            files += store.shards.len();
+            let mut store = Self::open_beside(folder, open_files)?;
+            open_files += store.shards.len();
             store.genes = shared(store.genes, &mut known);
             Ok(store)
         };
         folders.iter().map(open).collect()
     }
 
-    /// Rows of a folder, as its index says.
+    /// Number of rows of a folder, as its index says.
     ///
     /// # Errors
-    /// It has no index, or a damaged one.
+    /// The folder has no index, or a damaged one.
     pub fn rows(folder: &Path) -> Result<u64, AnnDataError> {
-        Ok(Index::read(folder)?.shards.iter().map(|shard| shard.samples).sum())
+        Ok(Index::read(&Folder::open(folder)?)?.shards.iter().map(|shard| shard.samples).sum())
     }
 
-    fn names_of_genes(&self) -> Result<Vec<String>, AnnDataError> {
-        if let Some(names) = read_gene_names(&self.folder)? {
+    fn gene_names(&self, folder: &Folder) -> Result<Vec<String>, AnnDataError> {
+        if let Some(names) = read_gene_names(folder)? {
             return Ok(names);
         }
-        let of_index = |reason: String| AnnDataError::damaged(&self.folder.join(INDEX_FILE), reason);
         let count = match (self.notes.columns, self.layout) {
             (Some(columns), _) => columns,
             (None, MdsMatrixLayout::Dense(column)) => self.row_length(column)?,
             (None, MdsMatrixLayout::Sparse { .. }) => {
-                return Err(of_index(format!(
-                    "nothing says how many genes there are: there is no {} (their names, one a line) beside it, and it has no \
-                     \"expctl.columns\" (their number)",
-                    GENES_FILE
-                )));
+                let reason = format!(
+                    "nothing says how many genes there are: there is no {GENES_FILE} (their names, one a line) beside it, and \
+                     it has no \"expctl.columns\" (their number)"
+                );
+                return Err(index_damaged(&self.path, reason));
             }
         };
-        numbered_genes(count).map_err(of_index)
+        numbered_genes(count).map_err(|reason| index_damaged(&self.path, reason))
     }
 
     /// Values of a dense row: what the encoding says, or the first sample.
@@ -129,12 +135,12 @@ impl MdsStore {
 
     /// The folder.
     pub(crate) fn path(&self) -> &Path {
-        &self.folder
+        &self.path
     }
 
     /// What is wrong with a sample of a shard.
     pub(crate) fn damaged(&self, shard: usize, sample: u64, reason: &str) -> AnnDataError {
-        self.shards[shard].source.damaged(format!("sample {sample}: {reason}"))
+        self.source.file_damaged(self.shards[shard].file, format!("sample {sample}: {reason}"))
     }
 
     /// Number and encoding of a column of obs.
@@ -142,7 +148,7 @@ impl MdsStore {
         self.obs.get(name).copied().ok_or_else(|| {
             let what = format!("there is no obs column '{name}'");
             let names = self.obs.keys().map(String::as_str);
-            AnnDataError::damaged(&self.folder, not_there(&what, "obs columns", name, names))
+            AnnDataError::damaged(&self.path, not_there(&what, "obs columns", name, names))
         })
     }
 
@@ -195,7 +201,7 @@ impl ArrayStore for MdsStore {
     }
 
     fn stored_bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.source.bytes()).sum()
+        self.source.bytes()
     }
 
     fn most_values(&self) -> Option<u64> {
@@ -208,7 +214,7 @@ impl ArrayStore for MdsStore {
     }
 
     fn name(&self) -> String {
-        self.folder.display().to_string()
+        self.path.display().to_string()
     }
 
     /// Reads all samples, as far as the column is in them.
@@ -226,22 +232,22 @@ impl ArrayStore for MdsStore {
     }
 }
 
+/// The error for an index that is wrong.
+fn index_damaged(folder: &Path, reason: String) -> AnnDataError {
+    AnnDataError::damaged(&folder.join(INDEX_FILE), reason)
+}
+
 /// Names of the genes, one a line, in the order of their numbers: beside the index.
 const GENES_FILE: &str = "genes.txt";
 
-/// More genes without names are taken for damage.
-const MAX_UNNAMED: u64 = 1 << 22;
+/// Bytes of the file of gene names, at most.
+const MAX_GENES_BYTES: u64 = 1 << 30;
 
-/// The names beside the index of `folder`; `None` where there is no such file.
-fn read_gene_names(folder: &Path) -> Result<Option<Vec<String>>, AnnDataError> {
-    let path = folder.join(GENES_FILE);
-    let text = match std::fs::read_to_string(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-            return Err(AnnDataError::damaged(&path, "is not UTF-8"));
-        }
-        other => other.map_err(AnnDataError::io("read", &path))?,
-    };
+/// The gene names beside the index of `folder`; `None` if there is no such file.
+fn read_gene_names(folder: &Folder) -> Result<Option<Vec<String>>, AnnDataError> {
+    let path = folder.path().join(GENES_FILE);
+    let Some(bytes) = folder.get(GENES_FILE, MAX_GENES_BYTES)? else { return Ok(None) };
+    let text = String::from_utf8(bytes).map_err(|_| AnnDataError::damaged(&path, "is not UTF-8"))?;
     let genes: Vec<String> = text.lines().map(str::to_owned).collect();
     let wrong = match genes.iter().position(String::is_empty) {
         Some(line) => Err(format!("line {} has no name", line + 1)),
@@ -249,14 +255,6 @@ fn read_gene_names(folder: &Path) -> Result<Option<Vec<String>>, AnnDataError> {
     };
     wrong.map_err(|reason| AnnDataError::damaged(&path, reason))?;
     Ok(Some(genes))
-}
-
-/// Names of genes that have none.
-fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
-    if genes > MAX_UNNAMED {
-        return Err(format!("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}"));
-    }
-    Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
 }
 
 /// Number of genes that int32 counts.
@@ -271,7 +269,7 @@ pub(crate) fn write_gene_names(folder: &Path, genes: &[String]) -> Result<PathBu
     for gene in genes {
         let _ = writeln!(text, "{gene}");
     }
-    std::fs::write_gene_names(&path, text).map_err(AnnDataError::io("write", &path))?;
+    std::fs::write(&path, text).map_err(AnnDataError::io("write", &path))?;
     Ok(path)
 }
 

@@ -1,4 +1,3 @@
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,14 +10,14 @@ use parquet::file::metadata::{
 };
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::AnnDataError;
 use crate::parquet::page::PageDecompressor;
-use crate::source::byte_source::{ByteSource, ReadRange, as_uninit};
-use crate::{Ahead, AnnDataError};
+use crate::source::byte_source::{ByteSource, ReadRange, SourceReader, as_uninit};
 
 /// A parquet file and its footer. Read at positions: threads share it.
 #[derive(Debug)]
 pub(crate) struct ParquetFile {
-    source: ByteSource,
+    pub source: ByteSource,
     /// The footer. Every column chunk of it is within the file.
     pub metadata: ParquetMetaData,
     /// Where pages are, as far as the file has noted it and [`Self::with_page_index`] has read it.
@@ -67,51 +66,14 @@ impl ParquetFile {
         Ok(Self { source, metadata, page_index })
     }
 
-    pub fn path(&self) -> &Path {
-        self.source.path()
-    }
-
-    /// Its length.
-    pub fn bytes(&self) -> u64 {
-        self.source.bytes()
-    }
-
-    pub fn unchanged(&self) -> Result<(), AnnDataError> {
-        self.source.unchanged()
-    }
-
-    /// What is wrong with it.
+    /// The error for content that is wrong.
     pub fn damaged(&self, reason: impl ToString) -> AnnDataError {
-        // Of a file that was rewritten this says more.
-        match self.unchanged() {
-            Err(rewritten @ AnnDataError::Rewritten { .. }) => rewritten,
-            _ => self.source.damaged(reason),
-        }
+        self.source.file_damaged(0, reason)
     }
 
     /// Fill `out` from `offset` on.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
-        self.read_all(&[ReadRange { offset, at: 0, len: out.len() }], out)
-    }
-
-    /// Read all pieces to their places in `out`.
-    pub fn read_all(&self, pieces: &[ReadRange], out: &mut [u8]) -> Result<(), AnnDataError> {
-        self.source.read_all(pieces, as_uninit(out))
-    }
-
-    /// As [`Self::read`], of a little that has more of its kind near it.
-    pub fn read_near(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
-        self.source.read_near(offset, out)
-    }
-
-    /// As [`ByteSource::is_remote`].
-    pub fn is_remote(&self) -> bool {
-        self.source.is_remote()
-    }
-
-    /// As [`ByteSource::will_need`].
-    pub fn will_need(&self, pieces: &[ReadRange]) -> Result<Ahead, AnnDataError> {
-        self.source.will_need(pieces)
+        self.source.read_all(&[ReadRange { offset, at: 0, len: out.len() }], as_uninit(out))
     }
 
     /// Where a column of a row group is.
@@ -132,7 +94,7 @@ impl ParquetFile {
         // Some writers give 0 where there is no dictionary.
         let dictionary = chunk.dictionary_page_offset().map(number).transpose()?;
         let start = dictionary.filter(|at| (4..first_page).contains(at)).unwrap_or(first_page);
-        let end = start.checked_add(number(chunk.compressed_size())?).filter(|end| *end <= self.bytes());
+        let end = start.checked_add(number(chunk.compressed_size())?).filter(|end| *end <= self.source.bytes());
         let end = end.ok_or_else(wrong)?;
         if start < 4 || first_page > end {
             return Err(wrong());
@@ -184,33 +146,14 @@ impl<'s> ChunkReader for FooterReader<'s> {
     type T = SourceReader<'s>;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<SourceReader<'s>> {
-        Ok(SourceReader { source: self.0, at: start })
+        Ok(self.0.reader(start..self.0.bytes()))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         if start.checked_add(length as u64).is_none_or(|end| end > self.0.bytes()) {
             return Err(parquet::errors::ParquetError::EOF(format!("no {length} bytes at {start}")));
         }
-        let mut bytes = vec![0; length];
-        let piece = ReadRange { offset: start, at: 0, len: length };
-        self.0
-            .read_all(&[piece], as_uninit(&mut bytes))
-            .map_err(|e| parquet::errors::ParquetError::External(e.into()))?;
-        Ok(bytes.into())
-    }
-}
-
-/// Reads a source from some byte on.
-struct SourceReader<'s> {
-    source: &'s ByteSource,
-    at: u64,
-}
-
-impl io::Read for SourceReader<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let len = self.source.bytes().saturating_sub(self.at).min(into.len() as u64) as usize;
-        self.source.read_near(self.at, &mut into[..len]).map_err(io::Error::other)?;
-        self.at += len as u64;
-        Ok(len)
+        let bytes = self.0.read_vec(start, length);
+        bytes.map(Bytes::from).map_err(|e| parquet::errors::ParquetError::External(e.into()))
     }
 }

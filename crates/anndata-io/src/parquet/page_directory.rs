@@ -197,7 +197,7 @@ fn read_header(
     let mut len = HEADER_WINDOW.min(most);
     loop {
         window.resize(len, 0);
-        file.read_near(bytes.start, window)?;
+        file.source.read_near(bytes.start, window)?;
         *read += len as u64;
         match PageHeader::parse(window) {
             Ok(header) => return Ok(header),

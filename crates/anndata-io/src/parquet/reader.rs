@@ -1,10 +1,12 @@
 use std::ops::Range;
 
+use crate::lru_cache::LruCache;
 use crate::parquet::decode::{
     DecodeBuffers, PageSegment, RowGroupRead, decode_dense_lists, decode_gene_columns, decode_sparse_lists,
 };
 use crate::parquet::schema::{MatrixColumn, ParquetMatrixLayout};
-use crate::source::byte_source::ReadRange;
+use crate::source::byte_source::{ReadRange, as_uninit};
+use crate::source::coalesce::Coalescer;
 use crate::{Ahead, AnnDataError, CsrRows, ParquetStore, ReadRows, Rows, Wanted};
 
 /// Segments that are no farther apart in the file are read in one call.
@@ -18,16 +20,14 @@ pub(crate) struct ParquetReader<'a> {
     store: &'a ParquetStore,
     selection: RowSelection,
     segments: Vec<PageSegment>,
-    /// What they are read as.
-    pieces: Vec<ReadRange>,
+    reads: Vec<ReadRange>,
     /// What was fetched; longer than it is, so that it is not cleared for every batch.
     bytes: Vec<u8>,
     work: DecodeBuffers,
     /// Rows in the order of the file.
     scratch: CsrRows,
-    /// The row group decoded last, where a column is a gene.
-    kept: Option<usize>,
-    kept_rows: Vec<f32>,
+    /// The row group that was decoded last, if a column is a gene.
+    decoded: LruCache<usize, Vec<f32>>,
 }
 
 impl<'a> ParquetReader<'a> {
@@ -36,12 +36,11 @@ impl<'a> ParquetReader<'a> {
             store,
             selection: RowSelection::default(),
             segments: Vec::new(),
-            pieces: Vec::new(),
+            reads: Vec::new(),
             bytes: Vec::new(),
             work: DecodeBuffers::new(),
             scratch: CsrRows::default(),
-            kept: None,
-            kept_rows: Vec::new(),
+            decoded: LruCache::new(1, MAX_CACHED_BYTES as usize),
         }
     }
 
@@ -102,7 +101,7 @@ impl<'a> ParquetReader<'a> {
     /// Note that all columns must be read, but of the row group that is there already.
     fn want_columns(&mut self, leaves: &[MatrixColumn]) -> Result<(), AnnDataError> {
         for (group_number, (group, _)) in self.selection.groups.iter().enumerate() {
-            if self.kept == Some(*group) {
+            if self.decoded.find(group).is_some() {
                 continue;
             }
             for (number, leaf) in leaves.iter().enumerate() {
@@ -136,7 +135,10 @@ impl<'a> ParquetReader<'a> {
         self.selection = RowSelection::default();
         self.selection = RowSelection::of(wanted, &store.starts).map_err(|row| {
             let rows = store.starts.last().copied().unwrap_or(0);
-            AnnDataError::Invalid(format!("row {row} was asked for, {} has {rows} rows", store.file.path().display()))
+            AnnDataError::Invalid(format!(
+                "row {row} was asked for, {} has {rows} rows",
+                store.file.source.path().display()
+            ))
         })?;
         match &store.layout {
             ParquetMatrixLayout::Dense(leaf) => self.want_lists(0, leaf),
@@ -150,38 +152,26 @@ impl<'a> ParquetReader<'a> {
         }
     }
 
-    /// Give all segments their places in the buffer; returns how many bytes it has.
-    fn lay_out(&mut self) -> usize {
+    /// Plan the reads of all segments, and where in the buffer each segment will be.
+    fn plan_reads(&mut self) {
         let mut order: Vec<usize> = (0..self.segments.len()).collect();
         order.sort_unstable_by_key(|segment| self.segments[*segment].offset);
-        self.pieces.clear();
-        let mut used = 0;
-        let mut next = 0;
-        while next < order.len() {
-            let start = self.segments[order[next]].offset;
-            let mut end = start;
-            while let Some(segment) = order.get(next).map(|segment| &mut self.segments[*segment]) {
-                if segment.offset > end + MAX_GAP {
-                    break;
-                }
-                segment.at = used + (segment.offset - start) as usize;
-                end = end.max(segment.offset + segment.len as u64);
-                next += 1;
-            }
-            let len = (end - start) as usize;
-            self.pieces.push(ReadRange { offset: start, at: used, len });
-            used += len;
+        self.reads.clear();
+        let mut coalescer = Coalescer::new(&mut self.reads, MAX_GAP);
+        for segment in order {
+            let segment = &mut self.segments[segment];
+            segment.at = coalescer.add(segment.offset, segment.len as u64);
         }
-        used
     }
 
     /// Read all segments; returns how many bytes.
     fn read(&mut self) -> Result<u64, AnnDataError> {
-        let used = self.lay_out();
+        self.plan_reads();
+        let used = self.reads.last().map_or(0, ReadRange::buffer_end);
         if self.bytes.len() < used {
             self.bytes.resize(used, 0);
         }
-        self.store.file.read_all(&self.pieces, &mut self.bytes[..used])?;
+        self.store.file.source.read_all(&self.reads, as_uninit(&mut self.bytes[..used]))?;
         Ok(used as u64)
     }
 
@@ -195,10 +185,9 @@ impl<'a> ParquetReader<'a> {
             let rows = self.selection.rows;
             store.file.damaged(format!("there is no memory for {rows} rows of {genes} values"))
         })?;
-        // The row group that is kept comes first: the others take its place.
-        let kept = self.kept;
+        // The cached row group comes first: the others evict it.
         let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();
-        order.sort_by_key(|group| kept != Some(self.selection.groups[*group].0));
+        order.sort_by_key(|group| self.decoded.find(&self.selection.groups[*group].0).is_none());
         for number in order {
             let (group, pieces) = &self.selection.groups[number];
             let pieces = &self.selection.pieces[pieces.clone()];
@@ -213,21 +202,26 @@ impl<'a> ParquetReader<'a> {
                     decode_gene_columns(&work, leaves, &mut self.work, &mut out[base..])
                 }
                 ParquetMatrixLayout::Wide(leaves) => {
-                    if self.kept != Some(*group) {
-                        self.kept = None;
-                        self.kept_rows.resize(rows as usize * genes, 0.0);
-                        let all = [RowRun { row: 0, rows, slot: 0 }];
-                        let work = RowGroupRead { pieces: &all, ..work };
-                        decode_gene_columns(&work, leaves, &mut self.work, &mut self.kept_rows)
-                            .map_err(|reason| store.damaged(*group, &reason))?;
-                        self.kept = Some(*group);
-                    }
+                    let at = match self.decoded.find(group) {
+                        Some(at) => at,
+                        None => {
+                            let count = rows as usize * genes;
+                            let mut decoded = self.decoded.make_room(count * 4).unwrap_or_default();
+                            decoded.resize(count, 0.0);
+                            let all = [RowRun { row: 0, rows, slot: 0 }];
+                            let work = RowGroupRead { pieces: &all, ..work };
+                            decode_gene_columns(&work, leaves, &mut self.work, &mut decoded)
+                                .map_err(|reason| store.damaged(*group, &reason))?;
+                            self.decoded.insert(*group, decoded)
+                        }
+                    };
+                    let decoded = self.decoded.value(at);
                     out.resize(end, 0.0);
                     let out = &mut out[base..];
                     for piece in pieces {
                         let (from, to, len) = (piece.row as usize, piece.slot as usize, piece.rows as usize);
                         out[to * genes..(to + len) * genes]
-                            .copy_from_slice(&self.kept_rows[from * genes..(from + len) * genes]);
+                            .copy_from_slice(&decoded[from * genes..(from + len) * genes]);
                     }
                     Ok(())
                 }
@@ -296,11 +290,11 @@ impl ReadRows for ParquetReader<'_> {
 
     fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
         let mut ahead = Ahead::default();
-        if self.store.file.is_remote() {
+        if self.store.file.source.is_remote() {
             for range in ranges {
                 self.want(&Wanted::Range(range.clone()))?;
-                self.lay_out();
-                ahead.add(self.store.file.will_need(&self.pieces)?);
+                self.plan_reads();
+                ahead.add(self.store.file.source.will_need(&self.reads)?);
             }
             self.segments.clear();
             self.selection = RowSelection::default();
@@ -353,12 +347,11 @@ impl ReadRows for ParquetReader<'_> {
     }
 
     fn unchanged(&self) -> Result<(), AnnDataError> {
-        self.store.file.unchanged()
+        self.store.file.source.unchanged()
     }
 
     fn work_bytes(&self) -> u64 {
-        let kept = self.kept_rows.capacity() as u64 * 4;
-        self.bytes.capacity() as u64 + self.work.bytes() + self.scratch.capacity_bytes() + kept
+        self.bytes.capacity() as u64 + self.work.bytes() + self.scratch.capacity_bytes() + self.decoded.bytes() as u64
     }
 }
 

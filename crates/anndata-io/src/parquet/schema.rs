@@ -6,7 +6,7 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use crate::names::all_different;
+use crate::names::{all_different, numbered_genes};
 use crate::parquet::values::NumericType;
 
 /// A column of the matrix.
@@ -108,9 +108,9 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
     if genes.is_empty() {
         genes = match notes.genes {
             Some(genes) => genes,
-            None => numbered(match (notes.columns, &layout) {
-                (Some(columns), _) => columns,
-                (None, ParquetMatrixLayout::Dense(leaf)) => row_length(metadata, leaf.column)?,
+            None => numbered_genes(match (notes.columns, &layout) {
+                (Some(columns), _) => columns as u64,
+                (None, ParquetMatrixLayout::Dense(leaf)) => row_length(metadata, leaf.column)? as u64,
                 (None, _) => {
                     return Err(format!(
                         "nothing says how many genes there are: the key-value metadata has neither '{}' (a JSON list of \
@@ -125,17 +125,6 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
         return Err(format!("{} genes are more than there can be", genes.len()));
     }
     Ok(ParquetSchema { layout, genes, obs, categories: notes.categories, guess })
-}
-
-/// More genes without names are taken for damage.
-const MAX_UNNAMED: usize = 1 << 22;
-
-/// Names of genes that have none.
-fn numbered(count: usize) -> Result<Vec<String>, String> {
-    if count > MAX_UNNAMED {
-        return Err(format!("rows of {count} genes, which have no names, are more than {MAX_UNNAMED}"));
-    }
-    Ok((0..count).map(|gene| format!("gene_{gene}")).collect())
 }
 
 /// The parts of the key-value metadata that matter here.

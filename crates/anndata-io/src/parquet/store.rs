@@ -138,7 +138,7 @@ impl ParquetStore {
                     self.obs.keys().map(String::as_str),
                 ),
             };
-            AnnDataError::damaged(self.file.path(), reason)
+            AnnDataError::damaged(self.file.source.path(), reason)
         })
     }
 }
@@ -164,7 +164,7 @@ impl ArrayStore for ParquetStore {
     }
 
     fn stored_bytes(&self) -> u64 {
-        self.file.bytes()
+        self.file.source.bytes()
     }
 
     fn most_values(&self) -> Option<u64> {
@@ -187,7 +187,7 @@ impl ArrayStore for ParquetStore {
     }
 
     fn name(&self) -> String {
-        self.file.path().display().to_string()
+        self.file.source.path().display().to_string()
     }
 
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {

@@ -1,14 +1,49 @@
 use std::ops::Range;
 
-/// A request is for so many bytes at most: large enough that its latency is little beside its bytes, small enough that what a
-/// reader waits for is spread over many of them.
+use crate::source::byte_source::ReadRange;
+
+/// Joins byte ranges into reads: a range that begins no more than `max_gap` bytes behind the last read makes that read longer.
+/// Up to some gap, reading the bytes in between costs less than another read.
+///
+/// Ranges come in ascending order of offsets; they may overlap. The reads follow one another in the buffer.
+pub(crate) struct Coalescer<'r> {
+    reads: &'r mut Vec<ReadRange>,
+    max_gap: u64,
+}
+
+impl<'r> Coalescer<'r> {
+    /// Adds to `reads`, whose last one can become longer.
+    pub fn new(reads: &'r mut Vec<ReadRange>, max_gap: u64) -> Self {
+        Self { reads, max_gap }
+    }
+
+    /// Have a range read; returns its offset in the buffer.
+    #[inline]
+    pub fn add(&mut self, offset: u64, len: u64) -> usize {
+        let at = self.reads.last().map_or(0, ReadRange::buffer_end);
+        match self.reads.last_mut() {
+            Some(last) if offset >= last.offset && offset <= last.offset + last.len as u64 + self.max_gap => {
+                let end = (offset + len).max(last.offset + last.len as u64);
+                last.len = (end - last.offset) as usize;
+                last.at + (offset - last.offset) as usize
+            }
+            _ => {
+                self.reads.push(ReadRange { offset, at, len: len as usize });
+                at
+            }
+        }
+    }
+}
+
+/// Bytes of one request to a server, at most: its latency is little beside its bytes, and what a reader waits for is spread
+/// over many requests.
 pub(crate) const MAX_REQUEST_BYTES: u64 = 1 << 20;
 
-/// Parts that are no further apart are asked for at once: what lies between takes less time than another request.
+/// Gap between ranges of a remote object up to which they are requested together.
 const MAX_GAP: u64 = 16 << 10;
 
-/// What to ask for so that all `wanted` are there: merged where they touch or are close, over whole blocks of `block` bytes
-/// where that is not 0, none beyond `end`. In ascending order, none overlaps another.
+/// Ranges to request so that all `wanted` bytes come: joined where they touch or are close, extended to whole blocks of `block`
+/// bytes unless that is 0, none beyond `end`. The result ascends, and no range overlaps another.
 pub(crate) fn covering_ranges(mut wanted: Vec<Range<u64>>, block: u64, end: u64) -> Vec<Range<u64>> {
     wanted.retain(|range| !range.is_empty());
     for range in &mut wanted {
@@ -17,18 +52,15 @@ pub(crate) fn covering_ranges(mut wanted: Vec<Range<u64>>, block: u64, end: u64)
         }
     }
     wanted.sort_unstable_by_key(|range| range.start);
-    let gap = if block > 0 { 0 } else { MAX_GAP };
-    let mut merged: Vec<Range<u64>> = Vec::with_capacity(wanted.len());
-    for range in wanted {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(gap) => last.end = last.end.max(range.end),
-            _ => merged.push(range),
-        }
+    let mut reads = Vec::with_capacity(wanted.len());
+    let mut coalescer = Coalescer::new(&mut reads, if block > 0 { 0 } else { MAX_GAP });
+    for range in &wanted {
+        coalescer.add(range.start, range.end - range.start);
     }
-    merged
+    reads.into_iter().map(|read| read.offset..read.offset + read.len as u64).collect()
 }
 
-/// What of `range` none of `there` has, which ascend and do not overlap.
+/// The parts of `range` that are in none of `there`, which ascend and do not overlap.
 pub(crate) fn subtract(range: Range<u64>, there: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = range.start;
@@ -43,8 +75,8 @@ pub(crate) fn subtract(range: Range<u64>, there: impl IntoIterator<Item = Range<
     left
 }
 
-/// The range in requests of about the same size, each of at most [`MAX_REQUEST_BYTES`] bytes; cuts are at multiples of `block` where that is
-/// not 0 (it divides [`MAX_REQUEST_BYTES`]).
+/// Split a range into requests of about the same size and of at most [`MAX_REQUEST_BYTES`] bytes. Unless `block` is 0, they begin
+/// at multiples of `block`, which divides [`MAX_REQUEST_BYTES`].
 pub(crate) fn split_into_requests(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
     let len = range.end - range.start;
     let each = len.div_ceil(len.div_ceil(MAX_REQUEST_BYTES).max(1)).max(1);
@@ -58,6 +90,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn ranges_that_are_close_are_read_together() {
+        let mut reads = vec![ReadRange { offset: 500, at: 0, len: 10 }];
+        let mut coalescer = Coalescer::new(&mut reads, 4);
+        // Before the last read; within it, at its end, across the widest gap, beyond it.
+        let offsets = [(3, 5), (3, 2), (8, 2), (14, 1), (20, 3)].map(|(offset, len)| coalescer.add(offset, len));
+        assert_eq!(offsets, [10, 10, 15, 21, 22]);
+        let read = |offset, at, len| ReadRange { offset, at, len };
+        assert_eq!(reads, [read(500, 0, 10), read(3, 10, 12), read(20, 22, 3)]);
+    }
 
     #[test]
     fn what_is_close_is_asked_for_at_once() {

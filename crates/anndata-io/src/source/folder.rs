@@ -12,31 +12,30 @@ use crate::source::remote::fetch::{fetch_names, runtime};
 use crate::source::remote::object::RemoteObject;
 use crate::source::remote::service::Service;
 
-/// Files below a folder, or remote objects below a URL, by their keys: paths from there with `/` between names.
+/// Files below a folder, or remote objects below a URL, by their keys: relative paths with `/` between names.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Where it is remote.
     remote: Option<RemotePrefix>,
 }
 
 impl Folder {
-    /// A folder, which is there if it is one of this machine.
+    /// Open a folder, which must exist if it is one of this machine.
     ///
     /// # Errors
-    /// There is none, or no such URL can be read.
+    /// The folder does not exist, or the URL is none that can be read.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         if let Some(url) = url_of(path) {
             return Ok(Self { path: path.to_owned(), remote: Some(RemotePrefix::new(url)?) });
         }
-        let about = path.metadata().map_err(AnnDataError::io("open", path))?;
-        if !about.is_dir() {
+        let metadata = path.metadata().map_err(AnnDataError::io("open", path))?;
+        if !metadata.is_dir() {
             return Err(AnnDataError::damaged(path, "is no folder"));
         }
         Ok(Self { path: path.to_owned(), remote: None })
     }
 
-    /// Where it is.
+    /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -44,30 +43,42 @@ impl Folder {
     /// All of a small file; `None` if there is none.
     ///
     /// # Errors
-    /// It has more than `most` bytes, or cannot be read; the key leads out of the folder.
-    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
-        let path = self.at(key)?;
+    /// The file has more than `max_bytes` bytes, or cannot be read; the key leads out of the folder.
+    pub fn get(&self, key: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
+        let path = self.key_path(key)?;
         if let Some(remote) = &self.remote {
-            return remote.get(key, most);
+            return remote.get(key, max_bytes);
         }
         let file = match std::fs::File::open(&path) {
             Err(e) if is_absent(&e) => return Ok(None),
             other => other.map_err(AnnDataError::io("open", &path))?,
         };
         let mut bytes = Vec::new();
-        file.take(most + 1).read_to_end(&mut bytes).map_err(AnnDataError::io("read", &path))?;
-        if bytes.len() as u64 > most {
-            return Err(AnnDataError::damaged(&path, format!("has more than {most} bytes")));
+        file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(AnnDataError::io("read", &path))?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(AnnDataError::damaged(&path, format!("has more than {max_bytes} bytes")));
         }
         Ok(Some(bytes))
     }
 
-    /// Names of the files and folders in a folder, sorted; none if it is not there.
+    /// As [`Self::get`], of a file that must exist.
     ///
     /// # Errors
-    /// It cannot be read; the key leads out of the folder.
+    /// As [`Self::get`]; the file does not exist.
+    pub fn require(&self, key: &str, max_bytes: u64) -> Result<Vec<u8>, AnnDataError> {
+        let path = self.path.join(key);
+        self.get(key, max_bytes)?.ok_or_else(|| match &self.remote {
+            Some(_) => AnnDataError::damaged(&path, "there is no such object"),
+            None => AnnDataError::io("read", &path)(io::Error::from_raw_os_error(nix::libc::ENOENT)),
+        })
+    }
+
+    /// Names of the files and folders in a folder, sorted; none if the folder does not exist.
+    ///
+    /// # Errors
+    /// The folder cannot be read; the key leads out of this one.
     pub fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
-        let path = self.at(key)?;
+        let path = self.key_path(key)?;
         if let Some(remote) = &self.remote {
             return remote.names(key);
         }
@@ -82,45 +93,81 @@ impl Folder {
         Ok(names)
     }
 
-    /// Those of the files that are there as one source, and which part of it each of `keys` is; `None` of what is not there.
+    /// The existing ones of `keys` as one source, and for each key the number of its file; `None` if it does not exist.
     ///
     /// # Errors
-    /// One cannot be opened; they are more than a process may have open; a key leads out of the folder.
+    /// A file cannot be opened; there are more files than a process may have open; a key leads out of the folder.
     pub fn source(&self, keys: &[String]) -> Result<(ByteSource, Vec<Option<usize>>), AnnDataError> {
-        let (mut there, mut parts) = (Vec::new(), Vec::with_capacity(keys.len()));
+        let paths = keys.iter().map(|key| self.key_path(key)).collect::<Result<Vec<_>, _>>()?;
         if let Some(remote) = &self.remote {
-            keys.iter().try_for_each(|key| self.at(key).map(drop))?;
-            let mut objects = Vec::new();
-            for object in remote.objects(keys)? {
-                parts.push(object.map(|object| {
-                    objects.push(object);
-                    objects.len() - 1
-                }));
-            }
-            return Ok((ByteSource::of_objects(&self.path, objects)?, parts));
+            let found = remote.objects(keys)?;
+            let files = numbered(found.iter().map(Option::is_some));
+            return Ok((ByteSource::from_objects(&self.path, found.into_iter().flatten().collect())?, files));
         }
-        for key in keys {
-            let path = self.at(key)?;
-            match path.metadata() {
-                Ok(_) => {
-                    parts.push(Some(there.len()));
-                    there.push(PathBuf::from(key));
-                }
-                Err(e) if is_absent(&e) => parts.push(None),
-                Err(e) => return Err(AnnDataError::io("inspect", &path)(e)),
-            }
-        }
-        Ok((ByteSource::open_folder(&self.path, &there)?, parts))
+        let exists = |path: &PathBuf| match path.metadata() {
+            Ok(_) => Ok(true),
+            Err(e) if is_absent(&e) => Ok(false),
+            Err(e) => Err(AnnDataError::io("inspect", path)(e)),
+        };
+        let exist = paths.iter().map(exists).collect::<Result<Vec<bool>, _>>()?;
+        let names: Vec<PathBuf> =
+            keys.iter().zip(&exist).filter(|(_, exists)| **exists).map(|(key, _)| key.into()).collect();
+        Ok((ByteSource::open_folder(&self.path, &names)?, numbered(exist)))
     }
 
-    /// Where a key is.
-    fn at(&self, key: &str) -> Result<PathBuf, AnnDataError> {
-        let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
-        if key.split('/').all(plain) {
+    /// For each entry of `keys` its first file that exists, all as one source; and which of the entry's keys each file is.
+    ///
+    /// # Errors
+    /// No file of an entry exists; as [`Self::source`].
+    pub fn source_of_first(&self, keys: &[Vec<&str>]) -> Result<(ByteSource, Vec<usize>), AnnDataError> {
+        let mut chosen = Vec::with_capacity(keys.len());
+        let Some(remote) = &self.remote else {
+            let mut names = Vec::with_capacity(keys.len());
+            for keys in keys {
+                let paths = keys.iter().map(|key| self.key_path(key)).collect::<Result<Vec<_>, _>>()?;
+                // If none exists, opening the last one says so.
+                let first = paths.iter().position(|path| path.exists()).unwrap_or(keys.len().saturating_sub(1));
+                names.extend(keys.get(first).map(PathBuf::from));
+                chosen.push(first);
+            }
+            return Ok((ByteSource::open_folder(&self.path, &names)?, chosen));
+        };
+        let mut objects: Vec<Option<Arc<RemoteObject>>> = vec![None; keys.len()];
+        chosen.resize(keys.len(), 0);
+        for round in 0..keys.iter().map(Vec::len).max().unwrap_or(0) {
+            let wanted = |(_, (object, keys)): &(usize, (&Option<Arc<RemoteObject>>, &Vec<&str>))| {
+                object.is_none() && round < keys.len()
+            };
+            let missing: Vec<usize> = objects.iter().zip(keys).enumerate().filter(wanted).map(|(n, _)| n).collect();
+            let of_round: Vec<String> = missing.iter().map(|n| keys[*n][round].to_owned()).collect();
+            of_round.iter().try_for_each(|key| self.key_path(key).map(drop))?;
+            for (n, object) in missing.into_iter().zip(remote.objects(&of_round)?) {
+                if object.is_some() {
+                    (objects[n], chosen[n]) = (object, round);
+                }
+            }
+        }
+        if let Some(n) = objects.iter().position(Option::is_none) {
+            let name = keys[n].last().copied().unwrap_or_default();
+            return Err(AnnDataError::damaged(&self.path.join(name), "there is no such object"));
+        }
+        Ok((ByteSource::from_objects(&self.path, objects.into_iter().flatten().collect())?, chosen))
+    }
+
+    /// The path of a key.
+    fn key_path(&self, key: &str) -> Result<PathBuf, AnnDataError> {
+        let is_plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+        if key.split('/').all(is_plain) {
             return Ok(self.path.join(key));
         }
         Err(AnnDataError::damaged(&self.path, format!("names {key:?}, which is no place in it")))
     }
+}
+
+/// The number of each file among those that exist.
+fn numbered(exist: impl IntoIterator<Item = bool>) -> Vec<Option<usize>> {
+    let mut next = 0..;
+    exist.into_iter().map(|exists| if exists { next.next() } else { None }).collect()
 }
 
 fn is_absent(e: &io::Error) -> bool {
@@ -129,7 +176,7 @@ fn is_absent(e: &io::Error) -> bool {
 
 /// Objects whose URLs begin alike: what a folder is to files.
 #[derive(Debug)]
-pub(crate) struct RemotePrefix {
+struct RemotePrefix {
     /// Without a slash at its end.
     url: String,
 }
@@ -139,7 +186,7 @@ impl RemotePrefix {
     ///
     /// # Errors
     /// It is no URL that can be read.
-    pub fn new(url: &str) -> Result<Self, AnnDataError> {
+    fn new(url: &str) -> Result<Self, AnnDataError> {
         let url = url.trim_end_matches('/').to_owned();
         Address::parse(&url).map_err(Failure::into_error)?;
         Ok(Self { url })
@@ -149,7 +196,7 @@ impl RemotePrefix {
     ///
     /// # Errors
     /// It has more, or cannot be read.
-    pub fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
+    fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, AnnDataError> {
         let [object] = &self.objects(&[key.to_owned()])?[..] else { return Ok(None) };
         let Some(object) = object else { return Ok(None) };
         if object.bytes() > most {
@@ -162,7 +209,7 @@ impl RemotePrefix {
     ///
     /// # Errors
     /// The server does not say them.
-    pub fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
+    fn names(&self, key: &str) -> Result<Vec<String>, AnnDataError> {
         let url = self.at(key);
         let names = || {
             let address = Address::parse(&url)?;
@@ -184,7 +231,7 @@ impl RemotePrefix {
     ///
     /// # Errors
     /// The server does not answer, or refuses to.
-    pub fn objects(&self, keys: &[String]) -> Result<Vec<Option<Arc<RemoteObject>>>, AnnDataError> {
+    fn objects(&self, keys: &[String]) -> Result<Vec<Option<Arc<RemoteObject>>>, AnnDataError> {
         let service = Service::current()?;
         let looked = async {
             let mut tasks = JoinSet::new();

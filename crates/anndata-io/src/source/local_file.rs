@@ -60,7 +60,7 @@ impl LocalFile {
         if done == piece.len {
             return Ok(None);
         }
-        let rest = piece.behind(done);
+        let rest = piece.after(done);
         if rest.len <= MAX_ADVISED_BYTES {
             self.will_need(&rest);
         }
@@ -76,7 +76,7 @@ impl LocalFile {
         while rest.len > 0 {
             match self.pread(&rest, into, 0) {
                 Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
-                Ok(n) => rest = rest.behind(n),
+                Ok(n) => rest = rest.after(n),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.failed(e)),
             }

@@ -1,11 +1,11 @@
 use crate::AnnDataError;
 use crate::annotation::ColumnValues;
+use crate::codec::filter_chain::FilterChain;
 use crate::matrix::dtype::{Dtype, DtypeKind, Element};
 use crate::matrix::stored_array::{
     ArrayLayout, ChunkGrid, ChunkTable, ChunkedLayout, MAX_CHUNK_BYTES, StoredArray, StoredChunk,
 };
 use crate::source::byte_source::ByteSource;
-use crate::zarr::codecs::read_bytes;
 use crate::zarr::data_type::DataType;
 use crate::zarr::hierarchy::Hierarchy;
 use crate::zarr::metadata::ArrayMetadata;
@@ -58,7 +58,7 @@ impl ZarrArray {
     /// Where the chunks lie: `parts[i]` is which part of the source the i-th of [`Self::keys`] is. `Err` says what is wrong.
     pub fn table(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<(ChunkGrid, ChunkTable), String> {
         let meta = &self.meta;
-        let grid = ChunkGrid::of(&meta.shape, &meta.chunk)
+        let grid = ChunkGrid::new(&meta.shape, &meta.chunk)
             .ok_or_else(|| format!("has {} dimensions instead of one or two", meta.shape.len()))?;
         let size = meta.data_type.size().unwrap_or(1).max(1) as u64;
         let bytes = meta.chunk.iter().try_fold(size, |bytes, length| bytes.checked_mul(*length));
@@ -73,7 +73,7 @@ impl ZarrArray {
         for (object, part) in parts.iter().enumerate() {
             let Some(part) = part else { continue };
             let place = self.place(object as u64);
-            self.of_object(source, source.part(*part), &place, &mut found)
+            self.of_object(source, source.file_range(*part), &place, &mut found)
                 .map_err(|reason| format!("{} {reason}", meta.keys.key(&place)))?;
         }
         let total: u64 = found.iter().map(|(_, chunk): &(u64, StoredChunk)| u64::from(chunk.bytes)).sum();
@@ -120,9 +120,9 @@ impl ZarrArray {
     /// Where its numbers lie. Strings of a fixed length are bytes.
     pub fn stored(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<StoredArray, String> {
         let (grid, table) = self.table(source, parts)?;
-        let ArrayMetadata { shape, data_type, chain, .. } = &self.meta;
-        let (number, each) = match *data_type {
-            DataType::Dtype(number) => (number, 1),
+        let ArrayMetadata { shape, data_type, filters, .. } = &self.meta;
+        let (dtype, each) = match *data_type {
+            DataType::Number(dtype) => (dtype, 1),
             DataType::Bool => (Dtype { kind: DtypeKind::U8, big_endian: false }, 1),
             DataType::Text => return Err("holds strings instead of numbers".to_owned()),
             DataType::Bytes(_) | DataType::Letters { .. } => {
@@ -131,27 +131,39 @@ impl ZarrArray {
         };
         let len: u64 = shape.iter().product::<u64>() * each;
         let grid = ChunkGrid { columns: grid.columns * each, chunk_columns: grid.chunk_columns * each, ..grid };
-        let (place, stored_bytes) = array_layout(source, grid, table, chain, number, len)?;
-        let fill = self.meta.fill[..number.size().min(self.meta.fill.len())].to_vec();
-        let fill = if fill.is_empty() { vec![0; number.size()] } else { fill };
-        Ok(StoredArray { name: self.name.clone(), number, len, fill, fill_counts: true, stored_bytes, place })
+        let (layout, stored_bytes) = array_layout(source, grid, table, filters, dtype, len)?;
+        let fill_value = self.meta.fill_value[..dtype.size().min(self.meta.fill_value.len())].to_vec();
+        let fill_value = if fill_value.is_empty() { vec![0; dtype.size()] } else { fill_value };
+        Ok(StoredArray {
+            name: self.name.clone(),
+            dtype,
+            len,
+            fill_value,
+            may_be_unwritten: true,
+            stored_bytes,
+            layout,
+        })
     }
 }
 
 /// An error if what was never written of an array that is read as a whole takes too much memory.
 pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), String> {
-    let values = match &stored.place {
-        ArrayLayout::Memory(_) => 0,
-        ArrayLayout::Plain(runs) => {
+    let values = match &stored.layout {
+        ArrayLayout::Inline(_) => 0,
+        ArrayLayout::Contiguous(runs) => {
             let starts = std::iter::once(0).chain(runs.iter().map(|run| run.end));
-            runs.iter().zip(starts).filter(|(run, _)| run.zero.is_none()).map(|(run, start)| run.end - start).sum()
+            runs.iter()
+                .zip(starts)
+                .filter(|(run, _)| run.base_offset.is_none())
+                .map(|(run, start)| run.end - start)
+                .sum()
         }
-        ArrayLayout::ChunkedLayout(chunks) => {
+        ArrayLayout::Chunked(chunks) => {
             let written = chunks.table.written().len() as u64;
             stored.len.saturating_sub(written.saturating_mul(chunks.grid.chunk_len()))
         }
     };
-    check_unwritten_values(values, stored.number.size() as u64)
+    check_unwritten_values(values, stored.dtype.size() as u64)
 }
 
 /// An error if so many values of so many bytes, none of which was written, take too much memory.
@@ -167,29 +179,29 @@ fn array_layout(
     source: &ByteSource,
     grid: ChunkGrid,
     table: ChunkTable,
-    chain: &crate::codec::filter_chain::FilterChain,
-    number: Dtype,
+    filters: &FilterChain,
+    dtype: Dtype,
     len: u64,
 ) -> Result<(ArrayLayout, u64), String> {
     if len == 0 {
-        return Ok((ArrayLayout::Plain(Vec::new()), 0));
+        return Ok((ArrayLayout::Contiguous(Vec::new()), 0));
     }
-    let (size, mut total) = (number.size() as u64, 0);
+    let (size, mut total) = (dtype.size() as u64, 0);
     let bytes = grid.chunk_len() * size;
     for (number, chunk) in table.iter() {
         let stored = u64::from(chunk.bytes);
         if chunk.offset.checked_add(stored).is_none_or(|end| end > source.bytes()) {
             return Err(format!("chunk {number} reaches beyond the end of its file"));
         }
-        if chain.is_empty() && stored != bytes || chain.most(stored) < bytes {
+        if filters.is_empty() && stored != bytes || filters.max_decoded_bytes(stored) < bytes {
             return Err(format!("chunk {number} has {stored} bytes in its file and cannot be of {bytes}"));
         }
         total += stored;
     }
-    if chain.is_empty() && grid.rows == 1 {
-        return Ok((ArrayLayout::Plain(runs(&table, &grid, size)), total));
+    if filters.is_empty() && grid.rows == 1 {
+        return Ok((ArrayLayout::Contiguous(runs(&table, &grid, size)), total));
     }
-    Ok((ArrayLayout::ChunkedLayout(ChunkedLayout { grid, table, chain: chain.clone(), plain_edge: false }), total))
+    Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters: filters.clone(), plain_edge: false }), total))
 }
 
 /// Number of a chunk, row by row. Of chunks as wide as their rows these are the numbers along the long row.
@@ -217,9 +229,9 @@ pub(crate) fn read_values(
         return Err(format!("it has {len} values where there can be {most} at most"));
     }
     let array = ZarrArray::new(name, meta).map_err(|reason| format!("it {reason}"))?;
-    let (source, parts) = tree.source(&[&array]).map_err(inner)?;
+    let (source, parts) = tree.source(&[&array]).map_err(error_text)?;
     let values = values_of(&array, &source, &parts[0], len)?;
-    source.at_path().map_err(inner)?;
+    source.at_path().map_err(error_text)?;
     Ok(values)
 }
 
@@ -253,13 +265,13 @@ fn values_of(
             };
             ColumnValues::Bool(bytes.into_iter().map(truth).collect::<Result<_, _>>()?)
         }
-        DataType::Number(number) if !number.is_integer() && number.size() <= 4 => {
+        DataType::Number(dtype) if !dtype.is_integer() && dtype.size() <= 4 => {
             ColumnValues::Single(read_numbers(array, source, parts)?)
         }
-        DataType::Number(number) if !number.is_integer() => ColumnValues::Double(read_numbers(array, source, parts)?),
-        DataType::Number(number) => {
+        DataType::Number(dtype) if !dtype.is_integer() => ColumnValues::Double(read_numbers(array, source, parts)?),
+        DataType::Number(dtype) => {
             let bits: Vec<u64> = read_numbers(array, source, parts)?;
-            match number.is_signed() {
+            match dtype.is_signed() {
                 // Signed ones became those of the same bits.
                 true => ColumnValues::Signed(bits.into_iter().map(|value| value as i64).collect()),
                 false => ColumnValues::Unsigned(bits),
@@ -272,7 +284,7 @@ fn values_of(
 fn read_numbers<T: Element>(array: &ZarrArray, source: &ByteSource, parts: &[Option<usize>]) -> Result<Vec<T>, String> {
     let stored = array.stored(source, parts).map_err(|reason| format!("it {reason}"))?;
     check_unwritten(&stored).map_err(|reason| format!("it {reason}"))?;
-    stored.read_whole(source).map_err(inner)
+    stored.read_whole(source).map_err(error_text)
 }
 
 /// Strings of `size` bytes each with zeros behind them.
@@ -315,10 +327,10 @@ fn read_texts(
     for (number, chunk) in table.iter() {
         let start = number.saturating_mul(grid.chunk_columns);
         filled(start.min(len), &mut all)?;
-        let raw = read_bytes(source, chunk.offset, chunk.bytes as usize)?;
+        let raw = source.read_vec(chunk.offset, chunk.bytes as usize).map_err(error_text)?;
         let data = array
             .meta
-            .chain
+            .filters
             .undo_all(&raw, MAX_TEXT_BYTES)
             .map_err(|reason| format!("chunk {number} of it {reason}"))?;
         let wanted = (len - start).min(grid.chunk_columns);
@@ -350,6 +362,6 @@ fn chunk_texts(data: &[u8], wanted: u64, all: &mut Vec<String>) -> Option<()> {
     Some(())
 }
 
-fn reason(e: AnnDataError) -> String {
+fn error_text(e: AnnDataError) -> String {
     e.to_string()
 }

@@ -1,11 +1,10 @@
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde_json::Value as Json;
 
 use crate::codec::filter_chain::Filter;
 use crate::codec::filters::crc32c_verified;
-use crate::source::byte_source::{ByteSource, ReadRange};
+use crate::source::byte_source::ByteSource;
 use crate::zarr::metadata::{JsonObject, json_lengths, json_named, json_text};
 
 /// Codecs of version 3, checked.
@@ -25,7 +24,7 @@ pub(crate) enum ArrayToBytes {
     /// Strings with their lengths.
     Text,
     /// Several chunks with an index in one object.
-    ShardingCodec(Box<ShardingCodec>),
+    Shards(Box<ShardingCodec>),
 }
 
 /// What one object of a sharded array holds.
@@ -70,9 +69,7 @@ impl Codecs {
                 "sharding_indexed" if sharded => {
                     return Err("has shards in shards, which is not supported".to_owned());
                 }
-                "sharding_indexed" => {
-                    ArrayToBytes::ShardingCodec(Box::new(sharding_codec(&configuration, dimensions, size)?))
-                }
+                "sharding_indexed" => ArrayToBytes::Shards(Box::new(sharding_codec(&configuration, dimensions, size)?)),
                 other => return Err(unknown_codec(other)),
             };
             if to_bytes.replace(bytes).is_some() {
@@ -80,7 +77,7 @@ impl Codecs {
             }
         }
         let to_bytes = to_bytes.ok_or("has no codec that makes bytes")?;
-        if matches!(to_bytes, ArrayToBytes::ShardingCodec(_)) && !filters.is_empty() {
+        if matches!(to_bytes, ArrayToBytes::Shards(_)) && !filters.is_empty() {
             return Err("has whole shards compressed, which is not supported; compress the chunks in them".to_owned());
         }
         Ok(Self { to_bytes, filters })
@@ -189,7 +186,7 @@ impl ShardIndex {
             return Err(format!("has {long} bytes, too few for the index of its {count} chunks (is it cut short?)"));
         };
         let offset = if self.at_end { shard.end - bytes } else { shard.start };
-        let index = read_bytes(source, offset, bytes as usize)?;
+        let index = source.read_vec(offset, bytes as usize).map_err(|e| e.to_string())?;
         let index = match self.sum {
             true => crc32c_verified(&index).ok_or("has a damaged index: its checksum (crc32c) is another one")?,
             false => &index,
@@ -211,15 +208,4 @@ impl ShardIndex {
             })
             .collect()
     }
-}
-
-/// So many bytes at an address.
-pub(crate) fn read_bytes(source: &ByteSource, offset: u64, len: usize) -> Result<Vec<u8>, String> {
-    let mut bytes: Vec<u8> = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| format!("there is no memory for {len} bytes of it"))?;
-    let into: &mut [MaybeUninit<u8>] = &mut bytes.spare_capacity_mut()[..len];
-    source.read_all(&[ReadRange { offset, at: 0, len }], into).map_err(|e| e.to_string())?;
-    // SAFETY: all of it was read.
-    unsafe { bytes.set_len(len) };
-    Ok(bytes)
 }

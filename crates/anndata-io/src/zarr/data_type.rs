@@ -6,7 +6,7 @@ use crate::zarr::metadata::json_named;
 /// What an array holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
-    Dtype(Dtype),
+    Number(Dtype),
     /// A byte each, 0 or 1.
     Bool,
     /// Strings of any length in UTF-8 (codec `vlen-utf8`).
@@ -37,7 +37,7 @@ impl DataType {
             "string" | "variable_length_utf8" => Self::Text,
             "null_terminated_bytes" => Self::Bytes(length().ok_or_else(unknown)?),
             "fixed_length_utf32" => Self::Letters { letters: length().ok_or_else(unknown)? / 4, big_endian: false },
-            _ => Self::Dtype(Dtype { kind: kind_of_name(name).ok_or_else(unknown)?, big_endian: false }),
+            _ => Self::Number(Dtype { kind: kind_of_name(name).ok_or_else(unknown)?, big_endian: false }),
         })
     }
 
@@ -74,13 +74,13 @@ impl DataType {
             ("f", 8) => DtypeKind::F64,
             _ => return Err(unknown()),
         };
-        Ok(Self::Dtype(Dtype { kind, big_endian }))
+        Ok(Self::Number(Dtype { kind, big_endian }))
     }
 
     /// The same with the order of bytes that a codec says.
     pub const fn ordered(self, big_endian: bool) -> Self {
         match self {
-            Self::Dtype(Dtype { kind, .. }) => Self::Dtype(Dtype { kind, big_endian }),
+            Self::Number(Dtype { kind, .. }) => Self::Number(Dtype { kind, big_endian }),
             Self::Letters { letters, .. } => Self::Letters { letters, big_endian },
             other => other,
         }
@@ -89,7 +89,7 @@ impl DataType {
     /// Bytes of one; `None` of strings of any length.
     pub const fn size(self) -> Option<usize> {
         match self {
-            Self::Dtype(number) => Some(number.size()),
+            Self::Number(dtype) => Some(dtype.size()),
             Self::Bool => Some(1),
             Self::Text => None,
             Self::Bytes(bytes) => Some(bytes),
@@ -98,38 +98,38 @@ impl DataType {
     }
 
     /// Bytes of the value that stands for what was never written: zeros where it is of none that can be anything else.
-    pub fn fill(self, value: &Json) -> Result<Vec<u8>, String> {
+    pub fn fill_value(self, value: &Json) -> Result<Vec<u8>, String> {
         let wrong = || format!("has the fill value {value}, which is none of its type");
-        let number = match self {
-            Self::Dtype(number) => number,
+        let dtype = match self {
+            Self::Number(dtype) => dtype,
             Self::Bool => Dtype { kind: DtypeKind::U8, big_endian: false },
             _ => return Ok(vec![0; self.size().unwrap_or(0)]),
         };
         let mut bytes = match value {
-            Json::Null => vec![0; number.size()],
-            Json::Bool(value) => integer_bytes(number.kind, i128::from(u8::from(*value))).ok_or_else(wrong)?,
-            Json::Dtype(value) => match (value.as_i64(), value.as_u64(), value.as_f64()) {
-                (Some(value), _, _) if number.is_integer() => {
-                    integer_bytes(number.kind, value.into()).ok_or_else(wrong)?
+            Json::Null => vec![0; dtype.size()],
+            Json::Bool(value) => integer_bytes(dtype.kind, i128::from(u8::from(*value))).ok_or_else(wrong)?,
+            Json::Number(value) => match (value.as_i64(), value.as_u64(), value.as_f64()) {
+                (Some(value), _, _) if dtype.is_integer() => {
+                    integer_bytes(dtype.kind, value.into()).ok_or_else(wrong)?
                 }
-                (_, Some(value), _) if number.is_integer() => {
-                    integer_bytes(number.kind, value.into()).ok_or_else(wrong)?
+                (_, Some(value), _) if dtype.is_integer() => {
+                    integer_bytes(dtype.kind, value.into()).ok_or_else(wrong)?
                 }
-                (_, _, Some(value)) => float_bytes(number.kind, value).ok_or_else(wrong)?,
+                (_, _, Some(value)) => float_bytes(dtype.kind, value).ok_or_else(wrong)?,
                 _ => return Err(wrong()),
             },
             Json::String(text) => match text.as_str() {
-                "NaN" => float_bytes(number.kind, f64::NAN).ok_or_else(wrong)?,
-                "Infinity" => float_bytes(number.kind, f64::INFINITY).ok_or_else(wrong)?,
-                "-Infinity" => float_bytes(number.kind, f64::NEG_INFINITY).ok_or_else(wrong)?,
+                "NaN" => float_bytes(dtype.kind, f64::NAN).ok_or_else(wrong)?,
+                "Infinity" => float_bytes(dtype.kind, f64::INFINITY).ok_or_else(wrong)?,
+                "-Infinity" => float_bytes(dtype.kind, f64::NEG_INFINITY).ok_or_else(wrong)?,
                 bits => {
                     let bits = bits.strip_prefix("0x").and_then(|bits| u64::from_str_radix(bits, 16).ok());
-                    bits.ok_or_else(wrong)?.to_le_bytes()[..number.size()].to_vec()
+                    bits.ok_or_else(wrong)?.to_le_bytes()[..dtype.size()].to_vec()
                 }
             },
             _ => return Err(wrong()),
         };
-        if number.big_endian {
+        if dtype.big_endian {
             bytes.reverse();
         }
         Ok(bytes)
@@ -189,16 +189,16 @@ mod tests {
     #[test]
     fn fill_values_are_of_their_type() {
         let v3 = |name: &str| DataType::of_v3(&json!(name)).unwrap();
-        assert_eq!(v3("float32").fill(&json!("NaN")).unwrap(), f32::NAN.to_le_bytes());
-        assert_eq!(v3("float32").fill(&json!("0x7fc00000")).unwrap(), [0, 0, 0xc0, 0x7f]);
-        assert_eq!(v3("int16").fill(&json!(-2)).unwrap(), [0xfe, 0xff]);
-        assert_eq!(v3("uint64").fill(&json!(u64::MAX)).unwrap(), [0xff; 8]);
-        assert_eq!(v3("bool").fill(&json!(true)).unwrap(), [1]);
-        assert!(v3("int8").fill(&json!(300)).is_err() && v3("uint8").fill(&json!(0.5)).is_err());
-        assert!(v3("int8").fill(&json!("x")).is_err() && v3("int8").fill(&json!([0])).is_err());
+        assert_eq!(v3("float32").fill_value(&json!("NaN")).unwrap(), f32::NAN.to_le_bytes());
+        assert_eq!(v3("float32").fill_value(&json!("0x7fc00000")).unwrap(), [0, 0, 0xc0, 0x7f]);
+        assert_eq!(v3("int16").fill_value(&json!(-2)).unwrap(), [0xfe, 0xff]);
+        assert_eq!(v3("uint64").fill_value(&json!(u64::MAX)).unwrap(), [0xff; 8]);
+        assert_eq!(v3("bool").fill_value(&json!(true)).unwrap(), [1]);
+        assert!(v3("int8").fill_value(&json!(300)).is_err() && v3("uint8").fill_value(&json!(0.5)).is_err());
+        assert!(v3("int8").fill_value(&json!("x")).is_err() && v3("int8").fill_value(&json!([0])).is_err());
         let v2 = |name: &str| DataType::of_v2(&json!(name), false);
-        assert_eq!(v2(">i4").unwrap().fill(&json!(1)).unwrap(), [0, 0, 0, 1]);
-        assert_eq!(v2("<f8").unwrap().fill(&Json::Null).unwrap(), [0; 8]);
+        assert_eq!(v2(">i4").unwrap().fill_value(&json!(1)).unwrap(), [0, 0, 0, 1]);
+        assert_eq!(v2("<f8").unwrap().fill_value(&Json::Null).unwrap(), [0; 8]);
         for name in ["|O", "<M8[ns]", "<c16", "", "<", "é", "<f16", "<U99999999"] {
             assert!(v2(name).is_err(), "{name}");
         }

@@ -16,7 +16,7 @@ const MAX_METADATA_BYTES: u64 = 1 << 26;
 pub(crate) enum Node {
     /// With its attributes.
     Group(JsonObject),
-    ZarrArray(ArrayMetadata),
+    Array(ArrayMetadata),
 }
 
 /// A zarr folder whose metadata is read.
@@ -54,8 +54,8 @@ impl Hierarchy {
         let read = RefCell::default();
         let mut tree = Self { folder, version: ZarrVersion::Three, attributes: JsonObject::new(), known: None, read };
         if let Some(mut root) = tree.get("zarr.json")? {
-            if let Some(Json::JsonObject(mut all)) = root.remove("consolidated_metadata")
-                && let Some(Json::JsonObject(all)) = all.remove("metadata")
+            if let Some(Json::Object(mut all)) = root.remove("consolidated_metadata")
+                && let Some(Json::Object(all)) = all.remove("metadata")
             {
                 tree.known = Some(all);
             }
@@ -71,7 +71,7 @@ impl Hierarchy {
             return Err(AnnDataError::damaged(path, reason));
         };
         tree.of_version(&root, 2, ".zgroup")?;
-        if let Some(Json::JsonObject(all)) = tree.get(".zmetadata")?.and_then(|mut all| all.remove("metadata")) {
+        if let Some(Json::Object(all)) = tree.get(".zmetadata")?.and_then(|mut all| all.remove("metadata")) {
             tree.known = Some(all);
         }
         tree.attributes = tree.get(".zattrs")?.unwrap_or_default();
@@ -169,7 +169,7 @@ impl Hierarchy {
         };
         match found {
             None => Ok(None),
-            Some(Json::JsonObject(found)) => Ok(Some(found.clone())),
+            Some(Json::Object(found)) => Ok(Some(found.clone())),
             Some(_) => Err(self.wrong(name, "has metadata that is no object")),
         }
     }
@@ -200,13 +200,13 @@ impl Hierarchy {
     }
 
     fn array(&self, name: &str, parsed: Result<ArrayMetadata, String>) -> Result<Option<Node>, AnnDataError> {
-        parsed.map(|meta| Some(Node::ZarrArray(meta))).map_err(|reason| self.wrong(name, reason))
+        parsed.map(|meta| Some(Node::Array(meta))).map_err(|reason| self.wrong(name, reason))
     }
 }
 
 fn take_attributes(metadata: &mut JsonObject) -> JsonObject {
     match metadata.remove("attributes") {
-        Some(Json::JsonObject(attributes)) => attributes,
+        Some(Json::Object(attributes)) => attributes,
         _ => JsonObject::new(),
     }
 }

@@ -62,7 +62,7 @@ impl LocatedMatrix {
     pub fn find(tree: &Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let name = if location == "raw" { "raw/X" } else { location };
         match tree.node(name)? {
-            Some(Node::ZarrArray(meta)) => locate_dense(tree, name, meta),
+            Some(Node::Array(meta)) => locate_dense(tree, name, meta),
             // What AnnData writes where there is no X.
             Some(Node::Group(attributes)) if json_text(&attributes, "encoding-type") != Some("null") => {
                 locate_sparse(tree, name, &attributes)
@@ -127,8 +127,8 @@ fn locate_sparse(tree: &Hierarchy, name: &str, attributes: &JsonObject) -> Resul
     let part = |part: &str| {
         let name = format!("{name}/{part}");
         match tree.node(&name)? {
-            Some(Node::ZarrArray(meta)) if meta.shape.len() == 1 => zarr_array(tree, &name, meta),
-            Some(Node::ZarrArray(_)) => Err(tree.wrong(&name, "does not have one dimension")),
+            Some(Node::Array(meta)) if meta.shape.len() == 1 => zarr_array(tree, &name, meta),
+            Some(Node::Array(_)) => Err(tree.wrong(&name, "does not have one dimension")),
             Some(Node::Group(_)) => Err(tree.wrong(&name, "is a group instead of an array")),
             None => Err(AnnDataError::damaged(tree.path(), format!("has no {name}"))),
         }
@@ -145,7 +145,7 @@ fn zarr_array(tree: &Hierarchy, name: &str, meta: ArrayMetadata) -> Result<ZarrA
 fn missing_matrix(tree: &Hierarchy, location: &str) -> Result<AnnDataError, AnnDataError> {
     let mut has = Vec::new();
     for name in ["X", "raw/X"] {
-        if matches!(tree.node(name)?, Some(Node::ZarrArray(_)) | Some(Node::Group(_))) {
+        if matches!(tree.node(name)?, Some(Node::Array(_)) | Some(Node::Group(_))) {
             has.push(name.to_owned());
         }
     }

@@ -16,9 +16,9 @@ pub(crate) struct ArrayMetadata {
     /// Of a sharded array.
     pub index: Option<ShardIndex>,
     pub keys: ChunkKeys,
-    pub chain: FilterChain,
+    pub filters: FilterChain,
     /// Bytes of the value that stands for what was never written.
-    pub fill: Vec<u8>,
+    pub fill_value: Vec<u8>,
     pub attributes: JsonObject,
 }
 
@@ -119,10 +119,20 @@ pub(crate) fn parse_v2(metadata: &JsonObject, attributes: JsonObject) -> Result<
     }
     let keys =
         ChunkKeys { prefix: false, separator: ChunkKeys::separated(json_text(metadata, "dimension_separator"), '.')? };
-    let fill = data_type.fill(metadata.get("fill_value").unwrap_or(&Json::Null))?;
-    let chain = FilterChain::of(chain)?;
-    ArrayMetadata { shape, data_type, chunk: object.clone(), object, index: None, keys, chain, fill, attributes }
-        .checked()
+    let fill_value = data_type.fill_value(metadata.get("fill_value").unwrap_or(&Json::Null))?;
+    let filters = FilterChain::from_filters(chain)?;
+    ArrayMetadata {
+        shape,
+        data_type,
+        chunk: object.clone(),
+        object,
+        index: None,
+        keys,
+        filters,
+        fill_value,
+        attributes,
+    }
+    .checked()
 }
 
 /// An array by its `zarr.json`.
@@ -157,9 +167,9 @@ pub(crate) fn parse_v3(metadata: &JsonObject, attributes: JsonObject) -> Result<
         (of, ArrayToBytes::Numbers { big_endian }) => of.ordered(big_endian),
         (_, ArrayToBytes::Shards(_)) => return Err("has shards in shards, which is not supported".to_owned()),
     };
-    let fill = data_type.fill(metadata.get("fill_value").unwrap_or(&Json::Null))?;
-    let chain = FilterChain::of(codecs.filters)?;
-    ArrayMetadata { shape, data_type, object, chunk, index, keys, chain, fill, attributes }.checked()
+    let fill_value = data_type.fill_value(metadata.get("fill_value").unwrap_or(&Json::Null))?;
+    let filters = FilterChain::from_filters(codecs.filters)?;
+    ArrayMetadata { shape, data_type, object, chunk, index, keys, filters, fill_value, attributes }.checked()
 }
 
 /// Attributes of a node, or any other object.
@@ -181,7 +191,7 @@ pub(crate) fn json_lengths(of: &JsonObject, name: &str) -> Result<Vec<u64>, Stri
 pub(crate) fn json_named(of: &Json) -> Result<(&str, JsonObject), String> {
     match of {
         Json::String(name) => Ok((name, JsonObject::new())),
-        Json::JsonObject(object) => {
+        Json::Object(object) => {
             let name = json_text(object, "name").ok_or("something in its metadata has no name")?;
             let configuration = object.get("configuration").and_then(Json::as_object);
             Ok((name, configuration.cloned().unwrap_or_default()))
@@ -192,6 +202,7 @@ pub(crate) fn json_named(of: &Json) -> Result<(&str, JsonObject), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
 
     #[test]
     fn keys_are_as_specified() {

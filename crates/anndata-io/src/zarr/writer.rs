@@ -254,7 +254,7 @@ impl NodeWriter {
 fn write_node(folder: &Path, node: &Json) -> Result<(), AnnDataError> {
     let path = folder.join("zarr.json");
     let text = serde_json::to_vec_pretty(node).map_err(|e| AnnDataError::damaged(&path, e))?;
-    std::fs::write_node(&path, text).map_err(AnnDataError::io("write", &path))
+    std::fs::write(&path, text).map_err(AnnDataError::io("write", &path))
 }
 
 /// The codec that makes numbers bytes, in the order of this machine, and what compresses them.
@@ -265,7 +265,7 @@ pub(crate) fn number_codecs(element: usize) -> Json {
         {"name": "blosc", "configuration": {
             "typesize": element,
             "cname": "lz4",
-            "clevel": crate::codec::blosc::LEVEL,
+            "clevel": BLOSC_LEVEL,
             "shuffle": "shuffle",
             "blocksize": 0,
         }},

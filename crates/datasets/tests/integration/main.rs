@@ -1,6 +1,7 @@
 //! Data sets of both families: builds, conversions, damage, and loading from them.
 
 mod array_dataset;
+mod convert_formats;
 mod converted;
 mod damage;
 mod dataset;

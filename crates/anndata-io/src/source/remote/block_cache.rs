@@ -332,7 +332,7 @@ fn remove_other_caches(folder: &Path, own: &Path) {
         if !name.starts_with(PREFIX) || !name.ends_with(SUFFIX) {
             continue;
         }
-        let Ok(file) = File::open_cache_files(&path) else { continue };
+        let Ok(file) = File::open(&path) else { continue };
         if FileLock::now(&file).is_ok() {
             let _ = std::fs::remove_file(&path);
         }

@@ -299,7 +299,8 @@ impl RemoteObject {
         let pages = offset / PAGE..(offset + len).div_ceil(PAGE);
         for page in pages.clone() {
             let start = page * PAGE;
-            let bytes = match self.service.pages.get(self.number, page) {
+            let cached = lock(&self.service.pages).get(&(self.number, page)).cloned();
+            let bytes = match cached {
                 Some(bytes) => bytes,
                 None => self.read_pages(page..pages.end)?,
             };
@@ -313,7 +314,7 @@ impl RemoteObject {
 
     /// Read pages, and some more where one follows another; returns the first.
     fn read_pages(self: &Arc<Self>, pages: Range<u64>) -> Result<Arc<[u8]>, AnnDataError> {
-        let follows = pages.start > 0 && self.service.pages.has(self.number, pages.start - 1);
+        let follows = pages.start > 0 && lock(&self.service.pages).find(&(self.number, pages.start - 1)).is_some();
         let count = (pages.end - pages.start).min(2 * PAGES_AHEAD).max(if follows { PAGES_AHEAD } else { 1 });
         let start = pages.start * PAGE;
         let end = (start + count * PAGE).min(self.bytes());
@@ -322,7 +323,9 @@ impl RemoteObject {
         for (page, bytes) in (pages.start..).zip(all.chunks(PAGE as usize)) {
             let bytes: Arc<[u8]> = Arc::from(bytes);
             first.get_or_insert_with(|| Arc::clone(&bytes));
-            self.service.pages.put(self.number, page, bytes);
+            let mut pages = lock(&self.service.pages);
+            pages.make_room(bytes.len());
+            pages.insert((self.number, page), bytes);
         }
         first.ok_or_else(|| AnnDataError::damaged(self.url().as_ref(), "has no bytes"))
     }

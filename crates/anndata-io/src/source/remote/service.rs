@@ -10,6 +10,7 @@ use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use tokio::sync::Semaphore;
 
 use crate::AnnDataError;
+use crate::lru_cache::LruCache;
 use crate::source::coalesce::MAX_REQUEST_BYTES;
 use crate::source::remote::address::{Address, ObjectHost};
 use crate::source::remote::block_cache::BlockCache;
@@ -26,7 +27,7 @@ pub(crate) struct Service {
     /// Requests that may be under way.
     pub requests: Semaphore,
     pub queue: RequestQueue,
-    pub pages: PageCache,
+    pub pages: Mutex<PageCache>,
     pub cache: Option<BlockCache>,
     stores: Mutex<HashMap<ObjectHost, Arc<dyn ObjectStore>>>,
     /// Those that are open, by URL.
@@ -72,7 +73,7 @@ impl Service {
             counters: Counters::default(),
             requests: Semaphore::new(requests),
             queue: RequestQueue::new(2 * requests as u64 * MAX_REQUEST_BYTES),
-            pages: PageCache::default(),
+            pages: Mutex::new(LruCache::new(MAX_PAGES, usize::MAX)),
             cache: options.cache.as_ref().map(BlockCache::open).transpose()?,
             stores: Mutex::default(),
             open: Mutex::default(),
@@ -249,51 +250,14 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Bytes of a page: what says where things lie is small and lies together.
+/// Pages of remote objects by object and page number: of what is read a little at a time, such as metadata and footers.
+pub(crate) type PageCache = LruCache<(u64, u64), Arc<[u8]>>;
+
+/// Bytes of a page: metadata is small and lies together.
 pub(crate) const PAGE: u64 = 128 << 10;
 
-/// Pages that are kept, of all objects together.
+/// Pages of all objects together.
 const MAX_PAGES: usize = 256;
-
-/// Pages of objects that were read lately by what reads a little here and there: the HDF5 library, footers.
-#[derive(Debug, Default)]
-struct PageCache(Mutex<CachedPages>);
-
-type Page = (Arc<[u8]>, u64);
-
-#[derive(Debug, Default)]
-struct CachedPages {
-    /// By object and page: bytes, and when they were used last.
-    pages: HashMap<(u64, u64), Page>,
-    /// Goes up with every use.
-    now: u64,
-}
-
-impl PageCache {
-    pub fn get(&self, object: u64, page: u64) -> Option<Arc<[u8]>> {
-        let mut kept = lock(&self.0);
-        kept.now += 1;
-        let now = kept.now;
-        let (bytes, used) = kept.pages.get_mut(&(object, page))?;
-        *used = now;
-        Some(Arc::clone(bytes))
-    }
-
-    pub fn has(&self, object: u64, page: u64) -> bool {
-        lock(&self.0).pages.contains_key(&(object, page))
-    }
-
-    pub fn put(&self, object: u64, page: u64, bytes: Arc<[u8]>) {
-        let mut kept = lock(&self.0);
-        kept.now += 1;
-        let now = kept.now;
-        kept.pages.insert((object, page), (bytes, now));
-        while kept.pages.len() > MAX_PAGES {
-            let oldest = kept.pages.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
-            oldest.and_then(|key| kept.pages.remove(&key));
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -328,17 +292,5 @@ mod tests {
         assert!(longest.is_sorted() && longest[0] <= 100 && *longest.last().unwrap() <= 10_000, "{longest:?}");
         assert_eq!(patience.pause(2, 0), Duration::from_millis(50));
         assert_eq!(patience.pause(u32::MAX, 0), Duration::from_secs(5));
-    }
-
-    #[test]
-    fn the_longest_unused_go_first() {
-        let pages = PageCache::default();
-        for page in 0..KEPT as u64 {
-            pages.put(0, page, Arc::from([page as u8]));
-        }
-        assert_eq!(pages.get(0, 0).as_deref(), Some(&[0][..]));
-        pages.put(1, 0, Arc::from([9]));
-        assert!(pages.has(0, 0) && !pages.has(0, 1) && pages.has(1, 0));
-        assert_eq!(lock(&pages.0).pages.len(), MAX_PAGES);
     }
 }

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anndata_io::{AnnDataError, ArrayStore, CsrRows, DenseRows, Form, MdsStore, Rows, Wanted};
+use anndata_io::AnnDataError;
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, MdsStore, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;

@@ -1,28 +1,19 @@
 //! Files that AnnData wrote, in several versions, read as AnnData reads them; and joined as it joins them.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod truth;
-
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
+use crate::support::run_python;
+use crate::truth::{Part, Truth, dense, read_range, read_rows};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Form, H5adStore, Join, MemoryStore, Rows, ZarrStore};
-use truth::{Part, Truth, dense, read_range, read_rows};
 
 /// All that Python wrote: `tests/python/write_anndata.py`.
 static WRITTEN: LazyLock<tempfile::TempDir> = LazyLock::new(|| run("write_anndata.py"));
 
-/// The folder that a script of `tests/python` fills.
+/// Runs a script of `tests/python` on an empty folder, and returns that folder.
 fn run(script: &str) -> tempfile::TempDir {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let python = Command::new("bash").arg(root.join("scripts/python.sh")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(python.status.success(), "scripts/python.sh failed");
-    let python = String::from_utf8(python.stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let script = root.join("tests/python").join(script);
-    assert!(Command::new(python.trim()).arg(script).arg(folder.path()).status().unwrap().success());
+    run_python(script, &[folder.path()]);
     folder
 }
 

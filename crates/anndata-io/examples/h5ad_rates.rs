@@ -8,7 +8,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
+use anndata_io::AnnDataError;
+use anndata_io::MatrixFile;
+use anndata_io::{CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

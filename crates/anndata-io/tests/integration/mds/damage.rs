@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anndata_io::{AnnDataError, ArrayStore, MdsCompression, MdsStore, Wanted};
+use anndata_io::AnnDataError;
+use anndata_io::{ArrayStore, MdsCompression, MdsStore, Wanted};
 use serde_json::{Value, json};
 
 use super::{empty, written};

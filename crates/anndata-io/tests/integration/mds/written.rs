@@ -1,12 +1,9 @@
 //! What is written here.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
-use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsCompression, MdsOptions, MdsStore, MdsWriter, Wanted};
-use expctl_datasets::array;
-use expctl_record::ArrayFormat;
+use anndata_io::write::{Cells, Column, ColumnKind, Frame};
+use anndata_io::{ArrayStore, CsrRows, MdsCompression, MdsOptions, MdsStore, MdsWriter, Wanted};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -139,66 +136,6 @@ fn what_is_written_here_streaming_and_the_store_read_identically() {
         let counts = [2, i64::MIN, 10, -3, (1 << 60) + 1];
         assert_eq!(found["count"], (0..ROWS).map(|row| counts[row % 5]).collect::<Value>());
         assert_eq!((&there["types"]["total"], &there["types"]["kind"]), (&json!("int64"), &json!("int32")));
-    }
-}
-
-/// Rows of an AnnData file in MDS shards: rows and obs are as they were.
-#[test]
-fn files_are_converted() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.h5ad");
-    let (columns, frame) = obs();
-    let rows = rows();
-    let spec = AnnDataSpec {
-        rows: ROWS as u64,
-        columns: GENES as u64,
-        values: rows.data.len() as u64,
-        matrix: Matrix::Csr,
-        layout: Layout::Contiguous,
-        threads: 1,
-    };
-    let mut writer = AnnDataWriter::create(&path, &spec).unwrap();
-    writer.begin_obs(ROWS as u64, &columns).unwrap();
-    writer.push_obs(&frame).unwrap();
-    writer.put_var(&[], &Frame { index: genes(), columns: Vec::new() }).unwrap();
-    writer.push(rows.view()).unwrap();
-    writer.finish().unwrap();
-    let source = H5adStore::open(&path, "").unwrap();
-
-    let out = folder.path().join("out");
-    let mut none = |_| ControlFlow::Continue(());
-    for format in [ArrayFormat::Mds, ArrayFormat::MdsZstd] {
-        let options = array::ConvertOptions::default();
-        let out = out.join(format.name());
-        let made =
-            array::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap();
-        assert_eq!(made, [out.join("a.mds")]);
-        let again =
-            array::convert_files(std::slice::from_ref(&path), format, false, &options, &out, &mut none).unwrap_err();
-        assert!(again.to_string().contains("is not replaced"), "{again}");
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1);
-        let store = MdsStore::open(&made[0]).unwrap();
-        assert_eq!(store.run_rows() > 1, format == ArrayFormat::MdsZstd);
-        let all = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(0..ROWS as u64));
-        assert!(all == super::dense(&anndata_io::Rows::Sparse(rows.clone()), GENES));
-        for column in &columns {
-            match (store.labels(&column.name), source.labels(&column.name)) {
-                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{}", column.name),
-                // AnnData's floats are classes, too.
-                (found, expected) => {
-                    let refused = expected.map_or(true, |labels| labels.kind == LabelKind::Float);
-                    assert!(found.is_err() && refused, "{}", column.name);
-                }
-            }
-            match (store.numbers(&column.name), source.numbers(&column.name)) {
-                (Ok(found), Ok(expected)) => {
-                    let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
-                    assert!(found.len() == ROWS && found.iter().zip(&expected).all(same), "{}", column.name);
-                }
-                (found, expected) => assert!(found.is_err() && expected.is_err(), "{}: {found:?}", column.name),
-            }
-        }
-        assert_eq!(store.labels("good").unwrap().kind, LabelKind::Bool);
     }
 }
 

@@ -1,7 +1,5 @@
 //! MDS shards that MosaicML's streaming writes are read identically here, and the other way round.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod damage;
 mod written;
 

@@ -1,18 +1,12 @@
 //! Matrices in zarr that Python wrote, in every layout, are read as Python has them; what cannot be read is refused; what is
-//! damaged is an error; what is written here is read by Python.
-
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod matrix_cases;
+//! damaged is an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anndata_io::{AnnDataError, ArrayStore, CsrRows, H5adStore, Rows, Wanted, ZarrStore};
-use expctl_datasets::array::{ConvertOptions, convert_files};
+use crate::matrix_cases::{check_all, read_all, written};
 use anndata_io::zarr::{open_matrix, size};
-use expctl_record::ArrayFormat;
-use matrix_cases::{check_all, python, read_all, written};
+use anndata_io::{AnnDataError, CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -127,31 +121,4 @@ fn a_folder_that_changes() {
             assert!(e.to_string().contains(name), "{e}");
         }
     }
-}
-
-/// What is written here is what AnnData reads from the file that it was made of.
-#[test]
-fn python_reads_what_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    python("write_anndata.py", &[folder.path()]);
-    let (one, made) = (folder.path().join("one"), folder.path().join("made"));
-    let names = ["csr_columns", "dense_columns_chunked", "csc_columns", "no_rows", "no_values", "raw_and_layers"];
-    let sources: Vec<PathBuf> = names.iter().map(|name| one.join(format!("{name}.h5ad"))).collect();
-    let options = ConvertOptions { jobs: 2, ..ConvertOptions::default() };
-    let to = &mut |_| std::ops::ControlFlow::Continue(());
-    let written = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap();
-    python("read_zarr.py", &[&one, &made]);
-    for (source, zarr) in sources.iter().zip(&written) {
-        let (source, zarr) = (H5adStore::open(source, "").unwrap(), ZarrStore::open(zarr, "").unwrap());
-        assert_eq!((source.len(), source.genes()), (zarr.len(), zarr.genes()));
-        assert_eq!(source.row_names().unwrap(), zarr.row_names().unwrap());
-        assert_eq!(source.columns().unwrap(), zarr.columns().unwrap());
-        for column in source.columns().unwrap() {
-            assert_eq!(source.labels(&column).unwrap(), zarr.labels(&column).unwrap());
-        }
-    }
-    // Nothing is left beside them, and nothing is replaced.
-    assert_eq!(fs::read_dir(&made).unwrap().count(), names.len());
-    let e = convert_files(&sources, ArrayFormat::Zarr, false, &options, &made, to).unwrap_err().to_string();
-    assert!(e.contains("not replaced"), "{e}");
 }

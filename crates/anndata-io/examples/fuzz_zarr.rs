@@ -20,8 +20,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anndata_io::{AnnDataError, ArrayStore, CsrRows, Rows, Wanted, ZarrStore};
+use anndata_io::AnnDataError;
 use anndata_io::zarr::open_matrix;
+use anndata_io::{ArrayStore, CsrRows, Rows, Wanted, ZarrStore};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -1,32 +1,19 @@
 //! Parquet files that pyarrow and pandas write are read identically here, and the other way round.
 
-#![expect(clippy::unwrap_used, reason = "a test")]
-
 mod columns;
 mod damage;
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
-use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, H5adStore, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind, ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted};
-use expctl_datasets::array;
-use expctl_record::ArrayFormat;
+use anndata_io::{
+    ArrayStore, CsrRows, DenseRows, Form, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind,
+    ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-fn python(script: &str, argument: &Path) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let run = |command: &mut Command| {
-        let run = command.stderr(Stdio::inherit()).output().unwrap();
-        assert!(run.status.success(), "{command:?} failed");
-        String::from_utf8(run.stdout).unwrap()
-    };
-    let interpreter = run(Command::new("bash").arg(root.join("scripts/python.sh")));
-    run(Command::new(interpreter.trim()).arg(root.join("tests/python").join(script)).arg(argument))
-}
+use crate::support::run_python;
 
 fn empty(store: &ParquetStore) -> Rows {
     match store.form() {
@@ -72,7 +59,7 @@ fn rows_of(matrix: &[f32], genes: usize, rows: impl IntoIterator<Item = u64>) ->
 /// Files of `write_parquet_edges.py`.
 fn edges() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    python("write_parquet_edges.py", folder.path());
+    run_python("write_parquet_edges.py", &[folder.path()]);
     folder
 }
 
@@ -92,7 +79,7 @@ fn chunk(path: &Path, group: usize, column: usize) -> std::ops::Range<u64> {
 #[test]
 fn what_pyarrow_writes_is_read_identically() {
     let folder = tempfile::tempdir().unwrap();
-    python("write_parquet.py", folder.path());
+    run_python("write_parquet.py", &[folder.path()]);
     let about: Value = serde_json::from_slice(&std::fs::read(folder.path().join("files.json")).unwrap()).unwrap();
     let (rows, genes) = (about["rows"].as_u64().unwrap(), about["genes"].as_u64().unwrap() as usize);
     let codes: Vec<i32> = serde_json::from_value(about["codes"].clone()).unwrap();
@@ -254,7 +241,7 @@ fn what_is_written_here_pyarrow_and_the_store_read_identically() {
             assert_eq!(labels.categories, ["False", "True"]);
             assert_eq!(labels.codes, good.iter().map(|good| i32::from(*good)).collect::<Vec<_>>());
 
-            let there: Value = serde_json::from_str(&python("read_parquet.py", &path)).unwrap();
+            let there: Value = serde_json::from_str(&run_python("read_parquet.py", &[&path])).unwrap();
             let values: Vec<Vec<f32>> = serde_json::from_value(there["rows"].clone()).unwrap();
             assert!(bits(&values.concat()) == bits(&matrix), "{options:?}");
             let kind =

@@ -20,7 +20,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
+use anndata_io::AnnDataError;
+use anndata_io::MatrixFile;
+use anndata_io::{CsrRows, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -1,15 +1,11 @@
 //! Matrices of .h5ad files that Python wrote, in every layout, are read as Python has them; what cannot be read is refused.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod matrix_cases;
-
 use std::fs;
 use std::path::Path;
 
-use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
+use crate::matrix_cases::{check_all, read_all, written};
 use anndata_io::h5ad::register;
-use matrix_cases::{check_all, read_all, written};
+use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -1,12 +1,13 @@
 //! Matrices that Python wrote, in any format: all of them are read as Python has them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use anndata_io::{AnnDataError, CsrRows, Form, MatrixFile, Rows, Wanted};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+
+use crate::support::run_python;
 
 /// A matrix in a file that Python wrote (`tests/python/matrix_cases.py`).
 #[derive(serde::Deserialize)]
@@ -26,25 +27,10 @@ pub struct Case {
     pub error: Option<String>,
 }
 
-/// Run a script of `tests/python` with the packages that are pinned for tests.
-pub fn python(script: &str, arguments: &[&Path]) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let python = match std::env::var_os("EXPCTL_TEST_PYTHON") {
-        Some(python) => PathBuf::from(python),
-        None => {
-            let output = Command::new(root.join("scripts/python.sh")).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8(output.stdout).unwrap().trim().into()
-        }
-    };
-    let output = Command::new(python).arg(root.join("tests/python").join(script)).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// The files that `script` writes, and what is in them.
 pub fn written(script: &str) -> (tempfile::TempDir, Vec<Case>) {
     let folder = tempfile::tempdir().unwrap();
-    python(script, &[folder.path()]);
+    run_python(script, &[folder.path()]);
     let cases = serde_json::from_slice(&fs::read(folder.path().join("cases.json")).unwrap()).unwrap();
     (folder, cases)
 }
