@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::DatasetError;
-use crate::manifest::FileInfo;
+use crate::manifest::{FileInfo, MANIFEST_FILE};
 
 /// A data set under construction, in `<folder>.partial`, with a lock that keeps a second builder away. The folder survives the
 /// builder, so that the next one continues with it.
@@ -68,6 +68,12 @@ impl BuildFolder {
             removed.map_err(DatasetError::io("remove", &path))?;
         }
         Ok(())
+    }
+
+    /// Write the manifest of what was built.
+    pub fn write_manifest(&self, manifest: &impl serde::Serialize) -> Result<(), DatasetError> {
+        let path = self.path.join(MANIFEST_FILE);
+        expctl_record::write_json(&path, manifest).map_err(|e| DatasetError::damaged(&path, e))
     }
 
     /// Rename the folder to the data set's name. Everything is flushed to the disk first, so that the name stands for a complete

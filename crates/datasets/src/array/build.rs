@@ -12,7 +12,7 @@ use crate::array::model::{Cell, Model, Scratch};
 use crate::array::recipe::ArrayRecipe;
 use crate::array::rows::RowsSeen;
 use crate::build_folder::{BuildFolder, BuildProgress, Report, bytes_of, checksums, existing, report, room};
-use crate::manifest::{Family, MANIFEST_FILE, Origin};
+use crate::manifest::{Family, Origin};
 use crate::parallel::in_order;
 
 /// Values that a thread draws at a time, about.
@@ -95,8 +95,7 @@ pub fn build(
         build_seconds: started.elapsed().as_secs_f64(),
         resumed_files,
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     finished.remove()?;
     partial.finish(folder)?;
     Ok(manifest)

@@ -11,7 +11,7 @@ use crate::array::dataset::{ARRAY_SCHEMA, ArrayDataset, ArrayFile, ArrayStoreMan
 use crate::array::rows::{RowsSeen, seen, stored};
 use crate::array::shuffle::{Shards, Shuffle};
 use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, room, tidy};
-use crate::manifest::{FileInfo, MANIFEST_FILE};
+use crate::manifest::FileInfo;
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +140,7 @@ fn make(
         files,
         build_seconds: started.elapsed().as_secs_f64(),
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     finished.remove()?;
     partial.finish(&folder)?;
     Ok(manifest)

@@ -15,7 +15,7 @@ use crate::graph::networks::{GeneNames, GeneratedMetabolism};
 use crate::graph::recipe::Recipe;
 use crate::graph::samples::{GENES_PER_SAMPLE, SAMPLES_FILE, SampleGenes, SampleLabels, Triples, statistics};
 use crate::graph::{graph_file, networks, samples};
-use crate::manifest::{MANIFEST_FILE, Origin};
+use crate::manifest::Origin;
 
 /// Records that are written in one transaction.
 const BATCH: usize = 1000;
@@ -87,8 +87,7 @@ pub fn build(
         build_seconds: started.elapsed().as_secs_f64(),
         resumed_at,
     };
-    let path = partial.path().join(MANIFEST_FILE);
-    expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+    partial.write_manifest(&manifest)?;
     partial.finish(folder)?;
     Ok(manifest)
 }

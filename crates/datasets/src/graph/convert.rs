@@ -13,7 +13,6 @@ use crate::build_folder::{BuildFolder, BuildProgress, Report, checksums, free_by
 use crate::graph::dataset::Dataset;
 use crate::graph::forecast::{ESTIMATED_FROM, Estimate, lmdb_bytes, record_bytes};
 use crate::graph::manifest::{CONVERTED, MaskInfo, STORE_SCHEMA, StoreInfo, StoreManifest, base_blake3};
-use crate::manifest::MANIFEST_FILE;
 use crate::parallel::in_order;
 use crate::settings::record_format;
 
@@ -155,8 +154,7 @@ impl<'d> Conversion<'d> {
             build_seconds: started.elapsed().as_secs_f64(),
             resumed_at,
         };
-        let path = partial.path().join(MANIFEST_FILE);
-        expctl_record::write_json(&path, &manifest).map_err(|e| DatasetError::damaged(&path, e))?;
+        partial.write_manifest(&manifest)?;
         partial.finish(&self.folder)?;
         Ok(manifest)
     }
