@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anndata_io::{Ahead, DenseRows, NarrowRows, ReadRows, Row};
 use loader_core::{LoaderError, Stage, StageClock};

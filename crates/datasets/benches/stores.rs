@@ -18,8 +18,8 @@ use criterion::{Criterion, Throughput, criterion_group};
 use expctl_datasets::graph::{Conversion, Dataset, DatasetRecords};
 use expctl_record::{Pipeline, Processor, StoreKind};
 use graph_loader::{Assembler, CellGraph, DistributedSampler, GraphBatcher, LmdbStore, Records, Sample, Schedule};
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use loader_core::{Loader, LoaderOptions};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 

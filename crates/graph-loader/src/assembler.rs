@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use loader_core::Operation;
 
-use crate::{GraphError, sample_graphs};
 use crate::batch::{Batch, BitMasks, Common, Graphs, Layout, Nodes, Phenotype, RemovedLists};
 use crate::cell_graph::CellGraph;
 use crate::incidence::RemovedMetabolism;
@@ -14,6 +13,7 @@ use crate::options::{Collation, GraphBatchOptions, MaskSource, Processor};
 use crate::records::Sample;
 use crate::sample_graphs::{mask_genes, refill};
 use crate::subgraph::RelabeledEdges;
+use crate::{GraphError, sample_graphs};
 
 /// Makes batches of one layout. Invariant: [`Assembler::mask`] then [`Assembler::collate`] overwrite every element of
 /// the batch they are given, whatever it held before.

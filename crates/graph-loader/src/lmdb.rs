@@ -11,17 +11,17 @@
 //! header, an array of node positions that grows upwards and nodes that grow downwards; larger values lie in pages of their own,
 //! adjacent, with one header.
 
-use std::io;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::{GraphError, lmdb_tree};
 use crate::lmdb_tree::ValueLocation;
 use crate::lmdb_writer::text_order;
+use crate::{GraphError, lmdb_tree};
 
 /// A store that is open for reading. Threads share it; each reads through a [`LmdbReader`] of its own.
 pub struct LmdbStore {

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags};
 use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags};
 
 use crate::GraphError;
 use crate::lmdb::lmdb_error;

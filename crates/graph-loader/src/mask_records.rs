@@ -1,11 +1,11 @@
 use std::ops::Range;
 
-use crate::{npz, records};
 use crate::cell_graph::CellGraph;
 use crate::incidence::{Catalysis, Incidence, RemovedMetabolism};
 use crate::npz::{Dtype, Member, NpzWalk};
 use crate::options::RecordFormat;
 use crate::records::{MaskForm, Sample};
+use crate::{npz, records};
 
 /// Nodes and edges that masks are over. Invariant: three types of nodes (genes, reactions, metabolites), then the networks
 /// of the data set in their order, then gpr and rmr.

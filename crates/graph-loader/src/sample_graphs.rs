@@ -4,7 +4,6 @@ use std::iter::repeat_n;
 
 use loader_core::Operation;
 
-use crate::subgraph;
 use crate::assembler::{AssemblyPlan, Scratch, SharedGraph};
 use crate::batch::{Edges, Followed, Graphs, MetabolicGraphs, Nodes, Phenotype};
 use crate::cell_graph::{CellGraph, Metabolism};
@@ -14,6 +13,7 @@ use crate::operations::{Marker, Operand};
 use crate::options::Processor;
 use crate::records::Sample;
 use crate::stream::{replicate, replicate_shifted};
+use crate::subgraph;
 use crate::subgraph::{join_kept, join_own};
 
 /// Stage *mask*.

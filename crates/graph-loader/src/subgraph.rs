@@ -6,7 +6,6 @@
 
 use loader_core::Operation;
 
-use crate::stream;
 use crate::assembler::Scratch;
 use crate::batch::{Edges, Graphs, MetabolicGraphs, RemovedLists};
 use crate::cell_graph::{CellGraph, EdgeType, Metabolism};
@@ -14,6 +13,7 @@ use crate::mask_sources::MaskSources;
 use crate::operations::{Marker, Operand};
 use crate::records::Sample;
 use crate::sample_graphs::refill;
+use crate::stream;
 use crate::stream::NodeNumbers;
 
 /// All samples by looking at every edge; masks of a store are not looked at. Perturbed genes are marked in `graphs` already.

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{LoaderError, LoaderOptions};
 use crate::operations::BatchOperations;
 use crate::timing::{Interval, StageTimes};
+use crate::{LoaderError, LoaderOptions};
 
 /// Where items are read from. All loader threads share it; each reads through a reader of its own.
 pub trait Dataset: 'static {

@@ -5,7 +5,9 @@ use anndata_io::Form;
 use cell_loader::{CellBatch, CellBatchOptions, Fetch, Output};
 use proptest::prelude::*;
 
-use super::store::{Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings};
+use super::store::{
+    Derived, Draw, Sampler, alone, class, dense, drawn, loader, options, row_sampler, rows_of, settings,
+};
 
 const DRAWS: [Draw; 5] = [Draw::Sequential, Draw::Uniform, Draw::Weighted, Draw::Balanced, Draw::Chunked];
 

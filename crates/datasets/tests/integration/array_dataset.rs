@@ -5,10 +5,12 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anndata_io::{ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Join, Rows, RowsView, Wanted, ZarrStore};
-use expctl_datasets::{BuildProgress, DatasetError, array};
+use anndata_io::{
+    ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Join, Rows, RowsView, Wanted, ZarrStore,
+};
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
+use expctl_datasets::{BuildProgress, DatasetError, array};
 use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
 
 fn study(name: &str) -> PathBuf {

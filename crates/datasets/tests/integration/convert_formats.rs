@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, Rows, Wanted, ZarrStore};
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
+use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, Rows, Wanted, ZarrStore};
 use expctl_datasets::array::{ConvertOptions, convert_files};
 use expctl_record::ArrayFormat;
 use rand::{RngExt, SeedableRng};

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use expctl_datasets::{BuildProgress, DatasetError, Origin};
 use expctl_datasets::graph::{Dataset, Manifest, Recipe, build, verify};
+use expctl_datasets::{BuildProgress, DatasetError, Origin};
 use expctl_record::{Data, LabelSource, Networks, SampleSet, Select};
 use graph_loader::{Sample, Selection};
 

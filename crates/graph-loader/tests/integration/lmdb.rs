@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use graph_loader::{GraphError, LmdbStore};
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

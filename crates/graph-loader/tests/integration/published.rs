@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use graph_loader::{Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Metabolism, Processor, Sample, Walk};
+use graph_loader::{
+    Assembler, Batch, CellGraph, Collation, EdgeType, GraphBatchOptions, Graphs, Layout, Metabolism, Processor, Sample,
+    Walk,
+};
 
 /// Five genes: 0 → 1 twice, 1 → 2 stored once though it goes both ways, 3 → 0, a self-loop each. Reaction 0 needs genes 0
 /// and 1, reaction 1 needs gene 2, reaction 2 none.

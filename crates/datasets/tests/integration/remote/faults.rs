@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 use anndata_io::remote::{CacheOptions, remote_counts};
 use expctl_record::ArrayFormat;
 
-use super::{everything, impatient, open, world};
 use super::server::Fault;
+use super::{everything, impatient, open, world};
 
 const ALL: [Fault; 9] = [
     Fault::Status(500),

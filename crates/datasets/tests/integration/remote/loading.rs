@@ -8,8 +8,8 @@ use expctl_datasets::row_draw;
 use expctl_record::{ArrayFormat, Draw, Sampler};
 use loader_core::{Loader, LoaderOptions};
 
-use super::{impatient, open, world};
 use super::server::Fault;
+use super::{impatient, open, world};
 
 /// Batches of three epochs.
 fn batches(format: ArrayFormat, files: &[PathBuf], draw: Draw, requests: usize) -> Vec<(Vec<u64>, CellValues)> {

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anndata_io::{ArrayStore, Form, Rows, Wanted, remote};
 use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
-use expctl_datasets::{DatasetError, array};
+use anndata_io::{ArrayStore, Form, Rows, Wanted, remote};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
+use expctl_datasets::{DatasetError, array};
 use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
 use server::{Bucket, Server};
 

@@ -4,23 +4,23 @@
 //! `s3://BUCKET/KEY` is what S3 has, `gs://BUCKET/KEY` the same by Google Cloud Storage's variables; `http://…/plain/BUCKET/KEY` is the
 //! same file, read without S3. Faults are those of a bucket.
 
-use std::io;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::{Request, Response, StatusCode};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
