@@ -28,7 +28,7 @@ const ARRAY_SHARE: (u64, u64) = (2, 11);
 
 impl Triples {
     /// The grid of a data set; `published` samples fit into it at full scale, with some to spare.
-    pub fn new(genes: &Genes, published: u64, seed: u64, scale: f64) -> Self {
+    pub fn new(genes: &GeneNames, published: u64, seed: u64, scale: f64) -> Self {
         let mut stream = RandomStream::new(seed, scale, "samples");
         let all: Vec<u32> = (0..genes.len() as u32).collect();
         // The strains of the study are real; generated genes are used only where there is hardly anything else.
