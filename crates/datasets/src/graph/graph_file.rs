@@ -138,7 +138,7 @@ mod tests {
         metabolites: 2,
         gpr: 2,
         rmr: 2,
-        class: crate::graph::manifest::Origin::Generated,
+        class: crate::manifest::Origin::Generated,
     };
 
     /// A file of three genes with one tensor replaced; returns what reading all of it says.
