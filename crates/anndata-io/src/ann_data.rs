@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::annotation::FrameColumns;
-use crate::names::{all_different, shared};
+use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
@@ -52,7 +52,7 @@ pub(crate) fn check_shape(
 /// It cannot be read, or has one name twice.
 pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataError> {
     let genes = var.index()?;
-    all_different(&genes).map_err(|reason| {
+    check_unique(&genes).map_err(|reason| {
         let reason = format!("{}: {reason}; AnnData.var_names_make_unique() makes them different", var.location());
         AnnDataError::damaged(var.path(), reason)
     })?;
@@ -97,7 +97,7 @@ impl<C: Container> AnnDataStore<C> {
         let open = |path: &PathBuf| {
             let mut store = Self::open_within(path, layer, csc_bytes)?;
             csc_bytes -= store.matrix.transposed_bytes();
-            store.genes = shared(store.genes, &mut known);
+            store.genes = deduplicate(store.genes, &mut known);
             Ok(store)
         };
         files.iter().map(open).collect()
@@ -170,11 +170,11 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
         self.matrix.stored_bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         Some(self.matrix.nnz())
     }
 
-    fn least_values(&self) -> u64 {
+    fn min_values(&self) -> u64 {
         match self.form() {
             Form::Sparse => self.matrix.nnz(),
             Form::Dense => 0,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::names::not_there;
+use crate::names::missing_name;
 use crate::{AnnDataError, LabelKind, Labels};
 
 /// A column of a frame, read.
@@ -326,7 +326,7 @@ pub trait FrameColumns {
         if !self.names().iter().any(|other| other == name) && name != self.index_name() {
             let names = self.names().iter().map(String::as_str);
             let what = format!("{} has no column {name:?}", self.location());
-            return Err(AnnDataError::damaged(self.path(), not_there(&what, "columns", name, names)));
+            return Err(AnnDataError::damaged(self.path(), missing_name(&what, "columns", name, names)));
         }
         self.read(name)
     }

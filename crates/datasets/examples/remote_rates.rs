@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use expctl_datasets::{BuildProgress, array};
-use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
-use cell_loader::{CellBatcher, RowSampler, Sharding};
-use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
 use anndata_io::Labels;
-use loader_core::{Loader, LoaderOptions};
+use anndata_io::remote::{CacheOptions, RemoteOptions, configure, remote_counts};
+use cell_loader::{CellBatcher, RowSampler, Sharding};
+use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions, open_as_configured};
+use expctl_datasets::{BuildProgress, array};
 use expctl_record::{Array, ArrayFormat, BenchFigure, BenchRecord, Data, Draw, LabelSource, Networks, Output, Sampler};
+use loader_core::{Loader, LoaderOptions};
 use server::Server;
 
 struct Options {
@@ -118,7 +118,7 @@ fn epoch(options: &Options, files: &[PathBuf]) -> (u64, u64, f64) {
     let settings = Sampler { draw: options.draw, chunk_rows: 512, chunks: 32, ..Sampler::default() };
     let sampler = Arc::new(RowSampler::new(&row_draw(&settings).unwrap(), &*store, sharding, None).unwrap());
     let steps = sampler.batches_per_epoch();
-    let labels = Labels::of(&*store, &[]).unwrap();
+    let labels = Labels::from_store(&*store, &[]).unwrap();
     let builder = CellBatcher::new(store, sampler, &cell_batch_options(&array), labels).unwrap();
     let loading = LoaderOptions { workers: options.workers, steps, ..LoaderOptions::default() };
     let clock = Instant::now();

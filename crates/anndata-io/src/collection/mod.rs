@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::collection::column_map::ColumnMap;
 use crate::collection::reader::CollectionReader;
-use crate::names::not_there;
+use crate::names::missing_name;
 use crate::{AnnDataError, ArrayStore, Form, H5adStore, Labels, ReadRows, Resident};
 
 /// Readers of files that a thread keeps: of many files most are not read for a while, and a reader has buffers.
@@ -149,13 +149,13 @@ impl ArrayStore for Collection {
         self.stores.iter().map(|store| store.stored_bytes()).sum()
     }
 
-    fn most_values(&self) -> Option<u64> {
-        self.stores.iter().map(|store| store.most_values()).sum()
+    fn max_values(&self) -> Option<u64> {
+        self.stores.iter().map(|store| store.max_values()).sum()
     }
 
-    fn least_values(&self) -> u64 {
+    fn min_values(&self) -> u64 {
         // Which values are in columns that are left out is not known.
-        self.stores.iter().enumerate().filter(|(i, _)| self.keeps(*i)).map(|(_, store)| store.least_values()).sum()
+        self.stores.iter().enumerate().filter(|(i, _)| self.keeps(*i)).map(|(_, store)| store.min_values()).sum()
     }
 
     fn name(&self) -> String {
@@ -246,7 +246,7 @@ fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) ->
                 if let Some(gene) = genes.iter().find(|gene| !known.contains(gene.as_str())) {
                     let what = format!("{} has no gene {gene:?}", stores[with[0]].name());
                     let names = list.iter().map(String::as_str);
-                    return Err(AnnDataError::Invalid(not_there(&what, "genes", gene, names)));
+                    return Err(AnnDataError::Invalid(missing_name(&what, "genes", gene, names)));
                 }
                 missing.clear();
             }
@@ -256,7 +256,7 @@ fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) ->
     let Some(gene) = missing.first() else { return Ok(()) };
     let what = format!("no file has a gene {gene:?}");
     let names = stores[0].genes().iter().map(String::as_str);
-    Err(AnnDataError::Invalid(not_there(&what, "genes of the first", gene, names)))
+    Err(AnnDataError::Invalid(missing_name(&what, "genes of the first", gene, names)))
 }
 
 /// How the genes of several files become one list.

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::collection::column_map::{ColumnMap, RowScratch};
 use crate::collection::reader_set::ReaderSet;
-use crate::{Ahead, AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
 
 /// Reads a collection's rows, file by file, and puts them in order.
 ///
@@ -57,13 +57,13 @@ impl<'c> CollectionReader<'c> {
     }
 
     /// Say which rows of which files are wanted.
-    fn split(&mut self, wanted: &Wanted<'_>) -> Result<(), AnnDataError> {
+    fn split(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
         self.used = 0;
         self.order.clear();
         self.mixed = false;
         match wanted {
-            Wanted::Range(range) => self.split_range(range),
-            Wanted::Rows(rows) => {
+            RowSelection::Range(range) => self.split_range(range),
+            RowSelection::Rows(rows) => {
                 let result = self.split_rows(rows);
                 for part in &self.parts[..self.used] {
                     self.part_of[part.store] = NONE;
@@ -207,11 +207,11 @@ impl<'c> CollectionReader<'c> {
         };
         let part = &mut self.parts[number];
         let wanted = match &part.wanted {
-            FileRows::Rows(rows) => Wanted::Rows(rows),
-            FileRows::Range(range) => Wanted::Range(range.clone()),
+            FileRows::Rows(rows) => RowSelection::Rows(rows),
+            FileRows::Range(range) => RowSelection::Range(range.clone()),
         };
         let bytes = match (self.way, &wanted) {
-            (Assembly::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Assembly::Placed, RowSelection::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
             (Assembly::Straight, _) => reader.fetch(&wanted, out)?,
             _ => reader.fetch(&wanted, &mut part.rows)?,
         };
@@ -232,7 +232,7 @@ impl<'c> CollectionReader<'c> {
         }
     }
 
-    fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch_all(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         self.split(wanted)?;
         self.way = self.choose_way(out)?;
         self.readers.next_call()?;
@@ -299,7 +299,7 @@ impl<'c> CollectionReader<'c> {
 }
 
 impl ReadRows for CollectionReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         match (&mut *out, self.collection.form()) {
             (Rows::Sparse(_), Form::Sparse) => {}
             (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
@@ -310,8 +310,8 @@ impl ReadRows for CollectionReader<'_> {
         self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         self.readers.next_call()?;
         for range in ranges {
             let mut row = range.start;

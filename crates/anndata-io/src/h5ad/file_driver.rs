@@ -78,7 +78,7 @@ pub(crate) fn open_with_library(path: &Path) -> Result<hdf5_metno::File, AnnData
     });
     opened.map_err(|reason| {
         // Of an object that did not come this says more.
-        let object = url_of(path).and_then(RemoteObject::find);
+        let object = url_of(path).and_then(RemoteObject::find_open);
         object.and_then(|object| object.failure()).unwrap_or_else(|| failed(reason))
     })
 }
@@ -244,7 +244,7 @@ unsafe extern "C" fn open_file(name: *const c_char, flags: c_uint, _: hid_t, _: 
 fn open_content(path: &Path) -> Option<(FileContent, u64, (u64, u64))> {
     if let Some(url) = url_of(path) {
         // Whoever asks the library has it open.
-        let object = RemoteObject::find(url).or_else(|| RemoteObject::open(url).ok())?;
+        let object = RemoteObject::find_open(url).or_else(|| RemoteObject::open(url).ok())?;
         let (bytes, identity) = (object.bytes(), (0, object.number()));
         return Some((FileContent::Remote(object), bytes, identity));
     }

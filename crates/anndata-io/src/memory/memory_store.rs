@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::{
-    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, Rows, Wanted,
+    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows,
 };
 
 /// All rows of another store, in memory: CSR, counts in 3 bytes a value.
@@ -58,7 +58,7 @@ impl ArrayStore for MemoryStore {
         self.source.stored_bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         Some(self.rows().nnz())
     }
 
@@ -107,17 +107,17 @@ impl MemoryReader<'_> {
 }
 
 impl ReadRows for MemoryReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let Rows::Sparse(out) = out else {
             return Err(AnnDataError::Invalid("rows in memory are sparse".to_owned()));
         };
         let before = out.data.len();
         match wanted {
-            Wanted::Rows(rows) => {
+            RowSelection::Rows(rows) => {
                 rows.iter().try_for_each(|row| self.check(row.saturating_add(1)))?;
                 rows.iter().for_each(|row| self.add(*row, out));
             }
-            Wanted::Range(Range { start, end }) => {
+            RowSelection::Range(Range { start, end }) => {
                 self.check(*start.max(end))?;
                 if start > end {
                     return Err(AnnDataError::Invalid(format!("rows {start} to {end} were asked for")));
@@ -149,7 +149,7 @@ pub struct MemoryPlan<'s> {
     /// Bytes of what threads read with.
     fixed: u64,
     /// Values that all rows have at least.
-    least_values: u64,
+    min_values: u64,
     free: u64,
 }
 
@@ -157,7 +157,7 @@ impl<'s> MemoryPlan<'s> {
     /// Reading all of `source` with this many threads into at most `free` bytes.
     pub fn new(source: &'s dyn ArrayStore, threads: usize, free: u64) -> Self {
         let rows = source.len().max(1);
-        let known = source.most_values();
+        let known = source.max_values();
         let row_bytes = known.map_or(PIECE_BYTES / 1024, |values| values.saturating_mul(VALUE_BYTES) / rows).max(1);
         // Whole runs of the file, some megabytes.
         let run = source.run_rows().max(1);
@@ -170,7 +170,7 @@ impl<'s> MemoryPlan<'s> {
         };
         // Where rows start counts with the values, as they come.
         let fixed = buffers.saturating_add(dense);
-        Self { source, threads, piece, fixed, least_values: source.least_values(), free }
+        Self { source, threads, piece, fixed, min_values: source.min_values(), free }
     }
 
     /// Rows of each piece but the last; not 0.
@@ -229,7 +229,7 @@ impl<'s> MemoryPlan<'s> {
 
     /// An error if this needs more memory than there is: `values` have been read, and take `bytes`.
     fn check(&self, values: u64, bytes: u64) -> Result<(), AnnDataError> {
-        let left = self.least_values.saturating_sub(values).saturating_mul(NarrowRows::LEAST_BYTES);
+        let left = self.min_values.saturating_sub(values).saturating_mul(NarrowRows::LEAST_BYTES);
         let needed = left.saturating_add(bytes).saturating_add(self.fixed);
         if needed <= self.free {
             return Ok(());
@@ -290,7 +290,7 @@ impl<'s> ReadBuffers<'s> {
     fn read(&mut self, range: Range<u64>) -> Result<CsrView<'_>, AnnDataError> {
         let count = (range.end - range.start) as usize;
         self.found.clear();
-        self.reader.fetch(&Wanted::Range(range), &mut self.found)?;
+        self.reader.fetch(&RowSelection::Range(range), &mut self.found)?;
         self.reader.decode(&mut self.found)?;
         self.reader.unchanged()?;
         let found = match &self.found {
@@ -419,10 +419,10 @@ mod tests {
         fn stored_bytes(&self) -> u64 {
             0
         }
-        fn most_values(&self) -> Option<u64> {
+        fn max_values(&self) -> Option<u64> {
             self.values
         }
-        fn least_values(&self) -> u64 {
+        fn min_values(&self) -> u64 {
             if self.form == Form::Sparse { self.values.unwrap_or(0) } else { 0 }
         }
         fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
@@ -439,8 +439,8 @@ mod tests {
     struct MadeReader<'m>(&'m Made);
 
     impl ReadRows for MadeReader<'_> {
-        fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-            let Wanted::Range(range) = wanted else { panic!("ranges are asked for") };
+        fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+            let RowSelection::Range(range) = wanted else { panic!("ranges are asked for") };
             assert!(range.end <= self.0.panics, "row {} is a panic", range.end);
             if range.end > self.0.fails {
                 return Err(AnnDataError::Invalid(format!("row {} is broken", range.end)));
@@ -473,7 +473,7 @@ mod tests {
             assert_eq!(rows.len(), 200_000);
             let mut reader = store.reader().unwrap();
             let mut found = Rows::Sparse(CsrRows::default());
-            reader.fetch(&Wanted::Range(0..200_000), &mut found).unwrap();
+            reader.fetch(&RowSelection::Range(0..200_000), &mut found).unwrap();
             let Rows::Sparse(found) = found else { panic!() };
             for row in 0..200_000 {
                 let (indices, data) = found.view().row(row);
@@ -526,12 +526,17 @@ mod tests {
         let store = MemoryStore::read(Box::new(Made { rows: 3, ..Made::default() }), 1, u64::MAX).unwrap();
         let mut reader = store.reader().unwrap();
         let mut rows = Rows::Sparse(CsrRows::default());
-        for wanted in [Wanted::Rows(&[0, 3]), Wanted::Rows(&[u64::MAX]), Wanted::Range(0..4), Wanted::Range(7..7)] {
+        for wanted in [
+            RowSelection::Rows(&[0, 3]),
+            RowSelection::Rows(&[u64::MAX]),
+            RowSelection::Range(0..4),
+            RowSelection::Range(7..7),
+        ] {
             let e = reader.fetch(&wanted, &mut rows).unwrap_err().to_string();
             assert!(e.contains("was asked for where there are 3 rows"), "{e}");
         }
         assert_eq!(rows, Rows::Sparse(CsrRows::default()));
-        reader.fetch(&Wanted::Rows(&[2, 0, 1]), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(&[2, 0, 1]), &mut rows).unwrap();
         let expected = CsrRows { indptr: vec![0, 2, 2, 3], indices: vec![0, 1, 0], data: vec![2.0, 2.0, 1.0] };
         assert_eq!(rows, Rows::Sparse(expected));
     }

@@ -7,7 +7,7 @@ use crate::parquet::decode::{
 use crate::parquet::schema::{MatrixColumn, ParquetMatrixLayout};
 use crate::source::byte_source::{ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
-use crate::{Ahead, AnnDataError, CsrRows, ParquetStore, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, CsrRows, ParquetStore, Prefetch, ReadRows, RowSelection, Rows};
 
 /// Segments that are no farther apart in the file are read in one call.
 const MAX_GAP: u64 = 1 << 16;
@@ -129,7 +129,7 @@ impl<'a> ParquetReader<'a> {
     }
 
     /// Note what must be read for these rows; returns how many bytes were read to find that out.
-    fn want(&mut self, wanted: &Wanted<'_>) -> Result<u64, AnnDataError> {
+    fn want(&mut self, wanted: &RowSelection<'_>) -> Result<u64, AnnDataError> {
         let store = self.store;
         self.segments.clear();
         self.selection = RowSelection::default();
@@ -284,15 +284,15 @@ impl<'a> ParquetReader<'a> {
 }
 
 impl ReadRows for ParquetReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         Ok(self.want(wanted)? + self.read()?)
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         if self.store.file.source.is_remote() {
             for range in ranges {
-                self.want(&Wanted::Range(range.clone()))?;
+                self.want(&RowSelection::Range(range.clone()))?;
                 self.plan_reads();
                 ahead.add(self.store.file.source.will_need(&self.reads)?);
             }
@@ -384,11 +384,11 @@ impl RowSelection {
     ///
     /// # Errors
     /// A row that is beyond the end.
-    pub fn of(wanted: &Wanted<'_>, starts: &[u64]) -> Result<Self, u64> {
+    pub fn of(wanted: &RowSelection<'_>, starts: &[u64]) -> Result<Self, u64> {
         let len = starts.last().copied().unwrap_or(0);
         let mut selection = Self::default();
         match wanted {
-            Wanted::Range(range) => {
+            RowSelection::Range(range) => {
                 if range.end > len {
                     return Err(range.end.saturating_sub(1).max(range.start));
                 }
@@ -401,7 +401,7 @@ impl RowSelection {
                 }
                 selection.rows = range.end.saturating_sub(range.start);
             }
-            Wanted::Rows(rows) => {
+            RowSelection::Rows(rows) => {
                 if let Some(beyond) = rows.iter().find(|row| **row >= len) {
                     return Err(*beyond);
                 }
@@ -482,18 +482,18 @@ mod selection_tests {
             let len = *starts.last().unwrap();
             prop_assume!(len > 0);
             let rows: Vec<u64> = picks.iter().map(|pick| pick % len).collect();
-            let selection = RowSelection::of(&Wanted::Rows(&rows), &starts).unwrap();
+            let selection = RowSelection::of(&RowSelection::Rows(&rows), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), rows.iter().copied().map(Some).collect::<Vec<_>>());
             let range = rows.first().copied().unwrap_or(0)..rows.last().map_or(len, |last| last + 1);
-            let selection = RowSelection::of(&Wanted::Range(range.clone()), &starts).unwrap();
+            let selection = RowSelection::of(&RowSelection::Range(range.clone()), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), range.map(Some).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn rows_beyond_the_end_are_refused() {
-        assert_eq!(RowSelection::of(&Wanted::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&Wanted::Range(5..8), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&Wanted::Rows(&[0]), &[0]), Err(0));
+        assert_eq!(RowSelection::of(&RowSelection::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&RowSelection::Range(5..8), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&RowSelection::Rows(&[0]), &[0]), Err(0));
     }
 }

@@ -6,7 +6,7 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use crate::names::{all_different, numbered_genes};
+use crate::names::{check_unique, numbered_genes};
 use crate::parquet::values::NumericType;
 
 /// A column of the matrix.
@@ -147,7 +147,7 @@ impl KeyValueNotes {
             match pair.key.as_str() {
                 GENES_KEY => {
                     let genes: Vec<String> = serde_json::from_str(value).map_err(wrong)?;
-                    all_different(&genes)?;
+                    check_unique(&genes)?;
                     notes.genes = Some(genes);
                 }
                 COLUMNS_KEY => {

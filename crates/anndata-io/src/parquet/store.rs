@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::names::{not_there, shared};
+use crate::names::{deduplicate, missing_name};
 use crate::parquet::file::ParquetFile;
 use crate::parquet::obs::{obs_labels, obs_numbers};
 use crate::parquet::page_directory::PageDirectory;
@@ -84,7 +84,7 @@ impl ParquetStore {
         let mut known = Vec::new();
         let open = |path: &PathBuf| {
             let mut store = Self::open(path)?;
-            store.genes = shared(store.genes, &mut known);
+            store.genes = deduplicate(store.genes, &mut known);
             Ok(store)
         };
         files.iter().map(open).collect()
@@ -131,7 +131,7 @@ impl ParquetStore {
                      columns of numbers that are no genes)",
                     OBS_KEY
                 ),
-                false => not_there(
+                false => missing_name(
                     &format!("there is no obs column '{name}'"),
                     "obs columns",
                     name,
@@ -167,7 +167,7 @@ impl ArrayStore for ParquetStore {
         self.file.source.bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         let column = match &self.layout {
             ParquetMatrixLayout::Sparse { values, .. } => values.column,
             ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => {
@@ -178,10 +178,10 @@ impl ArrayStore for ParquetStore {
         groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
     }
 
-    fn least_values(&self) -> u64 {
+    fn min_values(&self) -> u64 {
         match self.layout {
             // Rows without values have been counted as one value each.
-            ParquetMatrixLayout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
+            ParquetMatrixLayout::Sparse { .. } => self.max_values().unwrap_or(0).saturating_sub(self.len()),
             ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => 0,
         }
     }

@@ -12,7 +12,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type};
 
-use crate::names::all_different;
+use crate::names::check_unique;
 use crate::parquet::schema::{CATEGORIES_KEY, DENSE_COLUMN, GENES_KEY, INDICES_COLUMN, VALUES_COLUMN};
 use crate::{AnnDataError, CsrRows, CsrView, RowsView};
 
@@ -319,7 +319,7 @@ fn check_names(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOpti
     if genes.is_empty() || i32::try_from(genes.len()).is_err() {
         return Err(format!("cannot write rows of {} genes", genes.len()));
     }
-    all_different(genes)?;
+    check_unique(genes)?;
     if options.row_group_rows == 0 || options.page_rows == 0 {
         return Err("row groups and pages have 1 row or more".to_owned());
     }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
+use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
 use expctl_record::{Array, RemoteCounts, is_url};
 
@@ -77,7 +77,7 @@ pub fn remote_options(settings: &Array) -> RemoteOptions {
     RemoteOptions {
         requests: settings.requests.max(1) as usize,
         cache: (settings.cache_mib > 0).then_some(cache),
-        patience: Patience::default(),
+        retry: RetryPolicy::default(),
     }
 }
 

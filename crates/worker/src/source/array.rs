@@ -1,15 +1,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use expctl_dist::ProcessGroup;
-use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
-use expctl_datasets::array::{ArrayDataset, open};
-use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
 use anndata_io::{ArrayStore, Labels};
-use loader_core::Loader;
+use cell_loader::{CellBatcher, RowSampler, Sharding, ShuffleMeter};
+use expctl_datasets::array::{ArrayDataset, open};
+use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
+use expctl_dist::ProcessGroup;
 use expctl_record::{
     ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
+use loader_core::Loader;
 use tch::Device;
 
 use super::options::{buffer_bytes, options_of_steps, pinned};
@@ -61,7 +61,7 @@ impl<'a> ArraySource<'a> {
             let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
             return Err(DatasetError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels)?;
+        let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 

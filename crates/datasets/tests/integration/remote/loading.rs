@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cell_loader::{CellBatchOptions, CellBatcher, CellValues, RowSampler, Sharding};
 use expctl_datasets::row_draw;
-use loader_core::{Loader, LoaderOptions};
 use expctl_record::{ArrayFormat, Draw, Sampler};
+use loader_core::{Loader, LoaderOptions};
 
 use super::server::Fault;
 use super::{impatient, open, world};
