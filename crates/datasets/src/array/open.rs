@@ -20,7 +20,12 @@ pub fn open(
     free: u64,
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     if files.iter().any(|file| file.to_str().is_some_and(is_url)) {
-        remote::configure(remote_options(settings))?;
+        remote::configure(remote_options(settings)).map_err(|problem| match problem {
+            AnnDataError::Damaged { .. } => {
+                DatasetError::from(problem).and("set array.cache_dir to an own folder".to_owned())
+            }
+            other => other.into(),
+        })?;
     }
     open_as_configured(settings, files, threads, free)
 }

@@ -55,12 +55,12 @@ impl Address {
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(wrong(
-                "holds a user or a password, which the ledger would show; objects that need them are read as s3:// or gs://",
+                "holds a user or a password, which messages would show; objects that need them are read as s3:// or gs://",
             ));
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(wrong(
-                "has a part behind ? or #, such as a signature, which the ledger would show; signed objects are read as s3:// or gs://",
+                "has a part behind ? or #, such as a signature, which messages would show; signed objects are read as s3:// or gs://",
             ));
         }
         let key =

@@ -288,9 +288,7 @@ fn open_cache_files(folder: &Path, layout: &CacheLayout) -> Result<CacheFiles, A
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(AnnDataError::io("create", folder))?;
     let about = folder.metadata().map_err(AnnDataError::io("inspect", folder))?;
     if about.uid() != nix::unistd::geteuid().as_raw() {
-        let reason =
-            "belongs to another user, who could change what is kept in it; set array.cache_dir to an own folder";
-        return Err(AnnDataError::damaged(folder, reason));
+        return Err(AnnDataError::damaged(folder, "belongs to another user, who could change what is kept in it"));
     }
     let writer = open_cache_file(&folder.join("lock"))?;
     let locked = FileLock::acquire(&writer).map_err(AnnDataError::io("lock", &folder.join("lock")))?;
