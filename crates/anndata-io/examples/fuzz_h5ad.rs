@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anndata_io::AnnDataError;
 use anndata_io::MatrixFile;
-use anndata_io::{CsrRows, Rows, Wanted};
+use anndata_io::{CsrRows, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -97,14 +97,14 @@ fn read(path: &Path, location: &str) -> Result<Rows, AnnDataError> {
     let mut reader = file.reader()?;
     let mut out = Rows::Sparse(CsrRows::default());
     let last: Vec<u64> = (0..file.rows()).rev().take(5).collect();
-    reader.fetch(&Wanted::Rows(&last), &mut out)?;
+    reader.fetch(&RowSelection::Rows(&last), &mut out)?;
     reader.decode(&mut out)?;
     out.clear();
     // What is not allocated is not in the file either, but a dense matrix may have any number of rows that were never written.
     let mut start = 0;
     while start < file.rows().min(20_000) {
         let end = (start + 1000).min(file.rows());
-        reader.fetch(&Wanted::Range(start..end), &mut out)?;
+        reader.fetch(&RowSelection::Range(start..end), &mut out)?;
         reader.decode(&mut out)?;
         if out.capacity_bytes() > 1 << 30 {
             out.clear();

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anndata_io::AnnDataError;
-use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, MdsStore, Rows, Wanted};
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, MdsStore, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
@@ -125,7 +125,7 @@ fn rows(store: &MdsStore) -> Result<Rows, AnnDataError> {
         Form::Dense => Rows::Dense(DenseRows::default()),
     };
     let mut reader = store.reader()?;
-    reader.fetch(&Wanted::Range(0..store.len()), &mut out)?;
+    reader.fetch(&RowSelection::Range(0..store.len()), &mut out)?;
     reader.decode(&mut out)?;
     reader.unchanged()?;
     Ok(out)
@@ -141,7 +141,7 @@ fn read(folder: &Path, rng: &mut Pcg64Mcg) -> Result<Rows, AnnDataError> {
     let picks: Vec<u64> = (0..9).map(|_| rng.random_range(0..store.len().max(1))).collect();
     // An error here is one of all rows, too, but both ways are to be gone.
     let mut reader = store.reader()?;
-    let _ = reader.fetch(&Wanted::Rows(&picks), &mut some).and_then(|_| reader.decode(&mut some));
+    let _ = reader.fetch(&RowSelection::Rows(&picks), &mut some).and_then(|_| reader.decode(&mut some));
     let column = OBS[rng.random_range(0..OBS.len())];
     let _ = store.labels(column);
     let _ = store.numbers(column);

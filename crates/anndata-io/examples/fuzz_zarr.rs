@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anndata_io::AnnDataError;
 use anndata_io::zarr::open_matrix;
-use anndata_io::{ArrayStore, CsrRows, Rows, Wanted, ZarrStore};
+use anndata_io::{ArrayStore, CsrRows, RowSelection, Rows, ZarrStore};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -91,7 +91,7 @@ fn read(path: &Path, location: &str) -> Result<(), AnnDataError> {
     let mut reader = file.reader()?;
     let mut out = Rows::Sparse(CsrRows::default());
     for row in (0..file.rows()).rev().take(5) {
-        reader.fetch(&Wanted::Rows(&[row]), &mut out)?;
+        reader.fetch(&RowSelection::Rows(&[row]), &mut out)?;
         reader.decode(&mut out)?;
         out.clear();
     }
@@ -99,7 +99,7 @@ fn read(path: &Path, location: &str) -> Result<(), AnnDataError> {
     let mut start = 0;
     while start < file.rows().min(20_000) {
         let end = (start + 1000).min(file.rows());
-        reader.fetch(&Wanted::Range(start..end), &mut out)?;
+        reader.fetch(&RowSelection::Range(start..end), &mut out)?;
         reader.decode(&mut out)?;
         out.clear();
         start = end;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anndata_io::AnnDataError;
 use anndata_io::MatrixFile;
-use anndata_io::{CsrRows, Rows, Wanted};
+use anndata_io::{CsrRows, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -76,15 +76,15 @@ fn read(file: &MatrixFile, how: u64, seed: u64) -> Result<[f64; 3], AnnDataError
         let wanted = match how {
             4096 => {
                 let first = rng.random_range(0..file.rows().saturating_sub(4096).max(1));
-                Wanted::Range(first..(first + 4096).min(file.rows()))
+                RowSelection::Range(first..(first + 4096).min(file.rows()))
             }
             64 => {
                 let first = rng.random_range(0..file.rows().saturating_sub(64).max(1));
-                Wanted::Range(first..(first + 64).min(file.rows()))
+                RowSelection::Range(first..(first + 64).min(file.rows()))
             }
             _ => {
                 list = (0..BATCH).map(|_| rng.random_range(0..file.rows())).collect();
-                Wanted::Rows(&list)
+                RowSelection::Rows(&list)
             }
         };
         let t0 = Instant::now();
@@ -95,8 +95,8 @@ fn read(file: &MatrixFile, how: u64, seed: u64) -> Result<[f64; 3], AnnDataError
         fetch += t1 - t0;
         decode += t1.elapsed();
         rows += match &wanted {
-            Wanted::Rows(rows) => rows.len() as f64,
-            Wanted::Range(range) => (range.end - range.start) as f64,
+            RowSelection::Rows(rows) => rows.len() as f64,
+            RowSelection::Range(range) => (range.end - range.start) as f64,
         };
     }
     Ok([rows, fetch.as_secs_f64(), decode.as_secs_f64()])

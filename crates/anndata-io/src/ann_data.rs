@@ -1,4 +1,4 @@
-//! AnnData as a store of rows, whatever container it is in.
+//! Stores of AnnData in any container.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::annotation::FrameColumns;
-use crate::names::{all_different, shared};
+use crate::names::{check_unique, deduplicate};
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, CSC_BYTES, CsrRows, Form, Labels, MatrixFile, ReadRows, Resident};
 
-/// Where the parts of an AnnData are: a file in HDF5, or a folder in zarr.
+/// A container of AnnData: an HDF5 file, or a zarr folder.
 pub trait Container: Debug + Send + Sync + 'static {
-    /// Open the matrix at `layer` and read the names of its columns. The shape is only a note: it is compared with obs and var
-    /// before memory is taken for so many rows. At most `csc_bytes` of memory for a matrix that is stored by columns.
+    /// Opens the matrix at `layer` and reads the names of its columns. The shape in the metadata is compared with obs and var
+    /// before memory is allocated for it. A CSC matrix may take `csc_bytes` of memory.
     ///
     /// # Errors
-    /// It cannot be read or is not AnnData's; obs or var do not fit the matrix; two columns have one name.
+    /// The container cannot be read or is not AnnData; obs or var do not fit the matrix; a column name occurs twice.
     fn open(path: &Path, layer: &str, csc_bytes: u64) -> Result<(MatrixFile, Vec<String>), AnnDataError>;
 
-    /// Read something of obs.
+    /// Reads from obs.
     ///
     /// # Errors
-    /// It cannot be read, or changes while it is.
+    /// Obs cannot be read, or changes while it is read.
     fn obs<T>(path: &Path, read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>) -> Result<T, AnnDataError>;
 }
 
-/// Hold the shape of the matrix at `layer` against `obs` and `var`.
+/// Compares the shape of the matrix at `layer` with `obs` and `var`.
 ///
 /// # Errors
 /// One of them has another number of rows.
@@ -46,20 +46,20 @@ pub(crate) fn check_shape(
     Ok(())
 }
 
-/// The names of the columns of a matrix: the index of `var`.
+/// Gene names of a matrix: the index of `var`.
 ///
 /// # Errors
-/// It cannot be read, or has one name twice.
+/// The index cannot be read, or a name occurs twice.
 pub(crate) fn gene_names(var: &dyn FrameColumns) -> Result<Vec<String>, AnnDataError> {
     let genes = var.index()?;
-    all_different(&genes).map_err(|reason| {
+    check_unique(&genes).map_err(|reason| {
         let reason = format!("{}: {reason}; AnnData.var_names_make_unique() makes them different", var.location());
         AnnDataError::damaged(var.path(), reason)
     })?;
     Ok(genes)
 }
 
-/// One matrix of one AnnData: rows are those of obs, columns those of var (of `raw/var` with `raw`).
+/// A matrix of an AnnData container. Its rows are those of obs, its columns those of var (of `raw/var` for `raw`).
 #[derive(Debug)]
 pub struct AnnDataStore<C> {
     path: PathBuf,
@@ -69,24 +69,24 @@ pub struct AnnDataStore<C> {
 }
 
 impl<C: Container> AnnDataStore<C> {
-    /// Open the matrix at `layer`: `X`, `raw` or `layers/NAME`; empty is `X`.
+    /// Opens the matrix at `layer`: `X`, `raw` or `layers/NAME`; empty is `X`.
     ///
     /// # Errors
-    /// The file cannot be read or is not AnnData's; obs or var do not fit the matrix; two genes have one name.
+    /// The file cannot be read or is not AnnData; obs or var do not fit the matrix; a gene name occurs twice.
     pub fn open(path: &Path, layer: &str) -> Result<Self, AnnDataError> {
         Self::open_within(path, layer, CSC_BYTES)
     }
 
-    /// Open the same matrix of several files. Those that are stored by columns take no more than [`CSC_BYTES`] of memory
-    /// together; lists of genes that are the same are one in memory.
+    /// Opens the same matrix of several files. All CSC matrices together take at most [`CSC_BYTES`] of memory; equal lists of
+    /// genes are shared.
     ///
     /// # Errors
-    /// As [`Self::open`]; this process may not hold as many files open.
+    /// As [`Self::open`]; the process may not open so many files.
     pub fn open_all(files: &[PathBuf], layer: &str) -> Result<Vec<Self>, AnnDataError> {
         Self::open_all_within(files, layer, CSC_BYTES)
     }
 
-    /// As [`Self::open_all`], with another bound.
+    /// As [`Self::open_all`], with another limit.
     pub(crate) fn open_all_within(
         files: &[PathBuf],
         layer: &str,
@@ -97,7 +97,7 @@ impl<C: Container> AnnDataStore<C> {
         let open = |path: &PathBuf| {
             let mut store = Self::open_within(path, layer, csc_bytes)?;
             csc_bytes -= store.matrix.transposed_bytes();
-            store.genes = shared(store.genes, &mut known);
+            store.genes = deduplicate(store.genes, &mut known);
             Ok(store)
         };
         files.iter().map(open).collect()
@@ -109,12 +109,12 @@ impl<C: Container> AnnDataStore<C> {
         Ok(Self { path: path.to_owned(), matrix, genes: genes.into(), container: PhantomData })
     }
 
-    /// The file or folder.
+    /// Path of the file or folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Read something of obs, of what was opened.
+    /// Reads from obs of the opened container.
     pub(crate) fn obs<T>(
         &self,
         read: impl FnOnce(&dyn FrameColumns) -> Result<T, AnnDataError>,
@@ -132,7 +132,7 @@ impl<C: Container> AnnDataStore<C> {
         self.obs(|obs| Ok(obs.names().to_vec()))
     }
 
-    /// Names of the rows (the index of obs), in order.
+    /// Row names (the index of obs), in order.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -170,11 +170,11 @@ impl<C: Container> ArrayStore for AnnDataStore<C> {
         self.matrix.stored_bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         Some(self.matrix.nnz())
     }
 
-    fn least_values(&self) -> u64 {
+    fn min_values(&self) -> u64 {
         match self.form() {
             Form::Sparse => self.matrix.nnz(),
             Form::Dense => 0,

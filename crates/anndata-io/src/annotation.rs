@@ -1,38 +1,38 @@
-//! What is known of rows and columns (obs, var), whatever file it is in.
+//! Columns of obs and var, whatever the container.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::names::not_there;
+use crate::names::missing_name;
 use crate::{AnnDataError, LabelKind, Labels};
 
-/// A column of a frame, read.
+/// A column of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FrameColumn {
     /// A value for each row.
     Plain {
-        /// `[rows]`.
+        /// Values, `[rows]`.
         values: ColumnValues,
-        /// `[rows]`: there is no value, where the column can say so; empty where it cannot.
+        /// Whether each value is missing, `[rows]`; empty for types without missing values.
         missing: Vec<bool>,
     },
-    /// Codes of categories.
+    /// Categorical.
     Categorical {
-        /// `[rows]`: category, -1 where there is no value.
+        /// Codes, `[rows]`; -1 is a missing value.
         codes: Vec<i32>,
-        /// Values of the categories, all different.
+        /// The categories, which are distinct.
         categories: ColumnValues,
-        /// Their order means something.
+        /// Whether the categories are ordered.
         ordered: bool,
     },
 }
 
 impl FrameColumn {
-    /// Codes and categories, checked.
+    /// A categorical column.
     ///
     /// # Errors
-    /// A code that is no category, or a category twice.
+    /// A code is not that of a category, or a category occurs twice.
     pub(crate) fn categorical(
         codes: ColumnValues,
         categories: ColumnValues,
@@ -70,7 +70,7 @@ impl FrameColumn {
         }
     }
 
-    /// As classes: the categories in their order, of other columns the different values, ascending; NaN is no value.
+    /// Converts to classes: the categories in their order, or the distinct values of another column, ascending; NaN is missing.
     pub(crate) fn into_labels(self) -> Labels {
         match self {
             Self::Categorical { codes, categories, .. } => {
@@ -87,7 +87,7 @@ impl FrameColumn {
                     }
                     ColumnValues::Bool(values) => classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Bool),
                     ColumnValues::Text(values) => classes_of(values, missing, |_| true, Ord::cmp, ColumnValues::Text),
-                    // Adding 0 makes 0 of -0: to everybody who compares them they are one value.
+                    // Adding 0 turns -0 into 0, which compare equal.
                     ColumnValues::Single(mut values) => {
                         values.iter_mut().for_each(|value| *value += 0.0);
                         classes_of(values, missing, |value| !value.is_nan(), f32::total_cmp, ColumnValues::Single)
@@ -101,7 +101,7 @@ impl FrameColumn {
         }
     }
 
-    /// As numbers, `[rows]`: NaN where there is no value, True is 1, of categories their values; `None` of strings.
+    /// Converts to numbers, `[rows]`: a missing value is NaN, true is 1, a category is its value; `None` for strings.
     fn into_numbers(self) -> Option<Vec<f64>> {
         match self {
             Self::Plain { values, missing } => {
@@ -121,7 +121,7 @@ impl FrameColumn {
         }
     }
 
-    /// As text, `[rows]`; `None` where a row has no value.
+    /// Converts to text, `[rows]`; `None` for a missing value.
     fn into_strings(self) -> Option<Vec<String>> {
         match self {
             Self::Plain { missing, .. } if missing.contains(&true) => None,
@@ -134,7 +134,7 @@ impl FrameColumn {
     }
 }
 
-/// The different values ascending, and which of them each row has.
+/// The distinct values, ascending, and the code of each row.
 fn classes_of<T: Clone>(
     values: Vec<T>,
     missing: &[bool],
@@ -152,14 +152,14 @@ fn classes_of<T: Clone>(
         if distinct.last().is_none_or(|last| order(last, &values[row]).is_ne()) {
             distinct.push(values[row].clone());
         }
-        // Rows are fewer than 2^31 wherever their different values could be more than that.
+        // The number of rows is below 2^31 if so many values can be distinct.
         codes[row] = distinct.len() as i32 - 1;
     }
     let distinct = wrap(distinct);
     Labels { kind: distinct.kind(), categories: distinct.into_strings(), codes }
 }
 
-/// What an array of annotations holds, in the widest type of its kind; a value for each element.
+/// Values of an array in the widest type of their kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ColumnValues {
     /// Signed integers of any width.
@@ -168,16 +168,16 @@ pub enum ColumnValues {
     Unsigned(Vec<u64>),
     /// Floats of up to 4 bytes.
     Single(Vec<f32>),
-    /// Wider floats.
+    /// Floats of 8 bytes.
     Double(Vec<f64>),
-    /// Truth values; h5py's are an enumeration of FALSE = 0 and TRUE = 1.
+    /// Booleans; h5py stores them as an enumeration with FALSE = 0 and TRUE = 1.
     Bool(Vec<bool>),
     /// Strings of variable or fixed length.
     Text(Vec<String>),
 }
 
 impl ColumnValues {
-    /// What classes of these are named after.
+    /// Type of classes that are named after these values.
     pub(crate) const fn kind(&self) -> LabelKind {
         match self {
             Self::Signed(_) | Self::Unsigned(_) => LabelKind::Integer,
@@ -198,7 +198,7 @@ impl ColumnValues {
         }
     }
 
-    /// How Python writes each (a float that is a whole number ends in `.0`, a bool is `True` or `False`).
+    /// Formats each value like Python: an integral float ends with `.0`, a Boolean is `True` or `False`.
     fn into_strings(self) -> Vec<String> {
         fn each<T>(values: Vec<T>, text: impl Fn(T) -> String) -> Vec<String> {
             values.into_iter().map(text).collect()
@@ -213,7 +213,7 @@ impl ColumnValues {
         }
     }
 
-    /// As f64, what is wider rounded to the nearest; `None` of strings.
+    /// Converts to f64, rounded to the nearest; `None` for strings.
     fn into_numbers(self) -> Option<Vec<f64>> {
         Some(match self {
             Self::Signed(values) => values.into_iter().map(|value| value as f64).collect(),
@@ -226,7 +226,7 @@ impl ColumnValues {
     }
 }
 
-/// Python's text of a float, of its shortest digits as Rust writes them with an exponent (`1.25e-7`).
+/// Python's representation of a float, from the shortest digits that Rust writes with an exponent (`1.25e-7`).
 fn float_text(scientific: String) -> String {
     let Some((digits, exponent)) = scientific.split_once('e') else {
         return match scientific.as_str() {
@@ -254,12 +254,12 @@ fn float_text(scientific: String) -> String {
     text
 }
 
-/// Columns of obs or var, by name: what every kind of file has alike.
+/// A frame (obs or var) in any container.
 pub trait FrameColumns {
-    /// What the file calls the frame (`obs`, `raw/var`).
+    /// Location in the file (`obs`, `raw/var`).
     fn location(&self) -> &str;
 
-    /// The file.
+    /// Path of the file.
     fn path(&self) -> &Path;
 
     /// Number of rows.
@@ -271,18 +271,18 @@ pub trait FrameColumns {
     /// Names of the columns, in order, without the index.
     fn names(&self) -> &[String];
 
-    /// Read a column that is there, of any length. `Err` says why it cannot be read.
+    /// Reads an existing column, of any length. `Err` is the reason why it cannot be read.
     fn read_any(&self, name: &str) -> Result<FrameColumn, String>;
 
-    /// The error for what is wrong with a column.
+    /// An error for a column.
     fn wrong(&self, name: &str, reason: &str) -> AnnDataError {
         AnnDataError::damaged(self.path(), format!("{}/{name}: {reason}", self.location()))
     }
 
-    /// Read a column that is there.
+    /// Reads an existing column.
     ///
     /// # Errors
-    /// It cannot be read, or has not a value for each row.
+    /// The column cannot be read, or its length is not the number of rows.
     fn read(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
         let column = self.read_any(name).map_err(|reason| self.wrong(name, &reason))?;
         if column.len() != self.rows() {
@@ -292,41 +292,41 @@ pub trait FrameColumns {
         Ok(column)
     }
 
-    /// The index: a name for each row.
+    /// Reads the index: a name for each row.
     ///
     /// # Errors
-    /// It cannot be read, or a row has none.
+    /// The index cannot be read, or a name is missing.
     fn index(&self) -> Result<Vec<String>, AnnDataError> {
         let column = self.read(self.index_name())?;
         column.into_strings().ok_or_else(|| self.wrong(self.index_name(), "a row has no name"))
     }
 
-    /// A column as classes.
+    /// Reads a column as classes.
     ///
     /// # Errors
-    /// There is none of this name, or it cannot be read.
+    /// There is no such column, or it cannot be read.
     fn labels(&self, name: &str) -> Result<Labels, AnnDataError> {
         Ok(self.column(name)?.into_labels())
     }
 
-    /// A column as numbers, NaN where there is no value.
+    /// Reads a column as numbers; a missing value is NaN.
     ///
     /// # Errors
-    /// There is none of this name, it cannot be read, or it holds strings.
+    /// There is no such column, it cannot be read, or it holds strings.
     fn numbers(&self, name: &str) -> Result<Vec<f64>, AnnDataError> {
         let column = self.column(name)?;
         column.into_numbers().ok_or_else(|| self.wrong(name, "it holds strings where numbers are needed"))
     }
 
-    /// A column, or the index.
+    /// Reads a column or the index by name.
     ///
     /// # Errors
-    /// There is none of this name, or it cannot be read.
+    /// There is no such column, or it cannot be read.
     fn column(&self, name: &str) -> Result<FrameColumn, AnnDataError> {
         if !self.names().iter().any(|other| other == name) && name != self.index_name() {
             let names = self.names().iter().map(String::as_str);
             let what = format!("{} has no column {name:?}", self.location());
-            return Err(AnnDataError::damaged(self.path(), not_there(&what, "columns", name, names)));
+            return Err(AnnDataError::damaged(self.path(), missing_name(&what, "columns", name, names)));
         }
         self.read(name)
     }

@@ -1,27 +1,29 @@
+//! The error of all stores and writers.
+
 use std::path::{Path, PathBuf};
 
-/// What can go wrong between a file and its rows. Every variant names the file or object where there is one.
+/// An error of a store, a reader or a writer. A variant that is about a file or an object names it.
 #[derive(Debug, thiserror::Error)]
 pub enum AnnDataError {
-    /// The operating system refused to read or write.
+    /// An operation on a file failed in the operating system.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation, such as "read".
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A file does not have the content that its format asks for.
+    /// The content of a file contradicts its format, or this crate does not support it.
     #[error("{}: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The contradiction.
         reason: String,
     },
-    /// A file was written to, replaced or removed since it was opened.
+    /// A file was written to, replaced or removed after it was opened.
     #[error("store {} was rewritten while it was read", path.display())]
     Rewritten {
         /// The file or folder.
@@ -30,12 +32,12 @@ pub enum AnnDataError {
     /// An object of a server cannot be read.
     #[error("{url}: {reason}")]
     Remote {
-        /// Where the object is.
+        /// URL of the object.
         url: String,
-        /// What the server said, or what came instead of an answer.
+        /// The answer of the server, or why there was none.
         reason: String,
     },
-    /// A matrix that is stored by columns is too large to be transposed in memory.
+    /// A CSC matrix is too large to be transposed in memory.
     #[error(
         "{}: is stored by columns (CSC); to read rows of it, {bytes} bytes of memory would be needed, and {available} are left of \
          what all files together may take; write it by rows in Python: `adata.X = adata.X.tocsr()`, then `adata.write_h5ad(…)`",
@@ -44,29 +46,29 @@ pub enum AnnDataError {
     CscTooLarge {
         /// The file.
         path: PathBuf,
-        /// Bytes of memory that the transposed matrix takes.
+        /// Size of the transposed matrix in bytes.
         bytes: u64,
-        /// Bytes of memory that it may take.
+        /// Bytes of memory that all transposed matrices may still take.
         available: u64,
     },
-    /// All rows of a store do not fit into memory.
+    /// The rows of a store do not fit into memory.
     #[error("reading {rows} rows of {name} into memory needs {} GiB at least, {} GiB are free", gib(*needed), gib(*free))]
     OutOfMemory {
-        /// The store.
+        /// Name of the store.
         name: String,
-        /// Its number of rows.
+        /// Number of its rows.
         rows: u64,
-        /// Bytes of memory that its rows take at least.
+        /// Lower bound of the size of its rows in bytes.
         needed: u64,
-        /// Bytes of memory that they may take.
+        /// Bytes of memory that are free.
         free: u64,
     },
-    /// Something was asked for that cannot be.
+    /// A request that the store cannot fulfil.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Bytes as GiB, two digits behind the point.
+/// Formats bytes as GiB with two decimals.
 fn gib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / f64::from(1 << 30))
 }
@@ -77,7 +79,7 @@ impl AnnDataError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// What a thread's panic says; `what` is what panicked, and at what.
+    /// The error for a panic of a thread; `what` says which thread, and what it worked on.
     pub(crate) fn panicked(what: &str, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         Self::Invalid(format!("{what}: {}", text.unwrap_or("unknown reason")))

@@ -1,21 +1,23 @@
+//! Names of genes and columns: checks, lists in messages, and the closest match.
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The sentence for a name that is not there: those that are (the first of them, where they are many), and the closest.
-pub(crate) fn not_there<'a>(
+/// The message for a missing name: `what`, the closest of `names`, and the first of `names`.
+pub(crate) fn missing_name<'a>(
     what: &str,
     plural: &str,
     name: &str,
     names: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
-    /// Names that are listed.
+    /// Largest number of names in the list.
     const LISTED: usize = 20;
-    /// Letters that a name that is meant can differ in.
+    /// Largest edit distance of a suggestion.
     const DISTANCE: usize = 2;
     let lower = name.to_lowercase();
     let far = |other: &str| {
-        // The distance is never less than the difference in length, which costs nothing to see.
+        // The edit distance is at least the difference in length.
         if other.len().abs_diff(name.len()) > 2 * DISTANCE {
             usize::MAX
         } else {
@@ -40,9 +42,9 @@ pub(crate) fn not_there<'a>(
     }
 }
 
-/// An error that lists the names that come more than once.
-pub(crate) fn all_different(genes: &[String]) -> Result<(), String> {
-    /// Names that are listed.
+/// Fails with a list of the names that occur more than once.
+pub(crate) fn check_unique(genes: &[String]) -> Result<(), String> {
+    /// Largest number of names in the list.
     const LISTED: usize = 10;
     let mut seen = HashSet::with_capacity(genes.len());
     let mut listed = HashSet::new();
@@ -58,10 +60,10 @@ pub(crate) fn all_different(genes: &[String]) -> Result<(), String> {
     Err(text)
 }
 
-/// More genes without names are taken for damage.
+/// A file with more unnamed genes is taken for damaged.
 const MAX_UNNAMED: u64 = 1 << 22;
 
-/// Names for genes of a file that does not name them; `Err` if there are too many.
+/// Names `gene_0`, `gene_1`, … for a file that does not name its genes; an error above [`MAX_UNNAMED`].
 pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
     if genes > MAX_UNNAMED {
         return Err(format!("rows of {genes} genes, which have no names, are more than {MAX_UNNAMED}"));
@@ -69,8 +71,8 @@ pub(crate) fn numbered_genes(genes: u64) -> Result<Vec<String>, String> {
     Ok((0..genes).map(|gene| format!("gene_{gene}")).collect())
 }
 
-/// A list of names, which is one in memory for all that have the same: `known` are those that there are.
-pub(crate) fn shared(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
+/// Deduplicates a list of names: returns the equal list of `known`, or adds `names` to `known`.
+pub(crate) fn deduplicate(names: Arc<[String]>, known: &mut Vec<Arc<[String]>>) -> Arc<[String]> {
     if let Some(same) = known.iter().find(|same| **same == names) {
         return Arc::clone(same);
     }
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_closest_name_is_named() {
-        let say = |name, names: &[&'static str]| not_there("there is no x", "names", name, names.iter().copied());
+        let say = |name, names: &[&'static str]| missing_name("there is no x", "names", name, names.iter().copied());
         assert_eq!(say("kidn", &["kind", "depth"]), "there is no x; is \"kind\" meant?; the names are kind, depth");
         assert_eq!(say("KIND", &["depth", "kind"]), "there is no x; is \"kind\" meant?; the names are depth, kind");
         assert_eq!(say("donor", &["kind", "depth"]), "there is no x; the names are kind, depth");

@@ -1,6 +1,7 @@
-//! Copies that go around the caches: for data that is read much later. A plain store would first read the line that it writes to.
+//! Copies with non-temporal stores, which bypass the processor's caches: for data that is read much later. An ordinary store
+//! would first read the cache line that it writes to.
 
-/// Copy values around the caches where the processor has AVX. After the last copy call [`fence`].
+/// Copies values with non-temporal stores if the processor has AVX. The caller calls [`fence`] after the last copy.
 ///
 /// # Panics
 /// The slices differ in length.
@@ -25,16 +26,16 @@ fn copy_avx(from: &[f32], to: &mut [f32]) {
     to_head.copy_from_slice(from_head);
     let ((from, from_tail), (to, to_tail)) = (from.as_chunks::<16>(), to.as_chunks_mut::<16>());
     for (from, to) in from.iter().zip(to) {
-        // A whole line at a time.
+        // A cache line at a time.
         for half in [0, 8] {
-            // SAFETY: both arrays have 16 values; `to` is ours, and aligned by the split above.
+            // SAFETY: both arrays have 16 values; `to` is borrowed exclusively, and aligned to 64 bytes by the split above.
             unsafe { _mm256_stream_ps(to.as_mut_ptr().add(half), _mm256_loadu_ps(from.as_ptr().add(half))) };
         }
     }
     to_tail.copy_from_slice(from_tail);
 }
 
-/// Make what [`copy`] wrote visible to other threads, as any other write is.
+/// Orders the stores of [`copy`] before later stores, so that other threads see them like any other write.
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE.

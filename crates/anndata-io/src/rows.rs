@@ -1,12 +1,14 @@
+//! Rows in memory: CSR or dense, owned or borrowed.
+
 use crate::NarrowRow;
 
 /// Rows in CSR.
 ///
-/// Invariants: `indptr` is ascending, starts at 0 and has one entry more than there are rows; `indices` and `data` are as long
-/// as its last entry says; columns ascend within a row.
+/// Invariants: `indptr` ascends, starts at 0 and has one entry more than there are rows; its last entry is the length of
+/// `indices` and of `data`; columns ascend within a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsrRows {
-    /// int64 `[rows + 1]`: where each row starts.
+    /// uint64 `[rows + 1]`: start of each row in `indices` and `data`.
     pub indptr: Vec<u64>,
     /// int32 `[nnz]`: column of each value.
     pub indices: Vec<i32>,
@@ -26,19 +28,19 @@ impl CsrRows {
         self.indptr.len() - 1
     }
 
-    /// No rows.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Remove all rows, keep the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.indptr.truncate(1);
         self.indices.clear();
         self.data.clear();
     }
 
-    /// Append a row that has these values for its columns. Zeros are left out, -0 is kept, so that every bit comes back.
+    /// Appends a dense row. 0 is not stored; -0 is, so that every bit of the row can be restored.
     pub fn push_dense(&mut self, row: &[f32]) {
         for (column, value) in row.iter().enumerate() {
             if value.to_bits() != 0 {
@@ -49,7 +51,7 @@ impl CsrRows {
         self.indptr.push(self.indices.len() as u64);
     }
 
-    /// A look at all of it.
+    /// Borrows all rows.
     pub fn view(&self) -> CsrView<'_> {
         CsrView { indptr: &self.indptr, indices: &self.indices, data: &self.data }
     }
@@ -60,10 +62,10 @@ impl CsrRows {
     }
 }
 
-/// [`CsrRows`] that lie somewhere else.
+/// Borrowed [`CsrRows`].
 #[derive(Clone, Copy, Debug)]
 pub struct CsrView<'a> {
-    /// int64 `[rows + 1]`.
+    /// uint64 `[rows + 1]`.
     pub indptr: &'a [u64],
     /// int32 `[nnz]`.
     pub indices: &'a [i32],
@@ -72,13 +74,13 @@ pub struct CsrView<'a> {
 }
 
 impl<'a> CsrView<'a> {
-    /// Columns and values of one row.
+    /// Columns and values of a row.
     pub fn row(&self, row: usize) -> (&'a [i32], &'a [f32]) {
         let range = self.indptr[row] as usize..self.indptr[row + 1] as usize;
         (&self.indices[range.clone()], &self.data[range])
     }
 
-    /// Whether the indices of each row ascend and are columns of a matrix that has so many.
+    /// Whether the column indices of each row ascend and are below `columns`.
     pub fn ascends_within(&self, columns: u64) -> bool {
         (0..self.indptr.len().saturating_sub(1)).all(|row| {
             let (indices, _) = self.row(row);
@@ -89,16 +91,16 @@ impl<'a> CsrView<'a> {
     }
 }
 
-/// Rows with a value for every column, one after another.
+/// Rows with a value for every column, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DenseRows {
-    /// Values of a row.
+    /// Number of columns.
     pub columns: usize,
     /// float32 `[rows, columns]`.
     pub data: Vec<f32>,
 }
 
-/// Rows in the form that their store has them in.
+/// Rows in the [`Form`](crate::Form) of their store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rows {
     /// CSR.
@@ -116,7 +118,7 @@ impl Rows {
         }
     }
 
-    /// A look at all of them.
+    /// Borrows all rows.
     pub fn view(&self) -> RowsView<'_> {
         match self {
             Self::Sparse(rows) => RowsView::Sparse(rows.view()),
@@ -133,34 +135,34 @@ impl Rows {
     }
 }
 
-/// [`Rows`] that lie somewhere else: in a buffer, or in the memory of a store.
+/// Borrowed [`Rows`], of a buffer or of a store in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum RowsView<'a> {
     /// CSR.
     Sparse(CsrView<'a>),
     /// float32 `[rows, columns]`.
     Dense {
-        /// Values of a row.
+        /// Number of columns.
         columns: usize,
-        /// The values.
+        /// The values, row-major.
         data: &'a [f32],
     },
 }
 
-/// One row, where it lies.
+/// One borrowed row.
 #[derive(Clone, Copy, Debug)]
 pub enum Row<'a> {
-    /// Columns, ascending, and their values, of one length.
+    /// Columns, ascending, and their values, of the same length.
     Sparse(&'a [i32], &'a [f32]),
     /// A value for each column.
     Dense(&'a [f32]),
-    /// As sparse, in fewer bytes.
+    /// A sparse row whose columns and values take fewer bytes.
     Narrow(NarrowRow<'a>),
 }
 
 impl Row<'_> {
-    /// Begin to bring a sparse row into the caches, so that it is there when it is written, some rows later. A dense one is
-    /// long enough for the processor to see that by itself.
+    /// Prefetches a sparse row into the processor's caches, some rows before it is copied. The hardware prefetcher does that for
+    /// a dense row by itself.
     pub fn prefetch(&self) {
         match self {
             Self::Sparse(columns, values) => {
@@ -174,7 +176,7 @@ impl Row<'_> {
 }
 
 impl<'a> RowsView<'a> {
-    /// One of the rows, below their number.
+    /// Borrows a row; `row` is below [`RowsView::len`].
     pub fn row(&self, row: usize) -> Row<'a> {
         match self {
             Self::Sparse(rows) => {

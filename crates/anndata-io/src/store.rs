@@ -1,149 +1,155 @@
+//! The trait of all stores of rows, and of their readers.
+
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Ahead, AnnDataError, Resident, Rows};
+use crate::{AnnDataError, Prefetch, Resident, Rows};
 
-/// How a store has its rows.
+/// The form in which a store returns its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// CSR.
+    /// CSR: the stored values of each row.
     Sparse,
     /// A value for every column.
     Dense,
 }
 
-/// Rows by number: files, a collection of them, or memory.
+/// A matrix whose rows are read by number: a file, several files, or memory.
 pub trait ArrayStore: Debug + Send + Sync + 'static {
     /// Number of rows.
     fn len(&self) -> u64;
 
-    /// No rows.
+    /// Whether there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Names of the columns, in order.
+    /// Gene names: the names of the columns, in order.
     fn genes(&self) -> &[String];
 
-    /// What readers yield.
+    /// Form of the rows that readers return.
     fn form(&self) -> Form;
 
-    /// Rows of a run that lie together in the file and are best read together (a row group, an HDF5 chunk's rows); 1 where
+    /// Rows that are stored and decoded together (a row group, the rows of an HDF5 chunk) and are best read together; 1 if
     /// any row costs the same.
     fn run_rows(&self) -> u64 {
         1
     }
 
-    /// First row of each file, ascending. Chunks of rows that are drawn together do not reach over these.
+    /// First row of each file, ascending. A chunk of rows that a sampler draws together does not cross these.
     fn starts(&self) -> Vec<u64> {
         vec![0]
     }
 
-    /// Add how many values readers yield of each of these rows to `out`, in the form of the store; `false` where that is not
-    /// known before they are read, or [`ReadRows::fetch_to`] is not to be had. The rows are below [`ArrayStore::len`].
+    /// Appends to `out` how many values readers return of each of `rows`, which are below [`ArrayStore::len`]. Returns `false`
+    /// if the store does not know that without reading the rows, or its readers have no [`ReadRows::fetch_to`].
     fn row_values(&self, rows: &[u64], out: &mut Vec<u64>) -> bool {
         let _ = (rows, out);
         false
     }
 
-    /// Bytes of the files.
+    /// Total size of the files in bytes.
     fn stored_bytes(&self) -> u64;
 
-    /// Values that all rows have together at most, explicit zeros too, where that is known without reading them.
-    fn most_values(&self) -> Option<u64> {
+    /// Upper bound of the number of stored values in all rows, explicit zeros included; `None` if it is not known without
+    /// reading the rows.
+    fn max_values(&self) -> Option<u64> {
         None
     }
 
-    /// Values other than 0 that all rows have together at least (explicit zeros count too), as far as that is known without
-    /// reading them.
-    fn least_values(&self) -> u64 {
+    /// Lower bound of the number of stored values in all rows, explicit zeros included; 0 if it is not known without reading
+    /// the rows.
+    fn min_values(&self) -> u64 {
         0
     }
 
-    /// What messages call it: the path of a file.
+    /// Name of the store in messages: the path of its file.
     fn name(&self) -> String {
         "the array".to_owned()
     }
 
-    /// A column of obs as classes.
+    /// Reads a column of obs as classes.
     ///
     /// # Errors
-    /// There is none of this name (the error lists those that there are), or it cannot be read.
+    /// Obs has no column of this name (the error lists the columns), or the column cannot be read.
     fn labels(&self, column: &str) -> Result<Labels, AnnDataError>;
 
-    /// A column of obs as numbers, `[rows]`; NaN where there is no value.
+    /// Reads a column of obs as numbers, `[rows]`; a missing value is NaN.
     ///
     /// # Errors
-    /// There is none of this name, it does not hold numbers, or it cannot be read.
+    /// Obs has no column of this name, the column does not hold numbers, or it cannot be read.
     fn numbers(&self, column: &str) -> Result<Vec<f64>, AnnDataError>;
 
-    /// Where all rows are in memory: nothing needs to be read, batches are made from it.
+    /// All rows, if they are in memory: batches are then made from them without a reader.
     fn resident(&self) -> Option<Resident<'_>> {
         None
     }
 
-    /// A reader of one thread.
+    /// Makes a reader, for one thread.
     ///
     /// # Errors
     /// A file cannot be opened.
     fn reader(&self) -> Result<Box<dyn ReadRows + '_>, AnnDataError>;
 }
 
-/// Which rows to read.
+/// The rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted<'a> {
-    /// These, in this order; a row may come more than once.
+pub enum RowSelection<'a> {
+    /// Rows by number, in any order; a row may occur more than once.
     Rows(&'a [u64]),
-    /// All of these.
+    /// Consecutive rows.
     Range(Range<u64>),
 }
 
-/// Reads rows, in two parts that are timed as stages of their own. After [`ReadRows::fetch`] and then [`ReadRows::decode`],
-/// the rows that were wanted are behind those that `out` had before.
+/// Reads rows in two steps, so that a caller can time them as two stages: [`ReadRows::fetch`] reads bytes, [`ReadRows::decode`]
+/// turns them into rows. Together they append the selected rows to `out`.
 pub trait ReadRows {
-    /// Get the bytes out of the files (stage *read*); returns how many. What needs no decoding goes to `out` at once.
+    /// Reads the bytes of the selected rows from the files (stage *read*) and returns their number. Bytes that need no decoding
+    /// go straight to `out`.
     ///
     /// # Errors
-    /// A row is beyond the end; the file cannot be read, or is not what was opened.
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError>;
+    /// A row is beyond the end; a file cannot be read, or was replaced since it was opened.
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError>;
 
-    /// As [`ReadRows::fetch`] of `rows`, but the values of each go to their place in `out`, which is as long already: those of
-    /// `rows[i]` to `places[i]` and behind it, as many as [`ArrayStore::row_values`] says. Several readers can fill one `out`;
-    /// [`ReadRows::decode`] follows here too. After an error places have any values.
+    /// As [`ReadRows::fetch`], but `out` already has its final length, and the values of `rows[i]` are written from position
+    /// `places[i]` on, as many as [`ArrayStore::row_values`] says. Several readers can thus fill one `out`.
+    /// [`ReadRows::decode`] follows here, too. After an error, the values at these positions are unspecified.
     ///
     /// # Errors
-    /// As [`ReadRows::fetch`]; a place is beyond the end of `out`; the store does not say how many values rows have.
+    /// As [`ReadRows::fetch`]; a position is beyond the end of `out`; [`ArrayStore::row_values`] of the store is `false`.
     fn fetch_to(&mut self, rows: &[u64], places: &[u64], out: &mut Rows) -> Result<u64, AnnDataError> {
         let _ = (rows, places, out);
         Err(AnnDataError::Invalid("rows of this store cannot be read to given places".to_owned()))
     }
 
-    /// Say which ranges of rows will be fetched, by this reader or others of the store, in this order. What is read over a
-    /// network is asked for then, as far as there is room, and is there or on its way as long as what is returned is kept. Not
-    /// for use between a fetch and its decode.
+    /// Announces ranges of rows that this reader or another reader of the store will fetch, in this order. The bytes of a remote
+    /// store are requested now, as far as memory allows, and stay available until the returned [`Prefetch`] is dropped. Must
+    /// not be called between a fetch and its decode.
     ///
     /// # Errors
-    /// As [`ReadRows::fetch`], where something must be read to find out where rows lie.
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
+    /// As [`ReadRows::fetch`]: some formats must read to find out where rows lie.
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
         let _ = ranges;
-        Ok(Ahead::default())
+        Ok(Prefetch::default())
     }
 
-    /// Decompress, convert and put in order what was fetched last (stage *decode*). `out` is the one of the fetch, and
-    /// nothing was added to it since.
+    /// Decompresses, converts and orders the rows that were fetched last (stage *decode*). `out` is that of the fetch, and
+    /// nobody changed it in between.
     ///
     /// # Errors
-    /// It is damaged; `out` has the rows that it had before the fetch.
+    /// The bytes are damaged; `out` then has the rows that it had before the fetch.
     fn decode(&mut self, out: &mut Rows) -> Result<(), AnnDataError>;
 
-    /// An error if what was read so far may be of something else than was opened. Called once for each batch, after its
-    /// reads.
+    /// Checks that the files are still those that were opened. Called once for each batch, after its reads.
+    ///
+    /// # Errors
+    /// A file was written to, replaced or removed.
     fn unchanged(&self) -> Result<(), AnnDataError> {
         Ok(())
     }
 
-    /// Bytes that it keeps between calls.
+    /// Bytes of memory that the reader keeps between calls.
     fn work_bytes(&self) -> u64 {
         0
     }
@@ -152,16 +158,16 @@ pub trait ReadRows {
 /// A column of obs as classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// Names of the classes: the categories of the file in its order; of other columns the different values, ascending. Those
-    /// of several files are the classes of the first, then the new ones of each file that follows.
+    /// Names of the classes: the categories of a categorical column in the file's order, or the distinct values of another
+    /// column, ascending. Several files have the classes of the first file, then the new ones of each further file.
     pub categories: Vec<String>,
-    /// What the classes are named after.
+    /// Type of the values that the classes are named after.
     pub kind: LabelKind,
-    /// int32 `[rows]`: class of each row; -1 where the file has no value.
+    /// int32 `[rows]`: class of each row; -1 is a missing value.
     pub codes: Vec<i32>,
 }
 
-/// Values that classes are named after. The same number has other names as an integer and as a float (1, 1.0).
+/// Type of the values that classes are named after. A number has different names as an integer and as a float: 1 and 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelKind {
     /// Text.
@@ -176,7 +182,7 @@ pub enum LabelKind {
 }
 
 impl LabelKind {
-    /// What the values are called.
+    /// Name of the type in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -188,15 +194,15 @@ impl LabelKind {
 }
 
 impl Labels {
-    /// Columns of obs of a store, in this order.
+    /// Reads several columns of obs of a store.
     ///
     /// # Errors
-    /// One is missing, or cannot be read.
-    pub fn of(store: &dyn ArrayStore, columns: &[String]) -> Result<Arc<Vec<Self>>, AnnDataError> {
+    /// A column is missing, or cannot be read.
+    pub fn from_store(store: &dyn ArrayStore, columns: &[String]) -> Result<Arc<Vec<Self>>, AnnDataError> {
         columns.iter().map(|column| store.labels(column)).collect::<Result<Vec<_>, _>>().map(Arc::new)
     }
 
-    /// Rows of each class; rows without one are counted in none.
+    /// Number of rows of each class; missing values are not counted.
     pub fn counts(&self) -> Vec<u64> {
         let mut counts = vec![0; self.categories.len()];
         for code in &self.codes {

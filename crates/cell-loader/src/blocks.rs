@@ -3,7 +3,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use anndata_io::{Ahead, DenseRows, NarrowRows, ReadRows, Row};
+use anndata_io::{DenseRows, NarrowRows, Prefetch, ReadRows, Row};
 use loader_core::{LoaderError, Stage, StageClock};
 
 use crate::CellError;
@@ -25,7 +25,7 @@ pub struct Block {
     /// Rows of each part that was read: parts of the first range, then those of the second.
     rows: Vec<OnceLock<PartRows>>,
     /// Remote reads in flight; dropped with the block.
-    ahead: OnceLock<Ahead>,
+    ahead: OnceLock<Prefetch>,
     /// A thread has started the remote reads.
     requested: AtomicBool,
 }

@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, Rows, Wanted};
+use anndata_io::{ArrayStore, CsrRows, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows};
 use loader_core::{Batcher, Dataset, Loaded, LoaderError, LoaderOptions, Reader, Stage, StageClock};
 
 use crate::CellError;
@@ -88,7 +88,7 @@ pub struct CellBatcher {
 }
 
 impl CellBatcher {
-    /// A batcher of the rows that `sampler` draws from `store`. `labels` are the label columns of a batch, as [`Labels::of`]
+    /// A batcher of the rows that `sampler` draws from `store`. `labels` are the label columns of a batch, as [`Labels::from_store`]
     /// reads them.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl CellBatcher {
         };
         let mut groups = self.indices.chunks(together).peekable();
         while let Some(rows) = groups.next() {
-            cost.bytes += reader.fetch(&Wanted::Rows(rows), &mut self.rows)?;
+            cost.bytes += reader.fetch(&RowSelection::Rows(rows), &mut self.rows)?;
             // Once a batch, before its last rows are decoded: for a rewritten file this is the error to report.
             if groups.peek().is_none() {
                 reader.unchanged()?;
@@ -248,7 +248,7 @@ impl CellBatcher {
             std::mem::swap(rows, buffer);
             rows.data.clear();
         }
-        cost.bytes += reader.fetch(&Wanted::Range(range.clone()), &mut self.rows)?;
+        cost.bytes += reader.fetch(&RowSelection::Range(range.clone()), &mut self.rows)?;
         cost.clock.worked(Stage::Read);
         reader.decode(&mut self.rows)?;
         let rows = match &mut self.rows {

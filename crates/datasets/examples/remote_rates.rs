@@ -118,7 +118,7 @@ fn epoch(options: &Options, files: &[PathBuf]) -> (u64, u64, f64) {
     let settings = Sampler { draw: options.draw, chunk_rows: 512, chunks: 32, ..Sampler::default() };
     let sampler = Arc::new(RowSampler::new(&row_draw(&settings).unwrap(), &*store, sharding, None).unwrap());
     let steps = sampler.batches_per_epoch();
-    let labels = Labels::of(&*store, &[]).unwrap();
+    let labels = Labels::from_store(&*store, &[]).unwrap();
     let builder = CellBatcher::new(store, sampler, &cell_batch_options(&array), labels).unwrap();
     let loading = LoaderOptions { workers: options.workers, steps, ..LoaderOptions::default() };
     let clock = Instant::now();

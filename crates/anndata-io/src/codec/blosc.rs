@@ -1,11 +1,11 @@
 use std::ffi::c_int;
 
-/// Decompress Blosc (version 1); `Err` says what is wrong.
+/// Decompresses Blosc (version 1); `Err` is the reason.
 pub(crate) fn blosc_decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, String> {
     if blosc_length(src)? > dst.len() {
         return Err("longer than a chunk".to_owned());
     }
-    // SAFETY: `blosc_length` has asked blosc whether it is safe to decompress these bytes; it writes `dst.len()` bytes at most.
+    // SAFETY: `blosc_length` has validated these bytes with blosc; it writes at most `dst.len()` bytes.
     let n: c_int =
         unsafe { blosc_src::blosc_decompress_ctx(src.as_ptr().cast(), dst.as_mut_ptr().cast(), dst.len(), 1) };
     match usize::try_from(n) {
@@ -14,8 +14,8 @@ pub(crate) fn blosc_decompress(src: &[u8], dst: &mut [u8]) -> Result<usize, Stri
     }
 }
 
-/// Decompress `count` elements of `element` bytes from `start` on, of what is `whole` bytes: of the blocks that Blosc parts its
-/// data in, only those that have some of them. `None` if that would be all of them, or if elements have another size there.
+/// Decompresses `count` elements of `element` bytes from `start` on, of a buffer with `whole` bytes: only the Blosc blocks that
+/// have some of them. `None` if that would be all blocks, or if the elements have another size in the buffer.
 pub(crate) fn decompress_elements(
     src: &[u8],
     whole: usize,
@@ -23,7 +23,7 @@ pub(crate) fn decompress_elements(
     (start, count): (usize, usize),
     dst: &mut [u8],
 ) -> Option<Result<(), String>> {
-    /// Bytes of the header, in which are, after four single bytes, those of the data, of a block, and of all of this.
+    /// Size of the header, which has, after four single bytes, the sizes of the data, of a block, and of the buffer.
     const HEADER: usize = 16;
     let header: &[u8; HEADER] = src.first_chunk()?;
     let block = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
@@ -31,22 +31,22 @@ pub(crate) fn decompress_elements(
     if !inside || dst.len() != count * element || usize::from(header[3]) != element || block == 0 || block >= whole {
         return None;
     }
-    // As many bytes as there are, or the general way says what is wrong.
+    // If the sizes do not match, the general path reports the error.
     if blosc_length(src) != Ok(whole) || whole > i32::MAX as usize {
         return None;
     }
-    // SAFETY: the header says what is true of the lengths of `src` and of the data (checked above); elements are of the size that
-    // it says, so that `dst` is as long as what is written; what it says of blocks is checked against `src` by the library.
+    // SAFETY: the sizes of `src` and of the data in the header were checked above; elements have the size in the header, so
+    // that `dst` has the length that is written; the library checks the offsets of blocks against `src`.
     let n: c_int = unsafe {
         blosc_src::blosc_getitem(src.as_ptr().cast(), start as c_int, count as c_int, dst.as_mut_ptr().cast())
     };
     Some(if usize::try_from(n) == Ok(dst.len()) { Ok(()) } else { Err(refused(src)) })
 }
 
-/// Bytes that it will be.
+/// Decompressed size in bytes.
 pub(crate) fn blosc_length(src: &[u8]) -> Result<usize, String> {
     let mut bytes = 0;
-    // SAFETY: it reads `src.len()` bytes at most and writes to `bytes`.
+    // SAFETY: it reads at most `src.len()` bytes and writes to `bytes`.
     match unsafe { blosc_src::blosc_cbuffer_validate(src.as_ptr().cast(), src.len(), &raw mut bytes) } {
         0 => Ok(bytes),
         _ => Err("damaged blosc data".to_owned()),
@@ -61,12 +61,12 @@ fn refused(src: &[u8]) -> String {
     }
 }
 
-/// Compress with LZ4, bytes sorted by their place in elements of so many bytes, as annbatch does.
+/// Compresses with LZ4 and shuffle, for elements of this size, like annbatch.
 pub(crate) fn blosc_compress(src: &[u8], element: usize) -> Result<Vec<u8>, String> {
-    /// Bytes that what cannot be compressed is longer by.
+    /// Maximum growth of incompressible data in bytes.
     const OVERHEAD: usize = blosc_src::BLOSC_MAX_OVERHEAD as usize;
     let mut out: Vec<u8> = Vec::with_capacity(src.len() + OVERHEAD);
-    // SAFETY: it reads `src.len()` bytes, writes as many as `out` has place for at most, and the name ends in NUL.
+    // SAFETY: it reads `src.len()` bytes and writes at most the capacity of `out`; the name ends with NUL.
     let n: c_int = unsafe {
         blosc_src::blosc_compress_ctx(
             BLOSC_LEVEL,
@@ -91,7 +91,7 @@ pub(crate) fn blosc_compress(src: &[u8], element: usize) -> Result<Vec<u8>, Stri
     }
 }
 
-/// Level of [`blosc_compress`], of 0 to 9.
+/// Compression level of [`blosc_compress`], of 0 to 9.
 pub(crate) const BLOSC_LEVEL: c_int = 3;
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
             let count = count.min(data.len() - start);
             let mut out = vec![0; count * 4];
             if let Some((at, flip)) = damage {
-                // Whatever is in it, nothing is read or written beyond the buffers.
+                // Corrupt input must not cause reads or writes outside of the buffers.
                 let at = at.index(packed.len());
                 packed[at] ^= flip;
                 let _ = decompress_elements(&packed, bytes.len(), 4, (start, count), &mut out);

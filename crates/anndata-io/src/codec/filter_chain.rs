@@ -8,30 +8,30 @@ use crate::codec::filters::{
     plain_lz4_length, unshuffle,
 };
 
-/// The filters of a data set or an array, in the order in which they were applied when it was written.
+/// The filters of a data set, or the codecs of an array, in the order of encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterChain {
     filters: Vec<Filter>,
 }
 
-/// A filter that can be undone; numbers are those under which the HDF Group has registered them, names those of zarr.
+/// A filter; the numbers are those registered with the HDF Group, the names those of zarr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// 1, zlib.
+    /// 1, zlib (deflate).
     Deflate,
     /// gzip.
     Gzip,
-    /// 2: bytes sorted by their place in an element of so many bytes.
+    /// 2: shuffle, for elements of this size.
     Shuffle(usize),
-    /// 3: a checksum.
+    /// 3: fletcher32, a checksum.
     Fletcher32,
-    /// crc32c: a checksum.
+    /// crc32c, a checksum.
     Crc32c,
-    /// 32000.
+    /// 32000, lzf.
     Lzf,
     /// 32001, blosc.
     Blosc,
-    /// 32004.
+    /// 32004, lz4.
     Lz4,
     /// lz4 of zarr, which has another header.
     PlainLz4,
@@ -39,11 +39,11 @@ pub(crate) enum Filter {
     Zstd,
 }
 
-/// What one thread decompresses with.
+/// Decompressors and buffers of one thread.
 pub(crate) struct FilterBuffers {
     inflate: Decompressor,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
-    /// What lies between two filters.
+    /// Intermediate data between two filters.
     between: [Vec<u8>; 2],
 }
 
@@ -54,13 +54,13 @@ impl Default for FilterBuffers {
 }
 
 impl FilterBuffers {
-    /// Bytes of memory held.
+    /// Allocated bytes.
     pub fn bytes(&self) -> u64 {
         self.between.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 }
 
-/// Where the data is while filters are undone.
+/// Buffer that has the data while filters are undone.
 #[derive(Clone, Copy)]
 enum Location {
     Source,
@@ -69,7 +69,7 @@ enum Location {
 }
 
 impl FilterChain {
-    /// Filters by number and parameters (`cd_values`), of elements of so many bytes. `Err` says which is not known.
+    /// Parses filters by number and parameters (`cd_values`), for elements of this size. `Err` names an unknown filter.
     pub fn new(filters: &[(i32, Vec<u32>)], element: usize) -> Result<Self, String> {
         let filters: Vec<Filter> = filters
             .iter()
@@ -91,9 +91,9 @@ impl FilterChain {
         Self::from_filters(filters)
     }
 
-    /// These filters.
+    /// A chain of these filters.
     pub fn from_filters(filters: Vec<Filter>) -> Result<Self, String> {
-        // How long the data is between two compressions is written nowhere.
+        // The intermediate size between two compressors is not stored anywhere.
         if filters.iter().filter(|filter| filter.ratio() > 1).count() > 1 {
             return Err("is compressed twice, with two filters; write the file again with one".to_owned());
         }
@@ -105,12 +105,13 @@ impl FilterChain {
         &self.filters
     }
 
-    /// No filters.
+    /// Whether there are no filters.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// Decompress some elements of a chunk of `whole` bytes without the rest of it; `None` if these filters cannot.
+    /// Decompresses some elements of a chunk of `whole` bytes without the rest of it; `None` if these filters do not support
+    /// that.
     pub fn undo_some(
         &self,
         src: &[u8],
@@ -125,9 +126,9 @@ impl FilterChain {
         }
     }
 
-    /// So many bytes at most can become of `stored` bytes: what promises more is damaged, and is no reason to allocate memory.
+    /// Upper bound of the decoded size of `stored` bytes: a larger size is damage, and not a reason to allocate memory.
     pub fn max_decoded_bytes(&self, stored: u64) -> u64 {
-        // The longest way to say nothing, besides the headers.
+        // The best possible ratio, without the headers.
         const SLACK: u64 = 1 << 17;
         self.filters.iter().fold(stored, |bytes, filter| match filter.ratio() {
             1 => bytes,
@@ -135,7 +136,7 @@ impl FilterChain {
         })
     }
 
-    /// Undo the filters that `mask` does not name (bit i: filter i was skipped), so that `out` is full.
+    /// Undoes the filters that `mask` does not name (bit i: filter i was skipped), and fills `out`.
     pub fn undo(&self, src: &[u8], mask: u32, out: &mut [u8], work: &mut FilterBuffers) -> Result<(), String> {
         let skipped = |i: usize| mask.checked_shr(i as u32).unwrap_or(0) & 1 == 1;
         let Some(first) = (0..self.filters.len()).find(|i| !skipped(*i)) else {
@@ -154,7 +155,7 @@ impl FilterChain {
                 len = filter.verified(data)?.len();
                 continue;
             }
-            // What filter i was given when the chunk was written: checksums before it made it longer.
+            // Input size of filter i when the chunk was written: checksums before it made it longer.
             let sums = (first..i).filter(|i| !skipped(*i) && self.filters[*i].is_sum()).count();
             let given = match filter {
                 Filter::Shuffle(_) => len,
@@ -195,7 +196,7 @@ impl FilterChain {
                     };
                     zstd.decompress_to_buffer(data, to_place).map_err(|e| format!("damaged zstd data: {e}"))?
                 }
-                // Above.
+                // Handled above.
                 Filter::Fletcher32 | Filter::Crc32c => data.len(),
             };
             if done != to_place.len() {
@@ -212,16 +213,16 @@ impl FilterChain {
     }
 }
 
-/// Bytes of a checksum, of either kind.
+/// Size of a checksum, of either kind, in bytes.
 const SUM_BYTES: usize = 4;
 
 impl Filter {
-    /// It adds a checksum and changes nothing.
+    /// Whether the filter only adds a checksum.
     const fn is_sum(self) -> bool {
         matches!(self, Self::Fletcher32 | Self::Crc32c)
     }
 
-    /// The data without the checksum behind it.
+    /// Checks the checksum, and returns the data without it.
     fn verified(self, data: &[u8]) -> Result<&[u8], String> {
         match self {
             Self::Fletcher32 => {
@@ -232,15 +233,15 @@ impl Filter {
         }
     }
 
-    /// Bytes that one byte may become at most.
+    /// Maximum compression ratio.
     const fn ratio(self) -> u64 {
         match self {
             Self::Shuffle(_) | Self::Fletcher32 | Self::Crc32c => 1,
-            // Two bits of a match of 258 bytes.
+            // A match of 258 bytes takes two bits.
             Self::Deflate | Self::Gzip => 1032,
             Self::Lzf => 264,
             Self::Lz4 | Self::PlainLz4 => 256,
-            // A block of 128 KiB of one byte takes 4.
+            // A block of 128 KiB with one value takes 4 bytes.
             Self::Blosc | Self::Zstd => 1 << 15,
         }
     }
@@ -265,7 +266,7 @@ fn wrong_length(is: usize, should: usize) -> String {
     format!("decompresses to {is} bytes instead of {should}")
 }
 
-/// What users know it as.
+/// Name of the filter in messages.
 fn filter_name(number: i32) -> String {
     let known = match number {
         4 => "szip",
@@ -293,7 +294,7 @@ fn filter_name(number: i32) -> String {
 }
 
 impl FilterChain {
-    /// Undo all filters of what may be of any length up to `most` bytes: strings, of which nothing says how long they are
+    /// Undoes all filters of data with an unknown size of at most `most` bytes: strings of variable length.
     /// together.
     pub fn undo_all(&self, src: &[u8], most: usize) -> Result<Vec<u8>, String> {
         let mut data = src.to_vec();
@@ -320,14 +321,14 @@ impl FilterChain {
     }
 }
 
-/// What a decoder gives, if that is no more than `most` bytes.
+/// Reads a decoder to its end; fails above `most` bytes.
 fn decode_stream(decoder: impl Read, most: usize, name: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     let n = decoder.take(most as u64 + 1).read_to_end(&mut out).map_err(|e| format!("damaged {name} data: {e}"))?;
     if n > most { Err(too_much(most)) } else { Ok(out) }
 }
 
-/// Undo one filter that says itself how much becomes of it.
+/// Undoes a filter that stores the decoded size itself.
 fn undo_one(filter: Filter, data: &[u8], len: usize, most: usize) -> Result<Vec<u8>, String> {
     if len > most {
         return Err(too_much(most));

@@ -1,8 +1,8 @@
-/// Decompress LZF (Marc Lehmann's liblzf, h5py's own filter); returns how many bytes it was, `None` if it is damaged or does
-/// not fit.
+/// Decompresses LZF (Marc Lehmann's liblzf, h5py's own filter); returns the number of bytes; `None` if the data is damaged or
+/// does not fit.
 ///
-/// A control byte below 32 stands before so many literals and one; any other has the length of a match in its upper 3 bits
-/// and the upper 5 bits of how far back it is in its lower ones.
+/// A control byte below 32 is followed by that many literals and one more; any other has the length of a match in its upper 3
+/// bits, and the upper 5 bits of the distance in its lower bits.
 pub(crate) fn lzf_decompress(mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let mut at = 0;
     while let Some((&control, rest)) = src.split_first() {
@@ -28,7 +28,7 @@ pub(crate) fn lzf_decompress(mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
         if back >= len {
             place.copy_within(..len, back);
         } else {
-            // A match may reach into itself and repeats then.
+            // A match may overlap its own output, and repeats then.
             for i in back..back + len {
                 place[i] = place[i - back];
             }
@@ -38,11 +38,11 @@ pub(crate) fn lzf_decompress(mut src: &[u8], dst: &mut [u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Decompress what HDF5's LZ4 filter writes; `None` if it is damaged or does not fit.
+/// Decompresses the data of HDF5's LZ4 filter; `None` if it is damaged or does not fit.
 ///
-/// Source: the plugin's own documentation (github.com/nexusformat/HDF5-External-Filter-Plugins, LZ4): length of the data (8
-/// bytes, most significant first), length of a block (4 bytes), then of each block its compressed length (4 bytes) and its
-/// bytes; a block that did not get smaller is as it was.
+/// Source: the documentation of the plugin (github.com/nexusformat/HDF5-External-Filter-Plugins, LZ4): size of the data (8
+/// bytes, big-endian), size of a block (4 bytes), then for each block its compressed size (4 bytes) and its bytes; a block that
+/// did not get smaller is stored uncompressed.
 pub(crate) fn lz4_decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let total = lz4_length(src)?;
     let (block, mut src) = src.get(8..)?.split_first_chunk::<4>()?;
@@ -67,27 +67,27 @@ pub(crate) fn lz4_decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     Some(total)
 }
 
-/// Bytes that it will be.
+/// Decompressed size in bytes.
 pub(crate) fn lz4_length(src: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_be_bytes(*src.first_chunk()?)).ok()
 }
 
-/// Decompress what zarr's `lz4` writes; `None` if it is damaged or does not fit.
+/// Decompresses the data of zarr's `lz4`; `None` if it is damaged or does not fit.
 ///
-/// Source: numcodecs' lz4.pyx: length of the data (4 bytes, least significant first), then one block of LZ4.
+/// Source: numcodecs' lz4.pyx: size of the data (4 bytes, little-endian), then one block of LZ4.
 pub(crate) fn plain_lz4_decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     let total = plain_lz4_length(src)?;
     let dst = dst.get_mut(..total)?;
     (lz4_flex::block::decompress_into(src.get(4..)?, dst).ok()? == total).then_some(total)
 }
 
-/// Bytes that it will be.
+/// Decompressed size in bytes.
 pub(crate) fn plain_lz4_length(src: &[u8]) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(*src.first_chunk()?)).ok()
 }
 
-/// Put bytes back that HDF5's shuffle filter has sorted by their place in an element: `src` has the first bytes of all
-/// elements, then the second ones, …; what is less than an element is behind them as it was. Both are as long as each other.
+/// Undoes the shuffle filter: `src` has the first bytes of all elements, then all second bytes, and so on; an incomplete
+/// element at the end is unchanged. Both slices have the same length.
 pub(crate) fn unshuffle(element: usize, src: &[u8], dst: &mut [u8]) {
     let elements = src.len().checked_div(element).unwrap_or(0);
     if element <= 1 || elements <= 1 {
@@ -109,11 +109,11 @@ pub(crate) fn unshuffle(element: usize, src: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// The usual sizes, in one pass over `dst`.
+/// Common element sizes, in one pass over `dst`.
 fn unshuffle_fixed<const N: usize>(elements: usize, planes: &[u8], whole: &mut [u8]) {
     let mut each = planes.chunks_exact(elements);
     let planes: [&[u8]; N] = std::array::from_fn(|_| each.next().unwrap_or_default());
-    // Asserted once, so that the loop has no checks.
+    // Asserted once, so that the loop has no bounds checks.
     if planes.iter().any(|plane| plane.len() != elements) {
         return;
     }
@@ -125,21 +125,21 @@ fn unshuffle_fixed<const N: usize>(elements: usize, planes: &[u8], whole: &mut [
     }
 }
 
-/// Bytes of a checksum.
+/// Size of a checksum in bytes.
 const CHECKSUM_BYTES: usize = 4;
 
-/// The data without the checksum behind it; `None` if it is another one.
+/// Checks fletcher32, and returns the data without it; `None` if it does not match.
 pub(crate) fn fletcher32_verified(data: &[u8]) -> Option<&[u8]> {
     let (data, stored) = data.split_last_chunk::<CHECKSUM_BYTES>()?;
     let (sum, stored) = (fletcher32(data), u32::from_le_bytes(*stored));
-    // HDF5 before 1.6.3 wrote the bytes of each half the other way round.
+    // HDF5 before 1.6.3 wrote the bytes of each half in the other order.
     let old = (sum & 0x00ff_00ff) << 8 | (sum & 0xff00_ff00) >> 8;
     (stored == sum || stored == old).then_some(data)
 }
 
-/// Fletcher's checksum as HDF5 has it (H5checksum.c): of 16-bit words, most significant byte first.
+/// Fletcher's checksum as in HDF5 (H5checksum.c): of 16-bit words, big-endian.
 pub(crate) fn fletcher32(data: &[u8]) -> u32 {
-    // So many words do not overflow 32 bits.
+    // This many words cannot overflow 32 bits.
     const BLOCK: usize = 360;
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut first, mut second) = (0u32, 0u32);
@@ -159,11 +159,10 @@ pub(crate) fn fletcher32(data: &[u8]) -> u32 {
     fold(second) << 16 | fold(first)
 }
 
-/// Bytes of a checksum.
+/// Size of a checksum in bytes.
 const CRC_BYTES: usize = 4;
 
-/// The data without the checksum behind it (of Castagnoli's polynomial, least significant byte first); `None` if it is
-/// another one.
+/// Checks crc32c (polynomial of Castagnoli, little-endian), and returns the data without it; `None` if it does not match.
 pub(crate) fn crc32c_verified(data: &[u8]) -> Option<&[u8]> {
     let (data, stored) = data.split_last_chunk::<CRC_BYTES>()?;
     (crc32c::crc32c(data) == u32::from_le_bytes(*stored)).then_some(data)

@@ -1,7 +1,7 @@
-//! Filters that chunks are compressed with.
+//! Filters and codecs of chunks.
 //!
-//! Invariant: whatever the bytes are, what comes out is exactly as long as a chunk is, or an error; nothing is read or
-//! written beyond the buffers.
+//! Invariant: for any input, the output has exactly the size of a chunk, or there is an error; nothing is read or written
+//! outside of the buffers.
 
 pub mod blosc;
 pub mod filter_chain;

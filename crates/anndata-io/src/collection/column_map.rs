@@ -2,37 +2,37 @@ use std::collections::HashMap;
 
 use crate::{CsrRows, CsrView, DenseRows};
 
-/// What the columns of one list of genes are in another.
+/// A map from the columns of one list of genes to those of another.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ColumnMap {
-    /// For each column its number there; -1 if it is not there.
+    /// For each source column its target column, or -1.
     forward: Vec<i32>,
-    /// For each column there its number here; -1 if there is none.
+    /// For each target column its source column, or -1.
     backward: Vec<i32>,
     order: ColumnOrder,
 }
 
-/// What the map does to a row.
+/// Effect of the map on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ColumnOrder {
     /// Each column keeps its number.
     Same,
-    /// Columns that are kept stay ascending.
+    /// The kept columns stay ascending.
     Ascending,
     Any,
 }
 
-/// Space in which rows of any order are put in order.
+/// Scratch memory for the columns of a row that must be sorted.
 #[derive(Debug, Default)]
 pub(crate) struct RowScratch {
-    /// A bit for each column: it has a value.
+    /// One bit for each column: whether it has a value.
     present: Vec<u64>,
-    /// `[columns]`: the values of those that have one.
+    /// `[columns]`: values of those that have one.
     values: Vec<f32>,
 }
 
 impl ColumnMap {
-    /// From columns named `genes` to those that `numbers` numbers, `count` of them.
+    /// The map from columns named `genes` to those that `numbers` numbers, `count` of them.
     pub fn new(genes: &[String], numbers: &HashMap<&str, i32>, count: usize) -> Self {
         let forward: Vec<i32> = genes.iter().map(|gene| numbers.get(gene.as_str()).copied().unwrap_or(-1)).collect();
         let mut backward = vec![-1; count];
@@ -51,22 +51,22 @@ impl ColumnMap {
         Self { forward, backward, order }
     }
 
-    /// Rows in CSR stay what they are, whatever columns there are more.
+    /// Whether CSR rows stay the same, apart from additional empty columns.
     pub fn keeps_sparse(&self) -> bool {
         self.order == ColumnOrder::Same
     }
 
-    /// Dense rows stay what they are.
+    /// Whether dense rows stay the same.
     pub fn keeps_dense(&self) -> bool {
         self.order == ColumnOrder::Same && self.forward.len() == self.backward.len()
     }
 
-    /// Columns that rows had before.
+    /// Number of source columns.
     pub fn columns_before(&self) -> usize {
         self.forward.len()
     }
 
-    /// Add a row to `out`, its columns renumbered and ascending. `columns` are of the list that the map is from.
+    /// Appends a row to `out`, its columns mapped and ascending. `columns` are source columns.
     pub fn add_sparse(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut RowScratch) {
         match self.order {
             ColumnOrder::Same => {
@@ -79,7 +79,7 @@ impl ColumnMap {
         out.indptr.push(out.indices.len() as u64);
     }
 
-    /// Every value is written, and the place moves on only behind those that are kept: no branch that depends on the data.
+    /// Every value is written, but the end advances only behind kept ones, so that no branch depends on the data.
     fn add_ascending(&self, columns: &[i32], values: &[f32], out: &mut CsrRows) {
         let start = out.indices.len();
         out.indices.resize(start + columns.len(), 0);
@@ -96,8 +96,8 @@ impl ColumnMap {
         out.data.truncate(start + kept);
     }
 
-    /// Values go to their places in a dense row; the bits that say where are then read in order. This costs as much as a row
-    /// has values, and a word for 64 columns.
+    /// Values are written to a dense row, and the bitmap is then scanned in order. The cost is proportional to the values of
+    /// the row, plus one word for 64 columns.
     fn add_any(&self, columns: &[i32], values: &[f32], out: &mut CsrRows, scratch: &mut RowScratch) {
         let count = self.backward.len();
         scratch.present.clear();
@@ -123,7 +123,7 @@ impl ColumnMap {
         }
     }
 
-    /// Add a dense row to `out`, its columns in their new places, 0 where there is none.
+    /// Appends a dense row to `out`, its columns mapped, 0 for columns without a source.
     pub fn add_dense(&self, values: &[f32], out: &mut DenseRows) {
         if self.keeps_dense() {
             out.data.extend_from_slice(values);
@@ -133,7 +133,7 @@ impl ColumnMap {
         }
     }
 
-    /// Add a dense row to `out` in CSR; zeros are left out.
+    /// Appends a dense row to `out` in CSR, without its zeros.
     pub fn add_dense_as_sparse(&self, values: &[f32], out: &mut CsrRows) {
         for (there, here) in self.backward.iter().enumerate() {
             let value = usize::try_from(*here).map_or(0.0, |here| values[here]);
@@ -145,7 +145,7 @@ impl ColumnMap {
         out.indptr.push(out.indices.len() as u64);
     }
 
-    /// Add several rows as they are: only where [`ColumnMap::keeps_sparse`].
+    /// Appends rows unchanged; only if [`ColumnMap::keeps_sparse`].
     pub fn add_same(rows: CsrView<'_>, out: &mut CsrRows) {
         let start = out.indices.len() as u64;
         out.indices.extend_from_slice(rows.indices);

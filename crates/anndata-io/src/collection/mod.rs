@@ -1,7 +1,7 @@
-//! Many stores as one: row numbers run through all of them, columns are joined by name.
+//! Several stores as one: rows are concatenated, columns are joined by name.
 //!
-//! Invariant: a row of a collection is a row of one of its stores, with its columns renumbered; what columns map to is worked
-//! out once for each list of genes, and costs nothing where they stay what they are.
+//! Invariant: a row of a collection is a row of one of its stores with its columns mapped; the map is computed once for each
+//! distinct list of genes, and an identity map costs nothing.
 
 pub mod column_map;
 pub mod reader;
@@ -15,36 +15,36 @@ use std::sync::Arc;
 
 use crate::collection::column_map::ColumnMap;
 use crate::collection::reader::CollectionReader;
-use crate::names::not_there;
+use crate::names::missing_name;
 use crate::{AnnDataError, ArrayStore, Form, H5adStore, Labels, ReadRows, Resident};
 
-/// Readers of files that a thread keeps: of many files most are not read for a while, and a reader has buffers.
+/// Readers that a thread keeps open: most files are not read for a while, and a reader has buffers.
 const MAX_READERS: usize = 256;
-/// Bytes that these keep together: decompressed row groups of parquet files are large.
+/// Bytes that these readers keep together: decoded row groups of parquet files are large.
 const MAX_READER_BYTES: u64 = 1 << 30;
 
 /// Several stores as one.
 ///
-/// Rows are those of the first store, then those of the second, and so on. They are sparse, or dense where those of all
-/// stores are.
+/// Rows are those of the first store, then those of the second, and so on. They are dense if those of all stores are dense,
+/// else sparse.
 #[derive(Debug)]
 pub struct Collection {
     stores: Vec<Box<dyn ArrayStore>>,
-    /// `[stores + 1]`: the first row of each, and behind the last.
+    /// `[stores + 1]`: first row of each store, and the end of the last one.
     starts: Vec<u64>,
     genes: Vec<String>,
-    /// `[stores]`: from a store's columns to `genes`.
+    /// `[stores]`: maps from the columns of a store to `genes`.
     maps: Vec<Arc<ColumnMap>>,
     form: Form,
 }
 
 impl Collection {
-    /// Join stores. `genes` are the columns to have, by name and in this order; empty is all that the join gives, in the
+    /// Joins stores. `genes` selects columns by name, in this order; if it is empty, all columns of the join are there, in the
     /// order of `anndata.concat`.
     ///
     /// # Errors
-    /// There is no store; a gene that was asked for is not in a store (inner) or in none (outer), or was asked for twice;
-    /// there are more rows or genes than can be numbered.
+    /// There is no store; a selected gene is missing in a store (inner) or in all stores (outer), or is selected twice; the
+    /// number of rows or genes is too large.
     pub fn new(stores: Vec<Box<dyn ArrayStore>>, join: Join, genes: &[String]) -> Result<Self, AnnDataError> {
         if stores.is_empty() {
             return Err(AnnDataError::Invalid("a collection needs one file at least".to_owned()));
@@ -89,7 +89,7 @@ impl Collection {
         })
     }
 
-    /// Join AnnData files: see [`H5adStore::open_all`] for `layer`.
+    /// Joins AnnData files; `layer` is that of [`H5adStore::open_all`].
     ///
     /// # Errors
     /// A file cannot be opened; as [`Collection::new`].
@@ -103,7 +103,7 @@ impl Collection {
         &self.stores
     }
 
-    /// The first row of each store, and behind the last: `[stores + 1]`.
+    /// `[stores + 1]`: first row of each store, and the end of the last one.
     pub fn starts(&self) -> &[u64] {
         &self.starts
     }
@@ -112,7 +112,7 @@ impl Collection {
         &self.maps[store]
     }
 
-    /// What a store's reader yields are this collection's rows.
+    /// Whether the rows of a store's reader are rows of the collection without a change.
     pub(crate) fn keeps(&self, store: usize) -> bool {
         match (self.stores[store].form(), self.form) {
             (Form::Sparse, Form::Sparse) => self.maps[store].keeps_sparse(),
@@ -127,7 +127,7 @@ impl ArrayStore for Collection {
         self.starts[self.stores.len()]
     }
 
-    /// Those of the files, and what they have as such themselves.
+    /// The starts of all stores, including those within a store.
     fn starts(&self) -> Vec<u64> {
         let of_stores = self.stores.iter().zip(&self.starts);
         of_stores.flat_map(|(store, start)| store.starts().into_iter().map(move |own| start + own)).collect()
@@ -149,13 +149,13 @@ impl ArrayStore for Collection {
         self.stores.iter().map(|store| store.stored_bytes()).sum()
     }
 
-    fn most_values(&self) -> Option<u64> {
-        self.stores.iter().map(|store| store.most_values()).sum()
+    fn max_values(&self) -> Option<u64> {
+        self.stores.iter().map(|store| store.max_values()).sum()
     }
 
-    fn least_values(&self) -> u64 {
-        // Which values are in columns that are left out is not known.
-        self.stores.iter().enumerate().filter(|(i, _)| self.keeps(*i)).map(|(_, store)| store.least_values()).sum()
+    fn min_values(&self) -> u64 {
+        // The number of values in dropped columns is not known.
+        self.stores.iter().enumerate().filter(|(i, _)| self.keeps(*i)).map(|(_, store)| store.min_values()).sum()
     }
 
     fn name(&self) -> String {
@@ -172,7 +172,7 @@ impl ArrayStore for Collection {
         for store in &self.stores {
             let labels = store.labels(column)?;
             match named {
-                // A file without any value has no say.
+                // A file without values does not determine the form.
                 _ if labels.categories.is_empty() => {}
                 None => (named, all.kind) = (Some(store.as_ref()), labels.kind),
                 Some(first) if labels.kind != all.kind => {
@@ -222,12 +222,12 @@ impl ArrayStore for Collection {
     }
 }
 
-/// The lists of genes that differ, in the order of their first stores, and the stores that have each.
+/// The distinct lists of genes in the order of their first stores, and the stores of each.
 fn different_lists(stores: &[Box<dyn ArrayStore>]) -> Vec<(&[String], Vec<usize>)> {
     let mut lists: Vec<(&[String], Vec<usize>)> = Vec::new();
     for (i, store) in stores.iter().enumerate() {
         let genes = store.genes();
-        // Lists that are shared are one slice, which costs nothing to see.
+        // Shared lists are the same slice, so this comparison is usually free.
         match lists.iter_mut().find(|(list, _)| std::ptr::eq(*list, genes) || *list == genes) {
             Some((_, stores)) => stores.push(i),
             None => lists.push((genes, vec![i])),
@@ -236,7 +236,7 @@ fn different_lists(stores: &[Box<dyn ArrayStore>]) -> Vec<(&[String], Vec<usize>
     lists
 }
 
-/// An error if a gene that is asked for cannot be had.
+/// Fails if a selected gene is not available.
 fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) -> Result<(), AnnDataError> {
     let mut missing: Vec<&String> = genes.iter().collect();
     for (list, with) in different_lists(stores) {
@@ -246,7 +246,7 @@ fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) ->
                 if let Some(gene) = genes.iter().find(|gene| !known.contains(gene.as_str())) {
                     let what = format!("{} has no gene {gene:?}", stores[with[0]].name());
                     let names = list.iter().map(String::as_str);
-                    return Err(AnnDataError::Invalid(not_there(&what, "genes", gene, names)));
+                    return Err(AnnDataError::Invalid(missing_name(&what, "genes", gene, names)));
                 }
                 missing.clear();
             }
@@ -256,22 +256,23 @@ fn check_subset(stores: &[Box<dyn ArrayStore>], join: Join, genes: &[String]) ->
     let Some(gene) = missing.first() else { return Ok(()) };
     let what = format!("no file has a gene {gene:?}");
     let names = stores[0].genes().iter().map(String::as_str);
-    Err(AnnDataError::Invalid(not_there(&what, "genes of the first", gene, names)))
+    Err(AnnDataError::Invalid(missing_name(&what, "genes of the first", gene, names)))
 }
 
-/// How the genes of several files become one list.
+/// How the genes of several stores are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Join {
-    /// Genes that every file has, in the order of the first.
+    /// Genes that all files have, in the order of the first.
     #[default]
     Inner,
-    /// Genes that any file has; what a file does not have is 0.
+    /// Genes that any file has; a missing value is 0.
     Outer,
 }
 
-/// The genes of several files as one list, in the order that `anndata.concat` gives them; each list has no name twice.
+/// Joins lists of genes in the order of `anndata.concat`; within a list, names are unique.
 ///
-/// Inner: those of the first that all others have, in its order. Outer: as `pandas.Index.union`, applied from left to right,
+/// Inner: the genes of the first list that all others have, in its order. Outer: the order of `pandas.Index.union`, applied
+/// from left to right: equal lists stay as they are, an empty list changes nothing, else all genes are sorted by code points.
 /// orders them: equal lists stay as they are, an empty one changes nothing, else all are sorted (by code points).
 pub(crate) fn join_genes<'a>(lists: &[&'a [String]], join: Join) -> Vec<&'a str> {
     let Some((first, others)) = lists.split_first() else { return Vec::new() };
@@ -299,7 +300,7 @@ fn outer_join<'a>(first: &'a [String], others: &[&'a [String]]) -> Vec<&'a str> 
             genes.extend(other.iter().map(String::as_str));
             seen.extend(&genes);
         } else if sorted || !genes.iter().eq(other.iter()) {
-            // What is sorted stays so, whatever comes: once at the end is enough.
+            // Once sorted, the list stays sorted: one sort at the end is enough.
             sorted = true;
             genes.extend(other.iter().map(String::as_str).filter(|gene| seen.insert(gene)));
         }

@@ -2,45 +2,45 @@ use std::ops::Range;
 
 use crate::collection::column_map::{ColumnMap, RowScratch};
 use crate::collection::reader_set::ReaderSet;
-use crate::{Ahead, AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
 
-/// Reads a collection's rows, file by file, and puts them in order.
+/// Reads rows of a collection store by store, and orders them.
 ///
-/// Rows of one file that are as they are to be go straight into the result; those of several go straight to their places
-/// in it, where files say how long rows are before they are read. All others are read beside it and copied.
+/// Unmapped rows of one store are read straight into the result; those of several stores are read straight to their positions
+/// in it, if the stores know the lengths of rows in advance. All other rows are read into a buffer and copied.
 pub(crate) struct CollectionReader<'c> {
     collection: &'c Collection,
     readers: ReaderSet<'c>,
-    /// What the last fetch reads, a part for each file; those behind `used` are kept for their memory.
+    /// Parts of the last fetch, one for each store; those from `used` on are kept for their buffers.
     parts: Vec<FilePart>,
     used: usize,
-    /// For each row that was wanted its part and its place there, where parts do not simply follow each other.
+    /// For each selected row its part and its position in the part, unless the parts simply follow each other.
     order: Vec<(u32, u32)>,
     mixed: bool,
     way: Assembly,
-    /// What `out` had before the last fetch: rows, and values.
+    /// Rows and values of `out` before the last fetch.
     before: (usize, usize),
-    /// `[stores]`: the file's part in this fetch, or [`NONE`].
+    /// `[stores]`: the part of the store in this fetch, or [`NONE`].
     part_of: Vec<u32>,
     scratch: RowScratch,
 }
 
-/// A file has no part in this fetch.
+/// The store has no part in this fetch.
 const NONE: u32 = u32::MAX;
 
 /// How the rows of a fetch get into the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Assembly {
-    /// There is one part, which is read into it.
+    /// A single part is read straight into the result.
     Straight,
-    /// Each row is read to its place in it.
+    /// Each row is read to its position in the result.
     Placed,
-    /// Parts are read beside it and copied.
+    /// Parts are read into buffers and copied.
     Beside,
 }
 
 impl<'c> CollectionReader<'c> {
-    /// With at most `kept` readers of files open, which keep no more than `bytes` between calls.
+    /// A reader with at most `max_open` open readers of stores, which keep at most `bytes` between calls.
     pub fn new(collection: &'c Collection, kept: usize, bytes: u64) -> Self {
         Self {
             collection,
@@ -56,14 +56,14 @@ impl<'c> CollectionReader<'c> {
         }
     }
 
-    /// Say which rows of which files are wanted.
-    fn split(&mut self, wanted: &Wanted<'_>) -> Result<(), AnnDataError> {
+    /// Sorts the selected rows into parts.
+    fn split(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
         self.used = 0;
         self.order.clear();
         self.mixed = false;
         match wanted {
-            Wanted::Range(range) => self.split_range(range),
-            Wanted::Rows(rows) => {
+            RowSelection::Range(range) => self.split_range(range),
+            RowSelection::Rows(rows) => {
                 let result = self.split_rows(rows);
                 for part in &self.parts[..self.used] {
                     self.part_of[part.store] = NONE;
@@ -117,7 +117,7 @@ impl<'c> CollectionReader<'c> {
         Ok(())
     }
 
-    /// The file that a row is in: there is one.
+    /// The store that has a row.
     fn store_of(&self, row: u64) -> usize {
         self.collection.starts().partition_point(|start| *start <= row) - 1
     }
@@ -127,7 +127,7 @@ impl<'c> CollectionReader<'c> {
         AnnDataError::Invalid(format!("row {row} was asked for where {name} have {rows} rows"))
     }
 
-    /// The next part, without rows.
+    /// The next part, emptied.
     fn new_part(&mut self, store: usize) -> &mut FilePart {
         let form = self.collection.stores()[store].form();
         if self.used == self.parts.len() {
@@ -153,7 +153,7 @@ impl<'c> CollectionReader<'c> {
         part
     }
 
-    /// How the rows that are wanted get into `out`; makes their places in it where they have some.
+    /// Decides how the selected rows get into `out`; sets their positions if they have some.
     fn choose_way(&mut self, out: &mut Rows) -> Result<Assembly, AnnDataError> {
         let collection = self.collection;
         let parts = &mut self.parts[..self.used];
@@ -194,11 +194,11 @@ impl<'c> CollectionReader<'c> {
         Ok(Assembly::Placed)
     }
 
-    /// Fetch a part, into the result or beside it.
+    /// Fetches a part, into the result or into its buffer.
     fn fetch_part(&mut self, number: usize, out: &mut Rows) -> Result<u64, AnnDataError> {
         let store = self.parts[number].store;
         if self.readers.get(store)?.is_none() {
-            // As many files as are kept open are in use: what they have must be taken before one of them can be closed.
+            // All readers that may be open are in use: decode what they fetched, so that one of them can be closed.
             (0..number).try_for_each(|earlier| self.decode_part(earlier, out))?;
             self.readers.next_call()?;
         }
@@ -207,11 +207,11 @@ impl<'c> CollectionReader<'c> {
         };
         let part = &mut self.parts[number];
         let wanted = match &part.wanted {
-            FileRows::Rows(rows) => Wanted::Rows(rows),
-            FileRows::Range(range) => Wanted::Range(range.clone()),
+            FileRows::Rows(rows) => RowSelection::Rows(rows),
+            FileRows::Range(range) => RowSelection::Range(range.clone()),
         };
         let bytes = match (self.way, &wanted) {
-            (Assembly::Placed, Wanted::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
+            (Assembly::Placed, RowSelection::Rows(rows)) => reader.fetch_to(rows, &part.places, out)?,
             (Assembly::Straight, _) => reader.fetch(&wanted, out)?,
             _ => reader.fetch(&wanted, &mut part.rows)?,
         };
@@ -219,7 +219,7 @@ impl<'c> CollectionReader<'c> {
         Ok(bytes)
     }
 
-    /// Decode what a part fetched.
+    /// Decodes the fetched rows of a part.
     fn decode_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
         let part = &mut self.parts[number];
         if !std::mem::take(&mut part.pending) {
@@ -232,7 +232,7 @@ impl<'c> CollectionReader<'c> {
         }
     }
 
-    fn fetch_all(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch_all(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         self.split(wanted)?;
         self.way = self.choose_way(out)?;
         self.readers.next_call()?;
@@ -250,7 +250,7 @@ impl<'c> CollectionReader<'c> {
         Ok(())
     }
 
-    /// Take back what was added to `out`: there was an error.
+    /// Removes from `out` what this fetch appended, after an error.
     fn take_back(&mut self, out: &mut Rows) {
         self.used = 0;
         let (rows, values) = self.before;
@@ -264,7 +264,7 @@ impl<'c> CollectionReader<'c> {
         }
     }
 
-    /// Add all rows of a part to the result.
+    /// Appends all rows of a part to the result.
     fn add_part(&mut self, number: usize, out: &mut Rows) -> Result<(), AnnDataError> {
         let part = &self.parts[number];
         if let (Rows::Sparse(rows), Rows::Sparse(out)) = (&part.rows, &mut *out)
@@ -276,7 +276,7 @@ impl<'c> CollectionReader<'c> {
         (0..part.len()).try_for_each(|row| add_row(part, row, self.collection, &mut self.scratch, out))
     }
 
-    /// Add the rows of all parts to the result, as they were wanted.
+    /// Appends the rows of all parts to the result, in the order of the selection.
     fn add_mixed(&mut self, out: &mut Rows) -> Result<(), AnnDataError> {
         match out {
             Rows::Sparse(out) => {
@@ -299,7 +299,7 @@ impl<'c> CollectionReader<'c> {
 }
 
 impl ReadRows for CollectionReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         match (&mut *out, self.collection.form()) {
             (Rows::Sparse(_), Form::Sparse) => {}
             (Rows::Dense(rows), Form::Dense) => rows.columns = self.collection.genes().len(),
@@ -310,8 +310,8 @@ impl ReadRows for CollectionReader<'_> {
         self.fetch_all(wanted, out).inspect_err(|_| self.take_back(out))
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         self.readers.next_call()?;
         for range in ranges {
             let mut row = range.start;
@@ -348,7 +348,7 @@ impl ReadRows for CollectionReader<'_> {
     }
 }
 
-/// Values that rows have together.
+/// Number of values of rows.
 fn value_count(rows: &Rows) -> usize {
     match rows {
         Rows::Sparse(rows) => rows.indices.len(),
@@ -356,24 +356,24 @@ fn value_count(rows: &Rows) -> usize {
     }
 }
 
-/// Make room for `count` values in all, or say that there is none.
+/// Reserves memory for `count` values, or fails.
 fn reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), AnnDataError> {
     let more = count.saturating_sub(values.len());
     values.try_reserve(more).map_err(|_| AnnDataError::Invalid(format!("no memory for {count} values of a batch")))
 }
 
-/// What is read of one file.
+/// The rows of one store in a fetch.
 struct FilePart {
     pub store: usize,
     pub wanted: FileRows,
-    /// How many values each row has, then where they go in the result: only of rows that are read to their places.
+    /// Number of values of each row, later their positions in the result; only for rows that are read to their positions.
     pub places: Vec<u64>,
     pub rows: Rows,
-    /// It was fetched, and not decoded yet.
+    /// It was fetched, and is not decoded yet.
     pub pending: bool,
 }
 
-/// Which of its rows.
+/// Selected rows of a store.
 enum FileRows {
     Rows(Vec<u64>),
     Range(Range<u64>),
@@ -388,7 +388,7 @@ impl FilePart {
         }
     }
 
-    /// Bytes of memory held, used or not.
+    /// Allocated bytes.
     pub fn capacity_bytes(&self) -> u64 {
         let wanted = match &self.wanted {
             FileRows::Rows(rows) => rows.capacity() * 8,
@@ -398,7 +398,7 @@ impl FilePart {
     }
 }
 
-/// Add one row of a part to the result.
+/// Appends one row of a part to the result.
 fn add_row(
     part: &FilePart,
     row: usize,
@@ -426,7 +426,7 @@ fn add_row(
     Ok(())
 }
 
-/// No rows.
+/// Whether there are no rows.
 fn empty_rows(form: Form) -> Rows {
     match form {
         Form::Sparse => Rows::Sparse(CsrRows::default()),

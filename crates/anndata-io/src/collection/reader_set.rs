@@ -2,44 +2,44 @@ use std::cell::Cell;
 
 use crate::{AnnDataError, ArrayStore, ReadRows};
 
-/// A reader for each store that one thread reads, opened when it is needed.
+/// The open readers of one thread, at most one for each store.
 pub(crate) struct ReaderSet<'c> {
     stores: &'c [Box<dyn ArrayStore>],
     slots: Vec<ReaderSlot<'c>>,
     open: usize,
     max_open: usize,
     call: u64,
-    /// Bytes that readers kept when they were last looked at, together, and the most that they may keep.
+    /// Bytes that the readers keep together, when they were last measured, and their limit.
     bytes: u64,
     max_bytes: u64,
     /// Readers that were used in this call.
     used: Vec<usize>,
 }
 
-/// A store's reader, and what is known of its use.
+/// A reader, and its use.
 #[derive(Default)]
 struct ReaderSlot<'c> {
     reader: Option<Box<dyn ReadRows + 'c>>,
     /// The last call that used it.
     call: u64,
-    /// What it kept when it was last looked at.
+    /// Bytes that it kept when it was last measured.
     bytes: u64,
-    /// It was read from since it was last seen to be unchanged.
+    /// Whether it was read from since it was last checked to be unchanged.
     touched: Cell<bool>,
 }
 
 impl<'c> ReaderSet<'c> {
-    /// At most `kept` of them are open at a time, and one at least. Those that were not used for longest are closed until
-    /// all together keep no more than `max_bytes` between calls.
+    /// At most `max_open` readers are open at a time, and at least one. The least recently used ones are closed until all
+    /// together keep at most `max_bytes` between calls.
     pub fn new(stores: &'c [Box<dyn ArrayStore>], max_open: usize, max_bytes: u64) -> Self {
         let slots = stores.iter().map(|_| ReaderSlot::default()).collect();
         Self { stores, slots, open: 0, max_open: max_open.max(1), call: 1, bytes: 0, max_bytes, used: Vec::new() }
     }
 
-    /// A new call: what was used in earlier ones may be closed.
+    /// Begins a call: readers of earlier calls may be closed.
     ///
     /// # Errors
-    /// The file of a reader that is closed is not what it was.
+    /// The file of a closed reader has changed.
     pub fn next_call(&mut self) -> Result<(), AnnDataError> {
         self.call += 1;
         for store in self.used.drain(..) {
@@ -52,7 +52,7 @@ impl<'c> ReaderSet<'c> {
         Ok(())
     }
 
-    /// The reader of a store for reading from it; `None` where as many as are kept are all in use in this call.
+    /// The reader of a store; `None` if the maximum number of readers is in use in this call.
     pub fn get(&mut self, store: usize) -> Result<Option<&mut (dyn ReadRows + 'c)>, AnnDataError> {
         if self.slots[store].reader.is_none() {
             if self.open >= self.max_open && !self.close_oldest()? {
@@ -70,7 +70,7 @@ impl<'c> ReaderSet<'c> {
         Ok(slot.reader.as_deref_mut())
     }
 
-    /// Close the reader that was not used for longest; `false` if all were in this call.
+    /// Closes the least recently used reader; `false` if all are in use in this call.
     fn close_oldest(&mut self) -> Result<bool, AnnDataError> {
         let old = self.slots.iter_mut().filter(|slot| slot.reader.is_some() && slot.call < self.call);
         let Some(slot) = old.min_by_key(|slot| slot.call) else { return Ok(false) };
@@ -83,7 +83,7 @@ impl<'c> ReaderSet<'c> {
         Ok(true)
     }
 
-    /// An error if a file that was read since this was last asked is another.
+    /// Fails if a file that was read since the last check has changed.
     pub fn unchanged(&self) -> Result<(), AnnDataError> {
         let touched = self.slots.iter().filter(|slot| slot.touched.replace(false));
         touched.filter_map(|slot| slot.reader.as_ref()).try_for_each(|reader| reader.unchanged())

@@ -8,7 +8,7 @@ use proptest::sample::{Index, subsequence};
 use crate::collection::reader::CollectionReader;
 use crate::{
     AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, Join, LabelKind, Labels, MemoryStore, ReadRows,
-    Rows, RowsView, Wanted,
+    RowSelection, Rows, RowsView,
 };
 
 /// A store whose values say which file, row and gene they are of.
@@ -44,7 +44,7 @@ impl ArrayStore for Made {
     fn stored_bytes(&self) -> u64 {
         1
     }
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         (!self.late).then_some((self.rows * self.genes.len()) as u64)
     }
     fn name(&self) -> String {
@@ -102,11 +102,11 @@ impl MadeReader<'_> {
 }
 
 impl ReadRows for MadeReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         assert!(self.wanted.is_empty(), "a fetch comes after the decode of the one before");
         self.wanted = match wanted {
-            Wanted::Rows(rows) => rows.to_vec(),
-            Wanted::Range(range) => range.clone().collect(),
+            RowSelection::Rows(rows) => rows.to_vec(),
+            RowSelection::Range(range) => range.clone().collect(),
         };
         assert!(self.wanted.iter().all(|row| *row < self.store.len()));
         self.before = match out {
@@ -255,11 +255,11 @@ proptest! {
                 (true, [a, b, ..]) => {
                     let range = *a.min(b)..*a.max(b) + 1;
                     wanted_so_far.extend(range.clone());
-                    Wanted::Range(range)
+                    RowSelection::Range(range)
                 }
                 _ => {
                     wanted_so_far.extend(&rows);
-                    Wanted::Rows(&rows)
+                    RowSelection::Rows(&rows)
                 }
             };
             reader.fetch(&wanted, &mut all).unwrap();
@@ -274,7 +274,7 @@ proptest! {
             prop_assert!(memory.resident().is_some());
             let mut rows = Rows::Sparse(CsrRows::default());
             let mut reader = memory.reader().unwrap();
-            reader.fetch(&Wanted::Rows(&wanted_so_far), &mut rows).unwrap();
+            reader.fetch(&RowSelection::Rows(&wanted_so_far), &mut rows).unwrap();
             prop_assert_eq!(dense(&rows, wanted_so_far.len(), genes.len()), expected);
         }
     }
@@ -329,14 +329,14 @@ fn rows_beyond_the_end_are_refused() {
     let collection = Collection::new(three(), Join::Inner, &[]).unwrap();
     let mut reader = collection.reader().unwrap();
     let mut rows = Rows::Sparse(CsrRows::default());
-    for wanted in [Wanted::Rows(&[3, 9]), Wanted::Range(5..10), Wanted::Range(11..11)] {
+    for wanted in [RowSelection::Rows(&[3, 9]), RowSelection::Range(5..10), RowSelection::Range(11..11)] {
         let e = reader.fetch(&wanted, &mut rows).unwrap_err().to_string();
         assert!(e.contains("was asked for where file 0 and 2 more have 9 rows"), "{e}");
     }
-    let e = reader.fetch(&Wanted::Rows(&[1]), &mut Rows::Dense(DenseRows::default())).unwrap_err().to_string();
+    let e = reader.fetch(&RowSelection::Rows(&[1]), &mut Rows::Dense(DenseRows::default())).unwrap_err().to_string();
     assert!(e.contains("two forms"), "{e}");
     // The reader goes on.
-    reader.fetch(&Wanted::Rows(&[8, 0]), &mut rows).unwrap();
+    reader.fetch(&RowSelection::Rows(&[8, 0]), &mut rows).unwrap();
     reader.decode(&mut rows).unwrap();
     reader.unchanged().unwrap();
     let Rows::Sparse(rows) = rows else { panic!() };

@@ -20,47 +20,47 @@ use crate::matrix::stored_array::{
 };
 use crate::source::byte_source::ByteSource;
 
-/// An entry of an index of chunks takes more than so many bytes.
+/// Upper bound of the entries of a chunk index.
 const MIN_INDEX_ENTRY_BYTES: u64 = 8;
 
-/// A file that the library has open, to ask it where things lie.
+/// An open file of libhdf5, which says where arrays lie.
 pub(crate) struct OpenFile<'a> {
     pub source: &'a ByteSource,
     file: File,
-    /// How the library numbers files.
+    /// Number of the file in libhdf5, to detect links to other files.
     fileno: u64,
 }
 
-/// What a name stands for.
+/// A node of the file.
 pub(crate) enum NamedObject {
     Dataset(Dataset),
     Group(Group),
 }
 
 impl<'a> OpenFile<'a> {
-    /// Open the file that `source` is.
+    /// Opens the file of `source`.
     pub fn new(source: &'a ByteSource) -> Result<Self, AnnDataError> {
         let file = open_with_library(source.path())?;
         let fileno = file.loc_info().map_err(|e| source.damaged(format!("has a damaged root group: {e}")))?.fileno;
         Ok(Self { source, file, fileno })
     }
 
-    /// A group, if there is one of this name.
+    /// The group of this name, if there is one.
     pub fn group(&self, name: &str) -> Option<Group> {
         self.file.group(name).ok()
     }
 
-    /// Names of what is in the root group.
+    /// Names of the nodes in the root group.
     pub fn names(&self) -> Result<Vec<String>, AnnDataError> {
         self.file.member_names().map_err(|e| self.source.damaged(format!("has a damaged root group: {e}")))
     }
 
-    /// There is something of this name, however deep.
+    /// Whether there is a node at this path.
     pub fn has(&self, name: &str) -> bool {
         self.file.link_exists(name)
     }
 
-    /// The data set or the group of this name.
+    /// The data set or group at this path.
     pub fn object(&self, name: &str) -> Result<NamedObject, AnnDataError> {
         let found = match self.file.loc_type_by_name(name) {
             Ok(LocationType::Dataset) => self.file.dataset(name).map(NamedObject::Dataset),
@@ -71,19 +71,19 @@ impl<'a> OpenFile<'a> {
         found.map_err(|e| self.wrong(name, format!("cannot be opened: {e}")))
     }
 
-    /// Rows and columns of a data set, or its length.
+    /// Shape of a data set with one or two dimensions.
     pub fn shape(&self, name: &str, dataset: &Dataset) -> Result<Vec<u64>, AnnDataError> {
         let shape = dataset.get_shape().map_err(|e| self.wrong(name, e))?;
         Ok(shape.into_iter().map(|length| length as u64).collect())
     }
 
-    /// Where the numbers of a data set lie.
+    /// Dtype, shape, fill value, filters and chunk table of a data set.
     pub fn describe(&self, name: &str, dataset: &Dataset) -> Result<StoredArray, AnnDataError> {
-        // Several calls belong together: the lock is taken once.
+        // Several calls depend on each other, so the lock is held for all of them.
         sync(|| self.describe_locked(name, dataset)).map_err(|reason| self.wrong(name, reason))
     }
 
-    /// An error that says what is wrong with a part of the file.
+    /// An error for a node of the file.
     pub fn wrong(&self, name: &str, reason: impl ToString) -> AnnDataError {
         self.source.damaged(format!("{name}: {}", reason.to_string()))
     }
@@ -196,13 +196,13 @@ impl<'a> OpenFile<'a> {
         shape: &[u64],
     ) -> Result<ChunkTable, String> {
         let most = self.source.bytes() / MIN_INDEX_ENTRY_BYTES;
-        // Of what is one long row to us, chunks are counted along the first dimension.
+        // A matrix is read as one long row, so its chunks are counted along the first dimension.
         let split = matches!((shape, lengths), (&[_, columns], &[_, chunk_columns]) if columns != chunk_columns);
         let across = grid.across();
         let mut found = Vec::new();
         let mut wrong = None;
         let visited = dataset.chunks_visit(|info| {
-            // An index that goes in circles has no end.
+            // A cyclic chunk index would never end.
             if found.len() as u64 >= most {
                 wrong = Some("has more chunks than its file has place for".to_owned());
                 return -1;
@@ -234,11 +234,11 @@ impl<'a> OpenFile<'a> {
     }
 }
 
-/// Bytes of the number that stands for what was never written.
+/// The fill value as bytes.
 fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, String> {
     let mut value = vec![0; dtype.size()];
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
-    // SAFETY: list and type are open; `status` and `value`, which is as long as a number of this type, are written to.
+    // SAFETY: list and type are open; `status` and `value`, which has the size of the type, are written to.
     let read = unsafe {
         H5Pfill_value_defined(plist, &raw mut status) >= 0
             && (status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED
@@ -249,7 +249,7 @@ fn fill_value(plist: hid_t, type_id: hid_t, dtype: Dtype) -> Result<Vec<u8>, Str
 
 /// The filters of a data set.
 fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
-    /// More parameters than any known filter has.
+    /// Upper bound of the parameters of a filter.
     const VALUES: usize = 32;
     // SAFETY: the list is open.
     let count = unsafe { H5Pget_nfilters(plist) };
@@ -257,7 +257,7 @@ fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
     let mut filters = Vec::new();
     for i in 0..count {
         let (mut flags, mut config, mut values, mut len) = (0, 0, [0u32; VALUES], VALUES);
-        // SAFETY: the list is open; `values` has place for `len` values; no name is asked for.
+        // SAFETY: the list is open; `values` has space for `len` values; no name is requested.
         let id = unsafe {
             H5Pget_filter2(
                 plist,
@@ -278,7 +278,7 @@ fn filter_chain(plist: hid_t, dtype: Dtype) -> Result<FilterChain, String> {
     FilterChain::new(&filters, dtype.size())
 }
 
-/// All bytes of a data set that is in its own header, which has no place for more than 64 KiB.
+/// All bytes of a compact data set, which lie in its object header and are at most 64 KiB.
 fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, String> {
     let bytes = len as usize * dtype.size();
     if bytes > 1 << 16 {
@@ -286,7 +286,7 @@ fn read_compact(dataset: &Dataset, len: u64, dtype: Dtype) -> Result<Vec<u8>, St
     }
     let mut data = vec![0; bytes];
     let file_type = dataset.dtype().map_err(error_text)?;
-    // SAFETY: the data set is open, it has `bytes` bytes in its own type, and all of it is asked for in that type.
+    // SAFETY: the data set is open, has `bytes` bytes in its own type, and is read completely in that type.
     let read = unsafe {
         h5d::H5Dread(
             dataset.id(),
@@ -304,9 +304,9 @@ fn error_text(e: hdf5_metno::Error) -> String {
     e.to_string()
 }
 
-/// Which numeric type it is; `Err` names what it is instead.
+/// The dtype of an HDF5 type; `Err` describes a type that is not supported.
 fn numeric_dtype(id: hid_t) -> Result<Dtype, String> {
-    // SAFETY: the type is open, and these look at it; `base` is closed again.
+    // SAFETY: the type is open, and these calls only inspect it; `base` is closed again.
     unsafe {
         match H5Tget_class(id) {
             H5T_class_t::H5T_INTEGER => integer_dtype(id),
@@ -325,9 +325,9 @@ fn numeric_dtype(id: hid_t) -> Result<Dtype, String> {
 }
 
 /// # Safety
-/// `id` is an open type of a class that has an order of bytes.
+/// `id` is an open type of a class that has a byte order.
 unsafe fn big_endian(id: hid_t) -> Result<bool, String> {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     match unsafe { H5Tget_order(id) } {
         H5T_order_t::H5T_ORDER_LE => Ok(false),
         H5T_order_t::H5T_ORDER_BE => Ok(true),
@@ -338,7 +338,7 @@ unsafe fn big_endian(id: hid_t) -> Result<bool, String> {
 /// # Safety
 /// `id` is an open integer type.
 unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, String> {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     let (size, precision, offset, sign) =
         unsafe { (H5Tget_size(id), H5Tget_precision(id), H5Tget_offset(id), H5Tget_sign(id)) };
     let signed = sign == H5T_sign_t::H5T_SGN_2;
@@ -356,16 +356,16 @@ unsafe fn integer_dtype(id: hid_t) -> Result<Dtype, String> {
     if precision != size * 8 || offset != 0 {
         return Err(format!("has integers of {precision} bits in {size} bytes, which are not supported"));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     let big_endian = if size == 1 { false } else { unsafe { big_endian(id) }? };
     Ok(Dtype { kind, big_endian })
 }
 
 /// # Safety
-/// `id` is an open type of floating point.
+/// `id` is an open floating-point type.
 unsafe fn float_dtype(id: hid_t) -> Result<Dtype, String> {
     let [mut sign, mut exponent, mut exponent_bits, mut mantissa, mut mantissa_bits] = [0usize; 5];
-    // SAFETY: as the caller says; the five places are written to.
+    // SAFETY: promised by the caller; the five outputs are written to.
     let (size, bias, known) = unsafe {
         let known = H5Tget_fields(
             id,
@@ -387,6 +387,6 @@ unsafe fn float_dtype(id: hid_t) -> Result<Dtype, String> {
             ));
         }
     };
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     Ok(Dtype { kind, big_endian: unsafe { big_endian(id) }? })
 }

@@ -10,37 +10,37 @@ use crate::annotation::ColumnValues;
 use crate::h5ad::frame::Hdf5FrameFile;
 use crate::h5ad::values::{ReadLimit, read_strings, read_values};
 
-/// Groups in groups.
+/// Maximum depth of nested groups.
 const MAX_DEPTH: usize = 32;
-/// Groups and data sets of one file.
+/// Maximum number of groups and data sets in a file.
 const MAX_PARTS: usize = 1 << 16;
 
-/// A group or a data set of a file, with its attributes.
+/// A group or data set with its attributes.
 struct ExportedPart {
     pub attributes: Map<String, Json>,
-    /// `None` of a group.
+    /// `None` for a group.
     pub array: Option<ExportedArray>,
 }
 
-/// A data set, row by row; a single value has no dimensions.
+/// A data set in row-major order; a scalar has no dimensions.
 pub(crate) struct ExportedArray {
     pub shape: Vec<u64>,
     pub values: ExportedValues,
 }
 
-/// What it holds.
+/// Values of a data set.
 pub(crate) enum ExportedValues {
-    /// Name of the type as numpy has it, bytes of one, and all of them in the order of this machine.
+    /// NumPy's name of the dtype, size of an element in bytes, and all elements in the byte order of this machine.
     Numbers(&'static str, usize, Vec<u8>),
     Bools(Vec<bool>),
     Texts(Vec<String>),
 }
 
-/// Hand parts of an AnnData file with all that is in them to `take`, groups before what they hold.
+/// Passes parts of an AnnData file, with everything in them, to `take`; a group comes before its members.
 ///
 /// # Errors
-/// The file is of a format before AnnData 0.8; something in obs or var is of a type that is not read (elsewhere such a part is
-/// left out, with a warning); what `take` gives.
+/// The file is older than AnnData 0.8; a column of obs or var has an unsupported type (other nodes of such a type are skipped
+/// with a warning); `take` fails.
 pub(crate) fn export_parts(
     path: &Path,
     parts: &[&str],
@@ -110,7 +110,7 @@ fn export_array(dataset: &Dataset, most: ReadLimit) -> Result<ExportedPart, Stri
     use TypeDescriptor::VarLenAscii;
     use TypeDescriptor::VarLenUnicode;
     let descriptor = match dtype.to_descriptor() {
-        // The library's own types have no float16: converted to float32 and back it is the same.
+        // libhdf5 has no float16 of its own; the way through float32 is exact.
         Err(_) if dtype.size() == 2 && shape.len() < 2 => {
             let ColumnValues::Single(values) = read_values(dataset, None, most)? else {
                 return Err("it is of a type that is not written to zarr".to_owned());
@@ -153,7 +153,7 @@ fn export_numbers<T: H5Type + Pod>(dataset: &Dataset, name: &'static str) -> Res
     Ok(ExportedValues::Numbers(name, size_of::<T>(), bytemuck::cast_slice(&values).to_vec()))
 }
 
-/// Attributes as zarr has them: single values and lists.
+/// Attributes as zarr stores them: scalars and lists.
 fn export_attributes(of: &Location) -> Result<Map<String, Json>, String> {
     let mut all = Map::new();
     for name in of.attr_names().map_err(|e| e.to_string())? {

@@ -20,19 +20,19 @@ use crate::AnnDataError;
 use crate::source::byte_source::{ByteSource, url_of};
 use crate::source::remote::object::RemoteObject;
 
-/// What every HDF5 file has at byte 0, 512, 1024, 2048, …: what comes before is the user's.
+/// Signature of HDF5, at byte 0, 512, 1024, 2048, …; bytes before it belong to the user.
 const HDF5_SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
-/// The part of a superblock that is looked at: no version has fewer bytes.
+/// Bytes of a superblock that are inspected; no version is shorter.
 const SUPERBLOCK_BYTES: usize = 16;
 
-/// Bytes of a size, and of an address, in every file that h5py writes.
+/// Size of an offset and of a length in bytes, in every file that h5py writes.
 const SIZE_BYTES: u8 = 8;
 
-/// Open a file that has the signature of HDF5.
+/// Opens a file and finds the signature of HDF5.
 ///
 /// # Errors
-/// It cannot be opened, or is another one.
+/// The file cannot be opened, or is not HDF5.
 pub(crate) fn open_hdf5(path: &Path) -> Result<ByteSource, AnnDataError> {
     let source = ByteSource::open(path)?;
     match size_bytes(&source)? {
@@ -42,14 +42,14 @@ pub(crate) fn open_hdf5(path: &Path) -> Result<ByteSource, AnnDataError> {
     }
 }
 
-/// Bytes of a size in this file, which its superblock says; `None` if there is none.
+/// Size of a length in this file, from its superblock; `None` if there is no superblock.
 fn size_bytes(source: &ByteSource) -> Result<Option<u8>, AnnDataError> {
     let mut at = 0;
     while at + SUPERBLOCK_BYTES as u64 <= source.bytes() {
         let mut found = [0; SUPERBLOCK_BYTES];
         source.read_near(at, &mut found)?;
         if found.starts_with(&HDF5_SIGNATURE) {
-            // Behind the signature is the version.
+            // The version follows the signature.
             return Ok(Some(if found[8] < 2 { found[14] } else { found[10] }));
         }
         at = (at * 2).max(512);
@@ -57,36 +57,36 @@ fn size_bytes(source: &ByteSource) -> Result<Option<u8>, AnnDataError> {
     Ok(None)
 }
 
-/// Open a file to read with the HDF5 library, which gets to see only what [`heap_is_sound`] has seen before: it does not come to
-/// an end on some damaged files otherwise. The file must have the signature of HDF5.
+/// Opens a file with libhdf5 through a driver that checks global heaps with [`heap_is_sound`] before libhdf5 parses them: on
+/// some damaged heaps libhdf5 does not terminate. The file must have the signature of HDF5.
 pub(crate) fn open_with_library(path: &Path) -> Result<hdf5_metno::File, AnnDataError> {
     let failed = |reason: String| AnnDataError::damaged(path, format!("the HDF5 library cannot open it: {reason}"));
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| failed(e.to_string()))?;
     let opened = sync(|| {
         let driver = (*DRIVER)?;
         let list = FileAccess::try_new().map_err(|e| e.to_string())?;
-        // SAFETY: the list and the driver are open; the driver takes no settings.
+        // SAFETY: list and driver are open; the driver has no settings.
         if unsafe { H5Pset_driver(list.id(), driver, std::ptr::null()) } < 0 {
             return Err("it does not take a way to read files".to_owned());
         }
-        // SAFETY: the name ends with a zero, the list is open.
+        // SAFETY: the name ends with NUL; the list is open.
         match unsafe { H5Fopen(name.as_ptr(), H5F_ACC_RDONLY, list.id()) } {
             id if id < 0 => Err(hdf5_metno::Error::query().map_or_else(|_| "no reason".to_owned(), |e| e.to_string())),
-            // SAFETY: it was just opened, and nobody else closes it.
+            // SAFETY: the file was just opened and is closed only here.
             id => unsafe { hdf5_metno::from_id(id) }.map_err(|e: hdf5_metno::Error| e.to_string()),
         }
     });
     opened.map_err(|reason| {
-        // Of an object that did not come this says more.
-        let object = url_of(path).and_then(RemoteObject::find);
+        // The failure of a remote object says more than the error of libhdf5.
+        let object = url_of(path).and_then(RemoteObject::find_open);
         object.and_then(|object| object.failure()).unwrap_or_else(|| failed(reason))
     })
 }
 
-/// The driver's number in the library, once it is registered.
+/// Id of the driver in libhdf5, registered on first use.
 static DRIVER: LazyLock<Result<hid_t, &'static str>> = LazyLock::new(|| {
     let [mut major, mut minor, mut release] = [0; 3];
-    // SAFETY: three places that are written to. The class has the form that version 2 of the library wants, and is static.
+    // SAFETY: the three outputs are written to. The class is static and has the layout of version 2 of libhdf5.
     sync(|| unsafe {
         H5get_libversion(&raw mut major, &raw mut minor, &raw mut release);
         if major != 2 {
@@ -103,10 +103,10 @@ unsafe extern "C" {
     fn H5FDregister(class: *const c_void) -> hid_t;
 }
 
-/// Numbers from 256 on are free to use.
+/// Numbers from 256 on are for unregistered drivers.
 const DRIVER_NUMBER: c_int = 391;
 
-/// A function that this driver does not have.
+/// A callback that this driver does not have.
 type NoFunction = Option<unsafe extern "C" fn()>;
 
 /// `H5FD_class_t` of HDF5 2 (H5FDdevelop.h).
@@ -146,7 +146,7 @@ struct DriverClass {
     fl_map: [c_int; 7],
 }
 
-// SAFETY: it is never written to; the name it points to is static.
+// SAFETY: the class is never written to; its name is static.
 unsafe impl Sync for DriverClass {}
 
 static DRIVER_CLASS: DriverClass = DriverClass {
@@ -184,19 +184,19 @@ static DRIVER_CLASS: DriverClass = DriverClass {
     fl_map: [0; 7],
 };
 
-/// What the library holds of an open file: its own part, `H5FD_t` of HDF5 2, comes first.
+/// An open file in libhdf5; the part of libhdf5, `H5FD_t` of HDF5 2, comes first.
 #[repr(C)]
 struct OpenedFile {
     library: LibraryPart,
     file: FileContent,
-    /// End of the addresses that the library uses.
+    /// End of the addresses that libhdf5 has allocated.
     end: haddr_t,
     bytes: u64,
     /// Device and inode, or 0 and the number of a remote object.
     identity: (u64, u64),
 }
 
-/// Where its bytes are.
+/// Bytes of a file.
 enum FileContent {
     Local(File),
     Remote(Arc<RemoteObject>),
@@ -228,23 +228,23 @@ struct LibraryPart {
 /// # Safety
 /// `name` ends with a zero.
 unsafe extern "C" fn open_file(name: *const c_char, flags: c_uint, _: hid_t, _: haddr_t) -> *mut OpenedFile {
-    // Bit 0 to 4: write, truncate, exclusive, create.
+    // Bits 0 to 4: write, truncate, exclusive, create.
     if flags & 0b11111 != 0 {
         return std::ptr::null_mut();
     }
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
     let Some((file, bytes, identity)) = open_content(path) else { return std::ptr::null_mut() };
-    // SAFETY: all of it may be zero; the library fills it.
+    // SAFETY: zeros are valid; libhdf5 fills the struct.
     let library = unsafe { std::mem::zeroed() };
     Box::into_raw(Box::new(OpenedFile { library, file, end: 0, bytes, identity }))
 }
 
-/// The content at a path or URL, its length, and what tells it from others.
+/// Opens a path or URL; returns its content, length and identity.
 fn open_content(path: &Path) -> Option<(FileContent, u64, (u64, u64))> {
     if let Some(url) = url_of(path) {
-        // Whoever asks the library has it open.
-        let object = RemoteObject::find(url).or_else(|| RemoteObject::open(url).ok())?;
+        // The caller of libhdf5 has the object open.
+        let object = RemoteObject::find_open(url).or_else(|| RemoteObject::open(url).ok())?;
         let (bytes, identity) = (object.bytes(), (0, object.number()));
         return Some((FileContent::Remote(object), bytes, identity));
     }
@@ -256,15 +256,15 @@ fn open_content(path: &Path) -> Option<(FileContent, u64, (u64, u64))> {
 /// # Safety
 /// `file` is from [`open_file`] and is not used again.
 unsafe extern "C" fn close(file: *mut OpenedFile) -> herr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     drop(unsafe { Box::from_raw(file) });
     0
 }
 
 /// # Safety
-/// Both are from [`open_file`], as in all that follows.
+/// Both are from [`open_file`]; this holds for all callbacks below.
 unsafe extern "C" fn cmp(one: *const OpenedFile, other: *const OpenedFile) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     unsafe { (*one).identity.cmp(&(*other).identity) as c_int }
 }
 
@@ -272,25 +272,25 @@ unsafe extern "C" fn cmp(one: *const OpenedFile, other: *const OpenedFile) -> c_
 /// `flags` may be written to.
 unsafe extern "C" fn query(_: *const OpenedFile, flags: *mut c_ulong) -> herr_t {
     if !flags.is_null() {
-        // SAFETY: as the caller says. No features: each block is read by itself.
+        // SAFETY: promised by the caller. Without features, each block is read on its own.
         unsafe { *flags = 0 };
     }
     0
 }
 
 unsafe extern "C" fn get_eoa(file: *const OpenedFile, _: c_int) -> haddr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     unsafe { (*file).end }
 }
 
 unsafe extern "C" fn set_eoa(file: *mut OpenedFile, _: c_int, end: haddr_t) -> herr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     unsafe { (*file).end = end };
     0
 }
 
 unsafe extern "C" fn get_eof(file: *const OpenedFile, _: c_int) -> haddr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     unsafe { (*file).bytes }
 }
 
@@ -304,17 +304,17 @@ unsafe extern "C" fn read(
     size: usize,
     buffer: *mut c_void,
 ) -> herr_t {
-    // SAFETY: as the caller says; the bytes are given a value before they are looked at.
+    // SAFETY: promised by the caller; the bytes are initialised before they are read.
     let (file, buffer) = unsafe {
         buffer.cast::<u8>().write_bytes(0, size);
         (&*file, std::slice::from_raw_parts_mut(buffer.cast::<u8>(), size))
     };
-    // The library asks for more than there is at the end of a file, and takes zeros.
+    // libhdf5 reads beyond the end of a file and expects zeros there.
     let there = file.bytes.saturating_sub(address).min(size as u64) as usize;
     if !file.file.read_at(address, &mut buffer[..there]) {
         return -1;
     }
-    // What is read is no reliable word for this: the library calls a heap of texts the numbers of a data set.
+    // The type of the read does not say whether this is a heap: libhdf5 reads a heap of strings as raw data.
     if buffer.starts_with(HEAP_SIGNATURE) && !heap_is_sound(&file.file, address, file.bytes) {
         return -1;
     }
@@ -325,19 +325,19 @@ unsafe extern "C" fn write(_: *mut OpenedFile, _: c_int, _: hid_t, _: haddr_t, _
     -1
 }
 
-/// Times that a file is tried to be locked, [`LOCK_PAUSE`] apart.
+/// Attempts to lock a file, [`LOCK_PAUSE`] apart.
 const LOCK_TRIES: usize = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Lock the file for reading; an error if another program writes it. A writer of this process has closed its file by then, but a
-/// process that another thread is about to start shares the lock from `fork` to `exec`: the lock is tried for half a second.
+/// Locks the file for reading; fails if another program writes it. A writer in this process has closed its file by then, but a
+/// child process shares its lock between `fork` and `exec`, so the lock is tried for half a second.
 unsafe extern "C" fn lock(file: *mut OpenedFile, _: bool) -> herr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     let FileContent::Local(file) = (unsafe { &(*file).file }) else { return 0 };
     for attempt in 1..=LOCK_TRIES {
         // SAFETY: the file is open.
         let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
-        // File systems without locks are read without.
+        // File systems without locks are read without a lock.
         if locked || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
             return 0;
         }
@@ -349,32 +349,32 @@ unsafe extern "C" fn lock(file: *mut OpenedFile, _: bool) -> herr_t {
 }
 
 unsafe extern "C" fn unlock(file: *mut OpenedFile) -> herr_t {
-    // SAFETY: as the caller says.
+    // SAFETY: promised by the caller.
     if let FileContent::Local(file) = unsafe { &(*file).file } {
-        // SAFETY: the file is open. If it does not work, closing the file does.
+        // SAFETY: the file is open. If this fails, closing the file unlocks it.
         let _ = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
     }
     0
 }
 
-/// What can be read at positions.
+/// Bytes that can be read at positions.
 trait ReadAt {
-    /// Fill `into` from `offset` on; false if that cannot be done.
+    /// Fills `into` from `offset` on; `false` if that fails.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> bool;
 }
 
-/// What a collection of HDF5's global heap begins with: signature, version and three reserved bytes.
+/// Start of a collection of a global heap: signature, version and three reserved bytes.
 const HEAP_SIGNATURE: &[u8] = b"GCOL\x01\0\0\0";
 
-/// Bytes before the first object: signature, version, reserved, size.
+/// Size of the header of a collection: signature, version, reserved, size.
 const HEAP_HEADER: usize = 16;
-/// Bytes before the content of an object: number, references, reserved, size.
+/// Size of the header of an object: number, reference count, reserved, size.
 const HEAP_OBJECT_HEADER: usize = 16;
-/// More text than in one collection of any file.
+/// Upper bound of the size of a collection.
 const MAX_HEAP_BYTES: u64 = 1 << 30;
 
-/// Walk through the collection of texts at `address` as the library will: an object that takes no bytes has it go round for
-/// ever (H5HG__cache_heap_deserialize). Of a file whose sizes have 8 bytes, which is checked when it is opened.
+/// Walks through the collection of strings at `address` as libhdf5 does, and rejects an object of size 0, on which libhdf5
+/// loops forever (H5HG__cache_heap_deserialize). The file has lengths of 8 bytes, which is checked when it is opened.
 ///
 /// Source: HDF5 File Format Specification, III.E.
 fn heap_is_sound(file: &impl ReadAt, address: u64, end: u64) -> bool {
@@ -390,12 +390,12 @@ fn heap_is_sound(file: &impl ReadAt, address: u64, end: u64) -> bool {
     file.read_at(address, &mut all) && objects_end(&all)
 }
 
-/// Going from object to object comes to the end.
+/// Whether the walk from object to object ends.
 fn objects_end(all: &[u8]) -> bool {
     let mut rest = all.get(HEAP_HEADER..).unwrap_or_default();
     while let Some(object) = rest.get(..OBJECT) {
         let size = u64::from_le_bytes(heap_size_at(object));
-        // Object 0 is what is free, and its size is that of all of it.
+        // Object 0 is the free space; its size includes its header.
         let takes = match u16::from_le_bytes([object[0], object[1]]) {
             0 => Some(size),
             _ => size.checked_next_multiple_of(8).and_then(|size| size.checked_add(HEAP_OBJECT_HEADER as u64)),
@@ -408,7 +408,7 @@ fn objects_end(all: &[u8]) -> bool {
     true
 }
 
-/// The size in a header of a collection or an object.
+/// Size field of the header of a collection or an object.
 fn heap_size_at(header: &[u8]) -> [u8; 8] {
     let mut size = [0; 8];
     size.copy_from_slice(&header[8..16]);

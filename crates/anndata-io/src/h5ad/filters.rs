@@ -10,16 +10,16 @@ use crate::AnnDataError;
 use crate::codec::blosc::{blosc_decompress, blosc_length};
 use crate::codec::filters::{lz4_decompress, lz4_length, lzf_decompress};
 
-/// Decompresses; given the parameters of the filter, as far as there are.
+/// Decompresses bytes; the second argument has the parameters of the filter.
 type Decompress = fn(&[u8], &[c_uint]) -> Option<Vec<u8>>;
 
-/// Nothing that the library reads by itself (names, categories) is longer in one chunk: HDF5's own limit.
+/// Upper bound of a chunk that libhdf5 reads itself (names, categories): HDF5's own limit.
 const MAX_CHUNK_BYTES: usize = u32::MAX as usize;
 
-/// Let the HDF5 library itself read data sets that are compressed with LZF, Blosc, LZ4 and Zstandard. Done once in a process.
+/// Registers LZF, Blosc, LZ4 and Zstandard with libhdf5, once in a process.
 ///
 /// # Errors
-/// The library refuses.
+/// libhdf5 refuses a filter.
 pub fn register() -> Result<(), AnnDataError> {
     static DONE: LazyLock<Result<(), &'static str>> = LazyLock::new(|| {
         for class in [
@@ -28,7 +28,7 @@ pub fn register() -> Result<(), AnnDataError> {
             filter_class::<Lz4>(32004, c"lz4"),
             filter_class::<Zstd>(32015, c"zstd"),
         ] {
-            // SAFETY: the class is valid, and the library copies it; the name is static.
+            // SAFETY: the class is valid, and libhdf5 copies it; the name is static.
             if sync(|| unsafe { H5Zregister((&raw const class).cast()) }) < 0 {
                 return Err("the HDF5 library takes no filters");
             }
@@ -49,7 +49,7 @@ struct Zstd;
 
 impl Codec for Lzf {
     const DECOMPRESS: Decompress = |src, values| {
-        // h5py stores the size of a chunk; others leave it out.
+        // h5py stores the size of a chunk as a parameter; other writers do not.
         let known = values.get(2).map(|bytes| *bytes as usize).filter(|bytes| *bytes > 0);
         let most = src.len().saturating_mul(264).min(MAX_CHUNK_BYTES);
         let mut len = known.unwrap_or(src.len().saturating_mul(4)).clamp(1, most.max(1));
@@ -96,7 +96,7 @@ impl Codec for Zstd {
     };
 }
 
-/// Room for what a header promises, if so few bytes can become that.
+/// Space for the decompressed size of a header, if the compressed size makes it plausible.
 fn bounded_zeros(len: usize, src: &[u8]) -> Option<Vec<u8>> {
     let most = src.len().saturating_mul(1 << 15).saturating_add(1 << 17).min(MAX_CHUNK_BYTES);
     (len <= most).then(|| vec![0; len])
@@ -106,7 +106,7 @@ fn filter_class<C: Codec>(id: c_int, name: &'static std::ffi::CStr) -> H5Z_class
     H5Z_class2_t {
         version: H5Z_CLASS_T_VERS as c_int,
         id,
-        // The library makes data sets of these filters only where they say so; what writes them passes the filter by.
+        // This crate writes such data sets only with chunks that are compressed already.
         encoder_present: 1,
         decoder_present: 1,
         name: name.as_ptr(),
@@ -116,10 +116,10 @@ fn filter_class<C: Codec>(id: c_int, name: &'static std::ffi::CStr) -> H5Z_class
     }
 }
 
-/// What the library calls: `*buf`, of the library's own memory, is replaced; 0 is failure.
+/// Callback of libhdf5: replaces `*buf`, which libhdf5 allocated; 0 is a failure.
 ///
 /// # Safety
-/// As H5Z_func_t has it: `cd_values` has `cd_nelmts` values, `*buf` at least `nbytes` bytes.
+/// As for H5Z_func_t: `cd_values` has `cd_nelmts` values, `*buf` at least `nbytes` bytes.
 unsafe extern "C" fn filter<C: Codec>(
     flags: c_uint,
     cd_nelmts: usize,
@@ -131,20 +131,20 @@ unsafe extern "C" fn filter<C: Codec>(
     if flags & H5Z_FLAG_REVERSE == 0 || nbytes == 0 || cd_values.is_null() && cd_nelmts > 0 {
         return 0;
     }
-    // SAFETY: as the library promises, see above.
+    // SAFETY: promised by libhdf5, see above.
     let (src, values) = unsafe {
         let values = if cd_nelmts == 0 { &[] } else { std::slice::from_raw_parts(cd_values, cd_nelmts) };
         (std::slice::from_raw_parts((*buf).cast::<u8>(), nbytes), values)
     };
-    // A panic must not go through C.
+    // A panic must not unwind through C.
     let Ok(Some(out)) = catch_unwind(AssertUnwindSafe(|| (C::DECOMPRESS)(src, values))) else {
         return 0;
     };
     if out.is_empty() {
         return 0;
     }
-    // SAFETY: the library's own allocator; the new memory has place for all of `out`; the old one is the library's and is
-    // not used after this.
+    // SAFETY: libhdf5's own allocator; the new memory has the size of `out`; the old memory is libhdf5's and is not used after
+    // this.
     unsafe {
         let place = H5allocate_memory(out.len(), 0);
         if place.is_null() {

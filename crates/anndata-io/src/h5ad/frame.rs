@@ -13,10 +13,10 @@ use crate::source::byte_source::ByteSource;
 use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
 use crate::{AnnDataError, AnnDataStore, MatrixFile};
 
-/// One matrix of one AnnData file.
+/// A matrix of an .h5ad file.
 pub type H5adStore = AnnDataStore<Hdf5>;
 
-/// A file in HDF5.
+/// The HDF5 container.
 #[derive(Debug)]
 pub struct Hdf5;
 
@@ -40,12 +40,12 @@ impl Container for Hdf5 {
     }
 }
 
-/// No filter of HDF5 makes much more than this of a byte (deflate's most is 1,032); small arrays are let through whatever they
-/// are made of.
+/// Upper bound of the compression ratio of HDF5's filters (deflate reaches 1,032). It is not applied to arrays below
+/// [`SMALL_ARRAY_BYTES`].
 const MAX_COMPRESSION_RATIO: u64 = 1_100;
 const SMALL_ARRAY_BYTES: u64 = 64 << 20;
 
-/// A file whose frames are read, open for as long as that takes.
+/// A file whose obs and var are read.
 #[derive(Debug)]
 pub(crate) struct Hdf5FrameFile {
     source: ByteSource,
@@ -54,7 +54,7 @@ pub(crate) struct Hdf5FrameFile {
 
 impl Hdf5FrameFile {
     /// # Errors
-    /// It cannot be opened, or is not HDF5.
+    /// The file cannot be opened, or is not HDF5.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         register()?;
         let source = open_hdf5(path)?;
@@ -70,19 +70,19 @@ impl Hdf5FrameFile {
         &self.file
     }
 
-    /// What an array of it can hold at most.
+    /// Upper bound of an array in this file.
     pub fn most(&self) -> ReadLimit {
         let bytes = self.source.bytes().saturating_mul(MAX_COMPRESSION_RATIO).max(SMALL_ARRAY_BYTES);
         ReadLimit { values: usize::try_from(bytes).unwrap_or(usize::MAX), bytes }
     }
 
-    /// The error for what is wrong with a part of it.
+    /// An error for a node of the file.
     pub fn wrong(&self, location: &str, reason: &str) -> AnnDataError {
         self.source.damaged(format!("{location}: {reason}"))
     }
 }
 
-/// Why a part of a frame cannot be read, for a sentence that names file and place.
+/// The reason of an error, without file and node.
 type Reason = Cow<'static, str>;
 
 /// obs or var of an AnnData file, in any of the forms that AnnData wrote.
@@ -111,10 +111,10 @@ enum Hdf5FrameForm {
 }
 
 impl<'f> Hdf5Frame<'f> {
-    /// Open the frame at `location` (`obs`, `raw/var`).
+    /// Opens the frame at `location`, such as `obs` or `raw/var`.
     ///
     /// # Errors
-    /// There is none, or it is in no form that is known.
+    /// There is no such frame, or its form is not known.
     pub fn open(file: &'f Hdf5FrameFile, location: &str) -> Result<Self, AnnDataError> {
         let wrong = |reason: Reason| file.wrong(location, &reason);
         let form = match location_type(file.root(), location) {
@@ -144,7 +144,7 @@ impl<'f> Hdf5Frame<'f> {
         Ok(frame)
     }
 
-    /// A field of AnnData 0.6's compound data set.
+    /// A field of the compound data set of AnnData 0.6.
     fn table_column(&self, table: &Dataset, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
         let values = read_values(table, Some(name), most)?;
         let categories = format!("uns/{name}_categories");
@@ -157,7 +157,7 @@ impl<'f> Hdf5Frame<'f> {
         Ok(FrameColumn::Plain { values, missing: Vec::new() })
     }
 
-    /// A column of the later forms: a data set, or a group of several.
+    /// A column of the later forms: a data set or a group.
     fn group_column(&self, group: &Group, name: &str, most: ReadLimit) -> Result<FrameColumn, Reason> {
         if location_type(group, name) == Some(LocationType::Group) {
             let column = group.group(name).map_err(library)?;
@@ -205,7 +205,7 @@ impl FrameColumns for Hdf5Frame<'_> {
     }
 }
 
-/// A categorical or nullable column that is a group.
+/// A categorical or nullable column, which is a group.
 fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -> Result<FrameColumn, Reason> {
     let part = |name: &str, most: ReadLimit| {
         let part = column.dataset(name).map_err(|_| format!("it has no data set {name:?}"))?;
@@ -246,7 +246,7 @@ fn encoded_column(column: &Group, most: ReadLimit, most_categories: ReadLimit) -
     Ok(FrameColumn::Plain { values, missing })
 }
 
-/// The categories that a column of AnnData 0.7 refers to, and whether they are ordered.
+/// The categories to which a column of AnnData 0.7 refers, and whether they are ordered.
 fn referred_categories(column: &Dataset, most: ReadLimit) -> Result<(ColumnValues, bool), Reason> {
     let attribute = column.attr("categories").map_err(library)?;
     let is_reference = matches!(
@@ -293,7 +293,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
         let order = group.attr("column-order").map_err(library)?;
         match read_values(&order, None, most)? {
             ColumnValues::Text(names) => names,
-            // A frame without columns: Python's empty list is one of floats.
+            // A frame without columns: h5py writes an empty list as floats.
             values if values.len() == 0 => Vec::new(),
             _ => return Err("its column-order is not of strings".into()),
         }
@@ -304,7 +304,7 @@ fn group_columns(group: &Group, most: ReadLimit) -> Result<(String, Vec<String>)
     Ok((index.clone(), names.into_iter().filter(|name| *name != index).collect()))
 }
 
-/// Rows of a group: what its index says, whether that is a data set or a group of values and mask.
+/// Number of rows of a group: the length of its index, which is a data set, or a group of values and mask.
 fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
     let dataset = match location_type(group, index) {
         Some(LocationType::Group) => {
@@ -317,7 +317,7 @@ fn index_rows(group: &Group, index: &str) -> Result<usize, Reason> {
     crate::h5ad::values::element_count(&dataset)
 }
 
-/// An error if what is written there says that it is something else, or in a version that is not known.
+/// Fails if the encoding is another one, or has an unknown version.
 fn check_encoding(location: &Location, types: &[&str], versions: &[&str]) -> Result<(), Reason> {
     let encoding = text_attribute(location, "encoding-type")?.unwrap_or_default();
     if !types.contains(&encoding.as_str()) {
@@ -335,7 +335,7 @@ fn has_attribute(location: &Location, name: &str) -> bool {
     location.attr_info(name).is_ok()
 }
 
-/// An attribute that is a single string.
+/// A string attribute.
 fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Reason> {
     if !has_attribute(location, name) {
         return Ok(None);
@@ -348,7 +348,7 @@ fn text_attribute(location: &Location, name: &str) -> Result<Option<String>, Rea
     }
 }
 
-/// An attribute that is a truth value; false where there is none.
+/// A Boolean attribute; `false` if there is none.
 fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
     if !has_attribute(location, name) {
         return Ok(false);
@@ -363,7 +363,7 @@ fn flag(location: &Location, name: &str) -> Result<bool, Reason> {
     }
 }
 
-/// What is there, if anything.
+/// Type of the node at `name`, if there is one.
 fn location_type(group: &Location, name: &str) -> Option<LocationType> {
     group.loc_type_by_name(name).ok()
 }
@@ -372,7 +372,7 @@ fn library_error(e: hdf5_metno::Error) -> Reason {
     e.to_string().into()
 }
 
-/// Where the frames of a matrix are: `X` and layers have `var`, `raw` has its own.
+/// Location of the var of a matrix: X and layers have `var`, raw has its own.
 fn var_location(file: &File, layer: &str) -> &'static str {
     match layer {
         "raw" | "raw/X" | "raw.X" if location_type(file, "raw.var").is_some() => "raw.var",
@@ -382,11 +382,11 @@ fn var_location(file: &File, layer: &str) -> &'static str {
 }
 
 impl H5adStore {
-    /// All of obs: its columns in order, and their values with the names of the rows. Integers are int64; text and unsigned
-    /// integers that may be missing are categorical, and so are categories that are no text.
+    /// Reads all of obs: columns in order, values, and row names. Integers become int64; nullable strings, nullable unsigned
+    /// integers and categories that are not strings become categorical.
     ///
     /// # Errors
-    /// The file cannot be read, or an integer is more than int64 holds.
+    /// The file cannot be read, or an integer does not fit into int64.
     pub fn table(&self) -> Result<(Vec<Column>, Frame), AnnDataError> {
         self.obs(|obs| {
             let mut columns = Vec::new();

@@ -11,20 +11,20 @@ use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
 /// Matrices of AnnData files: X, raw/X, or a layer.
 ///
-/// Encodings: `csr_matrix`, `csc_matrix` and `array` of AnnData 0.7 and later, `h5sparse_format` of earlier versions, data
-/// sets without a word. Compression: gzip, shuffle, fletcher32, lzf, blosc, lz4, zstd.
+/// Encodings: `csr_matrix`, `csc_matrix` and `array` of AnnData 0.7 and later, `h5sparse_format` of earlier versions, and data
+/// sets without attributes. Compression: gzip, shuffle, fletcher32, lzf, blosc, lz4, zstd.
 impl MatrixFile {
-    /// Open the matrix at `location`: `X`, `raw` (or `raw/X`) or `layers/NAME`. Of a matrix that is stored by columns (CSC) all
-    /// of it is turned into rows in memory, if that takes no more than [`CSC_BYTES`].
+    /// Opens the matrix at `location`: `X`, `raw` (or `raw/X`) or `layers/NAME`. A CSC matrix is transposed in memory if that
+    /// takes at most [`CSC_BYTES`].
     ///
     /// # Errors
-    /// There is no such file or matrix (the error lists the layers that there are), it is damaged or cut short, or written in
-    /// a way that cannot be read.
+    /// There is no such file or matrix (the error lists the layers), it is damaged or truncated, or its encoding is not
+    /// supported.
     pub fn open(path: &Path, location: &str) -> Result<Self, AnnDataError> {
         Self::open_within(path, location, CSC_BYTES)
     }
 
-    /// Rows, columns and stored values of the matrix at `location`, which is not opened for that.
+    /// Rows, columns and stored values of the matrix at `location`, without opening it.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -33,7 +33,7 @@ impl MatrixFile {
         Ok((described.rows, described.columns, described.values()))
     }
 
-    /// As [`Self::open`], with another bound on the bytes of memory that a matrix by columns may take.
+    /// As [`Self::open`], with another limit of memory for a CSC matrix.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -41,7 +41,7 @@ impl MatrixFile {
         Self::open_checked(path, location, csc_bytes, |_, _| Ok(()))
     }
 
-    /// As [`Self::open_within`], if `check` finds the rows and columns right, which the file only says so far.
+    /// As [`Self::open_within`]; `check` gets the shape in the metadata before memory is allocated for it.
     pub(crate) fn open_checked(
         path: &Path,
         location: &str,
@@ -51,16 +51,16 @@ impl MatrixFile {
         let source = open_hdf5(path)?;
         let described = describe_matrix(&source, location)?;
         check(described.rows, described.columns)?;
-        // What was described lies in the file that is read.
+        // The path must still lead to the file that is read, since libhdf5 opened it on its own.
         source.at_path()?;
         Self::new(source, described, csc_bytes)
     }
 }
 
-/// Columns that a matrix with a value for each can have.
+/// Maximum number of columns of a dense matrix.
 const MAX_DENSE_COLUMNS: u64 = 1 << 27;
 
-/// Find the matrix at `location` and what the file says of it.
+/// The matrix at `location` and its metadata.
 fn describe_matrix(source: &ByteSource, location: &str) -> Result<MatrixDescription, AnnDataError> {
     let open = OpenFile::new(source)?;
     let name = find_name(&open, location)?;
@@ -70,19 +70,19 @@ fn describe_matrix(source: &ByteSource, location: &str) -> Result<MatrixDescript
     }
 }
 
-/// The name that the matrix has in this file.
+/// Name of the matrix in this file.
 fn find_name(open: &OpenFile<'_>, location: &str) -> Result<String, AnnDataError> {
     let names: &[&str] = match location {
-        // AnnData before 0.7 has a dot.
+        // AnnData before 0.7 writes a dot.
         "raw" | "raw/X" => &["raw/X", "raw.X"],
         other => &[other],
     };
-    // The library answers an error for `a/b` where there is no `a`.
+    // libhdf5 fails for `a/b` if there is no `a`.
     let there = |name: &str| name.match_indices('/').all(|(end, _)| open.has(&name[..end])) && open.has(name);
     if let Some(name) = names.iter().find(|name| there(name)) {
         return Ok((*name).to_owned());
     }
-    // Of a damaged group the library says that it has nothing.
+    // libhdf5 reports a damaged group as empty.
     open.names()?;
     let mut has: Vec<String> =
         ["X", "raw/X", "raw.X"].into_iter().filter(|name| there(name)).map(str::to_owned).collect();
@@ -110,7 +110,7 @@ fn describe_dense(open: &OpenFile<'_>, name: &str, dataset: &Dataset) -> Result<
 fn describe_sparse(open: &OpenFile<'_>, name: &str, group: &Group) -> Result<MatrixDescription, AnnDataError> {
     let wrong = |reason: String| open.wrong(name, reason);
     check_encoding(open, name, group, &[("csr_matrix", &["0.1.0"]), ("csc_matrix", &["0.1.0"])])?;
-    // The latter are what AnnData before 0.7 wrote.
+    // AnnData before 0.7 wrote the latter.
     let text = |attribute: &str| attribute_text(group, attribute).map_err(wrong);
     let shape = |attribute: &str| attribute_integers(group, attribute, 2).map_err(wrong);
     let encoding = match text("encoding-type")?.filter(|encoding| !encoding.is_empty()) {
@@ -153,7 +153,7 @@ fn describe_sparse(open: &OpenFile<'_>, name: &str, group: &Group) -> Result<Mat
     Ok(MatrixDescription { rows, columns, arrays: MatrixArrays::Sparse(encoding, arrays) })
 }
 
-/// An error if the encoding is one that is known, in a version that is not.
+/// Fails if the version of a known encoding is not known.
 fn check_encoding(
     open: &OpenFile<'_>,
     name: &str,

@@ -1,7 +1,7 @@
-//! AnnData files (.h5ad).
+//! AnnData files in HDF5 (.h5ad).
 //!
-//! Invariants: the HDF5 library is asked only where things lie in a file; the matrix itself is read at positions and
-//! decompressed by `matrix`, so that its global lock bounds nothing. Nothing that a file says is believed before it is checked.
+//! Invariants: libhdf5 only says where arrays lie; the matrix itself is read at positions and decoded by `matrix`, so that the
+//! global lock of libhdf5 does not limit threads. Every number in a file is checked before it is used.
 
 pub(crate) mod array_layout;
 pub(crate) mod export;

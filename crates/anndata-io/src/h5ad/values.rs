@@ -19,19 +19,19 @@ use hdf5_metno_sys::h5t::{
 
 use crate::annotation::ColumnValues;
 
-/// What may be read at once: of a file that is not what it says, no memory is asked for.
+/// Limits of a single read: a damaged file must not make us allocate too much memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadLimit {
-    /// Elements.
+    /// Number of elements.
     pub values: usize,
-    /// Bytes that they have in the file, decompressed.
+    /// Their decompressed size in bytes.
     pub bytes: u64,
 }
 
-/// All of a one-dimensional data set or attribute, or of one field of it where it is compound.
+/// Reads a one-dimensional data set or attribute, or one field of a compound one.
 ///
 /// # Errors
-/// Why it cannot be read, for a sentence that names file and place; it is larger than `most`.
+/// The reason, without file and node: the array cannot be read, or is larger than `most`.
 pub(crate) fn read_values(
     container: &Container,
     field: Option<&str>,
@@ -79,10 +79,10 @@ pub(crate) fn read_values(
     }
 }
 
-/// Number of elements of what has one dimension, or is a single one.
+/// Number of elements of an array with one dimension, or of a scalar.
 ///
 /// # Errors
-/// It has more dimensions.
+/// The array has more dimensions.
 pub(crate) fn element_count(container: &Container) -> Result<usize, Cow<'static, str>> {
     let space = container.space().map_err(|e| e.to_string())?;
     let shape = space.shape();
@@ -94,7 +94,7 @@ pub(crate) fn element_count(container: &Container) -> Result<usize, Cow<'static,
     }
 }
 
-/// The type of the elements, or of one field of them.
+/// Type of the elements, or of a field of them.
 fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, Cow<'static, str>> {
     let dtype = container.dtype().map_err(|e| e.to_string())?;
     let Some(field) = field else { return Ok(dtype) };
@@ -107,7 +107,7 @@ fn member_type(container: &Container, field: Option<&str>) -> Result<Datatype, C
     }))
 }
 
-/// Read `count` elements as `memory`, a type of exactly the size of `T`, of which any bits are a value.
+/// Reads `count` elements as `memory`, a type of the size of `T`; every bit pattern is a valid `T`.
 fn read_as<T: Copy>(
     container: &Container,
     field: Option<&str>,
@@ -120,13 +120,13 @@ fn read_as<T: Copy>(
     }
     let mut values = filled_vec(count, zero)?;
     if count > 0 {
-        // SAFETY: there are `count` elements of the size of the memory type.
+        // SAFETY: the buffer has `count` elements of the size of the memory type.
         unsafe { read_into(container, field, memory, size_of::<T>(), values.as_mut_ptr().cast()) }?;
     }
     Ok(values)
 }
 
-/// Read `count` elements of `size` bytes as `memory`, one after another.
+/// Reads `count` elements of `size` bytes as `memory` into consecutive bytes.
 pub(crate) fn read_bytes(
     container: &Container,
     field: Option<&str>,
@@ -137,7 +137,7 @@ pub(crate) fn read_bytes(
     let bytes = count.checked_mul(size).filter(|_| sync(|| unsafe { H5Tget_size(memory) }) == size);
     let mut values = filled_vec(bytes.ok_or("its values have no size that can be")?, 0)?;
     if !values.is_empty() {
-        // SAFETY: there are `count` elements of the size of the memory type.
+        // SAFETY: the buffer has `count` elements of the size of the memory type.
         unsafe { read_into(container, field, memory, size, values.as_mut_ptr().cast()) }?;
     }
     Ok(values)
@@ -151,7 +151,7 @@ fn filled_vec<T: Copy>(count: usize, zero: T) -> Result<Vec<T>, Cow<'static, str
 }
 
 /// # Safety
-/// `buffer` has room for all elements of the container's data space, of `size` bytes each, the size of `memory`.
+/// `buffer` has space for all elements of the data space of the container, of `size` bytes each, the size of `memory`.
 unsafe fn read_into(
     container: &Container,
     field: Option<&str>,
@@ -160,7 +160,7 @@ unsafe fn read_into(
     buffer: *mut c_void,
 ) -> Result<(), Cow<'static, str>> {
     let name = field.map(c_name).transpose()?;
-    // HDF5 takes a field of a compound by name: into a compound of that field alone.
+    // libhdf5 selects a field by name: the memory type is a compound of this field alone.
     let single = match &name {
         Some(name) => Some(own_datatype(sync(|| unsafe {
             let id = H5Tcreate(H5T_class_t::H5T_COMPOUND, size);
@@ -173,7 +173,7 @@ unsafe fn read_into(
     };
     let memory = single.as_ref().map_or(memory, |dtype| dtype.id());
     let attribute = container.id_type() == H5I_type_t::H5I_ATTR;
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let status = sync(|| unsafe {
         if attribute {
             H5Aread(container.id(), memory, buffer)
@@ -184,7 +184,7 @@ unsafe fn read_into(
     if status < 0 { Err(library_reason()) } else { Ok(()) }
 }
 
-/// What HDF5 says about the call that just failed.
+/// Message of libhdf5 for the call that just failed.
 fn library_reason() -> Cow<'static, str> {
     match hdf5_metno::Error::query() {
         Ok(error) => error.to_string().into(),
@@ -196,12 +196,12 @@ fn native_datatype<T: hdf5_metno::H5Type>() -> Result<Datatype, Cow<'static, str
     Datatype::from_type::<T>().map_err(|e| e.to_string().into())
 }
 
-/// Own a type's id that a call returned.
+/// Takes ownership of the id of a type that a call returned.
 fn own_datatype(id: hid_t) -> Result<Datatype, Cow<'static, str>> {
     if id < 0 {
         return Err(library_reason());
     }
-    // SAFETY: the id is new and nobody else's.
+    // SAFETY: the id is new and has no other owner.
     unsafe { hdf5_metno::from_id(id) }.map_err(|e: hdf5_metno::Error| e.to_string().into())
 }
 
@@ -246,11 +246,11 @@ pub(crate) fn field_names(dtype: &Datatype) -> Result<Vec<String>, Cow<'static, 
     })
 }
 
-/// All strings of a data set, an attribute, or a field; `dtype` is their type in the file. The character set that the file
-/// names is not believed: writers put UTF-8 under "ASCII".
+/// Reads all strings of a data set, an attribute or a field; `dtype` is their type in the file. The character set in the file
+/// is ignored, because writers store UTF-8 as "ASCII".
 ///
 /// # Errors
-/// HDF5 cannot read them, or one is not UTF-8.
+/// libhdf5 cannot read them, or a string is not UTF-8.
 pub(crate) fn read_strings(
     container: &Container,
     field: Option<&str>,
@@ -267,7 +267,7 @@ pub(crate) fn read_strings(
     }
 }
 
-/// Strings of the same number of bytes each, padded.
+/// Strings of a fixed length, padded.
 fn fixed_length_strings(
     container: &Container,
     field: Option<&str>,
@@ -288,7 +288,7 @@ fn fixed_length_strings(
     bytes.chunks_exact(size.max(1)).enumerate().map(|(i, bytes)| string_from_utf8(i, text(bytes))).collect()
 }
 
-/// Strings of any length, which HDF5 allocates.
+/// Strings of variable length, which libhdf5 allocates.
 fn variable_length_strings(
     container: &Container,
     field: Option<&str>,
@@ -303,13 +303,13 @@ fn variable_length_strings(
             if pointer.is_null() {
                 return Ok(String::new());
             }
-            // SAFETY: HDF5 wrote a string that ends with NUL there, which lives until it is reclaimed below.
+            // SAFETY: libhdf5 wrote a string that ends with NUL, and it lives until it is reclaimed below.
             string_from_utf8(i, unsafe { CStr::from_ptr(*pointer) }.to_bytes().to_vec())
         })
         .collect();
     if count > 0 {
         let space = container.space().map_err(|e| e.to_string())?;
-        // SAFETY: the buffer is what was read, of that type and space; nothing of it is used afterwards.
+        // SAFETY: the buffer was read with this type and space; it is not used afterwards.
         sync(|| unsafe { H5Treclaim(dtype.id(), space.id(), H5P_DEFAULT, pointers.as_mut_ptr().cast()) });
     }
     strings
@@ -319,17 +319,17 @@ fn string_from_utf8(i: usize, bytes: Vec<u8>) -> Result<String, Cow<'static, str
     String::from_utf8(bytes).map_err(|_| format!("string {i} of it is not UTF-8").into())
 }
 
-/// Longest text of an attribute of fixed length that is read; names of encodings have some 20 bytes.
+/// Longest attribute of fixed-length text that is read; names of encodings have about 20 bytes.
 const MAX_ATTRIBUTE_TEXT: usize = 256;
 
-/// Text in an attribute, however it is stored; `None` if there is no such attribute. `Err` says why it cannot be read.
+/// A text attribute, however it is stored; `None` if there is none. `Err` is the reason why it cannot be read.
 pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>, String> {
     let Some(attribute) = attribute(of, name)? else { return Ok(None) };
     let text = || {
         if attribute.size() != 1 {
             return None;
         }
-        // The library's own types believe that what a file calls text is UTF-8; their bytes are believed here, and no more.
+        // The string types of hdf5-metno assume valid UTF-8; here only the bytes are read.
         match attribute.dtype().ok()?.to_descriptor().ok()? {
             TypeDescriptor::VarLenUnicode => utf8(first_value::<VarLenUnicode>(&attribute)?.as_bytes()),
             TypeDescriptor::VarLenAscii => utf8(first_value::<VarLenAscii>(&attribute)?.as_bytes()),
@@ -345,7 +345,7 @@ pub(crate) fn attribute_text(of: &Location, name: &str) -> Result<Option<String>
     attribute_text().map(Some).ok_or_else(|| format!("its attribute {name} is no text, or damaged"))
 }
 
-/// Whole numbers in an attribute, `most` at most; `None` if there is no such attribute.
+/// An attribute of integers, at most `most` of them; `None` if there is none.
 pub(crate) fn attribute_integers(of: &Location, name: &str, most: usize) -> Result<Option<Vec<i64>>, String> {
     let Some(attribute) = attribute(of, name)? else { return Ok(None) };
     let read = Some(&attribute).filter(|attribute| attribute.size() <= most);

@@ -7,7 +7,7 @@ use crate::matrix::dtype::Element;
 use crate::matrix::stored_array::{ArrayLayout, ChunkPart, ChunkedLayout, StoredArray, as_bytes};
 use crate::source::byte_source::{ByteSource, PendingReads, ReadRange};
 use crate::source::coalesce::Coalescer;
-use crate::{Ahead, AnnDataError};
+use crate::{AnnDataError, Prefetch};
 
 /// Decompressed chunks that are cached: neighbours in a range share one, and few are needed again within a batch.
 const MAX_CACHED_BYTES: usize = 1 << 20;
@@ -187,7 +187,7 @@ impl<'a, T: Element> ArrayReader<'a, T> {
     }
 
     /// Request the bytes of `count` elements from `start` on, if they are remote. Ranges that were added are forgotten.
-    pub fn will_need(&mut self, start: u64, count: u64) -> Result<Ahead, AnnDataError> {
+    pub fn will_need(&mut self, start: u64, count: u64) -> Result<Prefetch, AnnDataError> {
         self.begin(0);
         self.add(start, count);
         if let ArrayLayout::Chunked(chunks) = &self.array.layout {

@@ -4,7 +4,7 @@ use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::sparse::{CsrMatrix, SparseReader, csr_bytes, transpose_csc};
 use crate::matrix::stored_array::{ArrayLayout, StoredArray};
 use crate::source::byte_source::ByteSource;
-use crate::{Ahead, AnnDataError, CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, CsrRows, DenseRows, Form, Prefetch, ReadRows, RowSelection, Rows};
 
 /// Bytes of memory that [`MatrixFile::open`] takes at most for a matrix that is stored by columns.
 pub const CSC_BYTES: u64 = 8 << 30;
@@ -262,17 +262,17 @@ impl<'a> DenseReader<'a> {
 }
 
 impl ReadRows for DenseReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
         let out = dense_values(out, columns)?;
         self.before = Some(out.len());
         self.data.begin(out.len());
         match wanted {
-            Wanted::Range(range) => {
+            RowSelection::Range(range) => {
                 check_range(self.source, range, rows)?;
                 self.data.add(range.start * columns, (range.end - range.start) * columns);
             }
-            Wanted::Rows(wanted) => {
+            RowSelection::Rows(wanted) => {
                 for row in *wanted {
                     self.data.add(check_row(self.source, *row, rows)? as u64 * columns, columns);
                 }
@@ -304,8 +304,8 @@ impl ReadRows for DenseReader<'_> {
         Ok(bytes)
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         if self.source.is_remote() {
             let columns = self.matrix.columns;
             for range in ranges {
@@ -341,7 +341,7 @@ struct TransposedReader<'a> {
 }
 
 impl ReadRows for TransposedReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let (all, out) = (self.rows.len() as u64, sparse_rows(out)?);
         let mut copy = |range: std::ops::Range<usize>| {
             let starts = &self.rows.indptr[range.start..=range.end];
@@ -352,11 +352,11 @@ impl ReadRows for TransposedReader<'_> {
             out.data.extend_from_slice(&self.rows.data[values]);
         };
         match wanted {
-            Wanted::Range(range) => {
+            RowSelection::Range(range) => {
                 check_range(self.source, range, all)?;
                 copy(range.start as usize..range.end as usize);
             }
-            Wanted::Rows(wanted) => {
+            RowSelection::Rows(wanted) => {
                 for row in *wanted {
                     check_row(self.source, *row, all)?;
                 }

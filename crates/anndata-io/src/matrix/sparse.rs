@@ -4,7 +4,7 @@ use crate::matrix::array_reader::ArrayReader;
 use crate::matrix::matrix_file::{check_range, check_row, sparse_rows};
 use crate::matrix::stored_array::StoredArray;
 use crate::source::byte_source::ByteSource;
-use crate::{Ahead, AnnDataError, CsrRows, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, CsrRows, Prefetch, ReadRows, RowSelection, Rows};
 
 /// A matrix in CSR in a file.
 ///
@@ -106,7 +106,7 @@ impl<'a> SparseReader<'a> {
     }
 
     /// As [`ReadRows::fetch`].
-    fn fetch_rows(&mut self, wanted: &Wanted<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
+    fn fetch_rows(&mut self, wanted: &RowSelection<'_>, out: &mut CsrRows) -> Result<u64, AnnDataError> {
         let rows = self.csr.rows();
         let starts = &self.csr.starts;
         self.before = out.len();
@@ -115,7 +115,7 @@ impl<'a> SparseReader<'a> {
         self.data.begin(out.data.len());
         let mut end = out.indices.len() as u64;
         match wanted {
-            Wanted::Range(range) => {
+            RowSelection::Range(range) => {
                 check_range(self.source, range, rows)?;
                 let starts = &starts[range.start as usize..=range.end as usize];
                 let (first, last) = (starts[0], starts[starts.len() - 1]);
@@ -123,7 +123,7 @@ impl<'a> SparseReader<'a> {
                 self.indices.add(first, last - first);
                 self.data.add(first, last - first);
             }
-            Wanted::Rows(wanted) => {
+            RowSelection::Rows(wanted) => {
                 for row in *wanted {
                     let row = check_row(self.source, *row, rows)?;
                     let (first, count) = (starts[row], starts[row + 1] - starts[row]);
@@ -222,7 +222,7 @@ fn ascend(indices: &[i32], columns: i32) -> bool {
 }
 
 impl ReadRows for SparseReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let out = sparse_rows(out)?;
         let (rows, values) = (out.indptr.len(), (out.indices.len(), out.data.len()));
         self.fetch_rows(wanted, out).inspect_err(|_| {
@@ -236,8 +236,8 @@ impl ReadRows for SparseReader<'_> {
         self.fetch_placed(rows, places, sparse_rows(out)?)
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         if self.source.is_remote() {
             for range in ranges {
                 check_range(self.source, range, self.csr.rows())?;
@@ -348,7 +348,7 @@ fn each_piece(
         let fit = columns.starts.partition_point(|end| *end <= start.saturating_add(VALUES_AT_A_TIME)) as u64 - 1;
         let last = fit.clamp(first + 1, all);
         piece.clear();
-        reader.fetch_rows(&Wanted::Range(first..last), &mut piece)?;
+        reader.fetch_rows(&RowSelection::Range(first..last), &mut piece)?;
         reader.decode_rows(&mut piece)?;
         of(first as usize, &piece);
         first = last;

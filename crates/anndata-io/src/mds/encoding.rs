@@ -1,9 +1,9 @@
 use half::f16;
 
-/// How the values of a column are encoded.
+/// Encoding of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnEncoding {
-    /// `ndarray`, `ndarray:DTYPE`, `ndarray:DTYPE:SHAPE`: what is not given is in each sample.
+    /// `ndarray`, `ndarray:DTYPE`, `ndarray:DTYPE:SHAPE`; a dtype or shape that is not given is in each sample.
     Array { dtype: Option<MdsDtype>, shape: Option<Vec<u64>> },
     /// `bytes`.
     Bytes,
@@ -15,13 +15,13 @@ pub(crate) enum ColumnEncoding {
     TextInteger,
     /// `str_float` and `str_decimal`.
     TextFloat,
-    /// Another one, which is not looked into.
+    /// Any other encoding, which is skipped.
     Other,
 }
 
 impl ColumnEncoding {
     /// # Errors
-    /// An array of an unknown dtype, or whose shape is none.
+    /// The dtype of an array is unknown, or its shape is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("encoding \"{text}\" is none of MDS");
         let array = match text.split_once(':') {
@@ -61,7 +61,7 @@ impl ColumnEncoding {
         matches!(self, Self::Array { shape: Some(_), .. }) && self.size().flatten().is_none()
     }
 
-    /// Bytes of every value, `None` inside where they differ; `None` where this code does not know.
+    /// Size of a value in bytes: `Some(None)` if it varies; `None` for an unknown encoding.
     pub fn size(&self) -> Option<Option<u32>> {
         Some(match self {
             Self::Array { dtype: Some(dtype), shape: Some(shape) } => {
@@ -74,13 +74,13 @@ impl ColumnEncoding {
         })
     }
 
-    /// Whether it may hold a row, or a part of one.
+    /// Whether a column of this encoding may hold a row, or a part of it.
     pub const fn is_array(&self) -> bool {
         matches!(self, Self::Array { .. } | Self::Bytes)
     }
 }
 
-/// Type of the values of an array, little-endian.
+/// Dtype of an array, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MdsDtype {
     U8,
@@ -97,7 +97,7 @@ pub(crate) enum MdsDtype {
 }
 
 impl MdsDtype {
-    /// All of them, with NumPy's names and the numbers that samples have for them.
+    /// All dtypes, with NumPy's names and their numbers in samples.
     const ALL: [(Self, &'static str, u8); 11] = [
         (Self::U8, "uint8", 8),
         (Self::I8, "int8", 9),
@@ -116,7 +116,7 @@ impl MdsDtype {
         Self::ALL.into_iter().find(|(_, of, _)| *of == name).map(|(dtype, ..)| dtype)
     }
 
-    /// Of its number in a sample.
+    /// The dtype with this number.
     pub fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|(.., of)| *of == number).map(|(dtype, ..)| dtype)
     }
@@ -125,7 +125,7 @@ impl MdsDtype {
         Self::ALL.into_iter().find(|(dtype, ..)| *dtype == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
@@ -140,14 +140,14 @@ impl MdsDtype {
     }
 }
 
-/// The values in `bytes`, as `$from` has them, each through `$turn`.
+/// Converts the values in `bytes`, of type `$from`, with `$turn`.
 macro_rules! turned {
     ($bytes:expr, $from:ty, $turn:expr) => {
         $bytes.as_chunks::<{ size_of::<$from>() }>().0.iter().map(|value| ($turn)(<$from>::from_le_bytes(*value)))
     };
 }
 
-/// Append values as float32, each the nearest to what it was.
+/// Appends values, rounded to the nearest float32.
 pub(crate) fn append_f32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<f32>) {
     match dtype {
         MdsDtype::F32 => out.extend(turned!(bytes, f32, |value| value)),
@@ -164,7 +164,7 @@ pub(crate) fn append_f32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<f32>) {
     }
 }
 
-/// Append integers as int32; -1 is what does not fit, which no number of a gene is. Floats are none.
+/// Appends integers as int32; -1, which is no gene, stands for an integer that does not fit. Floats are rejected.
 pub(crate) fn append_i32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<i32>) -> Result<(), String> {
     match dtype {
         MdsDtype::I32 => out.extend(turned!(bytes, i32, |value| value)),
@@ -180,14 +180,14 @@ pub(crate) fn append_i32(dtype: MdsDtype, bytes: &[u8], out: &mut Vec<i32>) -> R
     Ok(())
 }
 
-/// A number of a column of obs.
+/// A number of an obs column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ObsNumber {
     Integer(i128),
     Float(f64),
 }
 
-/// The one value that `bytes` are.
+/// Converts `bytes`, which are one value.
 pub(crate) fn scalar(dtype: MdsDtype, bytes: &[u8]) -> Option<ObsNumber> {
     let integer = |value: Option<i128>| value.map(ObsNumber::Integer);
     let float = |value: Option<f64>| value.map(ObsNumber::Float);

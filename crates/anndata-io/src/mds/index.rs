@@ -9,13 +9,13 @@ use crate::mds::sample::SampleLayout;
 use crate::mds::shard::hashes_are_unknown;
 use crate::source::folder::Folder;
 
-/// Says which shards there are.
+/// Name of the file that lists the shards.
 pub const INDEX_FILE: &str = "index.json";
 
-/// Bytes of an index, at most.
+/// Maximum size of an index in bytes.
 const MAX_INDEX_BYTES: u64 = 1 << 30;
 
-/// What `index.json` says.
+/// Content of `index.json`.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub shards: Vec<IndexedShard>,
@@ -31,7 +31,7 @@ pub(crate) struct SampleColumns {
     pub shape: SampleLayout,
 }
 
-/// A shard as the index has it.
+/// A shard in the index.
 #[derive(Debug, Deserialize)]
 pub(crate) struct IndexedShard {
     version: u32,
@@ -47,7 +47,7 @@ pub(crate) struct IndexedShard {
     pub zip_data: Option<FileNote>,
 }
 
-/// The columns of a shard, which it has in itself, too.
+/// Columns of a shard; its file has them, too.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct ShardColumns {
@@ -56,7 +56,7 @@ struct ShardColumns {
     column_sizes: Vec<Option<u32>>,
 }
 
-/// A file of the index's folder.
+/// A file of the folder.
 #[derive(Debug, Deserialize)]
 pub(crate) struct FileNote {
     pub basename: String,
@@ -65,26 +65,26 @@ pub(crate) struct FileNote {
     pub hashes: BTreeMap<String, String>,
 }
 
-/// What the package does not know, beside its own keys.
+/// Keys beside those of the streaming package.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct IndexNotes {
-    /// The column of dense rows.
+    /// Column of dense rows.
     #[serde(rename = "expctl.x")]
     pub x: Option<String>,
-    /// The column of the numbers of genes.
+    /// Column of gene numbers.
     #[serde(rename = "expctl.indices")]
     pub indices: Option<String>,
-    /// The column of their values.
+    /// Column of values.
     #[serde(rename = "expctl.values")]
     pub values: Option<String>,
-    /// Number of genes, where they have no names.
+    /// Number of genes, if they have no names.
     #[serde(rename = "expctl.columns")]
     pub columns: Option<u64>,
-    /// Names of the classes of columns of obs, in order.
+    /// Category names of obs columns, in order.
     #[serde(rename = "expctl.categories")]
     pub categories: BTreeMap<String, Vec<String>>,
-    /// The number that stands for no value in columns of obs.
+    /// The integer that is a missing value, by obs column.
     #[serde(rename = "expctl.missing")]
     pub missing: BTreeMap<String, i64>,
 }
@@ -98,10 +98,10 @@ struct IndexFile {
 }
 
 impl Index {
-    /// Read the index of `folder`.
+    /// Reads the index of `folder`.
     ///
     /// # Errors
-    /// There is none; it is not of version 2; shards are not MDS, differ in their columns, or are files elsewhere.
+    /// There is no index; its version is not 2; shards are not MDS, have different columns, or are files outside of the folder.
     pub fn read(folder: &Folder) -> Result<Self, AnnDataError> {
         let bytes = folder.require(INDEX_FILE, MAX_INDEX_BYTES)?;
         Self::parse(&bytes).map_err(|reason| AnnDataError::damaged(&folder.path().join(INDEX_FILE), reason))
@@ -154,7 +154,7 @@ impl IndexedShard {
                 return Err(format!("its file is \"{}\", which is not in the folder", file.basename));
             }
         }
-        // Where samples begin takes 4 bytes each, and is itself written in 4 bytes.
+        // Offsets of samples take 4 bytes each, and are 4-byte integers themselves.
         let least = self.samples.checked_mul(4).and_then(|bytes| bytes.checked_add(8));
         let bytes = self.raw_data.bytes;
         if least.is_none_or(|least| least > bytes) || bytes > u32::MAX.into() {
@@ -163,17 +163,17 @@ impl IndexedShard {
         Ok(())
     }
 
-    /// Names of the shard's file: the uncompressed one, then the compressed one.
+    /// Names of the file of the shard: the uncompressed one, then the compressed one.
     pub fn file_names(&self) -> Vec<&str> {
         let packed = self.zip_data.as_ref().filter(|_| self.compression.is_some());
         let names = std::iter::once(&self.raw_data).chain(packed).map(|file| file.basename.as_str());
         names.collect()
     }
 
-    /// The columns that are in the file itself.
+    /// Reads the columns from the file itself.
     ///
     /// # Errors
-    /// They are others than the index says.
+    /// They are not those of the index.
     pub fn check_config(&self, json: &[u8]) -> Result<(), String> {
         let config: ShardColumns = serde_json::from_slice(json).map_err(|e| format!("its columns are damaged: {e}"))?;
         if config == self.config { Ok(()) } else { Err("it has other columns than the index says".to_owned()) }
@@ -202,26 +202,26 @@ impl ShardColumns {
     }
 }
 
-/// Which columns rows are made of.
+/// Columns of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MdsMatrixLayout {
-    /// An array of all genes' values.
+    /// An array with the values of all genes.
     Dense(usize),
-    /// An array of numbers of genes and one of their values.
+    /// An array of gene numbers and an array of values.
     Sparse { indices: usize, values: usize },
 }
 
-/// Type of the values of `bytes` columns: numbers of genes, and values.
+/// Dtypes of `bytes` columns: gene numbers, and values.
 pub(crate) const RAW_INDICES: MdsDtype = MdsDtype::I32;
 pub(crate) const RAW_VALUES: MdsDtype = MdsDtype::F32;
 
-/// Names that say what a column is.
+/// Well-known names of columns.
 const X_NAMES: [&str; 2] = ["x", "X_NAMES"];
 const INDICES_NAMES: [&str; 1] = ["indices"];
 const VALUES_NAMES: [&str; 2] = ["values", "data"];
 
-/// Find the columns that rows are made of: those that the index notes; else those of the usual names; else the only array,
-/// or of two arrays the one of integers and the one of floats.
+/// Finds the columns of the matrix: those in the index; else those with well-known names; else the only array; else, of two
+/// arrays, that of integers and that of floats.
 pub(crate) fn find_layout(columns: &SampleColumns, notes: &IndexNotes) -> Result<MdsMatrixLayout, String> {
     let layout = match (&notes.x, &notes.indices, &notes.values) {
         (None, None, None) => layout_by_name(columns)?,
@@ -254,7 +254,7 @@ fn is_integer(encoding: &ColumnEncoding) -> bool {
     matches!(encoding, ColumnEncoding::Array { dtype: Some(dtype), .. } if !dtype.is_float())
 }
 
-/// The array of a name that the index notes.
+/// The array column that a key of the index names.
 fn noted_column(columns: &SampleColumns, key: &str, name: &str) -> Result<usize, String> {
     let column = columns.names.iter().position(|column| column == name);
     let column = column.filter(|column| columns.encodings[*column].is_array());
@@ -298,7 +298,7 @@ fn layout_by_name(columns: &SampleColumns) -> Result<MdsMatrixLayout, String> {
     }
 }
 
-/// Columns of obs by name: all others of one value that is a number or text.
+/// Columns of obs by name: all other columns with one number or string a sample.
 pub(crate) fn obs_columns(columns: &SampleColumns) -> BTreeMap<String, usize> {
     let is_obs = |encoding: &ColumnEncoding| {
         matches!(

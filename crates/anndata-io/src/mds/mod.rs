@@ -1,9 +1,9 @@
-//! MDS shards, as MosaicML's streaming 0.13 writes and reads them: a folder with `index.json` and `shard.00000.mds` …, each
-//! as it is or compressed as a whole.
+//! MDS shards of MosaicML's streaming 0.13: a folder with `index.json` and `shard.00000.mds` …, each shard compressed as a
+//! whole or not at all.
 //!
-//! Invariants: a shard is what the index says (length, samples, columns) before a sample of it is handed out; a compressed
-//! one is decompressed as a whole, and its hashes are compared, before; no more memory is taken than the files have bytes
-//! for. Formats follow the package's own `format/mds/writer.py`, `encodings.py` and `format/base/writer.py`.
+//! Invariants: a shard is compared with the index (length, samples, columns) before a sample is read; a compressed shard is
+//! decompressed as a whole, and its hash is checked first; no more memory is allocated than the files have bytes for. The
+//! format follows `format/mds/writer.py`, `encodings.py` and `format/base/writer.py` of the package.
 
 pub mod encoding;
 pub mod index;

@@ -7,7 +7,7 @@ use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody, ShardCodec};
 use crate::source::byte_source::{PendingReads, ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
-use crate::{Ahead, AnnDataError, ArrayStore, CsrRows, MdsStore, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, ArrayStore, CsrRows, MdsStore, Prefetch, ReadRows, RowSelection, Rows};
 
 /// Gap between samples up to which they are read together.
 const MAX_GAP: u64 = 1 << 14;
@@ -66,7 +66,7 @@ impl<'a> MdsReader<'a> {
     }
 
     /// Find the samples of the rows.
-    fn find(&mut self, wanted: &Wanted<'_>) -> Result<(), AnnDataError> {
+    fn find(&mut self, wanted: &RowSelection<'_>) -> Result<(), AnnDataError> {
         let store = self.store;
         let (starts, end) = (&store.starts, store.len());
         let beyond =
@@ -86,8 +86,8 @@ impl<'a> MdsReader<'a> {
             Ok(())
         };
         match wanted {
-            Wanted::Rows(rows) => rows.iter().copied().try_for_each(&mut add)?,
-            Wanted::Range(range) => {
+            RowSelection::Rows(rows) => rows.iter().copied().try_for_each(&mut add)?,
+            RowSelection::Range(range) => {
                 if range.start < range.end && range.end > end {
                     return Err(beyond(range.end - 1));
                 }
@@ -115,7 +115,7 @@ impl<'a> MdsReader<'a> {
     /// Plan the reads of the samples of uncompressed shards. Compressed shards are handed to `packed`.
     fn plan(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &RowSelection<'_>,
         mut packed: impl FnMut(&mut Self, usize) -> Result<(), AnnDataError>,
     ) -> Result<(), AnnDataError> {
         let store = self.store;
@@ -277,7 +277,7 @@ fn sort_row(out: &mut CsrRows, start: usize, genes: usize, unsorted: &mut Vec<(i
 }
 
 impl ReadRows for MdsReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         let source = &self.store.source;
         self.used = 0;
         self.packed.clear();
@@ -303,13 +303,13 @@ impl ReadRows for MdsReader<'_> {
         Ok(self.used as u64 + packed_bytes)
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
         let source = &self.store.source;
-        let mut ahead = Ahead::default();
+        let mut ahead = Prefetch::default();
         if source.is_remote() {
             for range in ranges {
                 let mut packed = Vec::new();
-                self.plan(&Wanted::Range(range.clone()), |reader, number| {
+                self.plan(&RowSelection::Range(range.clone()), |reader, number| {
                     if reader.cache.find(&number).is_none() {
                         let range = source.file_range(reader.store.shards[number].file);
                         packed.push(ReadRange { offset: range.start, at: 0, len: (range.end - range.start) as usize });

@@ -12,7 +12,7 @@ use crate::mds::obs::{first_cell, obs_labels, obs_numbers};
 use crate::mds::reader::MdsReader;
 use crate::mds::sample::parse_array;
 use crate::mds::shard::{Shard, ShardBody};
-use crate::names::{all_different, not_there, numbered_genes, shared};
+use crate::names::{check_unique, deduplicate, missing_name, numbered_genes};
 use crate::source::byte_source::ByteSource;
 use crate::source::folder::Folder;
 use crate::source::local_file::allow_open_files;
@@ -85,7 +85,7 @@ impl MdsStore {
         let open = |folder: &PathBuf| {
             let mut store = Self::open_beside(folder, open_files)?;
             open_files += store.shards.len();
-            store.genes = shared(store.genes, &mut known);
+            store.genes = deduplicate(store.genes, &mut known);
             Ok(store)
         };
         folders.iter().map(open).collect()
@@ -148,7 +148,7 @@ impl MdsStore {
         self.obs.get(name).copied().ok_or_else(|| {
             let what = format!("there is no obs column '{name}'");
             let names = self.obs.keys().map(String::as_str);
-            AnnDataError::damaged(&self.path, not_there(&what, "obs columns", name, names))
+            AnnDataError::damaged(&self.path, missing_name(&what, "obs columns", name, names))
         })
     }
 
@@ -204,7 +204,7 @@ impl ArrayStore for MdsStore {
         self.source.bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         match self.layout {
             MdsMatrixLayout::Dense(_) => self.len().checked_mul(self.genes.len() as u64),
             MdsMatrixLayout::Sparse { .. } => {
@@ -251,7 +251,7 @@ fn read_gene_names(folder: &Folder) -> Result<Option<Vec<String>>, AnnDataError>
     let genes: Vec<String> = text.lines().map(str::to_owned).collect();
     let wrong = match genes.iter().position(String::is_empty) {
         Some(line) => Err(format!("line {} has no name", line + 1)),
-        None => all_different(&genes).and_then(|()| gene_count(genes.len() as u64).map(drop)),
+        None => check_unique(&genes).and_then(|()| gene_count(genes.len() as u64).map(drop)),
     };
     wrong.map_err(|reason| AnnDataError::damaged(&path, reason))?;
     Ok(Some(genes))
@@ -279,7 +279,7 @@ pub(crate) fn check_gene_names(genes: &[String]) -> Result<(), String> {
         return Err("there are no genes".to_owned());
     }
     gene_count(genes.len() as u64)?;
-    all_different(genes)?;
+    check_unique(genes)?;
     match genes.iter().find(|gene| gene.is_empty() || gene.contains(['\n', '\r'])) {
         Some(gene) => Err(format!("the name of a gene is {gene:?}, which is no line of {GENES_FILE}")),
         None => Ok(()),

@@ -15,26 +15,26 @@ use crate::mds::store::{check_gene_names, write_gene_names};
 use crate::write::frame_writer::{Cells, Column, ColumnKind, Frame};
 use crate::{AnnDataError, CsrView};
 
-/// How shards are compressed.
+/// Compression of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MdsCompression {
-    /// Not at all: single rows can be read.
+    /// None, so that single rows can be read.
     None,
-    /// Zstandard of this level, a shard as a whole.
+    /// Zstandard with this level; a shard is compressed as a whole.
     Zstd(i32),
 }
 
-/// How shards are written.
+/// Options of [`MdsWriter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MdsOptions {
-    /// How shards are compressed.
+    /// Compression of shards.
     pub compression: MdsCompression,
-    /// Bytes of a shard at most, before it is compressed (one row more than that has a shard of its own).
+    /// Maximum size of an uncompressed shard in bytes (a larger row gets a shard of its own).
     pub shard_bytes: u32,
 }
 
 impl Default for MdsOptions {
-    /// As the package's writer.
+    /// The defaults of the streaming package.
     fn default() -> Self {
         Self { compression: MdsCompression::None, shard_bytes: 1 << 26 }
     }
@@ -44,47 +44,47 @@ impl Default for MdsOptions {
 const INDICES: (&str, &str) = ("indices", "ndarray:int32");
 const VALUES: (&str, &str) = ("values", "ndarray:float32");
 
-/// What stands for no value in a column of integers.
+/// The integer that is a missing value.
 const NO_INTEGER: i64 = i64::MIN;
 
-/// Writes rows to MDS shards that MosaicML's streaming and [`crate::MdsStore`] read: of the same samples the same bytes as
-/// its own writer. A row is `indices` and `values`; columns of obs are one number a sample, or `str`. Classes are int32
-/// numbers, -1 for none, and their names are in the index (`expctl.categories`); an integer that is missing is the smallest
-/// int64 (`expctl.missing`). The names of the genes are in `genes.txt`.
+/// Writes MDS shards that MosaicML's streaming and [`crate::MdsStore`] read; the bytes are those of streaming's own writer. A
+/// row is `indices` and `values`; obs columns are one number a sample, or `str`. Classes are int32 codes, -1 for a missing
+/// value, with their names in the index (`expctl.categories`); a missing integer is the smallest int64 (`expctl.missing`). Gene
+/// names are in `genes.txt`.
 ///
-/// Holds one shard in memory. The folder is complete after [`Self::finish`] only, which writes the index.
+/// Memory holds one shard. The folder is complete only after [`Self::finish`], which writes the index.
 pub struct MdsWriter {
     folder: PathBuf,
     genes: Vec<String>,
-    /// By name.
+    /// Sorted by name.
     columns: Vec<WrittenColumn>,
     options: MdsOptions,
-    /// What every shard has in itself.
+    /// The header with the columns, which is in every shard.
     config: Value,
     config_bytes: Vec<u8>,
-    /// Samples of the next shard, and where each ends.
+    /// Samples of the next shard, and the end of each.
     samples: Vec<u8>,
     ends: Vec<u32>,
     shards: Vec<Value>,
     rows: usize,
 }
 
-/// A column that is written.
+/// A column of the shards.
 struct WrittenColumn {
     name: String,
-    /// Of a column of obs, with its values.
+    /// Values, for a column of obs.
     obs: Option<(ColumnKind, Cells)>,
     encoding: &'static str,
-    /// Bytes, where all values have as many.
+    /// Size of a value in bytes, if it is constant.
     size: Option<u32>,
 }
 
 impl MdsWriter {
-    /// Make `folder`, which is not there. `obs` has a value of each of `columns` for every row that will be written.
+    /// Creates `folder`, which must not exist. `obs` has values of all `columns` for every row that will be written.
     ///
     /// # Errors
-    /// Two genes, or two columns, have one name; a column has that of one of the matrix; a name of a gene is no line of a file; columns are
-    /// of different lengths; the folder cannot be made.
+    /// A gene or column name occurs twice, or a column has the name of one of the matrix; a gene name contains a line break;
+    /// columns have different lengths; the folder cannot be created.
     pub fn create(
         folder: &Path,
         genes: &[String],
@@ -123,10 +123,10 @@ impl MdsWriter {
         })
     }
 
-    /// Append rows.
+    /// Appends rows.
     ///
     /// # Errors
-    /// Their columns do not ascend within the genes; obs has no values for them; the disk is full.
+    /// Column indices do not ascend below the number of genes; obs has no values for these rows; the disk is full.
     pub fn write_rows(&mut self, rows: CsrView<'_>) -> Result<(), AnnDataError> {
         for row in 0..rows.indptr.len().saturating_sub(1) {
             let (indices, values) = rows.row(row);
@@ -135,7 +135,7 @@ impl MdsWriter {
                 let at = self.rows;
                 AnnDataError::Invalid(format!("cannot write row {at} to {}: {reason}", self.folder.display()))
             })?;
-            // As the package counts: a shard with one sample more would be too large.
+            // Like the streaming package: one more sample would exceed the limit.
             if !self.ends.is_empty() && self.shard_bytes() > self.options.shard_bytes as usize {
                 let sample = self.samples.split_off(start);
                 self.flush()?;
@@ -151,10 +151,10 @@ impl MdsWriter {
         Ok(())
     }
 
-    /// Write what is left, the names of the genes and the index; returns the number of rows.
+    /// Writes the rest, the gene names and the index; returns the number of rows.
     ///
     /// # Errors
-    /// There are no rows, which no shard can say; obs has more; the disk is full.
+    /// There are no rows, which the format cannot express; obs has more rows; the disk is full.
     pub fn finish(mut self) -> Result<u64, AnnDataError> {
         if !self.ends.is_empty() || self.shards.is_empty() {
             self.flush()?;
@@ -196,12 +196,12 @@ impl MdsWriter {
         Ok(self.rows as u64)
     }
 
-    /// Bytes of a shard of all samples that there are, the last of which has no end yet.
+    /// Size of a shard with all buffered samples; the last of them has no end yet.
     fn shard_bytes(&self) -> usize {
         8 + 4 * (self.ends.len() + 1) + self.config_bytes.len() + self.samples.len()
     }
 
-    /// Append the sample of a row.
+    /// Appends the sample of a row.
     fn sample(&mut self, indices: &[i32], values: &[f32]) -> Result<(), String> {
         let ascend = indices.windows(2).all(|pair| pair[0] < pair[1]);
         let inside = indices.first().is_none_or(|first| *first >= 0)
@@ -237,7 +237,7 @@ impl MdsWriter {
         Ok(())
     }
 
-    /// Write the samples that there are as a shard.
+    /// Writes the buffered samples as a shard.
     fn flush(&mut self) -> Result<(), AnnDataError> {
         let number = self.shards.len();
         let head = 4 * (self.ends.len() + 2) + self.config_bytes.len();
@@ -271,7 +271,7 @@ impl MdsWriter {
     }
 }
 
-/// What an array of one axis begins with: its number of axes and the width of its length, and its length.
+/// Header of an array of one dimension: number of dimensions and width of the length, then the length.
 struct ArrayHeader {
     bytes: [u8; 5],
     len: usize,
@@ -279,7 +279,7 @@ struct ArrayHeader {
 
 impl ArrayHeader {
     fn of(count: usize) -> Self {
-        // Rows have no more values than int32 counts.
+        // The number of values of a row fits into int32.
         let width: usize = match count {
             0..0x100 => 1,
             0x100..0x1_0000 => 2,
@@ -296,7 +296,7 @@ impl ArrayHeader {
     }
 }
 
-/// All columns, sorted by name as the package does.
+/// All columns, sorted by name like in the streaming package.
 fn written_columns(columns: Vec<Column>, obs: Frame) -> Result<Vec<WrittenColumn>, String> {
     if columns.len() != obs.columns.len() {
         return Err(format!("{} columns of obs with the values of {}", columns.len(), obs.columns.len()));
@@ -347,7 +347,7 @@ fn cells_len(cells: &Cells) -> usize {
     }
 }
 
-/// Append the value of a row; `None` if there is none.
+/// Appends the value of a row; `None` if it is missing.
 fn put_cell(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
     match cells {
         Cells::Codes(values) => out.extend(values.get(row)?.to_le_bytes()),
@@ -361,7 +361,7 @@ fn put_cell(cells: &Cells, row: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Write a file, to the disk.
+/// Writes a file and syncs it to the disk.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), AnnDataError> {
     let write = || -> std::io::Result<()> {
         let mut file = File::create(path)?;
@@ -388,10 +388,10 @@ impl Formatter for Spaced {
     }
 }
 
-/// As `json.dumps(value, sort_keys=True)` has it, where names are ASCII: of the same samples come the same bytes.
+/// Like `json.dumps(value, sort_keys=True)` for ASCII names, so that the same samples give the same bytes.
 fn python_json(value: &serde_json::Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Objects of `serde_json` are sorted by key, and a list of bytes takes everything.
+    // Objects of `serde_json` are sorted by key; writing to a `Vec` cannot fail.
     let _ = value.serialize(&mut Serializer::with_formatter(&mut bytes, Spaced));
     bytes
 }

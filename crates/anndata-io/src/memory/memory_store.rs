@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::{
-    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, Rows, Wanted,
+    AnnDataError, ArrayStore, CsrRows, CsrView, DenseRows, Form, Labels, NarrowRows, ReadRows, Row, RowSelection, Rows,
 };
 
-/// All rows of another store, in memory: CSR, counts in 3 bytes a value.
+/// All rows of another store in memory: CSR, 3 bytes a value for counts.
 ///
-/// Labels are asked of the store that they were read from.
+/// Labels are those of the store that the rows were read from.
 #[derive(Debug)]
 pub struct MemoryStore {
     source: Box<dyn ArrayStore>,
@@ -21,11 +21,11 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Read all rows of `source` with `threads` threads into at most `free` bytes of memory (`u64::MAX` where it is not known
-    /// how much may be taken). Zeros of dense rows are left out.
+    /// Reads all rows of `source` on `threads` threads into at most `free` bytes of memory (`u64::MAX` without a limit). Zeros
+    /// of dense rows are not stored.
     ///
     /// # Errors
-    /// The rows need more memory (how much, shows as they are read, since it depends on the values); they cannot be read.
+    /// The rows need more memory, which may become known only while they are read; they cannot be read.
     pub fn read(source: Box<dyn ArrayStore>, threads: usize, free: u64) -> Result<Self, AnnDataError> {
         let plan = MemoryPlan::new(source.as_ref(), threads.max(1), free);
         let (pieces, piece) = (plan.read()?, plan.piece());
@@ -58,7 +58,7 @@ impl ArrayStore for MemoryStore {
         self.source.stored_bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         Some(self.rows().nnz())
     }
 
@@ -83,7 +83,7 @@ impl ArrayStore for MemoryStore {
     }
 }
 
-/// Copies rows.
+/// Copies rows out of memory.
 struct MemoryReader<'m> {
     rows: Resident<'m>,
     count: u64,
@@ -107,17 +107,17 @@ impl MemoryReader<'_> {
 }
 
 impl ReadRows for MemoryReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
         let Rows::Sparse(out) = out else {
             return Err(AnnDataError::Invalid("rows in memory are sparse".to_owned()));
         };
         let before = out.data.len();
         match wanted {
-            Wanted::Rows(rows) => {
+            RowSelection::Rows(rows) => {
                 rows.iter().try_for_each(|row| self.check(row.saturating_add(1)))?;
                 rows.iter().for_each(|row| self.add(*row, out));
             }
-            Wanted::Range(Range { start, end }) => {
+            RowSelection::Range(Range { start, end }) => {
                 self.check(*start.max(end))?;
                 if start > end {
                     return Err(AnnDataError::Invalid(format!("rows {start} to {end} were asked for")));
@@ -135,42 +135,42 @@ impl ReadRows for MemoryReader<'_> {
 
 /// Bytes of values, as int32 and float32, that a thread reads at once.
 const PIECE_BYTES: u64 = 32 << 20;
-/// Rows that a thread reads at most at once.
+/// Maximum rows that a thread reads at once.
 const PIECE_ROWS: u64 = 1 << 16;
-/// Bytes of a value with its column, as they are read.
+/// Bytes of a value with its column index, while it is read.
 const VALUE_BYTES: u64 = 8;
 
-/// How all rows are read, and what that takes.
+/// Plan for reading all rows, and its memory.
 pub struct MemoryPlan<'s> {
     source: &'s dyn ArrayStore,
     threads: usize,
     /// Rows of a piece; not 0.
     piece: u64,
-    /// Bytes of what threads read with.
+    /// Buffers of the threads in bytes.
     fixed: u64,
-    /// Values that all rows have at least.
-    least_values: u64,
+    /// Lower bound of the stored values of all rows.
+    min_values: u64,
     free: u64,
 }
 
 impl<'s> MemoryPlan<'s> {
-    /// Reading all of `source` with this many threads into at most `free` bytes.
+    /// The plan for `source` with so many threads and at most `free` bytes.
     pub fn new(source: &'s dyn ArrayStore, threads: usize, free: u64) -> Self {
         let rows = source.len().max(1);
-        let known = source.most_values();
+        let known = source.max_values();
         let row_bytes = known.map_or(PIECE_BYTES / 1024, |values| values.saturating_mul(VALUE_BYTES) / rows).max(1);
-        // Whole runs of the file, some megabytes.
+        // A piece is a multiple of the rows that are stored together, some megabytes.
         let run = source.run_rows().max(1);
         let piece = (PIECE_BYTES / row_bytes).clamp(1, PIECE_ROWS).div_ceil(run).saturating_mul(run).min(rows);
         let buffers = piece.saturating_mul(row_bytes).saturating_mul(threads as u64);
-        // Dense rows are first read as they are, 4 bytes a value.
+        // Dense rows are buffered as they are, 4 bytes a value.
         let dense = match source.form() {
             Form::Sparse => 0,
             Form::Dense => buffers / 2,
         };
-        // Where rows start counts with the values, as they come.
+        // Row pointers count with the values of their piece.
         let fixed = buffers.saturating_add(dense);
-        Self { source, threads, piece, fixed, least_values: source.least_values(), free }
+        Self { source, threads, piece, fixed, min_values: source.min_values(), free }
     }
 
     /// Rows of each piece but the last; not 0.
@@ -178,16 +178,16 @@ impl<'s> MemoryPlan<'s> {
         self.piece
     }
 
-    /// Bytes of what threads read with.
+    /// Buffers of the threads in bytes.
     #[cfg(test)]
     pub fn fixed(&self) -> u64 {
         self.fixed
     }
 
-    /// Read everything.
+    /// Reads all rows.
     ///
     /// # Errors
-    /// The rows need more memory (how much, shows as they are read, since it depends on the values); they cannot be read.
+    /// The rows need more memory, which may become known only while they are read; they cannot be read.
     pub fn read(&self) -> Result<Vec<NarrowRows>, AnnDataError> {
         self.check(0, 0)?;
         let pieces = self.source.len().div_ceil(self.piece);
@@ -202,7 +202,7 @@ impl<'s> MemoryPlan<'s> {
         found.into_iter().map(|piece| piece.into_inner().ok_or_else(missing)).collect()
     }
 
-    /// What a thread does. When it ends early, the others stop too.
+    /// The loop of a thread. If it fails, the other threads stop, too.
     fn read_pieces(&self, so_far: &ReadProgress, found: &[OnceLock<NarrowRows>]) -> Result<(), AnnDataError> {
         let work = AssertUnwindSafe(|| {
             let mut buffers = ReadBuffers::new(self.source)?;
@@ -227,9 +227,9 @@ impl<'s> MemoryPlan<'s> {
         end
     }
 
-    /// An error if this needs more memory than there is: `values` have been read, and take `bytes`.
+    /// Fails if this needs more memory than there is: `values` have been read, and take `bytes`.
     fn check(&self, values: u64, bytes: u64) -> Result<(), AnnDataError> {
-        let left = self.least_values.saturating_sub(values).saturating_mul(NarrowRows::LEAST_BYTES);
+        let left = self.min_values.saturating_sub(values).saturating_mul(NarrowRows::LEAST_BYTES);
         let needed = left.saturating_add(bytes).saturating_add(self.fixed);
         if needed <= self.free {
             return Ok(());
@@ -238,7 +238,7 @@ impl<'s> MemoryPlan<'s> {
         Err(AnnDataError::OutOfMemory { name, rows, needed, free: self.free })
     }
 
-    /// Every tenth of the pieces is said when it is there: of many, which take a while.
+    /// Logs the progress after every tenth of the pieces.
     fn say(&self, before: u64, pieces: u64) {
         let tenth = (before + 1) * 10 / pieces;
         if pieces >= 10 && tenth > before * 10 / pieces {
@@ -256,23 +256,23 @@ impl<'s> MemoryPlan<'s> {
     }
 }
 
-/// What all threads have done.
+/// Progress of all threads.
 #[derive(Default)]
 struct ReadProgress {
     /// Pieces that a thread has taken.
     next: AtomicU64,
-    /// Pieces that are in memory.
+    /// Pieces in memory.
     read: AtomicU64,
-    /// Bytes of the pieces that are in memory, and their values.
+    /// Bytes and values of the pieces in memory.
     bytes: AtomicU64,
     values: AtomicU64,
     stop: AtomicBool,
 }
 
-/// What a thread reads with.
+/// Buffers of a thread.
 struct ReadBuffers<'s> {
     reader: Box<dyn ReadRows + 's>,
-    /// In the form of the store.
+    /// Rows in the form of the store.
     found: Rows,
     /// Dense rows without their zeros.
     sparse: CsrRows,
@@ -290,7 +290,7 @@ impl<'s> ReadBuffers<'s> {
     fn read(&mut self, range: Range<u64>) -> Result<CsrView<'_>, AnnDataError> {
         let count = (range.end - range.start) as usize;
         self.found.clear();
-        self.reader.fetch(&Wanted::Range(range), &mut self.found)?;
+        self.reader.fetch(&RowSelection::Range(range), &mut self.found)?;
         self.reader.decode(&mut self.found)?;
         self.reader.unchanged()?;
         let found = match &self.found {
@@ -313,9 +313,9 @@ impl<'s> ReadBuffers<'s> {
 /// All rows of a store, in memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Resident<'a> {
-    /// In CSR.
+    /// CSR.
     Csr(CsrView<'a>),
-    /// In pieces, each but the last of as many rows.
+    /// Pieces, all but the last with the same number of rows.
     Narrow {
         /// The pieces.
         pieces: &'a [NarrowRows],
@@ -333,7 +333,7 @@ impl<'a> Resident<'a> {
         }
     }
 
-    /// No rows.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -346,7 +346,7 @@ impl<'a> Resident<'a> {
         }
     }
 
-    /// Bytes of memory.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Csr(rows) => (size_of_val(rows.indptr) + size_of_val(rows.indices) + size_of_val(rows.data)) as u64,
@@ -354,7 +354,7 @@ impl<'a> Resident<'a> {
         }
     }
 
-    /// One of the rows, below their number.
+    /// Borrows a row; `row` is below [`Self::len`].
     pub fn row(&self, row: u64) -> Row<'a> {
         match *self {
             Self::Csr(rows) => {
@@ -365,8 +365,7 @@ impl<'a> Resident<'a> {
         }
     }
 
-    /// Begin to bring into the caches where a row starts, which [`Self::row`] of it reads; of a row that is
-    /// not there, nothing.
+    /// Prefetches the row pointer that [`Self::row`] reads; does nothing for a row beyond the end.
     pub fn prefetch_start(&self, row: u64) {
         match *self {
             Self::Csr(rows) => {
@@ -419,10 +418,10 @@ mod tests {
         fn stored_bytes(&self) -> u64 {
             0
         }
-        fn most_values(&self) -> Option<u64> {
+        fn max_values(&self) -> Option<u64> {
             self.values
         }
-        fn least_values(&self) -> u64 {
+        fn min_values(&self) -> u64 {
             if self.form == Form::Sparse { self.values.unwrap_or(0) } else { 0 }
         }
         fn labels(&self, column: &str) -> Result<Labels, AnnDataError> {
@@ -439,8 +438,8 @@ mod tests {
     struct MadeReader<'m>(&'m Made);
 
     impl ReadRows for MadeReader<'_> {
-        fn fetch(&mut self, wanted: &Wanted<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
-            let Wanted::Range(range) = wanted else { panic!("ranges are asked for") };
+        fn fetch(&mut self, wanted: &RowSelection<'_>, out: &mut Rows) -> Result<u64, AnnDataError> {
+            let RowSelection::Range(range) = wanted else { panic!("ranges are asked for") };
             assert!(range.end <= self.0.panics, "row {} is a panic", range.end);
             if range.end > self.0.fails {
                 return Err(AnnDataError::Invalid(format!("row {} is broken", range.end)));
@@ -473,7 +472,7 @@ mod tests {
             assert_eq!(rows.len(), 200_000);
             let mut reader = store.reader().unwrap();
             let mut found = Rows::Sparse(CsrRows::default());
-            reader.fetch(&Wanted::Range(0..200_000), &mut found).unwrap();
+            reader.fetch(&RowSelection::Range(0..200_000), &mut found).unwrap();
             let Rows::Sparse(found) = found else { panic!() };
             for row in 0..200_000 {
                 let (indices, data) = found.view().row(row);
@@ -526,12 +525,17 @@ mod tests {
         let store = MemoryStore::read(Box::new(Made { rows: 3, ..Made::default() }), 1, u64::MAX).unwrap();
         let mut reader = store.reader().unwrap();
         let mut rows = Rows::Sparse(CsrRows::default());
-        for wanted in [Wanted::Rows(&[0, 3]), Wanted::Rows(&[u64::MAX]), Wanted::Range(0..4), Wanted::Range(7..7)] {
+        for wanted in [
+            RowSelection::Rows(&[0, 3]),
+            RowSelection::Rows(&[u64::MAX]),
+            RowSelection::Range(0..4),
+            RowSelection::Range(7..7),
+        ] {
             let e = reader.fetch(&wanted, &mut rows).unwrap_err().to_string();
             assert!(e.contains("was asked for where there are 3 rows"), "{e}");
         }
         assert_eq!(rows, Rows::Sparse(CsrRows::default()));
-        reader.fetch(&Wanted::Rows(&[2, 0, 1]), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(&[2, 0, 1]), &mut rows).unwrap();
         let expected = CsrRows { indptr: vec![0, 2, 2, 3], indices: vec![0, 1, 0], data: vec![2.0, 2.0, 1.0] };
         assert_eq!(rows, Rows::Sparse(expected));
     }

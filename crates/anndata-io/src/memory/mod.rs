@@ -1,4 +1,4 @@
-//! Rows in memory, as narrow as they go without loss, on huge pages.
+//! Rows in memory, with the narrowest dtypes that lose nothing, on huge pages.
 
 pub mod memory_store;
 pub mod narrow_rows;

@@ -1,4 +1,4 @@
-//! How few bytes columns and values fit into, and putting them there.
+//! CSR rows with narrow dtypes.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 use multiversion::multiversion;
@@ -6,24 +6,24 @@ use multiversion::multiversion;
 use crate::nontemporal;
 use crate::{AnnDataError, CsrView};
 
-/// Rows in CSR with columns of 16 bits where they fit, and values of 8 or 16 bits where all are whole numbers that fit: counts,
-/// 3 bytes a value in place of 8. Whoever takes rows out gets int32 and float32 again, bit for bit.
+/// CSR rows with 16-bit column indices if they fit, and 8-bit or 16-bit values if all of them are whole numbers that fit:
+/// counts take 3 bytes a value instead of 8. Reading returns the original int32 and float32, bit for bit.
 ///
-/// In one piece of memory: where rows start, then columns, then values. Invariant: each of the three begins at a multiple of a
-/// line of the caches, in memory that any number can lie in, so that its bytes can be looked at as numbers.
+/// One allocation holds row pointers, then columns, then values. Invariant: each of the three starts at a multiple of a cache
+/// line, in memory that is aligned for any number, so that its bytes can be viewed as numbers.
 #[derive(Debug)]
 pub struct NarrowRows {
     memory: HugePages,
     rows: usize,
     nnz: usize,
-    /// Where columns and values begin.
+    /// Offsets of columns and values.
     columns_at: usize,
     values_at: usize,
     columns: ColumnWidth,
     values: ValueWidth,
 }
 
-/// Columns and values of one row, where they lie; of one length.
+/// Columns and values of one row, of the same length.
 #[derive(Clone, Copy, Debug)]
 pub struct NarrowRow<'a> {
     columns: NarrowColumns<'a>,
@@ -44,29 +44,29 @@ enum NarrowValues<'a> {
 }
 
 impl NarrowRows {
-    /// Bytes that a value takes at least, with its column.
+    /// Minimum size of a value with its column index in bytes.
     pub const LEAST_BYTES: u64 = 3;
 
-    /// Take rows over.
+    /// Copies rows.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub fn new(rows: CsrView<'_>) -> Result<Self, AnnDataError> {
         let mut narrow = Self::default();
         narrow.take(rows, 0)?;
         Ok(narrow)
     }
 
-    /// Take other rows over, into the same memory where they fit. After an error there are none.
+    /// Replaces the rows, and reuses the memory if they fit. After an error there are none.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub fn set(&mut self, rows: CsrView<'_>) -> Result<(), AnnDataError> {
-        // The next rows may be a little longer: memory that grew each time would be in pieces that nothing fits into.
+        // Some slack for the next rows: memory that grows each time would become fragmented.
         self.take(rows, 16)
     }
 
-    /// Take rows over, into memory that has 1/`slack` more where it must be new (0: no more).
+    /// Copies rows, into memory with 1/`slack` more space if it must be new (0: no slack).
     fn take(&mut self, rows: CsrView<'_>, slack: usize) -> Result<(), AnnDataError> {
         let (columns, values) = (column_width(rows.indices), value_width(rows.data));
         let nnz = rows.data.len();
@@ -103,7 +103,7 @@ impl NarrowRows {
         self.rows
     }
 
-    /// No rows.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -113,12 +113,12 @@ impl NarrowRows {
         self.nnz
     }
 
-    /// Bytes of memory held, used or not.
+    /// Allocated bytes.
     pub fn bytes(&self) -> u64 {
         self.memory.bytes().len() as u64
     }
 
-    /// Where each row starts; nothing where there are no rows.
+    /// Row pointers; empty if there are no rows.
     fn starts(&self) -> &[u64] {
         if self.rows == 0 {
             return &[];
@@ -126,7 +126,7 @@ impl NarrowRows {
         bytemuck::cast_slice(&self.memory.bytes()[..(self.rows + 1) * 8])
     }
 
-    /// One of the rows, below their number.
+    /// Borrows a row; `row` is below [`Self::len`].
     pub fn row(&self, row: usize) -> NarrowRow<'_> {
         let starts = self.starts();
         let (start, end) = (starts[row] as usize, starts[row + 1] as usize);
@@ -147,7 +147,7 @@ impl NarrowRows {
         }
     }
 
-    /// Begin to bring into the caches where a row starts.
+    /// Prefetches the row pointer of a row.
     pub fn prefetch_start(&self, row: usize) {
         if let Some(start) = self.starts().get(row) {
             prefetch(bytemuck::bytes_of(start));
@@ -170,7 +170,7 @@ impl Default for NarrowRows {
 }
 
 impl NarrowRow<'_> {
-    /// Begin to bring it into the caches.
+    /// Prefetches the row.
     pub fn prefetch(&self) {
         match self.columns {
             NarrowColumns::U16(row) => prefetch(bytemuck::cast_slice(row)),
@@ -183,7 +183,7 @@ impl NarrowRow<'_> {
         }
     }
 
-    /// Append columns and values.
+    /// Appends columns and values as int32 and float32.
     pub fn widen(&self, columns: &mut Vec<i32>, values: &mut Vec<f32>) {
         match self.columns {
             NarrowColumns::U16(row) => widen(row, columns),
@@ -197,13 +197,13 @@ impl NarrowRow<'_> {
     }
 }
 
-/// Numbers that are converted at once, in the nearest cache.
+/// Numbers that are converted at once, within the L1 cache.
 const SEGMENT: usize = 4096;
 
-/// Convert numbers and write them around the caches: they are read much later, and a plain store would first read the line that
-/// it writes to.
+/// Converts numbers and writes them with non-temporal stores: they are read much later, and an ordinary store would first read
+/// the cache line.
 fn convert_nontemporal<W>(wide: &[W], out: &mut [u16], convert: impl Fn(&[W], &mut [u16])) {
-    // Of words, which it is copied in.
+    // The buffer consists of words, in which it is copied.
     let mut space = [0u32; SEGMENT / 2];
     let space: &mut [u16] = bytemuck::cast_slice_mut(&mut space);
     for (wide, out) in wide.chunks(SEGMENT).zip(out.chunks_mut(SEGMENT)) {
@@ -215,14 +215,14 @@ fn convert_nontemporal<W>(wide: &[W], out: &mut [u16], convert: impl Fn(&[W], &m
     }
 }
 
-/// Bits of a column.
+/// Width of a column index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnWidth {
     U16,
     I32,
 }
 
-/// Bits of a value.
+/// Width of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueWidth {
     U8,
@@ -249,22 +249,22 @@ impl ValueWidth {
     }
 }
 
-/// The least width that keeps all columns.
+/// The smallest width for all column indices.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 pub fn column_width(columns: &[i32]) -> ColumnWidth {
-    // A negative one has its highest bit set.
+    // The highest bit of a negative index is set.
     let bits = columns.iter().fold(0, |bits, column| bits | *column as u32);
     if bits <= u32::from(u16::MAX) { ColumnWidth::U16 } else { ColumnWidth::I32 }
 }
 
-/// Columns that fit.
+/// Column indices that fit.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 pub fn columns_to_u16(columns: &[i32], out: &mut [u16]) {
     out.iter_mut().zip(columns).for_each(|(to, column)| *to = *column as u16);
 }
 
-/// 2²³: of a sum with a whole number from 0 to 2²³ − 1 the last 23 bits are that number. Any other value changes when it is
-/// added and taken off again, or has higher bits set then.
+/// 2²³: the last 23 bits of its sum with a whole number from 0 to 2²³ − 1 are that number. Any other value changes when 2²³ is
+/// added and subtracted, or sets higher bits.
 const SHIFT: f32 = 8_388_608.0;
 
 #[inline(always)]
@@ -272,10 +272,10 @@ fn shifted(value: f32) -> f32 {
     value + SHIFT
 }
 
-/// The least width that keeps every bit of all values.
+/// The smallest width that preserves every bit of all values.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 pub fn value_width(values: &[f32]) -> ValueWidth {
-    // By bits: -0 is no whole number here, since its sign would be lost. No branches, so vectors.
+    // Bits are compared, so -0 is not a whole number and its sign is kept. Without branches, so that the loop is vectorised.
     let (mut bits, mut lost) = (0, 0);
     for value in values {
         bits |= shifted(*value).to_bits().wrapping_sub(SHIFT.to_bits());
@@ -300,7 +300,7 @@ pub fn values_to_u16(values: &[f32], out: &mut [u16]) {
     out.iter_mut().zip(values).for_each(|(to, value)| *to = shifted(*value).to_bits() as u16);
 }
 
-/// Append numbers in a wider type, as many at once as the processor can.
+/// Appends numbers in a wider type, with vector instructions.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx2+fma", "x86_64+avx2+fma"))]
 pub fn widen<N: Copy, W: From<N>>(narrow: &[N], wide: &mut Vec<W>) {
     wide.reserve(narrow.len());
@@ -308,20 +308,19 @@ pub fn widen<N: Copy, W: From<N>>(narrow: &[N], wide: &mut Vec<W>) {
     for (to, from) in wide.spare_capacity_mut().iter_mut().zip(narrow) {
         to.write(W::from(*from));
     }
-    // SAFETY: there was room for `narrow`, and as many places behind the old end have been written.
+    // SAFETY: memory for `narrow` was reserved, and as many elements behind the old end have been written.
     unsafe { wide.set_len(len) };
 }
 
-/// Bytes of a huge page of x86-64, and of what other processors have that are about as large.
+/// Size of a huge page of x86-64, or a similar size for other processors.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Memory of zeros, aligned for any number. Much of it is on huge pages, so that rows at random places cost few walks of the
-/// page table.
+/// Zeroed memory, aligned for any number. Most of it is on huge pages, so that random rows cost few page-table walks.
 #[derive(Debug)]
 pub enum HugePages {
     /// Less than a huge page.
     Few(Vec<u64>),
-    /// `start` is within the map where a huge page can begin, and `len` bytes from there too.
+    /// `start` is a multiple of the size of a huge page within the map, as is `start + len`.
     Many { map: MmapMut, start: usize, len: usize },
 }
 
@@ -332,19 +331,19 @@ impl Default for HugePages {
 }
 
 impl HugePages {
-    /// Of `len` bytes or a few more.
+    /// Allocates `len` bytes or a few more.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub fn new(len: usize) -> std::io::Result<Self> {
         if len < HUGE_PAGE_BYTES {
             return Ok(Self::Few(vec![0; len.div_ceil(size_of::<u64>())]));
         }
         let no_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-        // What lies before and behind is never touched, and so takes no memory.
+        // The map before `start` and behind the end is never touched, and so takes no memory.
         let map = MmapOptions::new().len(len.checked_add(HUGE_PAGE_BYTES).ok_or_else(no_memory)?).map_anon()?;
         let start = map.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // Only advice: without huge pages it works as well, slower. Of those alone that are used as a whole.
+        // Advice only: without huge pages it is slower. Only for pages that are used completely.
         #[cfg(target_os = "linux")]
         let _ = map.advise_range(Advice::HugePage, start, len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
         Ok(Self::Many { map, start, len })
@@ -367,16 +366,16 @@ impl HugePages {
     }
 }
 
-/// Bytes of a line of the caches.
+/// Size of a cache line in bytes.
 pub const LINE: usize = 64;
 
-/// Begin to bring all lines of `bytes` into the caches.
+/// Prefetches all cache lines of `bytes`.
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE) {
         use std::arch::x86_64::_MM_HINT_T0;
         use std::arch::x86_64::_mm_prefetch;
-        // SAFETY: every x86-64 processor has SSE; a prefetch reads nothing.
+        // SAFETY: every x86-64 processor has SSE; a prefetch does not access memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -12,47 +12,47 @@ use crate::parquet::values::{NumericElement, PageValues};
 /// Pages of a column that were fetched.
 #[derive(Clone, Debug)]
 pub(crate) struct PageSegment {
-    /// Where they are in the file.
+    /// Range in the file.
     pub offset: u64,
-    /// Their bytes.
+    /// Size in bytes.
     pub len: usize,
-    /// Where they are among the bytes fetched.
+    /// Offset in the fetch buffer.
     pub at: usize,
-    /// How many rows begin before them in their row group.
+    /// First row that begins in these pages, counted within the row group.
     pub first_row: u64,
-    /// How many values come before them, where all rows have one length.
+    /// Number of values of the row group before these pages, if all rows have the same length.
     pub first_value: u64,
-    /// How many rows of the row group have begun behind them; nothing where there are no data pages.
+    /// First row that begins after these pages, counted within the row group; `None` if there are no data pages.
     pub end_row: Option<u64>,
-    /// How many values have come behind them, as above.
+    /// Number of values of the row group up to the end of these pages, as above.
     pub end_value: Option<u64>,
-    /// Which column of the matrix, counted from 0.
+    /// Number of the column of the matrix.
     pub leaf: usize,
-    /// Which of the row groups of the selection.
+    /// Number of the row group within the selection.
     pub group: usize,
-    /// Values of all its pages, as the footer says.
+    /// Number of values of all pages, from the footer.
     pub values: u64,
-    /// How they are compressed.
+    /// Compression of the pages.
     pub compression: Compression,
 }
 
-/// What is to be decoded of a row group.
+/// What must be decoded of a row group.
 #[derive(Clone, Copy)]
 pub(crate) struct RowGroupRead<'a> {
-    /// Its rows.
+    /// Number of its rows.
     pub rows: u64,
-    /// Values of a row.
+    /// Number of genes.
     pub genes: usize,
-    /// Rows that are wanted, ascending.
+    /// The selected rows, ascending.
     pub pieces: &'a [RowRun],
-    /// Pages of all columns.
+    /// Segments of all columns.
     pub segments: &'a [PageSegment],
-    /// What segments are parts of.
+    /// The fetch buffer.
     pub bytes: &'a [u8],
 }
 
 impl<'a> RowGroupRead<'a> {
-    /// Pages of column `leaf`.
+    /// Segments of column `leaf`.
     pub fn segments(&self, leaf: usize) -> impl Iterator<Item = (&'a PageSegment, &'a [u8])> {
         let Self { segments, bytes, .. } = *self;
         let of_leaf = segments.iter().filter(move |segment| segment.leaf == leaf);
@@ -60,12 +60,12 @@ impl<'a> RowGroupRead<'a> {
     }
 }
 
-/// Memory that decoding needs, kept from call to call.
+/// Buffers of the decoder, reused between calls.
 pub(crate) struct DecodeBuffers {
     pub unpacker: Unpacker,
     /// Values of the dictionary.
     pub values: Vec<f32>,
-    /// Values of the dictionary of numbers of genes.
+    /// Values of the dictionary of gene numbers.
     pub indices: Vec<i32>,
     pub lists: ListLengths,
     /// Values of some columns.
@@ -78,7 +78,7 @@ impl DecodeBuffers {
         Self { unpacker: Unpacker::new(), values, indices, lists: ListLengths::default(), columns }
     }
 
-    /// Bytes of memory held.
+    /// Allocated bytes.
     pub fn bytes(&self) -> u64 {
         let of =
             self.values.capacity() + self.indices.capacity() + self.lists.lens.capacity() + self.columns.capacity();
@@ -86,15 +86,14 @@ impl DecodeBuffers {
     }
 }
 
-/// Values that are decoded at once, 64 KiB: memory that is cleared for them is still in the cache when they are
-/// written.
+/// Values that are decoded at once, 64 KiB: zeroed memory is then still in the cache when values are written to it.
 const VALUES_AT_ONCE: usize = 1 << 14;
 
-/// Decode rows of a list column of equal lengths: float32 `[rows, genes]` to `out`, by the pieces' places, the first of
-/// which is at `base`. `out` grows as far as it must.
+/// Decodes rows of a list column with equal lengths: float32 `[rows, genes]` to `out`, at the positions of the pieces, the
+/// first of which is `base`. `out` grows as necessary.
 ///
-/// Rows are `genes` values long, so the place of a value is known without its levels: they are checked run by run, and
-/// values go straight from their page to their row.
+/// Rows have `genes` values, so the position of a value is known without its levels: levels are checked run by run, and values
+/// go straight from their page to their row.
 pub(crate) fn decode_dense_lists(
     group: &RowGroupRead<'_>,
     leaf: &MatrixColumn,
@@ -165,10 +164,10 @@ pub(crate) fn decode_dense_lists(
     if missing > 0 { Err(format!("{missing} values are missing at the end of a row group")) } else { Ok(()) }
 }
 
-/// Columns that are turned into rows together: a cache line of each row.
+/// Columns that are transposed together: a cache line of each row.
 const TRANSPOSED_COLUMNS: usize = 16;
 
-/// Decode rows of a column for each gene: float32 `[rows, genes]` to `out`, by the pieces' places.
+/// Decodes rows with one column for each gene: float32 `[rows, genes]` to `out`, at the positions of the pieces.
 pub(crate) fn decode_gene_columns(
     group: &RowGroupRead<'_>,
     leaves: &[MatrixColumn],
@@ -182,7 +181,7 @@ pub(crate) fn decode_gene_columns(
         columns.try_reserve_exact(leaves.len() * rows).map_err(|_| format!("there is no memory for {rows} rows"))?;
         for (i, leaf) in leaves.iter().enumerate() {
             let number = block * TRANSPOSED_COLUMNS + i;
-            // One segment a column, in the order of the columns.
+            // One segment for each column, in the order of the columns.
             let segment =
                 group.segments.get(number).filter(|segment| segment.leaf == number).ok_or("a column is missing")?;
             let bytes = &group.bytes[segment.at..segment.at + segment.len];
@@ -204,8 +203,8 @@ pub(crate) fn decode_gene_columns(
     Ok(())
 }
 
-/// Append all values of a column to `out`, which has `end` values then. Pages are not believed: `out` grows as far as
-/// there are values.
+/// Appends all values of a column to `out`, which has `end` values then. `out` grows only by values that are really there,
+/// whatever the page header says.
 fn decode_column(
     segment: &PageSegment,
     bytes: &[u8],
@@ -239,7 +238,7 @@ fn decode_column(
     }
 }
 
-/// Decode rows of two list columns: append them to `out` in the order of the pieces.
+/// Decodes rows of two list columns, and appends them to `out` in the order of the pieces.
 pub(crate) fn decode_sparse_lists(
     group: &RowGroupRead<'_>,
     indices: &MatrixColumn,
@@ -267,10 +266,10 @@ pub(crate) fn decode_sparse_lists(
     Ok(())
 }
 
-/// Numbers of genes ascend and are less than `genes`.
+/// Whether gene numbers ascend and are below `genes`.
 fn check_columns(columns: &[i32], genes: usize) -> Result<(), String> {
     let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return Ok(()) };
-    // No early end: this way it takes eight at a time.
+    // Without an early exit the loop is vectorised.
     let ascend = columns.iter().zip(&columns[1..]).fold(true, |ascend, (a, b)| ascend & (a < b));
     if ascend && *first >= 0 && (*last as usize) < genes {
         return Ok(());
@@ -282,7 +281,7 @@ fn check_columns(columns: &[i32], genes: usize) -> Result<(), String> {
     })
 }
 
-/// Append the values of the rows that are wanted to `out`, and how many each row has to `lens`.
+/// Appends the values of the selected rows to `out`, and the length of each row to `lens`.
 #[expect(clippy::too_many_arguments, reason = "parts of the memory of one decoder, of two types")]
 fn decode_lists<T: NumericElement>(
     group: &RowGroupRead<'_>,
@@ -297,7 +296,7 @@ fn decode_lists<T: NumericElement>(
     let wanted: u64 = group.pieces.iter().map(|piece| piece.rows).sum();
     let mut has_dictionary = false;
     let mut next_row = 0;
-    // The row before `next_row` is wanted, and has gone to `out` last.
+    // The row before `next_row` is selected and was the last one appended to `out`.
     let mut is_open = false;
     for (segment, bytes) in group.segments(number) {
         if segment.first_row != next_row {
@@ -360,7 +359,7 @@ mod sparse_tests {
     use crate::parquet::reader::RowRun;
     use crate::parquet::values::NumericType;
 
-    /// An unsigned number as runs and headers have it.
+    /// An unsigned varint, as in runs and headers.
     fn varint(mut value: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while value > 0x7f {
@@ -376,12 +375,12 @@ mod sparse_tests {
         [vec![0x15], varint(value * 2)].concat()
     }
 
-    /// A run of equal values of one byte, or of none.
+    /// A run of equal values of at most one byte.
     fn run(value: &[u8], count: u64) -> Vec<u8> {
         [varint(count << 1), value.to_vec()].concat()
     }
 
-    /// A dictionary of the value 0, and a page that says that it has `count` of it.
+    /// A dictionary with the value 0, and a page that claims to have it `count` times.
     fn pages(repetition: &[u8], count: u64) -> Vec<u8> {
         let dictionary = [field(2), field(4), field(4), vec![0x4c], field(1), field(0), vec![0, 0], vec![0; 4]];
         let (definition, values) = (run(&[1], count), [vec![0], run(&[], count)].concat());
@@ -393,7 +392,7 @@ mod sparse_tests {
         [dictionary.concat(), page.concat()].concat()
     }
 
-    /// Decode a row group of `rows` rows that has such pages in both columns, and `claimed` values as the footer says.
+    /// Decodes a row group of `rows` rows with such pages in both columns, and `claimed` values in the footer.
     fn decoded(repetition: &[u8], count: u64, rows: u64, claimed: u64) -> (Result<(), String>, CsrRows, u64) {
         let bytes = pages(repetition, count);
         let segment = |leaf| Segment {
@@ -420,7 +419,7 @@ mod sparse_tests {
 
     #[test]
     fn no_room_is_made_for_more_values_than_there_can_be() {
-        // Three rows of the gene 0.
+        // Three rows with gene 0.
         let (result, rows, _) = decoded(&run(&[0], 3), 3, 3, 3);
         assert_eq!((result, rows.indptr, rows.data), (Ok(()), vec![0, 1, 2, 3], vec![0.0; 3]));
 

@@ -14,34 +14,34 @@ use crate::AnnDataError;
 use crate::parquet::page::PageDecompressor;
 use crate::source::byte_source::{ByteSource, ReadRange, SourceReader, as_uninit};
 
-/// A parquet file and its footer. Read at positions: threads share it.
+/// A parquet file with its footer. Threads share it.
 #[derive(Debug)]
 pub(crate) struct ParquetFile {
     pub source: ByteSource,
-    /// The footer. Every column chunk of it is within the file.
+    /// The footer. All column chunks are within the file.
     pub metadata: ParquetMetaData,
-    /// Where pages are, as far as the file has noted it and [`Self::with_page_index`] has read it.
+    /// The page index, if the file has one and [`Self::with_page_index`] has read it.
     pub page_index: Option<PageIndex>,
 }
 
-/// Where a column of a row group is.
+/// Location of a column chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnChunk {
-    /// Bytes of the file: the dictionary page, if there is one, and all data pages.
+    /// Range in the file: the dictionary page, if there is one, and all data pages.
     pub bytes: Range<u64>,
-    /// Where the first data page begins.
+    /// Offset of the first data page.
     first_page: u64,
-    /// How its pages are compressed.
+    /// Compression of its pages.
     pub compression: Compression,
-    /// Values, nulls among them.
+    /// Number of values, nulls included.
     pub values: u64,
 }
 
 impl ParquetFile {
-    /// Open it and read its footer.
+    /// Opens a file and reads its footer.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let source = ByteSource::open(path)?;
-        // Statistics of 20,000 columns are most of a footer, and nobody asks for them.
+        // Statistics are not needed; with 20,000 columns they would be most of the footer.
         let options = ParquetMetaDataOptions::new()
             .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
             .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
@@ -55,7 +55,7 @@ impl ParquetFile {
         Ok(opened)
     }
 
-    /// Read where the pages of these columns are, if the file has noted it.
+    /// Reads the page index of these columns, if the file has one.
     pub fn with_page_index(self, columns: &[usize]) -> Result<Self, AnnDataError> {
         let Self { source, metadata, .. } = self;
         let (metadata, page_index) = ParquetMetaDataReader::new_with_metadata(metadata)
@@ -66,17 +66,17 @@ impl ParquetFile {
         Ok(Self { source, metadata, page_index })
     }
 
-    /// The error for content that is wrong.
+    /// An error for invalid content.
     pub fn damaged(&self, reason: impl ToString) -> AnnDataError {
         self.source.file_damaged(0, reason)
     }
 
-    /// Fill `out` from `offset` on.
+    /// Reads exactly `out.len()` bytes from `offset` on.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AnnDataError> {
         self.source.read_all(&[ReadRange { offset, at: 0, len: out.len() }], as_uninit(out))
     }
 
-    /// Where a column of a row group is.
+    /// Location of a column chunk.
     pub fn chunk(&self, group: usize, column: usize) -> Result<ColumnChunk, AnnDataError> {
         let chunk = self.metadata.row_groups().get(group).and_then(|group| group.columns().get(column));
         let chunk = chunk.ok_or_else(|| self.damaged(format!("row group {group} has no column {column}")))?;
@@ -91,7 +91,7 @@ impl ParquetFile {
             return Err(format!("column '{}' is in another file", name()));
         }
         let first_page = number(chunk.data_page_offset())?;
-        // Some writers give 0 where there is no dictionary.
+        // Some writers store 0 if there is no dictionary.
         let dictionary = chunk.dictionary_page_offset().map(number).transpose()?;
         let start = dictionary.filter(|at| (4..first_page).contains(at)).unwrap_or(first_page);
         let end = start.checked_add(number(chunk.compressed_size())?).filter(|end| *end <= self.source.bytes());
@@ -124,7 +124,7 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// An error if the pages of a column cannot be decompressed.
+    /// Fails if the pages of a column cannot be decompressed.
     pub fn check_compression(&self, column: usize) -> Result<(), AnnDataError> {
         for group in self.metadata.row_groups() {
             PageDecompressor::check(group.column(column).compression()).map_err(|reason| self.damaged(reason))?;
@@ -133,7 +133,7 @@ impl ParquetFile {
     }
 }
 
-/// What the reader of footers reads from.
+/// Input of the footer reader of the parquet crate.
 struct FooterReader<'s>(&'s ByteSource);
 
 impl Length for FooterReader<'_> {

@@ -5,8 +5,8 @@ fn level_width(max: i16) -> u32 {
     u16::BITS - (max.max(0) as u16).leading_zeros()
 }
 
-/// Call `each` with every run of `count` levels: how many come before it, its value and its length. Packed levels come
-/// as runs of eight or fewer equal ones.
+/// Calls `each` with every run of `count` levels: the number of levels before it, its value and its length. Bit-packed levels
+/// are split into runs of at most eight equal levels.
 fn for_runs(
     bytes: &[u8],
     width: u32,
@@ -25,7 +25,7 @@ fn for_runs(
             HybridRun::Packed { bytes, count: n } => {
                 let n = n.min(count - at);
                 if width == 1 {
-                    // Eight ones are common: they begin and end the runs of rows.
+                    // Groups of eight equal levels are common: they begin and end the runs of rows.
                     for (i, byte) in bytes.iter().enumerate().take(n.div_ceil(8)) {
                         let n = (n - i * 8).min(8);
                         if *byte == 0xff {
@@ -48,7 +48,7 @@ fn for_runs(
     Ok(())
 }
 
-/// Whether all of `count` definition levels are `max`: nothing is missing.
+/// Whether all of `count` definition levels are `max`, so that no value is missing.
 pub(crate) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, &'static str> {
     let (max_level, mut all) = (max as u32, true);
     for_runs(bytes, level_width(max), count, |_, level, _| {
@@ -58,7 +58,7 @@ pub(crate) fn all_defined(bytes: &[u8], max: i16, count: usize) -> Result<bool, 
     Ok(all)
 }
 
-/// Which of `count` values are there: those whose definition level is `max`.
+/// For each of `count` values, whether it is present, which means that its definition level is `max`.
 pub(crate) fn defined_values(bytes: &[u8], max: i16, count: usize) -> Result<Vec<bool>, &'static str> {
     let mut defined = Vec::with_capacity(count);
     for_runs(bytes, level_width(max), count, |_, level, n| {
@@ -68,8 +68,8 @@ pub(crate) fn defined_values(bytes: &[u8], max: i16, count: usize) -> Result<Vec
     Ok(defined)
 }
 
-/// Check that a row begins at every multiple of `genes` and nowhere else, in `count` repetition levels of which the
-/// first is that of value number `first` of the row group.
+/// Checks that `count` repetition levels, the first of which is that of value number `first` of the row group, begin a row at
+/// every multiple of `genes` and nowhere else.
 pub(crate) fn check_row_starts(bytes: &[u8], first: u64, count: usize, genes: u64) -> Result<(), RaggedRows> {
     let mut ragged = None;
     for_runs(bytes, 1, count, |at, level, n| {
@@ -85,40 +85,40 @@ pub(crate) fn check_row_starts(bytes: &[u8], first: u64, count: usize, genes: u6
     ragged.map_or(Ok(()), |row| Err(RaggedRows::Row(row)))
 }
 
-/// Why rows are not of equal length.
+/// Why rows do not have the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RaggedRows {
-    /// The levels cannot be read.
+    /// The levels cannot be decoded.
     Damaged(&'static str),
-    /// This row of the row group has another length.
+    /// A row of the row group has another length.
     Row(u64),
 }
 
-/// How the values of a page are parts of rows.
+/// How the values of a page are divided into rows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListLengths {
-    /// Values that belong to the last row of the page before.
+    /// Number of values that belong to the last row of the previous page.
     pub lead: usize,
-    /// Values of each row that begins here.
+    /// Number of values of each row that begins in this page.
     pub lens: Vec<u32>,
 }
 
-/// What lists of a page can be at most. A page says in a few bytes that it has billions of equal levels; nobody makes
-/// room for more than these.
+/// Limits of the lists of a page. A damaged page can claim billions of equal levels in a few bytes; no memory is allocated
+/// beyond these limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListLimit {
-    /// Rows of its row group.
+    /// Number of rows of the row group.
     pub rows: u64,
-    /// How many of them begin before the page.
+    /// Number of rows that begin before the page.
     pub begun: u64,
-    /// Values of a row.
+    /// Maximum number of values of a row.
     pub genes: usize,
-    /// Values and empty lists of its column chunk, as the footer says.
+    /// Number of values and empty lists of the column chunk, from the footer.
     pub values: u64,
 }
 
 impl ListLimit {
-    /// An error where a page cannot have `count` values and empty lists.
+    /// Fails if the page cannot have `count` values and empty lists.
     pub fn check(&self, count: usize) -> Result<(), String> {
         let most = self.values.min(self.rows.saturating_mul(self.genes.max(1) as u64));
         if count as u64 > most {
@@ -132,7 +132,7 @@ const TOO_MANY_LISTS: &str = "there are more lists than rows";
 pub(crate) const ROW_TOO_LONG: &str = "a row has more values than there are genes";
 
 impl ListLengths {
-    /// Rows begin: as many as `lens` has, with so many values of their first one.
+    /// Appends rows that begin here to `lens`, each with so many values.
     fn begin(&mut self, lens: impl ExactSizeIterator<Item = u32>, most: ListLimit) -> Result<(), &'static str> {
         if most.begun + (self.lens.len() + lens.len()) as u64 > most.rows {
             return Err(TOO_MANY_LISTS);
@@ -141,7 +141,7 @@ impl ListLengths {
         Ok(())
     }
 
-    /// The last row goes on by `n` values.
+    /// The last row continues with `n` values.
     fn go_on(&mut self, n: usize, most: ListLimit) -> Result<(), &'static str> {
         let before = self.lens.last().map_or(self.lead, |len| *len as usize);
         if before + n > most.genes {
@@ -155,8 +155,8 @@ impl ListLengths {
     }
 }
 
-/// Levels of list column `leaf`, `count` of them, which [`ListLimit::check`] has allowed: repetition 0 begins a row;
-/// definition says whether there is a value, or a list without one.
+/// Divides `count` levels of list column `leaf`, which passed [`ListLimit::check`], into rows. Repetition 0 begins a row;
+/// definition distinguishes a value from an empty list.
 pub(crate) fn read_lists(
     repetition: &[u8],
     definition: &[u8],
@@ -198,25 +198,24 @@ pub(crate) fn read_lists(
     })
 }
 
-/// Runs of the hybrid of run lengths and packed bits that levels and dictionary indices are in (Encodings.md, *RLE*).
+/// Runs of the RLE/bit-packing hybrid encoding of levels and dictionary indices (Encodings.md, *RLE*).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HybridRuns<'a> {
     bytes: &'a [u8],
     width: u32,
 }
 
-/// One of [`HybridRuns`].
+/// A run of [`HybridRuns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HybridRun<'a> {
-    /// The same value again and again.
+    /// A repeated value.
     Repeat { value: u32, count: usize },
-    /// `count` values of as many bits as the width is, the first in the lowest; the last of all runs may have more than
-    /// were written.
+    /// `count` values of the bit width, least significant bits first; the last run may be padded.
     Packed { bytes: &'a [u8], count: usize },
 }
 
 impl<'a> HybridRuns<'a> {
-    /// Of values of `width` bits, 32 at most.
+    /// Runs of values of `width` bits, at most 32.
     pub fn new(bytes: &'a [u8], width: u32) -> Result<Self, &'static str> {
         if width > 32 { Err("values have more than 32 bits") } else { Ok(Self { bytes, width }) }
     }
@@ -225,7 +224,7 @@ impl<'a> HybridRuns<'a> {
         self.width
     }
 
-    /// The next run; it has one value or more.
+    /// The next run, which has at least one value.
     #[inline]
     pub fn next(&mut self) -> Result<HybridRun<'a>, &'static str> {
         const SHORT: &str = "values are cut short";
@@ -255,7 +254,7 @@ impl<'a> HybridRuns<'a> {
         if self.width == 0 {
             return Ok(HybridRun::Repeat { value: 0, count: count * 8 });
         }
-        // Some writers leave out the last bytes of the last group.
+        // Some writers omit the last bytes of the last group.
         let bytes = (count * self.width as usize).min(self.bytes.len());
         let (packed, rest) = self.bytes.split_at(bytes);
         self.bytes = rest;
@@ -264,7 +263,7 @@ impl<'a> HybridRuns<'a> {
     }
 }
 
-/// Value number `at` of packed ones; 0 where there are no bytes.
+/// The bit-packed value number `at`; 0 beyond the bytes.
 #[inline]
 pub(crate) fn unpack_one(bytes: &[u8], width: u32, at: usize) -> u32 {
     let bit = at * width as usize;
@@ -275,11 +274,11 @@ pub(crate) fn unpack_one(bytes: &[u8], width: u32, at: usize) -> u32 {
     ((u64::from_le_bytes(word) >> (bit % 8)) & ((1_u64 << width) - 1)) as u32
 }
 
-/// Hand out packed values eight at a time: `groups` of them, the first in `bytes[0]`, to `each` with the group's
+/// Unpacks `groups` groups of eight values, the first of which starts at `bytes[0]`, and calls `each` with every group and its
 /// number.
 ///
 /// # Errors
-/// What `each` returns.
+/// The error of `each`.
 #[inline]
 pub(crate) fn unpack_groups<E>(
     bytes: &[u8],
@@ -298,8 +297,8 @@ pub(crate) fn unpack_groups<E>(
     by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20)
 }
 
-/// [`unpack_groups`] of a width that the compiler knows, of 24 bits at most: each value is in the four bytes from its
-/// first on.
+/// [`unpack_groups`] with a constant width of at most 24 bits, so that each value is within the four bytes from its first byte
+/// on.
 #[inline]
 fn unpack_const<const WIDTH: usize, E>(
     bytes: &[u8],

@@ -1,8 +1,8 @@
-//! Rows in parquet files: one list of all genes' values a row, a list of gene numbers beside one of values, or a column
-//! for each gene.
+//! Rows in parquet files: a list of the values of all genes in each row, a list of gene numbers with a list of values, or a
+//! column for each gene.
 //!
-//! Invariant: the footer and the pages are believed nothing; what does not fit is an error that names the file, and
-//! values that are missing are never taken for 0.
+//! Invariant: footer and pages are checked before they are used; a contradiction is an error that names the file, and a missing
+//! value is never read as 0.
 
 pub mod decode;
 pub mod file;

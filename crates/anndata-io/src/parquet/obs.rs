@@ -10,7 +10,7 @@ use crate::parquet::schema::ObsColumn;
 use crate::parquet::values::{DictionaryIndices, NumericElement, NumericType, PageValues};
 use crate::{LabelKind, Labels};
 
-/// A column of obs as classes. `categories` are the names of its classes, if the file has noted them.
+/// Reads a column of obs as classes. `categories` are the class names in the metadata of the file, if it has them.
 pub(crate) fn obs_labels(
     file: &ParquetFile,
     leaf: ObsColumn,
@@ -37,7 +37,7 @@ pub(crate) fn obs_labels(
     Ok(Labels { kind, ..labels? })
 }
 
-/// A column of obs as numbers; NaN where there is none.
+/// Reads a column of obs as numbers; a missing value is NaN.
 pub(crate) fn obs_numbers(file: &ParquetFile, leaf: ObsColumn) -> Result<Vec<f64>, String> {
     let or_nan = |value: Option<f64>| value.unwrap_or(f64::NAN);
     match leaf {
@@ -52,7 +52,7 @@ pub(crate) fn obs_numbers(file: &ParquetFile, leaf: ObsColumn) -> Result<Vec<f64
     }
 }
 
-/// Codes of the values: the place in `categories`, or else among the different values, ascending.
+/// Codes of values: the position in `categories`, or among the distinct values, ascending.
 fn classes<T: Ord + std::hash::Hash>(
     values: &[Option<T>],
     name: impl Fn(&T) -> String,
@@ -73,10 +73,10 @@ fn classes<T: Ord + std::hash::Hash>(
     Ok(Labels { categories, codes, ..Labels::default() })
 }
 
-/// A page of more bytes is damaged: obs has a few bytes a row.
+/// A larger page is taken for damaged: obs has a few bytes a row.
 const MAX_PAGE_BYTES: usize = 1 << 30;
 
-/// All numbers of a column with one value a row.
+/// Reads a column with one number a row.
 pub(crate) fn read_numbers<T: NumericElement>(
     file: &ParquetFile,
     column: usize,
@@ -96,7 +96,7 @@ pub(crate) fn read_numbers<T: NumericElement>(
     })
 }
 
-/// All truth values of a column.
+/// Reads a column of truth values.
 fn read_bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, String> {
     read_column(file, column, |page, _| match page {
         ObsPage::Dictionary { .. } => Err("truth values have a dictionary".to_owned()),
@@ -126,7 +126,7 @@ fn read_bools(file: &ParquetFile, column: usize) -> Result<Vec<Option<bool>>, St
     })
 }
 
-/// All texts of a column.
+/// Reads a column of strings.
 pub(crate) fn read_texts(file: &ParquetFile, column: usize) -> Result<Vec<Option<String>>, String> {
     let (mut table, mut places): (Vec<String>, Vec<u32>) = (Vec::new(), Vec::new());
     read_column(file, column, |page, unpacker| match page {
@@ -152,9 +152,9 @@ fn unknown_encoding(encoding: Encoding) -> String {
     )
 }
 
-/// Texts behind their lengths.
+/// Decodes strings with their lengths.
 fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, String> {
-    // A text takes four bytes at least.
+    // A string takes at least the 4 bytes of its length.
     let mut texts = Vec::with_capacity(count.min(bytes.len() / 4));
     for _ in 0..count {
         let (len, rest) = bytes.split_first_chunk().ok_or("values are cut short")?;
@@ -165,14 +165,14 @@ fn plain_texts(mut bytes: &[u8], count: usize) -> Result<Vec<String>, String> {
     Ok(texts)
 }
 
-/// What is to be decoded.
+/// A data page to decode.
 enum ObsPage<'a> {
     Dictionary {
         header: &'a PageHeader,
         body: &'a [u8],
         chunk: &'a ColumnChunk,
     },
-    /// `count` values that are there.
+    /// The `count` present values.
     Data {
         encoding: Encoding,
         bytes: &'a [u8],
@@ -180,7 +180,7 @@ enum ObsPage<'a> {
     },
 }
 
-/// Read a column page by page; `decode` returns the values of a data page that are there.
+/// Reads a column page by page; `decode` returns the present values of a data page.
 fn read_column<T>(
     file: &ParquetFile,
     column: usize,
@@ -195,7 +195,7 @@ fn read_column<T>(
         let chunk = file.chunk(number, column).map_err(|e| e.to_string())?;
         bytes.resize((chunk.bytes.end - chunk.bytes.start) as usize, 0);
         file.read(chunk.bytes.start, &mut bytes).map_err(|e| e.to_string())?;
-        // What an earlier row group has is not this one's.
+        // A dictionary is valid for its row group only.
         let mut has_dictionary = false;
         let mut pages = Pages::new(&bytes);
         while let Some((header, body)) = pages.next_data(|header, body| {

@@ -4,7 +4,7 @@ use crate::parquet::page_header::{PageHeader, PageKind};
 use crate::parquet::schema::MatrixColumn;
 use crate::parquet::values::{NumericElement, NumericType};
 
-/// Pages that lie one behind the other.
+/// Consecutive pages.
 pub(crate) struct Pages<'a> {
     bytes: &'a [u8],
 }
@@ -14,7 +14,7 @@ impl<'a> Pages<'a> {
         Self { bytes }
     }
 
-    /// The next page: its header, and what is behind it.
+    /// The next page: its header and its body.
     pub fn next(&mut self) -> Result<Option<(PageHeader, &'a [u8])>, String> {
         if self.bytes.is_empty() {
             return Ok(None);
@@ -26,8 +26,8 @@ impl<'a> Pages<'a> {
         Ok(Some((header, body)))
     }
 
-    /// The next page of data: its header, and what is behind it. Dictionaries before it are handed
-    /// to `dictionary`, other pages are left out.
+    /// The next data page: its header and its body. Dictionary pages before it are passed to `dictionary`, other pages are
+    /// skipped.
     pub fn next_data(
         &mut self,
         mut dictionary: impl FnMut(&PageHeader, &'a [u8]) -> Result<(), String>,
@@ -43,7 +43,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// A data page, decompressed.
+/// A decompressed data page.
 struct DataPage<'a> {
     pub encoding: Encoding,
     pub repetition: &'a [u8],
@@ -51,7 +51,7 @@ struct DataPage<'a> {
     pub values: &'a [u8],
 }
 
-/// Room for a page that is decompressed, and what decompresses it.
+/// Buffer for a decompressed page, and the decompressor.
 pub(crate) struct Unpacker {
     codec: PageDecompressor,
     room: Vec<u8>,
@@ -62,12 +62,12 @@ impl Unpacker {
         Self { codec: PageDecompressor::new(), room: Vec::new() }
     }
 
-    /// Bytes of memory held.
+    /// Allocated bytes.
     pub fn bytes(&self) -> u64 {
         self.room.capacity() as u64
     }
 
-    /// `body` decompressed to `len` bytes, `most` at most.
+    /// Decompresses `body` to `len` bytes, which must not exceed `most`.
     fn plain<'a>(
         &'a mut self,
         body: &'a [u8],
@@ -89,7 +89,7 @@ impl Unpacker {
         Ok(out)
     }
 
-    /// A data page of `leaf`; `header` is one.
+    /// The data page with `header`, of column `leaf`.
     pub fn data<'a>(
         &'a mut self,
         header: &PageHeader,
@@ -97,12 +97,12 @@ impl Unpacker {
         leaf: &MatrixColumn,
         compression: Compression,
     ) -> Result<DataPage<'a>, String> {
-        // Levels have 2 bits a value, and a byte more for every run; dictionary indices 4 bytes, differences 9.
+        // Levels take 2 bits a value and a byte for every run; dictionary indices take 4 bytes, deltas 9.
         let most = header.kind.data_values().saturating_mul(leaf.numeric.bytes() + 12).saturating_add(4096);
         self.any_data(header, body, (leaf.max_repetition, leaf.max_definition), compression, most)
     }
 
-    /// A data page of a column with these highest levels of repetition and definition, of `most` bytes at most.
+    /// The data page of a column with these maximum levels, of at most `most` bytes.
     pub fn any_data<'a>(
         &'a mut self,
         header: &PageHeader,
@@ -139,7 +139,7 @@ impl Unpacker {
                 let (definition, rest) = rest.split_at_checked(definition_bytes).ok_or("levels are cut short")?;
                 let len = header.uncompressed.checked_sub(repetition_bytes + definition_bytes);
                 let len = len.ok_or("levels are longer than their page")?;
-                // A page without values may have nothing to decompress.
+                // A page without values may have an empty body.
                 let compression =
                     if is_compressed && !rest.is_empty() { compression } else { Compression::UNCOMPRESSED };
                 Ok(DataPage { encoding, repetition, definition, values: self.plain(rest, compression, len, most)? })
@@ -148,7 +148,7 @@ impl Unpacker {
         }
     }
 
-    /// The values of a dictionary page, into `table`.
+    /// Decodes a dictionary page into `table`.
     pub fn dictionary<T: NumericElement>(
         &mut self,
         header: &PageHeader,
@@ -166,7 +166,7 @@ impl Unpacker {
         Ok(T::convert(numeric, bytes, table)?)
     }
 
-    /// A dictionary page of `most` bytes at most: how many values it has, and its bytes.
+    /// A dictionary page of at most `most` bytes: its number of values and its bytes.
     pub fn any_dictionary<'a>(
         &'a mut self,
         header: &PageHeader,
@@ -192,7 +192,7 @@ fn check_crc(header: &PageHeader, body: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Decompresses pages of one thread.
+/// Decompresses the pages of one thread.
 pub(crate) struct PageDecompressor {
     snappy: snap::raw::Decoder,
     gzip: libdeflater::Decompressor,
@@ -204,7 +204,7 @@ impl PageDecompressor {
         Self { snappy: snap::raw::Decoder::new(), gzip: libdeflater::Decompressor::new(), zstd: None }
     }
 
-    /// Whether pages of this kind can be decompressed; what to do if not.
+    /// Whether a compression is supported; the error says what to do.
     pub fn check(compression: Compression) -> Result<(), String> {
         match compression {
             Compression::UNCOMPRESSED
@@ -219,7 +219,7 @@ impl PageDecompressor {
         }
     }
 
-    /// Fill `out`, whose length is what the page says it has decompressed.
+    /// Decompresses into `out`, which has the decompressed size.
     pub fn decompress(&mut self, compression: Compression, from: &[u8], out: &mut [u8]) -> Result<(), String> {
         let count = match compression {
             Compression::UNCOMPRESSED if from.len() == out.len() => {
@@ -244,8 +244,8 @@ impl PageDecompressor {
     }
 }
 
-/// What the deprecated `LZ4` means in nearly all files: Hadoop's blocks, each behind the number of its bytes
-/// decompressed and compressed (big endian).
+/// The deprecated codec `LZ4` of nearly all files: Hadoop's blocks, each with its decompressed and compressed size
+/// (big-endian).
 fn hadoop_lz4(mut from: &[u8], out: &mut [u8]) -> Result<usize, String> {
     let mut done = 0;
     while let Some((head, rest)) = from.split_at_checked(8) {

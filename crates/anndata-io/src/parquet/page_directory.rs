@@ -9,47 +9,47 @@ use crate::parquet::page::{Pages, Unpacker};
 use crate::parquet::page_header::{NoHeader, PageHeader, PageKind};
 use crate::parquet::schema::MatrixColumn;
 
-/// Where the pages of a column chunk of lists are.
+/// Location of the pages of a column chunk of lists.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageDirectory {
-    /// The dictionary page; empty if there is none.
+    /// Range of the dictionary page; empty if there is none.
     pub dictionary: Range<u64>,
     /// Data pages.
     pub pages: Vec<PageSpan>,
-    /// Every page begins with a row.
+    /// Whether every page begins with a row.
     aligned: bool,
 }
 
-/// A data page.
+/// Location of a data page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageSpan {
-    /// Bytes of the file, header included.
+    /// Range in the file, header included.
     pub bytes: Range<u64>,
-    /// How many of its row group come before what begins in it: rows.
+    /// Number of rows of the row group that begin before the page.
     pub first_row: u64,
-    /// How many values of its row group come before; 0 where the directory is of rows only.
+    /// Number of values of the row group before the page; 0 if the directory has rows only.
     pub first_value: u64,
-    /// The row that the next page begins with.
+    /// First row that begins in the next page.
     pub end_row: u64,
-    /// The value that the next page begins with; 0 as above.
+    /// First value of the next page; 0 as above.
     pub end_value: u64,
 }
 
 impl PageSpan {
-    /// One whose end is not known yet.
+    /// A page whose end is not known yet.
     fn new(bytes: Range<u64>, first_row: u64, first_value: u64) -> Self {
         Self { bytes, first_row, first_value, end_row: 0, end_value: 0 }
     }
 }
 
-/// A header is looked for in so many bytes first, and in twice as many until it is there.
+/// Bytes that are read for a header at first; they are doubled until the header is complete.
 const HEADER_WINDOW: usize = 512;
-/// A header that is longer is none.
+/// A longer header is taken for damaged.
 const MAX_HEADER_BYTES: usize = 1 << 20;
 
 impl PageDirectory {
-    /// Find the pages of column `leaf` of row group `group`: in the file's page index, or else from page to page.
-    /// Rows have `genes` values, or as many at most; `is_dense` says which. Returns how many bytes had to be read, too.
+    /// Finds the pages of column `leaf` of row group `group`, with the page index of the file or from page to page. Rows have
+    /// `genes` values if `is_dense`, else at most `genes`. Also returns the number of bytes that were read.
     pub fn of(
         file: &ParquetFile,
         group: usize,
@@ -76,7 +76,7 @@ impl PageDirectory {
         Self::from_levels(file, &chunk, leaf, most)
     }
 
-    /// From the page index; nothing if it cannot be.
+    /// Finds the pages with the page index; `None` if it is not usable.
     fn noted(chunk: &ColumnChunk, pages: impl Iterator<Item = (i64, i32, i64)>, rows: i64, genes: u64) -> Option<Self> {
         let mut found = Self { dictionary: chunk.bytes.start..chunk.bytes.start, pages: Vec::new(), aligned: true };
         let mut row = 0;
@@ -102,7 +102,7 @@ impl PageDirectory {
         Some(found)
     }
 
-    /// Note where pages end: where the next one begins.
+    /// Sets the end of each page to the start of the next one.
     fn close(&mut self, rows: u64, values: u64) {
         let (mut end_row, mut end_value) = (rows, values);
         for page in self.pages.iter_mut().rev() {
@@ -111,7 +111,7 @@ impl PageDirectory {
         }
     }
 
-    /// From page to page, reading the headers alone.
+    /// Goes from page to page and reads only the headers.
     fn from_headers(file: &ParquetFile, chunk: &ColumnChunk, genes: u64) -> Result<(Self, u64), AnnDataError> {
         let mut found = Self { dictionary: chunk.bytes.start..chunk.bytes.start, pages: Vec::new(), aligned: false };
         let (mut at, mut value, mut bytes) = (chunk.bytes.start, 0_u64, 0);
@@ -137,7 +137,7 @@ impl PageDirectory {
         Ok((found, bytes))
     }
 
-    /// From page to page, reading the levels: nothing else says which rows a page has.
+    /// Goes from page to page and decodes the levels, since nothing else says which rows a page has.
     fn from_levels(
         file: &ParquetFile,
         chunk: &ColumnChunk,
@@ -166,11 +166,11 @@ impl PageDirectory {
         Ok((found, all_bytes))
     }
 
-    /// The pages that rows `rows` are in.
+    /// The pages that have the rows `rows`.
     pub fn pages_of(&self, rows: Range<u64>) -> &[PageSpan] {
-        // The page that row `rows.start` begins in is the last one that begins with it or before.
+        // The page that has the start of row `rows.start` is the last one whose first row is not behind it.
         let first = self.pages.partition_point(|page| page.first_row <= rows.start).saturating_sub(1);
-        // Several pages can begin with the same row, if they have nothing but parts of one before.
+        // Several pages can begin with the same row, if they have only continuations of the previous row.
         let first_of_row =
             self.pages.partition_point(|page| page.first_row < self.pages.get(first).map_or(0, |p| p.first_row));
         let first = if self.aligned { first } else { first_of_row };
@@ -178,7 +178,7 @@ impl PageDirectory {
         self.pages.get(first..end).unwrap_or_default()
     }
 
-    /// The pages that values `values` are in.
+    /// The pages that have the values `values`.
     pub fn pages_of_values(&self, values: Range<u64>) -> &[PageSpan] {
         let first = self.pages.partition_point(|page| page.first_value <= values.start).saturating_sub(1);
         let end = self.pages.partition_point(|page| page.first_value < values.end);
@@ -186,7 +186,7 @@ impl PageDirectory {
     }
 }
 
-/// The header at the beginning of `bytes` of the file; adds to `read` how many it took.
+/// Reads the header at the start of `bytes` of the file; adds the number of bytes to `read`.
 fn read_header(
     file: &ParquetFile,
     bytes: Range<u64>,

@@ -1,35 +1,35 @@
 use parquet::basic::Encoding;
 
-/// What stands in front of a page (parquet.thrift, `PageHeader`).
+/// Header of a page (`PageHeader` in parquet.thrift).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
-    /// Its own bytes.
+    /// Size of the header in bytes.
     pub header_bytes: usize,
-    /// Bytes of the page behind it.
+    /// Size of the body in bytes.
     pub compressed: usize,
-    /// Bytes of the page once it is decompressed, levels of version 2 included.
+    /// Decompressed size of the body in bytes, with the levels of version 2.
     pub uncompressed: usize,
-    /// CRC-32 of the bytes behind the header, if the writer has noted it.
+    /// CRC-32 of the body, if the writer stored it.
     pub crc: Option<u32>,
-    /// What kind of page it is.
+    /// Type of the page.
     pub kind: PageKind,
 }
 
-/// What is in a page.
+/// Content of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
-    /// Values that others point at.
+    /// A dictionary.
     Dictionary { values: usize, encoding: Encoding },
-    /// Levels, each behind their length, and values, all compressed together.
+    /// Levels with their lengths, and values, compressed together.
     V1 { values: usize, encoding: Encoding, definition: Encoding, repetition: Encoding },
     /// Levels, which are never compressed, and values.
     V2 { values: usize, encoding: Encoding, definition_bytes: usize, repetition_bytes: usize, is_compressed: bool },
-    /// A kind that holds no values.
+    /// A page without values.
     Other,
 }
 
 impl PageKind {
-    /// Values and nulls of a data page; 0 of all others.
+    /// Number of values and nulls of a data page; 0 for other pages.
     pub fn data_values(&self) -> usize {
         match self {
             Self::V1 { values, .. } | Self::V2 { values, .. } => *values,
@@ -37,7 +37,7 @@ impl PageKind {
         }
     }
 
-    /// Values of a dictionary page; 0 of all others.
+    /// Number of values of a dictionary page; 0 for other pages.
     pub fn dictionary_values(&self) -> usize {
         if let Self::Dictionary { values, .. } = self { *values } else { 0 }
     }
@@ -46,9 +46,9 @@ impl PageKind {
 /// Why there is no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoHeader {
-    /// It goes on behind the end of the bytes.
+    /// The bytes end within the header.
     Short,
-    /// It is none; what is wrong.
+    /// The bytes are not a header; the reason.
     Wrong(&'static str),
 }
 
@@ -62,7 +62,7 @@ impl NoHeader {
 }
 
 impl PageHeader {
-    /// The header that `bytes` begin with, in Thrift's compact protocol.
+    /// Parses the header at the start of `bytes`, in Thrift's compact protocol.
     pub fn parse(bytes: &[u8]) -> Result<Self, NoHeader> {
         let mut thrift = Compact { bytes, at: 0 };
         let (mut kind, mut uncompressed, mut compressed, mut crc) = (None, None, None, None);
@@ -97,14 +97,14 @@ impl PageHeader {
     }
 }
 
-/// The numbers of a structure in a page header, by field; those that can be there have the ids 1 to 7.
+/// Integers of a struct in a page header by field id, 1 to 7.
 #[derive(Clone, Copy, Default)]
 struct Fields([Option<i64>; 8]);
 
 impl Fields {
     fn size(&self, id: usize) -> Result<usize, NoHeader> {
         let value = self.0[id].ok_or(NoHeader::Wrong("a page header lacks a field"))?;
-        // The format has int32 there.
+        // The format has int32 here.
         let value = i32::try_from(value).ok().and_then(|value| usize::try_from(value).ok());
         value.ok_or(NoHeader::Wrong("a page header has a count that is negative or too large"))
     }
@@ -147,10 +147,10 @@ impl Fields {
     }
 }
 
-/// Nesting of what is skipped; statistics are two deep.
+/// Maximum nesting of skipped values; statistics have two levels.
 const DEPTH: u32 = 8;
 
-/// A reader of Thrift's compact protocol, as far as page headers need it.
+/// A reader of the part of Thrift's compact protocol that page headers use.
 struct Compact<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -180,7 +180,7 @@ impl Compact<'_> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// An integer or a truth value.
+    /// An integer or a Boolean.
     fn int(&mut self, wire: u8) -> Result<i64, NoHeader> {
         match wire {
             1 => Ok(1),
@@ -191,12 +191,12 @@ impl Compact<'_> {
     }
 
     fn size(&mut self, wire: u8) -> Result<usize, NoHeader> {
-        // The format has int32 there.
+        // The format has int32 here.
         let value = i32::try_from(self.int(wire)?).ok().and_then(|value| usize::try_from(value).ok());
         value.ok_or(NoHeader::Wrong("a page has a negative length"))
     }
 
-    /// Call `field` with the id and the type of each field; it takes the value.
+    /// Calls `field` with id and type of each field; it reads the value.
     fn structure(&mut self, mut field: impl FnMut(&mut Self, i64, u8) -> Result<(), NoHeader>) -> Result<(), NoHeader> {
         let mut id = 0_i64;
         loop {
@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// A header of a version 1 page as pyarrow writes it: 20 values of 12 bytes (7 compressed), with statistics.
+    /// A page header of version 1 as pyarrow writes it: 20 values of 12 bytes (7 compressed), with statistics.
     const V1: [u8; 27] = [
         0x15, 0, 0x15, 24, 0x15, 14, 0x2c, 0x15, 40, 0x15, 16, 0x15, 6, 0x15, 6, 0x1c, 0x18, 2, 9, 9, 0x18, 1, 7, 0, 0,
         0, 0xff,

@@ -7,12 +7,11 @@ use crate::parquet::decode::{
 use crate::parquet::schema::{MatrixColumn, ParquetMatrixLayout};
 use crate::source::byte_source::{ReadRange, as_uninit};
 use crate::source::coalesce::Coalescer;
-use crate::{Ahead, AnnDataError, CsrRows, ParquetStore, ReadRows, Rows, Wanted};
+use crate::{AnnDataError, CsrRows, ParquetStore, Prefetch, ReadRows, RowSelection, Rows};
 
-/// Segments that are no farther apart in the file are read in one call.
+/// Segments with at most this gap are read in one call.
 const MAX_GAP: u64 = 1 << 16;
-/// A row group of columns that has no more bytes when it is decoded is kept: rows cannot be had without decoding all of
-/// it.
+/// A decoded row group with a column for each gene is cached up to this size: single rows cannot be decoded.
 const MAX_CACHED_BYTES: u64 = 1 << 28;
 
 /// Reads rows of a [`ParquetStore`].
@@ -21,12 +20,12 @@ pub(crate) struct ParquetReader<'a> {
     selection: RowSelection,
     segments: Vec<PageSegment>,
     reads: Vec<ReadRange>,
-    /// What was fetched; longer than it is, so that it is not cleared for every batch.
+    /// The fetch buffer; it does not shrink, so that it is not zeroed for every batch.
     bytes: Vec<u8>,
     work: DecodeBuffers,
-    /// Rows in the order of the file.
+    /// The selected rows in file order.
     scratch: CsrRows,
-    /// The row group that was decoded last, if a column is a gene.
+    /// The row group that was decoded last, if there is a column for each gene.
     decoded: LruCache<usize, Vec<f32>>,
 }
 
@@ -44,7 +43,7 @@ impl<'a> ParquetReader<'a> {
         }
     }
 
-    /// Note what must be read of column `leaf`, a list; returns how many bytes were read to find that out.
+    /// Adds the segments of list column `leaf`; returns the number of bytes that were read to find them.
     fn want_lists(&mut self, number: usize, leaf: &MatrixColumn) -> Result<u64, AnnDataError> {
         let mut searched = 0;
         let store = self.store;
@@ -98,7 +97,7 @@ impl<'a> ParquetReader<'a> {
         Ok(searched)
     }
 
-    /// Note that all columns must be read, but of the row group that is there already.
+    /// Adds the segments of all columns, unless the row group is cached.
     fn want_columns(&mut self, leaves: &[MatrixColumn]) -> Result<(), AnnDataError> {
         for (group_number, (group, _)) in self.selection.groups.iter().enumerate() {
             if self.decoded.find(group).is_some() {
@@ -128,8 +127,8 @@ impl<'a> ParquetReader<'a> {
         Ok(())
     }
 
-    /// Note what must be read for these rows; returns how many bytes were read to find that out.
-    fn want(&mut self, wanted: &Wanted<'_>) -> Result<u64, AnnDataError> {
+    /// Adds the segments of the selected rows; returns the number of bytes that were read to find them.
+    fn want(&mut self, wanted: &RowSelection<'_>) -> Result<u64, AnnDataError> {
         let store = self.store;
         self.segments.clear();
         self.selection = RowSelection::default();
@@ -144,7 +143,7 @@ impl<'a> ParquetReader<'a> {
             ParquetMatrixLayout::Dense(leaf) => self.want_lists(0, leaf),
             ParquetMatrixLayout::Sparse { indices, values } => {
                 let searched = self.want_lists(0, indices)? + self.want_lists(1, values)?;
-                // One column came after the other; pages of each stay in order.
+                // Segments were added column by column; the sort keeps the pages of each column in order.
                 self.segments.sort_by_key(|segment| segment.group);
                 Ok(searched)
             }
@@ -152,7 +151,7 @@ impl<'a> ParquetReader<'a> {
         }
     }
 
-    /// Plan the reads of all segments, and where in the buffer each segment will be.
+    /// Coalesces the segments into reads, and sets their offsets in the fetch buffer.
     fn plan_reads(&mut self) {
         let mut order: Vec<usize> = (0..self.segments.len()).collect();
         order.sort_unstable_by_key(|segment| self.segments[*segment].offset);
@@ -164,7 +163,7 @@ impl<'a> ParquetReader<'a> {
         }
     }
 
-    /// Read all segments; returns how many bytes.
+    /// Reads all segments; returns the number of bytes.
     fn read(&mut self) -> Result<u64, AnnDataError> {
         self.plan_reads();
         let used = self.reads.last().map_or(0, ReadRange::buffer_end);
@@ -175,7 +174,7 @@ impl<'a> ParquetReader<'a> {
         Ok(used as u64)
     }
 
-    /// Append the rows to `out`.
+    /// Decodes the selected rows and appends them to `out`.
     fn decode_dense(&mut self, out: &mut Vec<f32>) -> Result<(), AnnDataError> {
         let store = self.store;
         let genes = store.genes.len();
@@ -185,7 +184,7 @@ impl<'a> ParquetReader<'a> {
             let rows = self.selection.rows;
             store.file.damaged(format!("there is no memory for {rows} rows of {genes} values"))
         })?;
-        // The cached row group comes first: the others evict it.
+        // The cached row group comes first, because decoding the others evicts it.
         let mut order: Vec<usize> = (0..self.selection.groups.len()).collect();
         order.sort_by_key(|group| self.decoded.find(&self.selection.groups[*group].0).is_none());
         for number in order {
@@ -237,7 +236,7 @@ impl<'a> ParquetReader<'a> {
         Ok(())
     }
 
-    /// Append the rows in the order of the file.
+    /// Decodes the selected rows in file order.
     fn decode_sparse(
         &mut self,
         indices: &MatrixColumn,
@@ -260,7 +259,7 @@ impl<'a> ParquetReader<'a> {
         Ok(())
     }
 
-    /// Append the rows of the scratch to `out`, in the order that they were asked for.
+    /// Appends the decoded rows to `out` in the order of the selection.
     fn place(&self, out: &mut CsrRows) {
         let mut rows = vec![0; self.selection.rows as usize];
         let mut row = 0;
@@ -284,15 +283,15 @@ impl<'a> ParquetReader<'a> {
 }
 
 impl ReadRows for ParquetReader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         Ok(self.want(wanted)? + self.read()?)
     }
 
-    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Ahead, AnnDataError> {
-        let mut ahead = Ahead::default();
+    fn will_need(&mut self, ranges: &[Range<u64>]) -> Result<Prefetch, AnnDataError> {
+        let mut ahead = Prefetch::default();
         if self.store.file.source.is_remote() {
             for range in ranges {
-                self.want(&Wanted::Range(range.clone()))?;
+                self.want(&RowSelection::Range(range.clone()))?;
                 self.plan_reads();
                 ahead.add(self.store.file.source.will_need(&self.reads)?);
             }
@@ -355,40 +354,40 @@ impl ReadRows for ParquetReader<'_> {
     }
 }
 
-/// Rows of a row group that lie together and go to places that lie together.
+/// Consecutive rows of a row group that go to consecutive positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowRun {
-    /// First row, counted within its row group.
+    /// First row, counted within the row group.
     pub row: u64,
     /// Number of rows.
     pub rows: u64,
-    /// Which of the rows that were asked for the first one is.
+    /// Position of the first row in the selection.
     pub slot: u64,
 }
 
-/// Rows that are wanted, in the order of the file.
+/// The selected rows in file order.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RowSelection {
-    /// Row groups, ascending, and which of the pieces are of them.
+    /// Row groups, ascending, with the range of their pieces.
     pub groups: Vec<(usize, Range<usize>)>,
-    /// Of each row group ascending; no row comes twice.
+    /// Pieces, ascending within each row group; no row occurs twice.
     pub pieces: Vec<RowRun>,
-    /// Places whose row was wanted more than once: the one in a piece, and the other.
+    /// Positions of rows that were selected again: the one in a piece, and the other.
     copies: Vec<(u64, u64)>,
-    /// Number of rows wanted.
+    /// Number of selected rows.
     pub rows: u64,
 }
 
 impl RowSelection {
-    /// Find the row groups of `wanted`; `starts` are the first rows of all row groups and the end of the last.
+    /// Sorts the rows of `wanted` into row groups; `starts` are the first rows of all row groups, and the end of the last.
     ///
     /// # Errors
-    /// A row that is beyond the end.
-    pub fn of(wanted: &Wanted<'_>, starts: &[u64]) -> Result<Self, u64> {
+    /// A row is beyond the end.
+    pub fn of(wanted: &RowSelection<'_>, starts: &[u64]) -> Result<Self, u64> {
         let len = starts.last().copied().unwrap_or(0);
         let mut selection = Self::default();
         match wanted {
-            Wanted::Range(range) => {
+            RowSelection::Range(range) => {
                 if range.end > len {
                     return Err(range.end.saturating_sub(1).max(range.start));
                 }
@@ -401,7 +400,7 @@ impl RowSelection {
                 }
                 selection.rows = range.end.saturating_sub(range.start);
             }
-            Wanted::Rows(rows) => {
+            RowSelection::Rows(rows) => {
                 if let Some(beyond) = rows.iter().find(|row| **row >= len) {
                     return Err(*beyond);
                 }
@@ -426,7 +425,7 @@ impl RowSelection {
         Ok(selection)
     }
 
-    /// Append a piece, or make the last one longer by it.
+    /// Appends a piece, or extends the last one.
     fn push(&mut self, group: usize, piece: RowRun) {
         match self.groups.last_mut() {
             Some((of, pieces)) if *of == group => {
@@ -451,7 +450,7 @@ mod selection_tests {
 
     use super::*;
 
-    /// Rows of the collection by place, as the selection says.
+    /// Row numbers by position, as the pieces and repeats say.
     fn placed(selection: &RowSelection, starts: &[u64]) -> Vec<Option<u64>> {
         let mut places = vec![None; selection.rows as usize];
         let mut put = |slot: u64, row| assert_eq!(places[slot as usize].replace(row), None);
@@ -482,18 +481,18 @@ mod selection_tests {
             let len = *starts.last().unwrap();
             prop_assume!(len > 0);
             let rows: Vec<u64> = picks.iter().map(|pick| pick % len).collect();
-            let selection = RowSelection::of(&Wanted::Rows(&rows), &starts).unwrap();
+            let selection = RowSelection::of(&RowSelection::Rows(&rows), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), rows.iter().copied().map(Some).collect::<Vec<_>>());
             let range = rows.first().copied().unwrap_or(0)..rows.last().map_or(len, |last| last + 1);
-            let selection = RowSelection::of(&Wanted::Range(range.clone()), &starts).unwrap();
+            let selection = RowSelection::of(&RowSelection::Range(range.clone()), &starts).unwrap();
             prop_assert_eq!(placed(&selection, &starts), range.map(Some).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn rows_beyond_the_end_are_refused() {
-        assert_eq!(RowSelection::of(&Wanted::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&Wanted::Range(5..8), &[0, 3, 7]), Err(7));
-        assert_eq!(RowSelection::of(&Wanted::Rows(&[0]), &[0]), Err(0));
+        assert_eq!(RowSelection::of(&RowSelection::Rows(&[1, 7]), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&RowSelection::Range(5..8), &[0, 3, 7]), Err(7));
+        assert_eq!(RowSelection::of(&RowSelection::Rows(&[0]), &[0]), Err(0));
     }
 }

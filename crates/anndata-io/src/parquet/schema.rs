@@ -1,4 +1,4 @@
-//! Names of columns, and of the footer's key-value metadata.
+//! Columns of the matrix and of obs, from the schema and the key-value metadata of a file.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,30 +6,30 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
-use crate::names::{all_different, numbered_genes};
+use crate::names::{check_unique, numbered_genes};
 use crate::parquet::values::NumericType;
 
 /// A column of the matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct MatrixColumn {
-    /// Its number among the columns of a row group.
+    /// Number among the columns of a row group.
     pub column: usize,
     /// Type of its values.
     pub numeric: NumericType,
-    /// Definition level of a value that is there.
+    /// Definition level of a present value.
     pub max_definition: i16,
-    /// Repetition level of a value that does not begin a row: 1 of lists, else 0.
+    /// Repetition level of a value that does not begin a row: 1 for lists, else 0.
     pub max_repetition: i16,
-    /// Definition level of a list without values.
+    /// Definition level of an empty list.
     pub empty: i16,
 }
 
-/// Where the matrix is.
+/// How the matrix is stored.
 #[derive(Debug)]
 pub(crate) enum ParquetMatrixLayout {
-    /// A list of all genes' values in each row.
+    /// A list of the values of all genes in each row.
     Dense(MatrixColumn),
-    /// A list of numbers of genes and one of their values.
+    /// A list of gene numbers and a list of values.
     Sparse { indices: MatrixColumn, values: MatrixColumn },
     /// A column for each gene.
     Wide(Vec<MatrixColumn>),
@@ -38,29 +38,29 @@ pub(crate) enum ParquetMatrixLayout {
 /// A column of obs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ObsColumn {
-    /// Text.
+    /// Strings.
     Text(usize),
-    /// Truth values.
+    /// Booleans.
     Bool(usize),
     /// Numbers of this type.
     Number(usize, NumericType),
 }
 
-/// What the schema and the key-value metadata of a file say.
+/// Content of a file, from its schema and metadata.
 #[derive(Debug)]
 pub(crate) struct ParquetSchema {
     pub layout: ParquetMatrixLayout,
-    /// Names of the genes.
+    /// Gene names.
     pub genes: Vec<String>,
-    /// Columns of obs, by name.
+    /// Columns of obs by name.
     pub obs: BTreeMap<String, ObsColumn>,
-    /// Categories of columns of obs in their own order, as far as the file has noted them.
+    /// Categories of columns of obs in their order, if the metadata has them.
     pub categories: BTreeMap<String, Vec<String>>,
-    /// What had to be guessed, in a sentence.
+    /// A warning about what had to be guessed.
     pub guess: Option<String>,
 }
 
-/// Find the matrix, the genes and obs.
+/// Finds the matrix, the genes and obs.
 pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, String> {
     let schema = metadata.file_metadata().schema_descr();
     let roots = schema.root_schema().get_fields();
@@ -93,7 +93,7 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
         }
         _ => gene_columns(schema, &notes, &mut obs)?,
     };
-    // What pandas says of its index says nothing about the other columns.
+    // The metadata of pandas only says which columns are its index.
     let is_guess = matches!(layout, ParquetMatrixLayout::Wide(_)) && notes.genes.is_none() && !notes.has_obs;
     let guess = genes.first().zip(genes.last()).filter(|_| is_guess).map(|(first, last)| {
         format!(
@@ -127,14 +127,14 @@ pub(crate) fn read_schema(metadata: &ParquetMetaData) -> Result<ParquetSchema, S
     Ok(ParquetSchema { layout, genes, obs, categories: notes.categories, guess })
 }
 
-/// The parts of the key-value metadata that matter here.
+/// The relevant part of the key-value metadata.
 #[derive(Default)]
 struct KeyValueNotes {
     genes: Option<Vec<String>>,
     columns: Option<usize>,
     categories: BTreeMap<String, Vec<String>>,
     obs: HashSet<String>,
-    /// The file has said what is of obs, not only pandas what its index is.
+    /// Whether [`OBS_KEY`] is there, and not only the index of pandas.
     has_obs: bool,
 }
 
@@ -147,7 +147,7 @@ impl KeyValueNotes {
             match pair.key.as_str() {
                 GENES_KEY => {
                     let genes: Vec<String> = serde_json::from_str(value).map_err(wrong)?;
-                    all_different(&genes)?;
+                    check_unique(&genes)?;
                     notes.genes = Some(genes);
                 }
                 COLUMNS_KEY => {
@@ -167,7 +167,7 @@ impl KeyValueNotes {
     }
 }
 
-/// Columns that pandas has written its index to.
+/// Columns with the index of a pandas data frame.
 fn pandas_index(metadata: &str) -> Vec<String> {
     let Ok(metadata) = serde_json::from_str::<serde_json::Value>(metadata) else { return Vec::new() };
     let columns = metadata["index_columns"].as_array().cloned().unwrap_or_default();
@@ -180,7 +180,7 @@ fn list_columns(schema: &SchemaDescriptor) -> Vec<(&str, MatrixColumn)> {
     let mut lists = Vec::new();
     for (column, descriptor) in schema.columns().iter().enumerate() {
         let alone = roots.iter().filter(|root| **root == roots[column]).count() == 1;
-        // A list in a group of something else has more than one repetition level, or another group around it.
+        // A list within another group has a higher repetition level, or another group around it.
         if descriptor.max_rep_level() != 1 || descriptor.path().parts().len() > 3 || !alone {
             continue;
         }
@@ -220,8 +220,8 @@ fn is_text(column: &ColumnDescriptor) -> bool {
     }
 }
 
-/// A column for each gene: of the columns of numbers those of the most frequent type, but for what the metadata says is
-/// of obs. Takes them out of `obs`.
+/// A column for each gene: of the numeric columns those with the most frequent type, except those that the metadata assigns to
+/// obs. They are removed from `obs`.
 fn gene_columns(
     schema: &SchemaDescriptor,
     notes: &KeyValueNotes,
@@ -240,7 +240,7 @@ fn gene_columns(
         }
     }
     types.sort_by_key(|(_, columns)| std::cmp::Reverse(columns.len()));
-    // Where the genes are known, they may have several types.
+    // Columns that the metadata names may have several types.
     let kept = if named.is_some() { types.len() } else { 1 };
     let mut genes: Vec<(usize, String, NumericType)> = Vec::new();
     for (numeric, columns) in types.into_iter().take(kept) {
@@ -275,7 +275,7 @@ fn gene_columns(
     Ok((ParquetMatrixLayout::Wide(leaves), names))
 }
 
-/// Values of a row, as the first row group that has rows says.
+/// Number of values of a row, from the first row group with rows.
 fn row_length(metadata: &ParquetMetaData, column: usize) -> Result<usize, String> {
     let Some(group) = metadata.row_groups().iter().find(|group| group.num_rows() > 0) else { return Ok(0) };
     let values = group.columns().get(column).map_or(0, |chunk| chunk.num_values());
@@ -287,15 +287,15 @@ fn row_length(metadata: &ParquetMetaData, column: usize) -> Result<usize, String
 
 /// List column of a dense matrix.
 pub(crate) const DENSE_COLUMN: &str = "X";
-/// List column of a sparse matrix: number of the gene of each value.
+/// List column of a sparse matrix: gene numbers.
 pub(crate) const INDICES_COLUMN: &str = "indices";
-/// List column of a sparse matrix: the values.
+/// List column of a sparse matrix: values.
 pub(crate) const VALUES_COLUMN: &str = "values";
-/// Key: names of the genes, a JSON list of strings.
+/// Key of the gene names, a JSON list of strings.
 pub(crate) const GENES_KEY: &str = "expctl.genes";
-/// Key: number of genes, where there are no names.
+/// Key of the number of genes, if they have no names.
 const COLUMNS_KEY: &str = "expctl.columns";
-/// Key: categories of columns of obs in their order, a JSON object of lists of strings.
+/// Key of the categories of obs columns in their order, a JSON object of lists of strings.
 pub(crate) const CATEGORIES_KEY: &str = "expctl.categories";
-/// Key: columns that belong to obs although they hold numbers, a JSON list; needed where each gene is a column.
+/// Key of numeric columns that belong to obs, a JSON list; needed if each gene is a column.
 pub(crate) const OBS_KEY: &str = "expctl.obs";

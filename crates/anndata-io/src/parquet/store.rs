@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::names::{not_there, shared};
+use crate::names::{deduplicate, missing_name};
 use crate::parquet::file::ParquetFile;
 use crate::parquet::obs::{obs_labels, obs_numbers};
 use crate::parquet::page_directory::PageDirectory;
@@ -11,44 +11,44 @@ use crate::parquet::schema::{MatrixColumn, OBS_KEY, ObsColumn, ParquetMatrixLayo
 use crate::source::local_file::allow_open_files;
 use crate::{AnnDataError, ArrayStore, Form, Labels, ReadRows};
 
-/// Rows of a parquet file. The matrix is, whichever the file has:
+/// A parquet file. Its matrix is the first of these that exists:
 ///
-/// - `X`, or the only list column: a list of all genes' values for each row;
-/// - `indices` and `values`: lists of gene numbers, ascending, and of values;
-/// - a column for each gene: those that `expctl.genes` names, else of the columns of numbers those of the most frequent
-///   type but for `expctl.obs`. A warning says which ones, where neither key is there.
+/// - `X`, or the only list column: the values of all genes in each row;
+/// - `indices` and `values`: lists of ascending gene numbers, and of values;
+/// - a column for each gene: the columns that `expctl.genes` names, else the numeric columns of the most frequent type without
+/// those of `expctl.obs`. Without either key, a warning names the columns.
 ///
-/// Values are of any type of numbers; float64 and integers become the nearest float32. All other columns with one value
-/// a row are obs. The key-value metadata may say more: `expctl.genes` (JSON list: names of the genes), `expctl.columns`
-/// (their number), `expctl.categories` (JSON object: names of the classes of obs columns, in order), `expctl.obs` (JSON
-/// list: columns of numbers that are no genes).
+/// Values have any numeric type; float64 and integers are rounded to the nearest float32. All other columns with one value a
+/// row are obs. Optional key-value metadata: `expctl.genes` (JSON list: gene names), `expctl.columns` (number of genes),
+/// `expctl.categories` (JSON object: category names of obs columns, in order), `expctl.obs` (JSON list: numeric columns that
+/// are not genes).
 #[derive(Debug)]
 pub struct ParquetStore {
     pub(crate) file: ParquetFile,
     pub(crate) layout: ParquetMatrixLayout,
     pub(crate) genes: Arc<[String]>,
-    /// First row of each row group, and the end of the last.
+    /// First row of each row group, and the end of the last one.
     pub(crate) starts: Vec<u64>,
     obs: BTreeMap<String, ObsColumn>,
     categories: BTreeMap<String, Vec<String>>,
-    /// Where the pages of each list column are, by row group; found when rows are wanted that are not all of it.
+    /// Page directories of list columns by row group, built when part of a row group is read for the first time.
     directories: Vec<[Known; 2]>,
 }
 
-/// Where the pages of a column chunk are, once it is known.
+/// A page directory that is built on first use.
 #[derive(Debug, Default)]
 struct Known {
     directory: OnceLock<PageDirectory>,
-    /// Held while it is looked for: without a page index that may read all of the chunk, once is enough.
+    /// Held while the directory is built: without a page index that may read the whole column chunk, so it is done once.
     search: Mutex<()>,
 }
 
 impl ParquetStore {
-    /// Open a file: read its footer and find the matrix.
+    /// Opens a file: reads its footer and finds the matrix.
     ///
     /// # Errors
-    /// It cannot be read, is no parquet file, has no matrix, is compressed in a way that is not known here; two genes or
-    /// two columns have one name.
+    /// The file cannot be read, is not parquet, has no matrix, or has an unsupported compression; a gene or column name occurs
+    /// twice.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let file = ParquetFile::open(path)?;
         let found = read_schema(&file.metadata).map_err(|reason| AnnDataError::damaged(path, reason))?;
@@ -75,33 +75,33 @@ impl ParquetStore {
         Ok(Self { file, layout, genes: genes.into(), starts, obs, categories, directories })
     }
 
-    /// Open several files; lists of genes that are the same are one in memory.
+    /// Opens several files; equal lists of genes are shared.
     ///
     /// # Errors
-    /// As [`Self::open`]; this process may not hold as many files open.
+    /// As [`Self::open`]; the process may not open so many files.
     pub fn open_all(files: &[PathBuf]) -> Result<Vec<Self>, AnnDataError> {
         allow_open_files(files.len())?;
         let mut known = Vec::new();
         let open = |path: &PathBuf| {
             let mut store = Self::open(path)?;
-            store.genes = shared(store.genes, &mut known);
+            store.genes = deduplicate(store.genes, &mut known);
             Ok(store)
         };
         files.iter().map(open).collect()
     }
 
-    /// Rows of a row group.
+    /// Number of rows of a row group.
     pub(crate) fn rows_of(&self, group: usize) -> u64 {
         self.starts[group + 1] - self.starts[group]
     }
 
-    /// What is wrong with a row group.
+    /// An error for a row group.
     pub(crate) fn damaged(&self, group: usize, reason: &str) -> AnnDataError {
         self.file.damaged(format!("row group {group}: {reason}"))
     }
 
-    /// Where the pages of list column `leaf`, number `number` of the matrix, are, and how many bytes had to be read to
-    /// find that out.
+    /// The page directory of list column `leaf`, number `number` of the matrix, and the number of bytes that were read to build
+    /// it.
     pub(crate) fn directory(
         &self,
         group: usize,
@@ -112,7 +112,7 @@ impl ParquetStore {
         if let Some(directory) = known.directory.get() {
             return Ok((directory, 0));
         }
-        // The lock guards no value that a panic could leave half done.
+        // The lock protects no value that a panic could leave half written.
         let _search = known.search.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(directory) = known.directory.get() {
             return Ok((directory, 0));
@@ -131,7 +131,7 @@ impl ParquetStore {
                      columns of numbers that are no genes)",
                     OBS_KEY
                 ),
-                false => not_there(
+                false => missing_name(
                     &format!("there is no obs column '{name}'"),
                     "obs columns",
                     name,
@@ -167,7 +167,7 @@ impl ArrayStore for ParquetStore {
         self.file.source.bytes()
     }
 
-    fn most_values(&self) -> Option<u64> {
+    fn max_values(&self) -> Option<u64> {
         let column = match &self.layout {
             ParquetMatrixLayout::Sparse { values, .. } => values.column,
             ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => {
@@ -178,10 +178,10 @@ impl ArrayStore for ParquetStore {
         groups.map(|group| u64::try_from(group.column(column).num_values()).ok()).sum()
     }
 
-    fn least_values(&self) -> u64 {
+    fn min_values(&self) -> u64 {
         match self.layout {
-            // Rows without values have been counted as one value each.
-            ParquetMatrixLayout::Sparse { .. } => self.most_values().unwrap_or(0).saturating_sub(self.len()),
+            // An empty row counts as one value in the footer.
+            ParquetMatrixLayout::Sparse { .. } => self.max_values().unwrap_or(0).saturating_sub(self.len()),
             ParquetMatrixLayout::Dense(_) | ParquetMatrixLayout::Wide(_) => 0,
         }
     }

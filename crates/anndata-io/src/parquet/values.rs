@@ -6,20 +6,20 @@ use crate::parquet::levels::{HybridRun, HybridRuns, unpack_groups, unpack_one};
 const SHORT: &str = "values are cut short";
 const NOT_IN_DICTIONARY: &str = "a value is not in the dictionary";
 
-/// The values of a page, taken from first to last.
+/// Decoder of the values of a page, from first to last.
 pub(crate) enum PageValues<'a, T> {
-    /// One after another.
+    /// Encoding `PLAIN`.
     Plain { numeric: NumericType, bytes: &'a [u8] },
-    /// Numbers of values of the dictionary.
+    /// Dictionary encoding.
     Dictionary(DictionaryIndices<'a, T>),
-    /// All first bytes, then all second ones, and so on (Encodings.md, *Byte Stream Split*).
+    /// Encoding `BYTE_STREAM_SPLIT`: all first bytes, then all second bytes, and so on (Encodings.md).
     Split { numeric: NumericType, bytes: &'a [u8], at: usize },
-    /// They had to be decoded all at once.
+    /// Values of an encoding that can only be decoded as a whole.
     Decoded { values: Vec<T>, at: usize },
 }
 
 impl<'a, T: NumericElement> PageValues<'a, T> {
-    /// Of a page of `count` values at most; `dictionary` is that of its column chunk.
+    /// The decoder for a page of at most `count` values; `dictionary` is that of its column chunk.
     pub fn new(
         encoding: Encoding,
         numeric: NumericType,
@@ -42,7 +42,7 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
         }
     }
 
-    /// The next values.
+    /// Decodes the next values into `out`.
     #[inline]
     pub fn read(&mut self, out: &mut [T]) -> Result<(), &'static str> {
         match self {
@@ -65,9 +65,9 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
         }
     }
 
-    /// Append the next values to `out`, which grows no farther than there are some.
+    /// Decodes the next values and appends them to `out`, which grows only by values that are really there.
     pub fn append(&mut self, count: usize, out: &mut Vec<T>) -> Result<(), &'static str> {
-        /// Values that are made room for at once.
+        /// Values for which memory is allocated at once.
         const AT_ONCE: usize = 1 << 14;
         let end = out.len() + count;
         while out.len() < end {
@@ -78,7 +78,7 @@ impl<'a, T: NumericElement> PageValues<'a, T> {
         Ok(())
     }
 
-    /// Leave values out.
+    /// Skips values.
     pub fn skip(&mut self, count: usize) -> Result<(), &'static str> {
         match self {
             Self::Plain { numeric, bytes } => {
@@ -116,14 +116,14 @@ fn read_split<T: NumericElement>(
     Ok(())
 }
 
-/// Values as numbers of those of a dictionary.
+/// Decoder of dictionary indices.
 pub(crate) struct DictionaryIndices<'a, T> {
     runs: HybridRuns<'a>,
     table: &'a [T],
     run: CurrentRun<'a, T>,
 }
 
-/// What is left of a run.
+/// The rest of a run.
 enum CurrentRun<'a, T> {
     None,
     Repeat { value: T, left: usize },
@@ -131,9 +131,9 @@ enum CurrentRun<'a, T> {
 }
 
 impl<'a, T: Copy> DictionaryIndices<'a, T> {
-    /// `bytes` are those of a page behind its levels.
+    /// `bytes` are those of a page after its levels.
     pub fn new(bytes: &'a [u8], table: &'a [T]) -> Result<Self, &'static str> {
-        // A page without values may have nothing at all.
+        // A page without values may be empty.
         let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         Ok(Self { runs: HybridRuns::new(bytes, u32::from(*width))?, table, run: CurrentRun::None })
     }
@@ -197,7 +197,7 @@ impl<'a, T: Copy> DictionaryIndices<'a, T> {
     }
 }
 
-/// Look up packed numbers from number `at` on.
+/// Looks up bit-packed indices from number `at` on.
 #[inline]
 fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &mut [T]) -> Result<(), &'static str> {
     let one = |at: usize| table.get(unpack_one(bytes, width, at) as usize).copied().ok_or(NOT_IN_DICTIONARY);
@@ -215,7 +215,7 @@ fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &
             return Err(NOT_IN_DICTIONARY);
         }
         for (index, out) in indices.iter().zip(&mut whole[group * 8..][..8]) {
-            // SAFETY: none of the eight is beyond the table's end.
+            // SAFETY: none of the eight indices is beyond the end of the table.
             *out = unsafe { *table.get_unchecked(*index as usize) };
         }
         Ok(())
@@ -228,7 +228,7 @@ fn read_packed<T: Copy>(bytes: &[u8], width: u32, at: usize, table: &[T], out: &
 
 const SHORT_DELTA: &str = "values are cut short";
 
-/// Integers as packed differences (Encodings.md, *Delta Encoding*), `most` of them at most.
+/// Integers in encoding `DELTA_BINARY_PACKED` (Encodings.md), at most `most` of them.
 fn decode_delta<T: NumericElement>(
     numeric: NumericType,
     mut bytes: &[u8],
@@ -263,7 +263,7 @@ fn decode_delta<T: NumericElement>(
             if width > 64 {
                 return Err("differences have more than 64 bits");
             }
-            // The last miniblock may be cut after the values that it has.
+            // The last miniblock may end after its last value.
             let len = (of_miniblock / 8 * width as usize).min(bytes.len());
             let (packed, rest) = bytes.split_at(len);
             bytes = rest;
@@ -290,7 +290,7 @@ fn push_value<T: NumericElement>(numeric: NumericType, value: i64, values: &mut 
     Ok(())
 }
 
-/// Value number `at` of those of up to 64 bits.
+/// Bit-packed value number `at`, of at most 64 bits.
 fn unpack_wide(bytes: &[u8], width: u32, at: usize) -> u64 {
     if width <= 32 {
         return u64::from(unpack_one(bytes, width, at));
@@ -321,7 +321,7 @@ fn zigzag(bytes: &mut &[u8]) -> Result<i64, &'static str> {
     Ok((value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
-/// Type of the numbers of a column.
+/// Numeric type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumericType {
     F32,
@@ -333,7 +333,7 @@ pub(crate) enum NumericType {
 }
 
 impl NumericType {
-    /// That of a column; nothing where it holds no plain numbers (dates, decimals, text).
+    /// Type of a column; `None` if it has no plain numbers (dates, decimals, strings).
     pub fn of(column: &ColumnDescriptor) -> Option<Self> {
         let unsigned = match column.logical_type_ref() {
             Some(LogicalType::Integer(integer)) => !integer.is_signed,
@@ -361,7 +361,7 @@ impl NumericType {
         })
     }
 
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::I32 | Self::U32 => 4,
@@ -374,12 +374,12 @@ impl NumericType {
     }
 }
 
-/// What numbers of a file become in memory.
+/// Type of decoded numbers.
 pub(crate) trait NumericElement: bytemuck::Pod + Default + PartialOrd {
-    /// Convert little-endian values of type `from`, as many as `out` has; `bytes` has as many.
+    /// Converts as many little-endian values of type `from` as `out` has; `bytes` has as many.
     ///
     /// # Errors
-    /// A value cannot be one of these.
+    /// A value does not fit.
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str>;
 }
 
@@ -393,13 +393,13 @@ macro_rules! each {
     };
 }
 
-/// The bytes as they are.
+/// The bytes unchanged.
 fn copy_values<T: NumericElement>(bytes: &[u8], out: &mut [T]) {
     let out: &mut [u8] = bytemuck::cast_slice_mut(out);
     out.copy_from_slice(&bytes[..out.len()]);
 }
 
-/// Values: numbers that float32 does not have become the nearest one.
+/// Values of the matrix: rounded to the nearest float32.
 impl NumericElement for f32 {
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
         match from {
@@ -429,7 +429,7 @@ impl NumericElement for f64 {
     }
 }
 
-/// Integers of obs, all of them.
+/// Integers of obs, exact.
 impl NumericElement for i128 {
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
         match from {
@@ -443,7 +443,7 @@ impl NumericElement for i128 {
     }
 }
 
-/// Numbers of genes: what int32 does not have becomes -1, which is none.
+/// Gene numbers: -1, which is no gene, if the number does not fit into int32.
 impl NumericElement for i32 {
     fn convert(from: NumericType, bytes: &[u8], out: &mut [Self]) -> Result<(), &'static str> {
         match from {

@@ -12,41 +12,41 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type};
 
-use crate::names::all_different;
+use crate::names::check_unique;
 use crate::parquet::schema::{CATEGORIES_KEY, DENSE_COLUMN, GENES_KEY, INDICES_COLUMN, VALUES_COLUMN};
 use crate::{AnnDataError, CsrRows, CsrView, RowsView};
 
-/// How the matrix of a parquet file is laid out.
+/// How the matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ParquetLayout {
-    /// One list column `X`, a value for each gene in each row, as NVIDIA Merlin reads it.
+    /// One list column `X` with a value for each gene in each row, as NVIDIA Merlin reads it.
     #[default]
     Dense,
-    /// Two list columns, `indices` (int32) and `values` (float32), of as many elements.
+    /// Two list columns of the same lengths, `indices` (int32) and `values` (float32).
     Sparse,
 }
 
-/// How pages of a parquet file are compressed.
+/// Compression of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParquetCompression {
-    /// Not at all.
+    /// None.
     None,
-    /// Snappy, what most writers take by default.
+    /// Snappy, the default of most writers.
     Snappy,
-    /// Zstandard of this level.
+    /// Zstandard with this level.
     Zstd(i32),
 }
 
-/// How a parquet file is written.
+/// Options of [`ParquetWriter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParquetOptions {
-    /// How the matrix is laid out.
+    /// How the matrix is stored.
     pub layout: ParquetLayout,
     /// Rows of a row group.
     pub row_group_rows: usize,
-    /// Rows of a page of the matrix at most: what must be decoded to get one row.
+    /// Maximum rows of a page of the matrix: a reader decodes a whole page to get one row.
     pub page_rows: usize,
-    /// How pages are compressed.
+    /// Compression of pages.
     pub compression: ParquetCompression,
 }
 
@@ -61,30 +61,30 @@ impl Default for ParquetOptions {
     }
 }
 
-/// What a column of obs holds.
+/// Type of a column of obs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParquetObsKind {
-    /// Classes of these names; written as strings, dictionary encoded.
+    /// Classes with these names; written as strings with a dictionary.
     Labels(Vec<String>),
     /// float64.
     Numbers,
-    /// int64, or none.
+    /// Nullable int64.
     Integers,
-    /// Truth values.
+    /// Booleans.
     Bools,
 }
 
-/// A column of obs to be written.
+/// Name and type of a column of obs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParquetObsColumn {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it holds.
+    /// Type.
     pub kind: ParquetObsKind,
 }
 
 impl ParquetObsColumn {
-    /// An error where the name is one of the matrix.
+    /// Fails if the name is that of a column of the matrix.
     pub(crate) fn check(&self) -> Result<(), String> {
         if [DENSE_COLUMN, INDICES_COLUMN, VALUES_COLUMN].contains(&self.name.as_str()) {
             return Err(format!("an obs column cannot have the name '{}': the matrix has it", self.name));
@@ -96,20 +96,20 @@ impl ParquetObsColumn {
 /// Values of a column of obs for some rows.
 #[derive(Clone, Copy, Debug)]
 pub enum ParquetObsValues<'a> {
-    /// int32 `[rows]`: number of the class; -1 where there is none.
+    /// int32 `[rows]`: class; -1 is a missing value.
     Labels(&'a [i32]),
-    /// float64 `[rows]`; NaN where there is none.
+    /// float64 `[rows]`; NaN is a missing value.
     Numbers(&'a [f64]),
     /// int64 `[rows]`.
     Integers(&'a [Option<i64>]),
-    /// `[rows]`.
+    /// Booleans `[rows]`.
     Bools(&'a [bool]),
 }
 
-/// Writes rows to a parquet file that pyarrow, pandas and [`crate::ParquetStore`] read.
+/// Writes a parquet file that pyarrow, pandas and [`crate::ParquetStore`] read.
 ///
-/// Holds the rows of one row group (CSR) and its pages in memory. The file is complete after [`Self::finish`] only; who
-/// wants it to be there complete or not at all gives another name first and renames.
+/// Memory holds the rows (CSR) and the pages of one row group. The file is complete only after [`Self::finish`]; a caller that
+/// must not leave an incomplete file writes to another name and renames it.
 pub struct ParquetWriter {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
@@ -123,11 +123,11 @@ pub struct ParquetWriter {
 }
 
 impl ParquetWriter {
-    /// Make `path`, or replace it. `genes` are the names of the columns.
+    /// Creates or replaces the file at `path`. `genes` are the names of the columns.
     ///
     /// # Errors
-    /// Two genes or two columns of obs have one name, or that of a column of the matrix; two classes have one name; there are more
-    /// genes than int32 counts; the file cannot be written.
+    /// A name of a gene, an obs column or a class occurs twice, or an obs column has the name of a column of the matrix; there
+    /// are more genes than int32 counts; the file cannot be written.
     pub fn create(
         path: &Path,
         genes: &[String],
@@ -158,11 +158,11 @@ impl ParquetWriter {
         })
     }
 
-    /// Append rows, and their values of all columns of obs, in the order given to [`Self::create`].
+    /// Appends rows, and their values of all obs columns in the order of [`Self::create`].
     ///
     /// # Errors
-    /// The values are not as many as there are rows, not of the column's kind, or of no class; a row has other columns
-    /// than there are genes, or they do not ascend; the disk is full.
+    /// The number of values is not that of the rows, or their type is not that of the column; a code is not that of a class; a
+    /// column index of a row is too large, or they do not ascend; the disk is full.
     pub fn write_rows(&mut self, rows: &RowsView<'_>, obs: &[ParquetObsValues<'_>]) -> Result<(), AnnDataError> {
         let count = match rows {
             RowsView::Sparse(rows) => rows.indptr.len().saturating_sub(1),
@@ -190,7 +190,7 @@ impl ParquetWriter {
                     (PendingObs::Bools(held), ParquetObsValues::Bools(values)) => {
                         held.extend(&values[done..done + take])
                     }
-                    // `check_obs` has refused it.
+                    // `check_obs` has rejected it.
                     _ => {}
                 }
             }
@@ -202,7 +202,7 @@ impl ParquetWriter {
         Ok(())
     }
 
-    /// Write what is left and the footer; returns the number of rows of the file.
+    /// Writes the rest and the footer; returns the number of rows in the file.
     ///
     /// # Errors
     /// The disk is full.
@@ -282,7 +282,7 @@ impl ParquetWriter {
         }
     }
 
-    /// Write a row group of the rows that are held.
+    /// Writes a row group with the buffered rows.
     fn flush(&mut self) -> Result<(), AnnDataError> {
         let path = &self.path;
         let mut write = || -> Result<(), ParquetError> {
@@ -319,7 +319,7 @@ fn check_names(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOpti
     if genes.is_empty() || i32::try_from(genes.len()).is_err() {
         return Err(format!("cannot write rows of {} genes", genes.len()));
     }
-    all_different(genes)?;
+    check_unique(genes)?;
     if options.row_group_rows == 0 || options.page_rows == 0 {
         return Err("row groups and pages have 1 row or more".to_owned());
     }
@@ -339,11 +339,11 @@ fn check_names(genes: &[String], obs: &[ParquetObsColumn], options: &ParquetOpti
     Ok(())
 }
 
-/// Values that the encoder is handed at once: a few rows, so that a row group in memory is CSR even where its file is
+/// Values that are passed to the encoder at once: a few rows, so that the buffered row group stays CSR even if the file is
 /// dense.
 const BATCH_VALUES: usize = 1 << 18;
 
-/// Values of a column of obs for the rows of the next row group.
+/// Values of an obs column for the rows of the next row group.
 enum PendingObs {
     Labels(Vec<i32>),
     Numbers(Vec<f64>),
@@ -351,7 +351,7 @@ enum PendingObs {
     Bools(Vec<bool>),
 }
 
-/// A required list of required elements, named as the format's specification (LogicalTypes.md, *Lists*) wants it.
+/// A required list of required elements, named as in the specification (LogicalTypes.md, *Lists*).
 fn list_type(name: &str, of: Physical) -> Result<Arc<Type>, ParquetError> {
     let element = Type::primitive_type_builder("element", of).with_repetition(Repetition::REQUIRED).build()?;
     let repeated = Type::group_type_builder("list")
@@ -366,7 +366,7 @@ fn list_type(name: &str, of: Physical) -> Result<Arc<Type>, ParquetError> {
     Ok(Arc::new(list))
 }
 
-/// Columns of a file.
+/// Schema of the file.
 fn file_schema(obs: &[ParquetObsColumn], layout: ParquetLayout) -> Result<Arc<Type>, ParquetError> {
     let mut fields = match layout {
         ParquetLayout::Dense => vec![list_type(DENSE_COLUMN, Physical::FLOAT)?],
@@ -395,7 +395,7 @@ fn file_schema(obs: &[ParquetObsColumn], layout: ParquetLayout) -> Result<Arc<Ty
     Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
 }
 
-/// How a file is written, with the names of genes and classes in its footer.
+/// Properties of the file, with the names of genes and classes in its footer.
 fn writer_properties(
     genes: &[String],
     obs: &[ParquetObsColumn],
@@ -421,9 +421,9 @@ fn writer_properties(
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(compression)
-        // Where a dictionary becomes too long; version 2's own choices are read by fewer.
+        // Limit of a dictionary; the defaults of version 2 are supported by fewer readers.
         .set_encoding(Encoding::PLAIN)
-        // Of a list of genes' values they say nothing, and cost a pass over all of them.
+        // Statistics of a list of values are useless, and cost a pass over the data.
         .set_statistics_enabled(EnabledStatistics::None)
         .set_key_value_metadata(Some(pairs));
     let lists: &[&str] = match options.layout {
@@ -437,7 +437,7 @@ fn writer_properties(
     Ok(properties.build())
 }
 
-/// Values of all genes, some rows at once.
+/// Writes a dense list column, some rows at once.
 fn write_dense(
     group: &mut SerializedRowGroupWriter<'_, File>,
     rows: &CsrRows,
@@ -463,7 +463,7 @@ fn write_dense(
     })
 }
 
-/// Lists, some rows at once.
+/// Writes a sparse list column, some rows at once.
 fn write_lists<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     indptr: &[u64],
@@ -473,7 +473,7 @@ fn write_lists<T: DataType>(
     write_column(group, |writer: &mut ColumnWriterImpl<'_, T>| {
         let mut first = indptr[0] as usize;
         for (row, pair) in indptr.windows(2).enumerate() {
-            // A row without values has a level all the same.
+            // An empty row has a level, too.
             let len = (pair[1] - pair[0]) as usize;
             repetition.push(0);
             repetition.resize(repetition.len() + len.saturating_sub(1), 1);
@@ -490,7 +490,7 @@ fn write_lists<T: DataType>(
     })
 }
 
-/// A column of obs.
+/// Writes a column of obs.
 fn write_obs(
     group: &mut SerializedRowGroupWriter<'_, File>,
     column_of: &ParquetObsColumn,
@@ -519,7 +519,7 @@ fn write_obs(
         (_, PendingObs::Bools(values)) => write_column(group, |writer: &mut ColumnWriterImpl<'_, BoolType>| {
             writer.write_batch(values, None, None).map(|_| ())
         }),
-        // `create` makes both of the same kind.
+        // `create` makes both of the same type.
         (_, PendingObs::Labels(_)) => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::source::local_file::{LocalFile, allow_open_files};
 use crate::source::remote::object::{PendingRange, RemoteObject};
-use crate::{Ahead, AnnDataError};
+use crate::{AnnDataError, Prefetch};
 
 /// One file or remote object, or several in one address space: each file begins where the one before it ends.
 ///
@@ -159,7 +159,7 @@ impl ByteSource {
             // The range is within one file: `read_cached` has split it.
             let (n, _) = self.find(&range)?;
             if let SourceFile::Local { file, .. } = &self.files[n] {
-                file.wait(&ReadRange { offset: range.offset - self.start(n), ..range }, into)?;
+                file.read(&ReadRange { offset: range.offset - self.start(n), ..range }, into)?;
             }
         }
         for (n, range) in pending.remote.drain(..) {
@@ -205,7 +205,7 @@ impl ByteSource {
     ///
     /// # Errors
     /// A range is beyond the end.
-    pub fn will_need(&self, ranges: &[ReadRange]) -> Result<Ahead, AnnDataError> {
+    pub fn will_need(&self, ranges: &[ReadRange]) -> Result<Prefetch, AnnDataError> {
         let mut remote: Vec<(usize, Vec<ReadRange>)> = Vec::new();
         for range in ranges {
             let mut range = *range;
@@ -215,10 +215,10 @@ impl ByteSource {
                 range = range.after(len);
             }
         }
-        let mut ahead = Ahead::default();
+        let mut ahead = Prefetch::default();
         for (n, ranges) in remote {
             if let SourceFile::Remote(object) = &self.files[n] {
-                ahead.add(object.ahead(&ranges)?);
+                ahead.add(object.prefetch(&ranges)?);
             }
         }
         Ok(ahead)

@@ -240,7 +240,7 @@ impl RemotePrefix {
                 tasks.spawn(async move {
                     // The semaphore is never closed; without a permit it is one request more.
                     let _permit = service.requests.acquire().await;
-                    (number, RemoteObject::look(&service, &url).await)
+                    (number, RemoteObject::open_async(&service, &url).await)
                 });
             }
             let mut found = vec![None; keys.len()];

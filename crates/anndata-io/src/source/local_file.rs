@@ -1,3 +1,5 @@
+//! Local files that are read at positions, and the check that they did not change.
+
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,112 +14,111 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::AnnDataError;
 use crate::source::byte_source::ReadRange;
 
-/// Larger parts are left to the system, which reads ahead in them: asking for them takes longer than it saves.
+/// Larger ranges get no advice: the system reads ahead in them, and the call takes longer than it saves.
 const MAX_ADVISED_BYTES: usize = 256 << 10;
 
-/// A file that is read at positions, so that one that is cut short while it is read is an error (a mapped one would end the
-/// process with SIGBUS), and that is known again.
+/// A file that is read with `pread`. If the file is truncated meanwhile, that is an error; with `mmap` it would be SIGBUS.
 #[derive(Debug)]
 pub(crate) struct LocalFile {
     file: File,
     state: FileState,
-    /// The file system can say that it would have to wait for a disk.
-    can_refuse: AtomicBool,
+    /// Whether the file system supports `RWF_NOWAIT`.
+    supports_nowait: AtomicBool,
 }
 
 impl LocalFile {
-    /// Open a regular file.
+    /// Opens a regular file.
     ///
     /// # Errors
-    /// There is none, or it cannot be opened.
+    /// The file does not exist, is not a regular file, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let file = File::open(path).map_err(AnnDataError::io("open", path))?;
-        let state = FileState::of(&file, path)?;
-        Ok(Self { file, state, can_refuse: AtomicBool::new(true) })
+        let state = FileState::new(&file, path)?;
+        Ok(Self { file, state, supports_nowait: AtomicBool::new(true) })
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         self.state.path()
     }
 
-    /// Its length when it was opened.
+    /// Length in bytes when it was opened.
     pub fn bytes(&self) -> u64 {
         self.state.bytes()
     }
 
-    /// Read what the system has of the piece in memory. The rest, if there is any, is for [`Self::wait`], and the system is told
-    /// to get it if it is small.
+    /// Reads the part of a range that is in the page cache of the system. Returns the rest, which the caller reads with
+    /// [`Self::read`]; the system is advised to read a small rest ahead.
     ///
     /// # Errors
-    /// The file cannot be read, or ends before the piece does.
+    /// The file cannot be read, or the range is beyond its end.
     pub fn read_cached(
         &self,
-        piece: &ReadRange,
+        range: &ReadRange,
         into: &mut [MaybeUninit<u8>],
     ) -> Result<Option<ReadRange>, AnnDataError> {
-        let done = if self.can_refuse.load(Ordering::Relaxed) { self.try_read(piece, into)? } else { 0 };
-        if done == piece.len {
+        let done = if self.supports_nowait.load(Ordering::Relaxed) { self.try_read(range, into)? } else { 0 };
+        if done == range.len {
             return Ok(None);
         }
-        let rest = piece.after(done);
+        let rest = range.after(done);
         if rest.len <= MAX_ADVISED_BYTES {
             self.will_need(&rest);
         }
         Ok(Some(rest))
     }
 
-    /// Read a piece, however long that takes.
+    /// Reads a range; waits for the disk.
     ///
     /// # Errors
     /// As [`Self::read_cached`].
-    pub fn wait(&self, piece: &ReadRange, into: &mut [MaybeUninit<u8>]) -> Result<(), AnnDataError> {
-        let mut rest = *piece;
+    pub fn read(&self, range: &ReadRange, into: &mut [MaybeUninit<u8>]) -> Result<(), AnnDataError> {
+        let mut rest = *range;
         while rest.len > 0 {
             match self.pread(&rest, into, 0) {
-                Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(self.read_error(io::ErrorKind::UnexpectedEof.into())),
                 Ok(n) => rest = rest.after(n),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.failed(e)),
+                Err(e) => return Err(self.read_error(e)),
             }
         }
         Ok(())
     }
 
-    /// Bytes of the piece that could be read without waiting.
+    /// Reads without waiting for the disk; returns the number of bytes.
     #[cfg(target_os = "linux")]
-    fn try_read(&self, piece: &ReadRange, into: &mut [MaybeUninit<u8>]) -> Result<usize, AnnDataError> {
-        match self.pread(piece, into, libc::RWF_NOWAIT) {
-            Ok(0) if piece.len > 0 => Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
+    fn try_read(&self, range: &ReadRange, into: &mut [MaybeUninit<u8>]) -> Result<usize, AnnDataError> {
+        match self.pread(range, into, libc::RWF_NOWAIT) {
+            Ok(0) if range.len > 0 => Err(self.read_error(io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => Ok(n),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
-            // Not every file system can, and old systems cannot at all.
+            // Some file systems, and old kernels, do not support RWF_NOWAIT.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS)) => {
-                self.can_refuse.store(false, Ordering::Relaxed);
+                self.supports_nowait.store(false, Ordering::Relaxed);
                 Ok(0)
             }
-            Err(e) => Err(self.failed(e)),
+            Err(e) => Err(self.read_error(e)),
         }
     }
 
     #[cfg(not(target_os = "linux"))]
     fn try_read(&self, _: &ReadRange, _: &mut [MaybeUninit<u8>]) -> Result<usize, AnnDataError> {
-        self.can_refuse.store(false, Ordering::Relaxed);
+        self.supports_nowait.store(false, Ordering::Relaxed);
         Ok(0)
     }
 
-    /// One call of the system; it may read less than it was asked for.
-    fn pread(&self, piece: &ReadRange, into: &mut [MaybeUninit<u8>], flags: i32) -> io::Result<usize> {
-        let into = &mut into[piece.at..piece.at + piece.len];
-        let offset = libc::off_t::try_from(piece.offset).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    /// One system call; it may read fewer bytes.
+    fn pread(&self, range: &ReadRange, into: &mut [MaybeUninit<u8>], flags: i32) -> io::Result<usize> {
+        let into = &mut into[range.at..range.at + range.len];
+        let offset = libc::off_t::try_from(range.offset).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         let fd = self.file.as_raw_fd();
         #[cfg(target_os = "linux")]
         let n = if flags == 0 {
-            // SAFETY: the place is ours alone, as long as it says, and may be written to; the system only writes.
+            // SAFETY: the buffer is borrowed exclusively and has this length; the system only writes to it.
             unsafe { libc::pread(fd, into.as_mut_ptr().cast(), into.len(), offset) }
         } else {
             let place = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-            // SAFETY: as above; there is one place.
+            // SAFETY: as above; there is one buffer.
             unsafe { libc::preadv2(fd, &raw const place, 1, offset, flags) }
         };
         #[cfg(not(target_os = "linux"))]
@@ -128,29 +129,29 @@ impl LocalFile {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Advice: a system that does not take it reads later.
-    fn will_need(&self, piece: &ReadRange) {
+    /// Advises the system to read ahead; errors are ignored.
+    fn will_need(&self, range: &ReadRange) {
         #[cfg(target_os = "linux")]
-        if let (Ok(offset), Ok(len)) = (piece.offset.try_into(), piece.len.try_into()) {
+        if let (Ok(offset), Ok(len)) = (range.offset.try_into(), range.len.try_into()) {
             let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED;
             let _ = nix::fcntl::posix_fadvise(&self.file, offset, len, advice);
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = piece;
+        let _ = range;
     }
 
-    /// As [`FileState::unchanged`]: for what was read.
+    /// [`FileState::unchanged`], for bytes that were read.
     pub fn unchanged(&self) -> Result<(), AnnDataError> {
         self.state.unchanged(&self.file)
     }
 
-    /// As [`FileState::at_path`]: for what the library was asked, which opens the path by itself.
+    /// [`FileState::at_path`], for libhdf5, which opens the path by itself.
     pub fn at_path(&self) -> Result<(), AnnDataError> {
         self.state.at_path()
     }
 
-    /// Why a read failed. Of a file that is not the one that was opened this says more than the system does.
-    fn failed(&self, e: io::Error) -> AnnDataError {
+    /// The error of a failed read: [`AnnDataError::Rewritten`] if the file changed, else that of the system.
+    fn read_error(&self, e: io::Error) -> AnnDataError {
         match self.unchanged() {
             Err(rewritten @ AnnDataError::Rewritten { .. }) => rewritten,
             _ if e.kind() == io::ErrorKind::UnexpectedEof => AnnDataError::damaged(self.path(), "is cut short"),
@@ -159,15 +160,15 @@ impl LocalFile {
     }
 }
 
-/// What a file was when it was opened, so that one that is written to, cut short, replaced or removed while it is read
-/// is an error. Small writes within a tick of the file system's clock (some milliseconds) after opening may go unseen.
+/// State of a file when it was opened, to detect that it is written to, truncated, replaced or removed while it is read. A small
+/// write within one tick of the file system's clock (some milliseconds) after opening may be missed.
 #[derive(Debug)]
 pub(crate) struct FileState {
     path: PathBuf,
     identity: FileIdentity,
 }
 
-/// What changes when somebody writes to the file.
+/// Metadata that changes when the file is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -177,37 +178,36 @@ struct FileIdentity {
 }
 
 impl FileState {
-    /// That of `file`, which was opened at `path`.
+    /// The state of `file`, which was opened at `path`.
     ///
     /// # Errors
-    /// The system does not say, or it is no regular file.
-    pub fn of(file: &File, path: &Path) -> Result<Self, AnnDataError> {
-        let about = file.metadata().map_err(AnnDataError::io("inspect", path))?;
-        if !about.is_file() {
+    /// The metadata cannot be read, or the file is not a regular file.
+    pub fn new(file: &File, path: &Path) -> Result<Self, AnnDataError> {
+        let metadata = file.metadata().map_err(AnnDataError::io("inspect", path))?;
+        if !metadata.is_file() {
             return Err(AnnDataError::damaged(path, "this is no regular file"));
         }
-        Ok(Self { path: path.to_owned(), identity: FileIdentity::of(&about) })
+        Ok(Self { path: path.to_owned(), identity: FileIdentity::new(&metadata) })
     }
 
-    /// Where it was opened.
+    /// Path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes when it was opened.
+    /// Length in bytes when it was opened.
     pub fn bytes(&self) -> u64 {
         self.identity.bytes
     }
 
-    /// An error if what is at the path now is another file than was opened, or was written to: for what is opened by its path
-    /// once more.
+    /// Checks that the path still leads to the opened file, unchanged: for code that opens the path once more.
     ///
     /// # Errors
-    /// [`AnnDataError::Rewritten`], or the system does not say.
+    /// [`AnnDataError::Rewritten`], or the metadata cannot be read.
     pub fn at_path(&self) -> Result<(), AnnDataError> {
         match self.path.metadata() {
-            // The file that is open keeps its inode, so a new one cannot have the same.
-            Ok(about) if FileIdentity::of(&about) == self.identity => Ok(()),
+            // The open file keeps its inode, so another file cannot have the same one.
+            Ok(metadata) if FileIdentity::new(&metadata) == self.identity => Ok(()),
             Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Err(AnnDataError::io("inspect", &self.path)(e))
             }
@@ -215,14 +215,13 @@ impl FileState {
         }
     }
 
-    /// An error if `file` is not as it was opened, or has no name any more: it was removed, or another one has its
-    /// place. Less than a microsecond.
+    /// Checks that `file` is unchanged, and was not removed or replaced. Takes less than a microsecond.
     ///
     /// # Errors
-    /// [`AnnDataError::Rewritten`], or the system does not say.
+    /// [`AnnDataError::Rewritten`], or the metadata cannot be read.
     pub fn unchanged(&self, file: &File) -> Result<(), AnnDataError> {
-        let about = file.metadata().map_err(AnnDataError::io("inspect", &self.path))?;
-        if FileIdentity::of(&about) == self.identity && about.nlink() > 0 {
+        let metadata = file.metadata().map_err(AnnDataError::io("inspect", &self.path))?;
+        if FileIdentity::new(&metadata) == self.identity && metadata.nlink() > 0 {
             return Ok(());
         }
         Err(AnnDataError::Rewritten { path: self.path.clone() })
@@ -230,23 +229,23 @@ impl FileState {
 }
 
 impl FileIdentity {
-    fn of(about: &Metadata) -> Self {
+    fn new(metadata: &Metadata) -> Self {
         Self {
-            device: about.dev(),
-            inode: about.ino(),
-            bytes: about.len(),
-            modified: (about.mtime(), about.mtime_nsec()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
         }
     }
 }
 
-/// Descriptors that are left for everything else.
+/// Descriptors that remain for everything else.
 const SPARE_DESCRIPTORS: u64 = 256;
 
-/// Let this process hold `files` files open. What it may hold is often 1,024, far below what it may ask for.
+/// Raises the soft limit of open files of the process, often 1,024, so that `files` fit.
 ///
 /// # Errors
-/// The system does not let it hold as many.
+/// The hard limit is too low.
 pub(crate) fn allow_open_files(files: usize) -> Result<(), AnnDataError> {
     let needed = files as u64 + SPARE_DESCRIPTORS;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
@@ -270,7 +269,7 @@ mod tests {
         made.write_all(b"abc").unwrap();
         made.set_modified(std::time::UNIX_EPOCH).unwrap();
         let file = File::open(path).unwrap();
-        let state = FileState::of(&file, path).unwrap();
+        let state = FileState::new(&file, path).unwrap();
         assert_eq!((state.bytes(), state.path()), (3, path));
         state.unchanged(&file).unwrap();
         (file, state)
@@ -315,6 +314,6 @@ mod tests {
     fn a_folder_is_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = File::open(folder.path()).unwrap();
-        assert!(FileState::of(&file, folder.path()).is_err());
+        assert!(FileState::new(&file, folder.path()).is_err());
     }
 }

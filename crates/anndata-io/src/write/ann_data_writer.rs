@@ -11,38 +11,38 @@ use crate::write::dataset_writer::{DatasetWriter, Layout};
 use crate::write::frame_writer::{Column, Frame, FrameWriter};
 use crate::{AnnDataError, CsrView};
 
-/// How the matrix of a file is laid out.
+/// Encoding of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matrix {
-    /// Row by row, what is not 0.
+    /// `csr_matrix`.
     Csr,
-    /// Column by column, what is not 0: [`AnnDataWriter::push`] is given columns in place of rows.
+    /// `csc_matrix`: [`AnnDataWriter::push`] takes columns instead of rows.
     Csc,
-    /// float32 `[rows, columns]`.
+    /// Dense float32 `[rows, columns]`.
     Dense,
 }
 
-/// What a file will hold.
+/// Shape and layout of a new file.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnDataSpec {
-    /// Rows, exactly.
+    /// Exact number of rows.
     pub rows: u64,
-    /// Columns of the matrix.
+    /// Number of columns.
     pub columns: u64,
-    /// Values that are not 0: exactly with [`Layout::Contiguous`], otherwise a guess that the size of chunks follows from.
+    /// Number of stored values: exact with [`Layout::Contiguous`], otherwise an estimate that determines the chunk size.
     pub values: u64,
-    /// How the matrix is laid out.
+    /// Encoding of the matrix.
     pub matrix: Matrix,
-    /// How its data sets lie in the file.
+    /// Layout of its data sets.
     pub layout: Layout,
-    /// Threads that compress.
+    /// Number of threads that compress.
     pub threads: usize,
 }
 
-/// Writes an AnnData file (on-disk format 0.1.0, as AnnData writes it from 0.8 on) from its beginning to its end.
+/// Writes an AnnData file (on-disk format 0.1.0, that of AnnData 0.8 and later) from start to end.
 ///
-/// The file grows under a temporary name and gets its own with [`AnnDataWriter::finish`]; a writer that is dropped before
-/// leaves nothing.
+/// The file grows under a temporary name and gets its own with [`AnnDataWriter::finish`]; a writer that is dropped before that
+/// removes it.
 pub struct AnnDataWriter {
     temporary: Temporary,
     file: File,
@@ -58,15 +58,15 @@ enum MatrixWriter {
     Dense { data: DatasetWriter<f32>, row: Vec<f32>, rows: u64 },
 }
 
-/// Ends the name of a file that is being written.
+/// Suffix of the name of an unfinished file.
 const TEMPORARY: &str = ".tmp";
 
 impl AnnDataWriter {
-    /// Begin a file. obs and var are to follow, by [`AnnDataWriter::begin_obs`] and [`AnnDataWriter::put_var`] or
+    /// Creates a file. The caller adds obs and var with [`AnnDataWriter::begin_obs`] and [`AnnDataWriter::put_var`], or with
     /// [`AnnDataWriter::copy_annotations`].
     ///
     /// # Errors
-    /// It cannot be written there; the spec says what cannot be.
+    /// The file cannot be written, or the spec is contradictory.
     pub fn create(path: &Path, spec: &AnnDataSpec) -> Result<Self, AnnDataError> {
         let temporary = Temporary::of(path);
         let at = temporary.path.clone();
@@ -95,16 +95,16 @@ impl AnnDataWriter {
         Ok(Self { temporary, file, columns, major, minor, matrix, obs: None })
     }
 
-    /// Begin obs, which [`AnnDataWriter::push_obs`] fills.
+    /// Begins obs, whose rows follow with [`AnnDataWriter::push_obs`].
     pub fn begin_obs(&mut self, rows: u64, columns: &[Column]) -> Result<(), AnnDataError> {
         self.obs = Some(FrameWriter::create(self.target(), &self.file, "obs", rows, columns)?);
         Ok(())
     }
 
-    /// Append rows of obs.
+    /// Appends rows of obs.
     ///
     /// # Errors
-    /// They are not what was announced.
+    /// Their columns are not those of [`AnnDataWriter::begin_obs`].
     pub fn push_obs(&mut self, rows: &Frame) -> Result<(), AnnDataError> {
         match &mut self.obs {
             Some(obs) => obs.push(rows),
@@ -112,26 +112,26 @@ impl AnnDataWriter {
         }
     }
 
-    /// Write var: the names of the columns of the matrix, and what is known of each.
+    /// Writes var: the names of the columns of the matrix, and its own columns.
     ///
     /// # Errors
-    /// There are not as many as the matrix has columns.
+    /// The number of names is not that of the columns of the matrix.
     pub fn put_var(&mut self, columns: &[Column], var: &Frame) -> Result<(), AnnDataError> {
         let mut writer = FrameWriter::create(self.target(), &self.file, "var", self.columns, columns)?;
         writer.push(var)?;
         writer.finish()
     }
 
-    /// Copy what belongs to rows and columns from another AnnData file with the same ones in the same order: obs and var, and
-    /// what is in obsm, obsp, uns, varm and varp. The library copies it as it is.
+    /// Copies annotations from another AnnData file with the same rows and columns: obs, var, obsm, obsp, uns, varm and varp.
+    /// libhdf5 copies them unchanged.
     ///
     /// # Errors
-    /// The other file is of a format before AnnData 0.8, where these parts depend on each other, or cannot be read.
+    /// The other file is older than AnnData 0.8, where these parts refer to each other, or cannot be read.
     pub fn copy_annotations(&mut self, other: &Path) -> Result<(), AnnDataError> {
         self.copy_parts(other, &["obs", "var", "obsm", "obsp", "uns", "varm", "varp"])
     }
 
-    /// Copy what belongs to columns alone: var, varm and varp.
+    /// Copies only the annotations of columns: var, varm and varp.
     ///
     /// # Errors
     /// As [`AnnDataWriter::copy_annotations`].
@@ -153,15 +153,15 @@ impl AnnDataWriter {
         Ok(())
     }
 
-    /// Where it will be.
+    /// Path of the finished file.
     pub fn target(&self) -> &Path {
         &self.temporary.target
     }
 
-    /// Append rows of the matrix; of a [`Matrix::Csc`] columns.
+    /// Appends rows of the matrix, or columns for [`Matrix::Csc`].
     ///
     /// # Errors
-    /// An index is beyond the end, or indices do not ascend.
+    /// An index is not below the number of columns, or indices do not ascend.
     pub fn push(&mut self, view: CsrView<'_>) -> Result<(), AnnDataError> {
         if !view.ascends_within(self.minor) {
             let reason = format!("indices that do not ascend within 0 to {} were to be written", self.minor);
@@ -191,10 +191,10 @@ impl AnnDataWriter {
         }
     }
 
-    /// Write what is left and give the file its name. Returns how many values it stores.
+    /// Writes the rest and gives the file its name. Returns the number of stored values.
     ///
     /// # Errors
-    /// Rows are missing, of the matrix or of obs; it cannot be written.
+    /// Rows of the matrix or of obs are missing; the file cannot be written.
     pub fn finish(self) -> Result<u64, AnnDataError> {
         let Self { temporary, file, major, minor, matrix, obs, .. } = self;
         let path = temporary.target.clone();
@@ -233,24 +233,24 @@ impl AnnDataWriter {
     }
 }
 
-/// Whether a part of a file is a group `dataframe` 0.2.0.
+/// Whether a node is a group `dataframe` 0.2.0.
 fn is_frame(file: &File, name: &str) -> bool {
     let version = |group: Group| group.attr("encoding-version")?.read_scalar::<VarLenUnicode>();
     file.group(name).and_then(version).is_ok_and(|version| version.as_str() == "0.2.0")
 }
 
-/// Copy an object with all below it.
+/// Copies a node with all nodes below it.
 fn copy_object(from: &File, to: &File, name: &str) -> hdf5_metno::Result<()> {
     let name = CString::new(name).map_err(|e| hdf5_metno::Error::from(e.to_string()))?;
     hdf5_metno::sync::sync(|| {
         let (from, to, name) = (from.id(), to.id(), name.as_ptr());
-        // SAFETY: both files are open, the name ends in NUL; all outlive the call.
+        // SAFETY: both files are open, the name ends with NUL; all of them outlive the call.
         hdf5_metno::h5check(unsafe { H5Ocopy(from, name, to, name, H5P_DEFAULT, H5P_DEFAULT) })
     })?;
     Ok(())
 }
 
-/// int32 as scipy has it while that is enough, otherwise int64.
+/// int32 as in SciPy if that suffices, else int64.
 fn write_indptr(path: &Path, group: &Group, indptr: &[u64]) -> Result<(), AnnDataError> {
     let builder = |group: &Group| group.new_dataset_builder().obj_track_times(false);
     let written = if indptr.last().is_some_and(|last| i32::try_from(*last).is_ok()) {
@@ -263,7 +263,7 @@ fn write_indptr(path: &Path, group: &Group, indptr: &[u64]) -> Result<(), AnnDat
     written.map(drop).map_err(write_error(path))
 }
 
-/// A file under its temporary name, which is removed unless it is published.
+/// A file with a temporary name, which is removed unless it is published.
 struct Temporary {
     target: PathBuf,
     path: PathBuf,
@@ -294,21 +294,21 @@ impl Drop for Temporary {
     }
 }
 
-/// What the HDF5 library says, as an error of this file.
+/// Converts an error of libhdf5.
 pub(crate) fn write_error(path: &Path) -> impl Fn(hdf5_metno::Error) -> AnnDataError {
     let path = path.to_owned();
     move |e| AnnDataError::io("write", &path)(std::io::Error::other(e.to_string()))
 }
 
-/// A string as the library takes it.
+/// A string for libhdf5.
 ///
 /// # Errors
-/// It has a NUL in it, where a string of HDF5 ends.
+/// It contains NUL, which ends a string in HDF5.
 pub(crate) fn unicode(path: &Path, text: &str) -> Result<VarLenUnicode, AnnDataError> {
     text.parse().map_err(|e| AnnDataError::Invalid(format!("{text:?} cannot be written to {}: {e}", path.display())))
 }
 
-/// Give an object its AnnData encoding.
+/// Sets the attributes of AnnData's encoding.
 pub(crate) fn write_encoding(path: &Path, at: &Location, kind: &str, version: &str) -> Result<(), AnnDataError> {
     text_attribute(path, at, "encoding-type", kind)?;
     text_attribute(path, at, "encoding-version", version)
@@ -321,7 +321,7 @@ pub(crate) fn text_attribute(path: &Path, at: &Location, name: &str, value: &str
     written.map_err(write_error(path))
 }
 
-/// An attribute of one value.
+/// A scalar attribute.
 pub(crate) fn scalar_attribute<T: H5Type>(
     path: &Path,
     at: &Location,
@@ -332,7 +332,7 @@ pub(crate) fn scalar_attribute<T: H5Type>(
     written.map_err(write_error(path))
 }
 
-/// An attribute of several values.
+/// An attribute with several values.
 pub(crate) fn list_attribute<T: H5Type>(
     path: &Path,
     at: &Location,
@@ -344,7 +344,7 @@ pub(crate) fn list_attribute<T: H5Type>(
     written.map_err(write_error(path))
 }
 
-/// An empty group of AnnData's encoding `write_dict`.
+/// An empty group with AnnData's encoding `dict`.
 fn write_dict(path: &Path, parent: &Group, name: &str) -> Result<(), AnnDataError> {
     let group = parent.create_group(name).map_err(write_error(path))?;
     write_encoding(path, &group, "dict", "0.1.0")

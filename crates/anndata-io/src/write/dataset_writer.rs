@@ -12,39 +12,40 @@ use crate::AnnDataError;
 use crate::h5ad::register;
 use crate::write::ann_data_writer::write_error;
 
-/// Chunks that are collected for each thread, in bytes, before they are compressed and written.
+/// Bytes of chunks that are buffered for each thread before they are compressed and written.
 const COLLECTED_BYTES: usize = 2 << 20;
 
-/// How a data set lies in its file.
+/// Layout of a data set in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In one piece. How many values there are must be known before.
+    /// Contiguous; the number of values must be known in advance.
     Contiguous,
-    /// In chunks.
+    /// Chunked.
     Chunked {
-        /// Values of a chunk (of a dense matrix: rows); `None` takes what h5py takes.
+        /// Values of a chunk (rows, for a dense matrix); `None` is the choice of h5py.
         chunk: Option<usize>,
-        /// How chunks are compressed.
+        /// Compression of the chunks.
         compression: Compression,
     },
 }
 
-/// A data set that is written from its beginning to its end: `[len]`, or `[len, width]`.
+/// Writes a data set from start to end: `[len]`, or `[len, width]`.
 pub(crate) struct DatasetWriter<T> {
     path: PathBuf,
     dataset: Dataset,
     width: Option<usize>,
-    /// Rows of a chunk; `None` of a contiguous one.
+    /// Rows of a chunk; `None` for a contiguous data set.
     chunk: Option<usize>,
     encoders: Vec<Encoder>,
     pending: Vec<T>,
-    /// Rows on the disk, and rows that the data set has room for.
+    /// Rows that were written, and rows of the extent of the data set.
     written: usize,
     room: usize,
 }
 
 impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
-    /// A data set in `group` for `len` rows, of one value or of `width` of them; of a chunked one `len` may be a guess.
+    /// Creates a data set in `group` for `len` rows of one value or of `width` values; `len` may be an estimate for a chunked
+    /// data set.
     pub fn create(
         path: &Path,
         group: &Group,
@@ -90,7 +91,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
         &self.dataset
     }
 
-    /// Append rows.
+    /// Appends rows.
     pub fn push(&mut self, values: &[T]) -> Result<(), AnnDataError> {
         self.pending.extend_from_slice(values);
         let collected = COLLECTED_BYTES * self.encoders.len();
@@ -100,7 +101,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
         self.flush(false)
     }
 
-    /// Write what is left. Returns how many rows there are.
+    /// Writes the rest. Returns the number of rows.
     pub fn finish(mut self) -> Result<(Dataset, u64), AnnDataError> {
         self.flush(true)?;
         if self.written != self.room {
@@ -126,7 +127,7 @@ impl<T: H5Type + Pod + Sync> DatasetWriter<T> {
             self.room = last;
         }
         if all && rest > 0 {
-            // The last chunk is whole on the disk; what is beyond the end is never read.
+            // The last chunk is padded; its padding is never read.
             self.pending.resize(chunks * values, T::zeroed());
         }
         let pieces: Vec<&[T]> = self.pending[..chunks * values].chunks_exact(values).collect();
@@ -168,7 +169,7 @@ fn dims(len: usize, width: Option<usize>) -> Vec<usize> {
     std::iter::once(len).chain(width).collect()
 }
 
-/// Compress chunks, each thread a part of them.
+/// Compresses chunks on several threads.
 fn encode_chunks<T: Pod + Sync>(chunks: &[&[T]], encoders: &mut [Encoder]) -> std::io::Result<Vec<(Vec<u8>, u32)>> {
     let part = |chunks: &[&[T]], encoder: &mut Encoder| {
         let bytes = |chunk: &&[T]| encoder.encode(bytemuck::cast_slice(chunk), size_of::<T>());
@@ -193,49 +194,49 @@ fn encode_chunks<T: Pod + Sync>(chunks: &[&[T]], encoders: &mut [Encoder]) -> st
     })
 }
 
-/// Write one chunk as it will lie in the file, past the library's filters: they would run on one thread and under its lock.
+/// Writes a compressed chunk directly: the filters of libhdf5 would run on one thread, under its lock.
 fn write_chunk(dataset: &Dataset, width: Option<usize>, row: usize, bytes: &[u8], mask: u32) -> hdf5_metno::Result<()> {
     let offset: Vec<u64> = std::iter::once(row as u64).chain(width.map(|_| 0)).collect();
     hdf5_metno::sync::sync(|| {
         let (id, at, from) = (dataset.id(), offset.as_ptr(), bytes.as_ptr().cast());
-        // SAFETY: `offset` has one entry for each dimension of the data set, `bytes` are as many as is said; both outlive
-        // the call.
+        // SAFETY: `offset` has one entry for each dimension of the data set, `bytes` has the given length; both outlive the
+        // call.
         hdf5_metno::h5check(unsafe { H5Dwrite_chunk(id, H5P_DEFAULT, mask, at, bytes.len(), from) })
     })?;
     Ok(())
 }
 
-/// Filter of HDF5's registry: LZF as h5py has it.
+/// Registered filter: LZF, as in h5py.
 const LZF: i32 = 32000;
-/// Filter of HDF5's registry: Zstandard.
+/// Registered filter: Zstandard.
 const ZSTD: i32 = 32015;
-/// Parameters that h5py keeps beside LZF: versions of the filter and of liblzf; the bytes of a chunk follow.
+/// Parameters that h5py stores for LZF: versions of the filter and of liblzf; the size of a chunk follows.
 const LZF_VERSIONS: [u32; 2] = [4, 0x0105];
 
-/// How chunks are compressed.
+/// Compression of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// None.
     #[default]
     None,
-    /// Deflate, as `gzip` in h5py.
+    /// Deflate, `gzip` in h5py.
     Gzip {
-        /// 0 to 9.
+        /// Level, 0 to 9.
         level: u8,
-        /// Bytes of equal significance together before that.
+        /// Whether bytes are shuffled first.
         shuffle: bool,
     },
-    /// LZF, as `lzf` in h5py.
+    /// LZF, `lzf` in h5py.
     Lzf,
-    /// Zstandard, as `hdf5plugin.Zstd`.
+    /// Zstandard, `hdf5plugin.Zstd`.
     Zstd {
-        /// 1 to 22.
+        /// Level, 1 to 22.
         level: u8,
     },
 }
 
 impl Compression {
-    /// The filters that a data set has for chunks of so many bytes.
+    /// The filters of a data set with chunks of this size.
     pub(crate) fn filters(self, chunk_bytes: usize) -> Vec<Filter> {
         match self {
             Self::None => Vec::new(),
@@ -246,7 +247,7 @@ impl Compression {
         }
     }
 
-    /// What compresses chunks of a data set in `path`, for one thread.
+    /// The compressor of a thread, for chunks of a data set in `path`.
     fn encoder(self, path: &Path) -> Result<Encoder, AnnDataError> {
         let invalid = |reason: String| AnnDataError::Invalid(format!("{}: {reason}", path.display()));
         let kind = match self {
@@ -280,8 +281,7 @@ enum EncoderKind {
 }
 
 impl Encoder {
-    /// Compress one chunk of values of `size` bytes. Returns what is to be written and HDF5's mask of the filters that were
-    /// left out for it.
+    /// Compresses a chunk of values of `size` bytes. Returns its bytes, and HDF5's mask of the filters that were skipped.
     fn encode(&mut self, chunk: &[u8], size: usize) -> std::io::Result<(Vec<u8>, u32)> {
         match &mut self.kind {
             EncoderKind::None => Ok((chunk.to_vec(), 0)),
@@ -297,14 +297,14 @@ impl Encoder {
                 out.truncate(n);
                 Ok((out, 0))
             }
-            // What LZF cannot make smaller is stored as it is, as h5py does it.
+            // A chunk that LZF cannot make smaller is stored as it is, like in h5py.
             EncoderKind::Lzf => Ok(lzf::compress(chunk).map_or_else(|_| (chunk.to_vec(), 1), |out| (out, 0))),
             EncoderKind::Zstd(zstd) => Ok((zstd.compress(chunk)?, 0)),
         }
     }
 }
 
-/// All first bytes, then all second ones, and so on: HDF5's filter `shuffle`.
+/// HDF5's filter `shuffle`: all first bytes, then all second bytes, and so on.
 fn shuffle_bytes(values: &[u8], size: usize, out: &mut Vec<u8>) {
     out.resize(values.len(), 0);
     let count = values.len() / size;
@@ -315,13 +315,13 @@ fn shuffle_bytes(values: &[u8], size: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that h5py's guess starts from, and the least and the most of a chunk.
+/// Base, minimum and maximum of the chunk size of h5py in bytes.
 const BASE_BYTES: f64 = 16.0 * 1024.0;
 const MIN_BYTES: f64 = 8.0 * 1024.0;
 const MAX_BYTES: f64 = 1024.0 * 1024.0;
 
-/// Values of a chunk of a one-dimensional data set of `len` values of `size` bytes: what h5py chooses where nothing is said
-/// (`h5py/_hl/filters.py`, `guess_chunk`), so that files have the chunks of those that AnnData writes.
+/// Values of a chunk of a one-dimensional data set of `len` values of `size` bytes: the default of h5py (`guess_chunk` in
+/// `h5py/_hl/filters.py`), so that files have the chunks of those that AnnData writes.
 fn guessed_chunk_len(len: u64, size: usize) -> usize {
     let (len, size) = (if len == 0 { 1024.0 } else { len as f64 }, size as f64);
     let target = (BASE_BYTES * (len * size / MAX_BYTES).log10().exp2()).clamp(MIN_BYTES, MAX_BYTES);
@@ -340,7 +340,7 @@ fn guessed_chunk_len(len: u64, size: usize) -> usize {
 mod chunk_rows_tests {
     use super::*;
 
-    /// Read off files that h5py 3.15 wrote.
+    /// Values of files that h5py 3.15 wrote.
     #[test]
     fn chunks_are_those_of_h5py() {
         assert_eq!(guessed_chunk_len(0, 4), 1024);

@@ -8,26 +8,26 @@ use crate::write::ann_data_writer::{
     list_attribute, scalar_attribute, text_attribute, unicode, write_encoding, write_error,
 };
 
-/// A column of a frame, without its values.
+/// Name and type of a column of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it holds.
+    /// Type.
     pub kind: ColumnKind,
 }
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// One of these, or nothing.
+    /// Categorical, with missing values.
     Categorical {
-        /// The names of the classes.
+        /// Names of the categories.
         categories: Vec<String>,
-        /// Whether they are in an order.
+        /// Whether the categories are ordered.
         ordered: bool,
     },
-    /// Text.
+    /// Strings.
     Strings,
     /// float64; NaN is a missing value.
     Float64,
@@ -35,18 +35,18 @@ pub enum ColumnKind {
     Float32,
     /// int64.
     Int64,
-    /// int64, or nothing.
+    /// Nullable int64.
     NullableInt64,
-    /// True or false.
+    /// Booleans.
     Bool,
 }
 
 /// Values of some rows of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cells {
-    /// Of a categorical column: number of the class; -1 where there is none.
+    /// Category codes; -1 is a missing value.
     Codes(Vec<i32>),
-    /// Text.
+    /// Strings.
     Strings(Vec<String>),
     /// float64.
     Float64(Vec<f64>),
@@ -54,9 +54,9 @@ pub enum Cells {
     Float32(Vec<f32>),
     /// int64.
     Int64(Vec<i64>),
-    /// int64, or nothing.
+    /// Nullable int64.
     NullableInt64(Vec<Option<i64>>),
-    /// True or false.
+    /// Booleans.
     Bool(Vec<bool>),
 }
 
@@ -66,14 +66,14 @@ pub type FrameSpec = Vec<Column>;
 /// Some rows of a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frame {
-    /// Name of each row.
+    /// Row names.
     pub index: Vec<String>,
     /// Values of each column.
     pub columns: Vec<Cells>,
 }
 
 impl ColumnKind {
-    /// The word used in manifests.
+    /// Name of the type in manifests.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Categorical { .. } => "categorical",
@@ -101,16 +101,16 @@ impl Cells {
         }
     }
 
-    /// No rows.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Name of the data set that has a frame's row names, as AnnData calls it where the index has no name of its own.
+/// Name of the data set with the row names; AnnData uses it if the index has no name.
 const INDEX: &str = "_index";
 
-/// Writes a frame of a known number of rows from its beginning to its end: a group `dataframe` 0.2.0 of AnnData's format.
+/// Writes a frame with a known number of rows from start to end: a group `dataframe` 0.2.0.
 pub(crate) struct FrameWriter {
     path: PathBuf,
     name: String,
@@ -147,10 +147,10 @@ impl FrameWriter {
         Ok(Self { path: path.to_owned(), name: name.to_owned(), rows, written: 0, index, columns })
     }
 
-    /// Append rows.
+    /// Appends rows.
     ///
     /// # Errors
-    /// They are not what was announced.
+    /// Their columns are not those of the frame.
     pub fn push(&mut self, frame: &Frame) -> Result<(), AnnDataError> {
         let n = frame.index.len();
         let end = self.written + n;
@@ -166,7 +166,7 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Check that all rows came.
+    /// Fails if rows are missing.
     pub fn finish(self) -> Result<(), AnnDataError> {
         if self.written == self.rows { Ok(()) } else { Err(self.unlike(format!("{} rows came", self.written))) }
     }
@@ -183,7 +183,7 @@ impl FrameWriter {
                 if let Some(code) = codes.iter().find(|code| !known.contains(code)) {
                     return Err(self.unlike(format!("class {code} of {} in {}", categories.len(), column.name)));
                 }
-                // Converted by the library to the width that the data set has.
+                // libhdf5 converts the codes to the integer type of the data set.
                 self.put(&parts.values, codes)
             }
             (ColumnKind::Strings, Cells::Strings(values)) => {
@@ -210,7 +210,7 @@ impl FrameWriter {
     }
 }
 
-/// Makes the data sets of columns.
+/// Creates the data sets of columns.
 struct FrameDatasets<'a> {
     path: &'a Path,
     rows: usize,
@@ -241,7 +241,7 @@ impl FrameDatasets<'_> {
                 let names = categories.iter().map(|name| unicode(self.path, name)).collect::<Result<Vec<_>, _>>()?;
                 let stored = self.strings(&group, "categories", categories.len())?;
                 stored.write(&names[..]).map_err(write_error(self.path))?;
-                // The narrowest type that has room for all classes and for -1, as pandas does it.
+                // The smallest integer type for all codes and -1, like in pandas.
                 let codes = match categories.len() {
                     0..=0x7f => self.numbers::<i8>(&group, "codes"),
                     0x80..=0x7fff => self.numbers::<i16>(&group, "codes"),

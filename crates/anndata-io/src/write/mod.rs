@@ -1,7 +1,7 @@
-//! Writing AnnData files.
+//! Writer of AnnData files in HDF5 (.h5ad).
 //!
-//! Invariants: a file has its name only once all of it is written; what is written needs memory for some chunks and for
-//! eight bytes a row, however many values there are; other programs read it as they read AnnData's own.
+//! Invariants: a file gets its name only when it is complete; memory is bounded by a few chunks and eight bytes a row, whatever
+//! the number of values; other programs read the result like AnnData's own files.
 
 pub(crate) mod ann_data_writer;
 pub(crate) mod dataset_writer;

@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, Rows, Wanted};
+use crate::{AnnDataError, ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Resident, RowSelection, Rows};
 
 fn names(prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|index| format!("{prefix}{index}")).collect()
@@ -41,7 +41,7 @@ fn read(path: &Path) -> (H5adStore, Rows) {
     };
     {
         let mut reader = store.reader().unwrap();
-        reader.fetch(&Wanted::Range(0..store.len()), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Range(0..store.len()), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
     }
     (store, rows)
@@ -193,7 +193,7 @@ fn damaged_chunks_leave_nothing_behind() {
             let (_, before) = read(&good);
             for (store, wanted) in [(&one as &dyn ArrayStore, [0, 8, 4]), (&two, [17, 0, 9])] {
                 let (mut out, mut reader) = (before.clone(), store.reader().unwrap());
-                let read = reader.fetch(&Wanted::Rows(&wanted), &mut out);
+                let read = reader.fetch(&RowSelection::Rows(&wanted), &mut out);
                 if read.and_then(|_| reader.decode(&mut out)).is_err() {
                     assert_eq!(out, before);
                     failed += 1;

@@ -10,23 +10,23 @@ use crate::zarr::data_type::DataType;
 use crate::zarr::hierarchy::Hierarchy;
 use crate::zarr::metadata::ArrayMetadata;
 
-/// Objects that an array can have: each is a file that is looked for.
+/// Maximum number of objects of an array; each is looked up as a file.
 const MAX_OBJECTS: u64 = 1 << 20;
 
-/// Bytes that an array that is read as a whole may have without having been written.
+/// Maximum size of the unwritten part of an array that is read as a whole, in bytes.
 const MAX_UNWRITTEN_BYTES: u64 = 1 << 28;
 
-/// An array and the objects that its metadata says it has.
+/// An array with the objects that its metadata describes.
 pub(crate) struct ZarrArray {
-    /// Its name in the folder.
+    /// Name in the folder.
     pub name: String,
     pub meta: ArrayMetadata,
-    /// Objects of each dimension.
+    /// Number of objects along each dimension.
     across: Vec<u64>,
 }
 
 impl ZarrArray {
-    /// `Err` says why it has no objects that could be looked for.
+    /// `Err` is the reason why the objects cannot be looked up.
     pub fn new(name: &str, meta: ArrayMetadata) -> Result<Self, String> {
         let across: Vec<u64> = meta.shape.iter().zip(&meta.object).map(|(len, of)| len.div_ceil(*of)).collect();
         let all = across.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).filter(|all| *all <= MAX_OBJECTS);
@@ -40,13 +40,13 @@ impl ZarrArray {
         Ok(Self { name: name.to_owned(), meta, across })
     }
 
-    /// Keys of all objects, row by row.
+    /// Keys of all objects, row-major.
     pub fn keys(&self) -> Vec<String> {
         let all: u64 = self.across.iter().product();
         (0..all).map(|number| format!("{}/{}", self.name, self.meta.keys.key(&self.place(number)))).collect()
     }
 
-    /// Place of an object in each dimension.
+    /// Position of an object along each dimension.
     fn place(&self, mut number: u64) -> Vec<u64> {
         let mut place = vec![0; self.across.len()];
         for (place, across) in place.iter_mut().zip(&self.across).rev() {
@@ -55,7 +55,8 @@ impl ZarrArray {
         place
     }
 
-    /// Where the chunks lie: `parts[i]` is which part of the source the i-th of [`Self::keys`] is. `Err` says what is wrong.
+    /// The chunk table: `parts[i]` is the part of the source that has the object of the i-th of [`Self::keys`]. `Err` is the
+    /// reason.
     pub fn table(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<(ChunkGrid, ChunkTable), String> {
         let meta = &self.meta;
         let grid = ChunkGrid::new(&meta.shape, &meta.chunk)
@@ -92,7 +93,7 @@ impl ZarrArray {
         found: &mut Vec<(u64, StoredChunk)>,
     ) -> Result<(), String> {
         let (meta, long) = (&self.meta, addresses.end - addresses.start);
-        // Chunks of an object in each dimension, and of the whole array.
+        // Chunks along each dimension, of an object and of the whole array.
         let inner: Vec<u64> = meta.object.iter().zip(&meta.chunk).map(|(object, chunk)| object / chunk).collect();
         let grid: Vec<u64> = meta.shape.iter().zip(&meta.chunk).map(|(len, chunk)| len.div_ceil(*chunk)).collect();
         let Some(index) = meta.index else {
@@ -109,7 +110,7 @@ impl ZarrArray {
                 *at = place[d] * inner[d] + rest % inner[d];
                 rest /= inner[d];
             }
-            // What is beyond the edge of the array is in the index, too.
+            // The index also has entries beyond the edge of the array.
             if at.iter().zip(&grid).all(|(at, across)| at < across) {
                 found.push((chunk_number(&at, &grid), StoredChunk { offset, bytes, mask: 0 }));
             }
@@ -117,7 +118,7 @@ impl ZarrArray {
         Ok(())
     }
 
-    /// Where its numbers lie. Strings of a fixed length are bytes.
+    /// Dtype in the file. Strings of a fixed length are read as bytes.
     pub fn stored(&self, source: &ByteSource, parts: &[Option<usize>]) -> Result<StoredArray, String> {
         let (grid, table) = self.table(source, parts)?;
         let ArrayMetadata { shape, data_type, filters, .. } = &self.meta;
@@ -146,7 +147,7 @@ impl ZarrArray {
     }
 }
 
-/// An error if what was never written of an array that is read as a whole takes too much memory.
+/// Fails if the unwritten part of an array that is read as a whole is too large.
 pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), String> {
     let values = match &stored.layout {
         ArrayLayout::Inline(_) => 0,
@@ -166,7 +167,7 @@ pub(crate) fn check_unwritten(stored: &StoredArray) -> Result<(), String> {
     check_unwritten_values(values, stored.dtype.size() as u64)
 }
 
-/// An error if so many values of so many bytes, none of which was written, take too much memory.
+/// Fails if so many unwritten values of this size are too large.
 fn check_unwritten_values(values: u64, size: u64) -> Result<(), String> {
     if values.saturating_mul(size) <= MAX_UNWRITTEN_BYTES {
         return Ok(());
@@ -174,7 +175,7 @@ fn check_unwritten_values(values: u64, size: u64) -> Result<(), String> {
     Err(format!("says that it has {values} values that were not written, more than can be read at once"))
 }
 
-/// How the numbers lie, and their bytes in the files.
+/// Array layout, and stored size in bytes.
 fn array_layout(
     source: &ByteSource,
     grid: ChunkGrid,
@@ -204,18 +205,18 @@ fn array_layout(
     Ok((ArrayLayout::Chunked(ChunkedLayout { grid, table, filters: filters.clone(), plain_edge: false }), total))
 }
 
-/// Number of a chunk, row by row. Of chunks as wide as their rows these are the numbers along the long row.
+/// Row-major number of a chunk. For chunks that are as wide as the array these numbers run along its one long row.
 fn chunk_number(place: &[u64], across: &[u64]) -> u64 {
     place.iter().zip(across).fold(0, |number, (place, across)| number * across + place)
 }
 
-/// Bytes that the strings of one chunk take at most.
+/// Maximum size of the strings of one chunk in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 28;
 
-/// All of an array of one dimension, of `most` values at most.
+/// Reads all of a one-dimensional array, at most `most` values.
 ///
 /// # Errors
-/// It is larger or has more dimensions; it is damaged, or of a type that is not read.
+/// The array is larger or has more dimensions; it is damaged; its type is not supported.
 pub(crate) fn read_values(
     tree: &Hierarchy,
     name: &str,
@@ -272,7 +273,7 @@ fn values_of(
         DataType::Number(dtype) => {
             let bits: Vec<u64> = read_numbers(array, source, parts)?;
             match dtype.is_signed() {
-                // Signed ones became those of the same bits.
+                // Signed integers were read as unsigned ones of the same bits.
                 true => ColumnValues::Signed(bits.into_iter().map(|value| value as i64).collect()),
                 false => ColumnValues::Unsigned(bits),
             }
@@ -280,14 +281,14 @@ fn values_of(
     })
 }
 
-/// All numbers.
+/// Reads all numbers.
 fn read_numbers<T: Element>(array: &ZarrArray, source: &ByteSource, parts: &[Option<usize>]) -> Result<Vec<T>, String> {
     let stored = array.stored(source, parts).map_err(|reason| format!("it {reason}"))?;
     check_unwritten(&stored).map_err(|reason| format!("it {reason}"))?;
     stored.read_whole(source).map_err(error_text)
 }
 
-/// Strings of `size` bytes each with zeros behind them.
+/// Strings of `size` bytes each, padded with zeros.
 fn fixed_length_strings(
     all: Vec<u8>,
     len: u64,
@@ -306,8 +307,8 @@ fn fixed_length_strings(
         .collect()
 }
 
-/// Strings of any length: of each chunk their number, and of each its length in bytes and its bytes in UTF-8; numbers have 4
-/// bytes, least significant first.
+/// Strings of variable length: each chunk has the number of its strings, then the length in bytes and the UTF-8 bytes of each;
+/// integers are little-endian with 4 bytes.
 ///
 /// Source: numcodecs' vlen.pyx.
 fn read_texts(
@@ -349,7 +350,7 @@ fn chunk_texts(data: &[u8], wanted: u64, all: &mut Vec<String>) -> Option<()> {
         Some(u32::from_le_bytes(*number))
     };
     let mut data = data;
-    // Each has at least its length.
+    // Each string takes at least the 4 bytes of its length.
     if u64::from(number(&mut data)?) < wanted || wanted > data.len() as u64 / 4 {
         return None;
     }

@@ -7,39 +7,39 @@ use crate::codec::filters::crc32c_verified;
 use crate::source::byte_source::ByteSource;
 use crate::zarr::metadata::{JsonObject, json_lengths, json_named, json_text};
 
-/// Codecs of version 3, checked.
+/// Codecs of an array of version 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Codecs {
-    /// How values become bytes.
+    /// Array-to-bytes codec.
     pub to_bytes: ArrayToBytes,
-    /// What bytes become after that, in the order of writing.
+    /// Bytes-to-bytes codecs, in the order of encoding.
     pub filters: Vec<Filter>,
 }
 
-/// How values become bytes.
+/// Array-to-bytes codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ArrayToBytes {
-    /// One after another.
+    /// Elements in order.
     Numbers { big_endian: bool },
-    /// Strings with their lengths.
+    /// Strings with their lengths (`vlen-utf8`).
     Text,
-    /// Several chunks with an index in one object.
+    /// Several chunks with an index in one object (`sharding_indexed`).
     Shards(Box<ShardingCodec>),
 }
 
-/// What one object of a sharded array holds.
+/// Configuration of `sharding_indexed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ShardingCodec {
-    /// Lengths of the chunks in it.
+    /// Shape of an inner chunk.
     pub chunk: Vec<u64>,
-    /// Where the index is, and what it looks like.
+    /// Position and encoding of the index.
     pub index: ShardIndex,
-    /// What chunks are made with.
+    /// Codecs of the inner chunks.
     pub codecs: Codecs,
 }
 
 impl Codecs {
-    /// Of a list in metadata, of an array of so many dimensions with values of so many bytes.
+    /// Parses a list of codecs, for an array with so many dimensions and elements of this size.
     pub fn of(list: Option<&Json>, dimensions: usize, size: usize) -> Result<Self, String> {
         Self::within(list, dimensions, size, false)
     }
@@ -84,7 +84,7 @@ impl Codecs {
     }
 }
 
-/// The error for a codec or filter that is not one of those that are read.
+/// The error for a codec or filter that is not supported.
 pub(crate) fn unknown_codec(name: &str) -> String {
     let advice = match name {
         "delta" | "numcodecs.delta" | "fixedscaleoffset" | "quantize" | "bitround" | "packbits" => {
@@ -98,7 +98,7 @@ pub(crate) fn unknown_codec(name: &str) -> String {
     )
 }
 
-/// A codec from bytes to bytes of version 3; those of numcodecs have its prefix.
+/// A bytes-to-bytes codec of version 3; those of numcodecs have a prefix.
 fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
     Ok(Some(match name {
         "blosc" | "zstd" | "gzip" => return compressor(name, configuration, size),
@@ -110,7 +110,7 @@ fn bytes_codec(name: &str, configuration: &JsonObject, size: usize) -> Result<Op
     }))
 }
 
-/// A compressor or filter by its name in numcodecs, of values of so many bytes.
+/// A compressor or filter of numcodecs, for elements of this size.
 pub(crate) fn compressor(name: &str, configuration: &JsonObject, size: usize) -> Result<Option<Filter>, String> {
     Ok(Some(match name {
         "blosc" => Filter::Blosc,
@@ -162,22 +162,22 @@ fn sharding_codec(configuration: &JsonObject, dimensions: usize, size: usize) ->
     Ok(ShardingCodec { chunk, index, codecs })
 }
 
-/// The index of a shard: for each chunk its first byte and its bytes, as 64 bits each.
+/// The index of a shard: offset and size of each chunk, 64 bits each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardIndex {
-    /// It is at the end of the shard, otherwise at its start.
+    /// Whether it is at the end of the shard, or at the start.
     at_end: bool,
     pub big_endian: bool,
-    /// A checksum (crc32c) follows it.
+    /// Whether a crc32c checksum follows it.
     pub sum: bool,
 }
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 const INDEX_ENTRY_BYTES: u64 = 16;
 
 impl ShardIndex {
-    /// Address and bytes of each of `count` chunks of the shard at these addresses; `None` of a chunk that was not written.
-    /// `Err` says what is wrong with it.
+    /// Reads the index of the shard at `range`: offset and size of each of `count` chunks; `None` for a chunk that was never
+    /// written. `Err` is the reason.
     pub fn read(self, source: &ByteSource, shard: &Range<u64>, count: u64) -> Result<Vec<Option<(u64, u32)>>, String> {
         let long = shard.end - shard.start;
         let bytes =

@@ -3,28 +3,28 @@ use serde_json::Value as Json;
 use crate::matrix::dtype::{Dtype, DtypeKind};
 use crate::zarr::metadata::json_named;
 
-/// What an array holds.
+/// Data type of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
     Number(Dtype),
-    /// A byte each, 0 or 1.
+    /// Booleans, one byte each.
     Bool,
-    /// Strings of any length in UTF-8 (codec `vlen-utf8`).
+    /// Strings of variable length in UTF-8 (codec `vlen-utf8`).
     Text,
-    /// So many bytes each, padded with zeros.
+    /// Strings of a fixed number of bytes, padded with zeros.
     Bytes(usize),
-    /// So many letters each, in UTF-32, padded with zeros.
+    /// Strings of a fixed number of UTF-32 code points, padded with zeros.
     Letters {
         letters: usize,
         big_endian: bool,
     },
 }
 
-/// Longest strings of a fixed length.
+/// Maximum length of strings of a fixed length.
 const MAX_STRING_BYTES: usize = 1 << 20;
 
 impl DataType {
-    /// A type of version 3; `Err` names one that is not known.
+    /// Parses a type of version 3; `Err` names an unknown one.
     pub fn of_v3(of: &Json) -> Result<Self, String> {
         let (name, configuration) = json_named(of)?;
         let length = || {
@@ -41,7 +41,7 @@ impl DataType {
         })
     }
 
-    /// A type of version 2, as numpy writes it; `vlen` says that a filter makes strings of objects.
+    /// Parses a type of version 2 in NumPy's notation; `vlen` says that a filter turns objects into strings.
     pub fn of_v2(of: &Json, vlen: bool) -> Result<Self, String> {
         let Some(name) = of.as_str() else {
             return Err(format!("has the type {of}; records cannot be read"));
@@ -77,7 +77,7 @@ impl DataType {
         Ok(Self::Number(Dtype { kind, big_endian }))
     }
 
-    /// The same with the order of bytes that a codec says.
+    /// The same type with the byte order of a codec.
     pub const fn ordered(self, big_endian: bool) -> Self {
         match self {
             Self::Number(Dtype { kind, .. }) => Self::Number(Dtype { kind, big_endian }),
@@ -86,7 +86,7 @@ impl DataType {
         }
     }
 
-    /// Bytes of one; `None` of strings of any length.
+    /// Size of an element in bytes; `None` for strings of variable length.
     pub const fn size(self) -> Option<usize> {
         match self {
             Self::Number(dtype) => Some(dtype.size()),
@@ -97,7 +97,7 @@ impl DataType {
         }
     }
 
-    /// Bytes of the value that stands for what was never written: zeros where it is of none that can be anything else.
+    /// The fill value as bytes; zeros for types without one.
     pub fn fill_value(self, value: &Json) -> Result<Vec<u8>, String> {
         let wrong = || format!("has the fill value {value}, which is none of its type");
         let dtype = match self {
@@ -136,7 +136,7 @@ impl DataType {
     }
 }
 
-/// Least significant byte first; `None` if it does not fit.
+/// Little-endian bytes; `None` if the number does not fit.
 fn integer_bytes(kind: DtypeKind, value: i128) -> Option<Vec<u8>> {
     Some(match kind {
         DtypeKind::I8 => i8::try_from(value).ok()?.to_le_bytes().to_vec(),
@@ -151,13 +151,13 @@ fn integer_bytes(kind: DtypeKind, value: i128) -> Option<Vec<u8>> {
     })
 }
 
-/// Least significant byte first; `None` of what is no float.
+/// Little-endian bytes; `None` if it is not a float.
 fn float_bytes(kind: DtypeKind, value: f64) -> Option<Vec<u8>> {
     Some(match kind {
         DtypeKind::F16 => half::f16::from_f64(value).to_le_bytes().to_vec(),
         DtypeKind::F32 => (value as f32).to_le_bytes().to_vec(),
         DtypeKind::F64 => value.to_le_bytes().to_vec(),
-        // Version 2 writes 0.0 for integers where somebody asked for that.
+        // Version 2 may write 0.0 for integers.
         _ if value.fract() == 0.0 && value.abs() < 9e15 => return integer_bytes(kind, value as i128),
         _ => return None,
     })

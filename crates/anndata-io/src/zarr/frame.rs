@@ -10,10 +10,10 @@ use crate::zarr::matrix::open_matrix_checked;
 use crate::zarr::metadata::{ArrayMetadata, JsonObject, json_text};
 use crate::{AnnDataError, AnnDataStore, MatrixFile};
 
-/// One matrix of one AnnData folder in zarr.
+/// A matrix of an AnnData folder in zarr.
 pub type ZarrStore = AnnDataStore<Zarr>;
 
-/// A folder in zarr.
+/// The zarr container.
 #[derive(Debug)]
 pub struct Zarr;
 
@@ -50,14 +50,14 @@ struct ZarrFrame<'t> {
     rows: u64,
 }
 
-/// Categories of a column, which are bound by the files alone.
+/// Limits of categories: only the files bound them.
 const MAX_CATEGORIES: u64 = i32::MAX as u64;
 
 impl<'t> ZarrFrame<'t> {
-    /// Open the frame at `location` (`obs`, `raw/var`).
+    /// Opens the frame at `location`, such as `obs` or `raw/var`.
     ///
     /// # Errors
-    /// There is none, or it is in no form that is known.
+    /// There is no such frame, or its form is not known.
     pub fn open(tree: &'t Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let wrong = |reason: &str| tree.wrong(location, reason);
         let attributes = match tree.node(location)? {
@@ -77,7 +77,7 @@ impl<'t> ZarrFrame<'t> {
         Ok(frame)
     }
 
-    /// Rows: what the index says, whether that is an array or a group of several.
+    /// Number of rows: the length of the index, which is an array, or a group of values and mask.
     fn index_rows(&self) -> Result<u64, String> {
         let name = format!("{}/{}", self.location, self.index);
         let meta = match self.node(&name)? {
@@ -106,13 +106,13 @@ impl<'t> ZarrFrame<'t> {
         }
     }
 
-    /// A part of a column that is a group.
+    /// A member of a column that is a group.
     fn part(&self, column: &str, part: &str, most: u64) -> Result<ColumnValues, String> {
         let name = format!("{column}/{part}");
         read_values(self.tree, &name, self.array(&name)?, most).map_err(|reason| format!("{part:?}: {reason}"))
     }
 
-    /// A categorical or nullable column that is a group.
+    /// A categorical or nullable column, which is a group.
     fn encoded(
         &self,
         name: &str,
@@ -155,7 +155,7 @@ impl<'t> ZarrFrame<'t> {
         }
     }
 
-    /// A column that is an array; AnnData 0.7 names the place of its categories in an attribute.
+    /// A column that is an array; AnnData 0.7 stores the location of its categories in an attribute.
     fn plain(&self, name: &str, meta: ArrayMetadata) -> Result<FrameColumn, String> {
         let categories = meta.text("categories").map(|place| format!("{}/{place}", self.location));
         if categories.is_none() {
@@ -201,7 +201,7 @@ impl FrameColumns for ZarrFrame<'_> {
     }
 }
 
-/// An error if what is written there says that it is something else, or in a version that is not known.
+/// Fails if the encoding is another one, or has an unknown version.
 fn check_encoding(attributes: &JsonObject, types: &[&str], versions: &[&str]) -> Result<(), String> {
     let encoding = json_text(attributes, "encoding-type").unwrap_or_default();
     if !types.contains(&encoding) {
@@ -216,7 +216,7 @@ fn check_encoding(attributes: &JsonObject, types: &[&str], versions: &[&str]) ->
     }
 }
 
-/// An attribute that is a truth value; false where there is none.
+/// A Boolean attribute; `false` if there is none.
 fn flag(attributes: &JsonObject, name: &str) -> Result<bool, String> {
     match attributes.get(name) {
         None | Some(Json::Null) => Ok(false),

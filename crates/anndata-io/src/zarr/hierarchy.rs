@@ -9,28 +9,28 @@ use crate::source::folder::Folder;
 use crate::zarr::array::ZarrArray;
 use crate::zarr::metadata::{ArrayMetadata, JsonObject, parse_v2, parse_v3};
 
-/// Metadata of one node, and of all nodes together, has no more bytes.
+/// Maximum size of the metadata of a node, and of consolidated metadata, in bytes.
 const MAX_METADATA_BYTES: u64 = 1 << 26;
 
-/// What a name stands for.
+/// A node of the hierarchy.
 pub(crate) enum Node {
-    /// With its attributes.
+    /// A group with its attributes.
     Group(JsonObject),
     Array(ArrayMetadata),
 }
 
-/// A zarr folder whose metadata is read.
+/// A zarr folder with its metadata.
 pub(crate) struct Hierarchy {
     folder: Folder,
     version: ZarrVersion,
     attributes: JsonObject,
-    /// Metadata of all nodes, where it was written in one place (consolidated).
+    /// Consolidated metadata of all nodes, if there is any.
     known: Option<JsonObject>,
-    /// Keys that were read, and what they had.
+    /// Keys of metadata that were read, with their content.
     read: RefCell<Vec<(String, Option<blake3::Hash>)>>,
 }
 
-/// Which part of a source each object of an array is; `None` of one that is not there.
+/// For each object of an array, its part of the source; `None` if it is not there.
 pub(crate) type ObjectFiles = Vec<Option<usize>>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,16 +39,16 @@ enum ZarrVersion {
     Three,
 }
 
-/// A folder is a group or an array of zarr, as far as its names say.
+/// Whether a folder is a zarr group or array, judged by the names in it.
 pub fn is_zarr(path: &Path) -> bool {
     ["zarr.json", ".zgroup"].iter().any(|name| path.join(name).is_file())
 }
 
 impl Hierarchy {
-    /// Open a folder of which the root is a group.
+    /// Opens a folder whose root is a group.
     ///
     /// # Errors
-    /// There is none, or it is no zarr folder of versions 2 or 3.
+    /// There is no such folder, or it is not zarr of version 2 or 3.
     pub fn open(path: &Path) -> Result<Self, AnnDataError> {
         let folder = Folder::open(path)?;
         let read = RefCell::default();
@@ -78,7 +78,7 @@ impl Hierarchy {
         Ok(tree)
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -88,10 +88,10 @@ impl Hierarchy {
         &self.attributes
     }
 
-    /// What is at `name`; `None` if nothing is.
+    /// The node at `name`; `None` if there is none.
     ///
     /// # Errors
-    /// Its metadata is damaged, or of something that cannot be read.
+    /// Its metadata is damaged or not supported.
     pub fn node(&self, name: &str) -> Result<Option<Node>, AnnDataError> {
         match self.version {
             ZarrVersion::Three => {
@@ -135,7 +135,7 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// The objects of arrays as one source, and which part of it each key of each array is.
+    /// Opens the objects of arrays as one source; also returns, for each array, the part of the source of each of its keys.
     pub fn source(&self, arrays: &[&ZarrArray]) -> Result<(ByteSource, Vec<ObjectFiles>), AnnDataError> {
         let keys: Vec<Vec<String>> = arrays.iter().map(|array| array.keys()).collect();
         let (source, parts) = self.folder.source(&keys.concat())?;
@@ -144,12 +144,12 @@ impl Hierarchy {
         Ok((source, of_each))
     }
 
-    /// An error that says what is wrong with a part of the folder.
+    /// An error for a node of the folder.
     pub fn wrong(&self, name: &str, reason: impl ToString) -> AnnDataError {
         AnnDataError::damaged(self.path(), format!("{name}: {}", reason.to_string()))
     }
 
-    /// An error if metadata that was read is another one now.
+    /// Fails if metadata that was read has changed.
     pub fn unchanged(&self) -> Result<(), AnnDataError> {
         for (key, hash) in &*self.read.borrow() {
             let now = self.folder.get(key, MAX_METADATA_BYTES)?.map(|bytes| blake3::hash(&bytes));
@@ -160,7 +160,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Metadata of a node, from where all are, or from its own file.
+    /// Metadata of a node, consolidated or from its own file.
     fn metadata(&self, name: &str, file: &str) -> Result<Option<JsonObject>, AnnDataError> {
         let Some(known) = &self.known else { return self.get(&format!("{name}/{file}")) };
         let found = match self.version {
@@ -174,7 +174,7 @@ impl Hierarchy {
         }
     }
 
-    /// A JSON object in a file.
+    /// Parses a file as a JSON object.
     fn get(&self, key: &str) -> Result<Option<JsonObject>, AnnDataError> {
         let bytes = self.folder.get(key, MAX_METADATA_BYTES)?;
         self.read.borrow_mut().push((key.to_owned(), bytes.as_deref().map(blake3::hash)));

@@ -10,17 +10,17 @@ use crate::zarr::hierarchy::{Hierarchy, Node, ObjectFiles};
 use crate::zarr::metadata::{ArrayMetadata, JsonObject, json_lengths, json_text};
 use crate::{AnnDataError, CSC_BYTES, MatrixFile};
 
-/// Open the matrix at `location` of an AnnData folder: `X`, `raw` (or `raw/X`) or `layers/NAME`. Of a matrix that is stored by
-/// columns (CSC) all of it is turned into rows in memory, if that takes no more than [`CSC_BYTES`].
+/// Opens the matrix at `location` of an AnnData folder: `X`, `raw` (or `raw/X`) or `layers/NAME`. A CSC matrix is transposed in
+/// memory if that takes at most [`CSC_BYTES`].
 ///
 /// # Errors
-/// There is no such folder or matrix (the error lists the layers that there are), it is damaged or cut short, or written in a
-/// way that cannot be read.
+/// There is no such folder or matrix (the error lists the layers), it is damaged or truncated, or its encoding is not
+/// supported.
 pub fn open_matrix(path: &Path, location: &str) -> Result<MatrixFile, AnnDataError> {
     open_matrix_checked(&Hierarchy::open(path)?, location, CSC_BYTES, |_, _| Ok(()))
 }
 
-/// Rows, columns and stored values of the matrix at `location`, which is not opened for that.
+/// Rows, columns and stored values of the matrix at `location`, without opening it.
 ///
 /// # Errors
 /// As [`open_matrix`].
@@ -29,7 +29,7 @@ pub fn size(path: &Path, location: &str) -> Result<(u64, u64, u64), AnnDataError
     Ok((found.rows, found.columns, found.values()))
 }
 
-/// Open a matrix if `check` finds the rows and columns right, which metadata only says so far.
+/// As [`open_matrix`]; `check` gets the shape in the metadata before memory is allocated for it.
 pub(crate) fn open_matrix_checked(
     tree: &Hierarchy,
     location: &str,
@@ -39,31 +39,31 @@ pub(crate) fn open_matrix_checked(
     let found = LocatedMatrix::find(tree, location)?;
     check(found.rows, found.columns)?;
     let (source, described) = found.describe(tree)?;
-    // What was described lies in the files that are read.
+    // The metadata must still be that of the files that are read.
     tree.unchanged()?;
     source.at_path()?;
     MatrixFile::new(source, described, csc_bytes)
 }
 
-/// Columns that a matrix with a value for each can have.
+/// Maximum number of columns of a dense matrix.
 const MAX_DENSE_COLUMNS: u64 = 1 << 27;
 
-/// A matrix that metadata was read of.
+/// A matrix, as its metadata describes it.
 struct LocatedMatrix {
     pub rows: u64,
     pub columns: u64,
     arrays: Vec<ZarrArray>,
-    /// `None` of a dense one.
+    /// `None` for a dense matrix.
     encoding: Option<SparseEncoding>,
 }
 
 impl LocatedMatrix {
-    /// Find the matrix at `location`: `X`, `raw` (or `raw/X`), `layers/NAME`.
+    /// Finds the matrix at `location`: `X`, `raw` (or `raw/X`), `layers/NAME`.
     pub fn find(tree: &Hierarchy, location: &str) -> Result<Self, AnnDataError> {
         let name = if location == "raw" { "raw/X" } else { location };
         match tree.node(name)? {
             Some(Node::Array(meta)) => locate_dense(tree, name, meta),
-            // What AnnData writes where there is no X.
+            // AnnData writes this if there is no X.
             Some(Node::Group(attributes)) if json_text(&attributes, "encoding-type") != Some("null") => {
                 locate_sparse(tree, name, &attributes)
             }
@@ -71,7 +71,7 @@ impl LocatedMatrix {
         }
     }
 
-    /// Values that are stored.
+    /// Number of stored values.
     pub fn values(&self) -> u64 {
         match &self.arrays[..] {
             [_, _, data] => data.meta.shape.iter().product(),
@@ -79,7 +79,7 @@ impl LocatedMatrix {
         }
     }
 
-    /// Look for its files, and where its numbers lie in them.
+    /// Opens its objects, and builds the chunk tables of its arrays.
     pub fn describe(&self, tree: &Hierarchy) -> Result<(ByteSource, MatrixDescription), AnnDataError> {
         let (source, parts) = tree.source(&self.arrays.iter().collect::<Vec<_>>())?;
         let stored = |array: &ZarrArray, parts: &ObjectFiles| {
@@ -89,7 +89,7 @@ impl LocatedMatrix {
         let mut stored: Vec<StoredArray> = stored.collect::<Result<_, _>>()?;
         let arrays = match (self.encoding, stored.len()) {
             (Some(encoding), 3) => {
-                // The starts of rows are read as a whole.
+                // The row pointers are read as a whole.
                 check_unwritten(&stored[0]).map_err(|reason| tree.wrong(&stored[0].name, reason))?;
                 let (data, indices, indptr) = (stored.remove(2), stored.remove(1), stored.remove(0));
                 MatrixArrays::Sparse(encoding, Box::new([indptr, indices, data]))
@@ -141,7 +141,7 @@ fn zarr_array(tree: &Hierarchy, name: &str, meta: ArrayMetadata) -> Result<ZarrA
     ZarrArray::new(name, meta).map_err(|reason| tree.wrong(name, reason))
 }
 
-/// The error for a matrix that is not there, with those that are.
+/// The error for a missing matrix, with the list of those that exist.
 fn missing_matrix(tree: &Hierarchy, location: &str) -> Result<AnnDataError, AnnDataError> {
     let mut has = Vec::new();
     for name in ["X", "raw/X"] {
@@ -163,7 +163,7 @@ fn missing_matrix(tree: &Hierarchy, location: &str) -> Result<AnnDataError, AnnD
     Ok(AnnDataError::damaged(tree.path(), format!("has no matrix {location}; {has}")))
 }
 
-/// An error if the encoding is one that is known, in a version that is not.
+/// Fails if the version of a known encoding is not known.
 fn check_matrix_encoding(
     tree: &Hierarchy,
     name: &str,

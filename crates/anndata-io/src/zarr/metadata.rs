@@ -4,35 +4,35 @@ use crate::codec::filter_chain::{Filter, FilterChain};
 use crate::zarr::codecs::{ArrayToBytes, Codecs, ShardIndex, compressor, unknown_codec};
 use crate::zarr::data_type::DataType;
 
-/// What an array is made of, whatever version says so.
+/// Metadata of an array, of version 2 or 3.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayMetadata {
     pub shape: Vec<u64>,
     pub data_type: DataType,
-    /// Lengths of what one object (a file) has: a chunk, or a shard. None is 0.
+    /// Shape of an object (a file): a chunk or a shard. No length is 0.
     pub object: Vec<u64>,
-    /// Lengths of a chunk, which is decompressed as a whole. They divide those of an object.
+    /// Shape of a chunk, which is decoded as a whole. It divides the shape of an object.
     pub chunk: Vec<u64>,
-    /// Of a sharded array.
+    /// The index of a shard, for a sharded array.
     pub index: Option<ShardIndex>,
     pub keys: ChunkKeys,
     pub filters: FilterChain,
-    /// Bytes of the value that stands for what was never written.
+    /// The fill value as bytes.
     pub fill_value: Vec<u8>,
     pub attributes: JsonObject,
 }
 
-/// How objects are called.
+/// Chunk key encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ChunkKeys {
-    /// `c` comes first.
+    /// Whether keys start with `c`.
     pub prefix: bool,
-    /// Between numbers: `.` or `/`.
+    /// Separator: `.` or `/`.
     pub separator: char,
 }
 
 impl ChunkKeys {
-    /// The key of an object by its place in each dimension.
+    /// Key of an object, from its position along each dimension.
     pub fn key(&self, place: &[u64]) -> String {
         let mut key = String::new();
         if self.prefix {
@@ -44,11 +44,11 @@ impl ChunkKeys {
             }
             key += &number.to_string();
         }
-        // Without dimensions there is one object.
+        // An array without dimensions has one object.
         if key.is_empty() { "0".to_owned() } else { key }
     }
 
-    /// `.` or `/`.
+    /// Parses a separator.
     fn separated(separator: Option<&str>, default: char) -> Result<char, String> {
         match separator {
             None => Ok(default),
@@ -60,7 +60,7 @@ impl ChunkKeys {
 }
 
 impl ArrayMetadata {
-    /// Its lengths fit each other; `Err` says which do not.
+    /// Checks that the lengths fit each other; `Err` names those that do not.
     pub fn checked(self) -> Result<Self, String> {
         let Self { shape, object, chunk, .. } = &self;
         if object.len() != shape.len() || chunk.len() != shape.len() {
@@ -80,13 +80,13 @@ impl ArrayMetadata {
         Ok(self)
     }
 
-    /// An attribute that is text.
+    /// A text attribute.
     pub fn text(&self, name: &str) -> Option<&str> {
         json_text(&self.attributes, name)
     }
 }
 
-/// An array by its `.zarray` and `.zattrs`.
+/// Parses `.zarray` and `.zattrs`.
 pub(crate) fn parse_v2(metadata: &JsonObject, attributes: JsonObject) -> Result<ArrayMetadata, String> {
     let shape = json_lengths(metadata, "shape")?;
     let object = json_lengths(metadata, "chunks")?;
@@ -112,7 +112,7 @@ pub(crate) fn parse_v2(metadata: &JsonObject, attributes: JsonObject) -> Result<
     if vlen && data_type != DataType::Text {
         return Err("has a filter for strings and holds none".to_owned());
     }
-    // Of one dimension, and of chunks of one row or column, both orders are the same.
+    // For one dimension, and for chunks of one row or column, both orders are the same.
     let trivial = object.iter().filter(|length| **length > 1).count() < 2;
     if json_text(metadata, "order") == Some("F") && !trivial {
         return Err("is written column by column (order F); write it again in C order".to_owned());
@@ -135,7 +135,7 @@ pub(crate) fn parse_v2(metadata: &JsonObject, attributes: JsonObject) -> Result<
     .checked()
 }
 
-/// An array by its `zarr.json`.
+/// Parses `zarr.json`.
 pub(crate) fn parse_v3(metadata: &JsonObject, attributes: JsonObject) -> Result<ArrayMetadata, String> {
     let shape = json_lengths(metadata, "shape")?;
     let data_type = DataType::of_v3(metadata.get("data_type").unwrap_or(&Json::Null))?;
@@ -172,22 +172,22 @@ pub(crate) fn parse_v3(metadata: &JsonObject, attributes: JsonObject) -> Result<
     ArrayMetadata { shape, data_type, object, chunk, index, keys, filters, fill_value, attributes }.checked()
 }
 
-/// Attributes of a node, or any other object.
+/// The object at `name`, such as the attributes of a node.
 pub(crate) type JsonObject = Map<String, Json>;
 
-/// The text at `name`, if there is any.
+/// The text at `name`, if there is one.
 pub(crate) fn json_text<'a>(of: &'a JsonObject, name: &str) -> Option<&'a str> {
     of.get(name).and_then(Json::as_str)
 }
 
-/// Whole numbers at `name`: lengths of dimensions.
+/// The integers at `name`, such as the lengths of dimensions.
 pub(crate) fn json_lengths(of: &JsonObject, name: &str) -> Result<Vec<u64>, String> {
     let list = of.get(name).and_then(Json::as_array);
     let lengths = list.and_then(|list| list.iter().map(Json::as_u64).collect::<Option<Vec<u64>>>());
     lengths.ok_or_else(|| format!("its metadata has no list of lengths {name}"))
 }
 
-/// Name and configuration of what v3 calls an extension: an object with both, or the name alone.
+/// Name and configuration of an extension of version 3: an object with both, or the name alone.
 pub(crate) fn json_named(of: &Json) -> Result<(&str, JsonObject), String> {
     match of {
         Json::String(name) => Ok((name, JsonObject::new())),

@@ -1,8 +1,7 @@
 //! AnnData in zarr folders, versions 2 and 3 of the format, sharded or not.
 //!
-//! Invariants: metadata says where chunks lie and how they are compressed; the matrix itself is read at positions and
-//! decompressed by `matrix`. Nothing that a file says is believed before it is checked, and no key leads out
-//! of the folder.
+//! Invariants: metadata says where chunks lie and how they are encoded; the matrix itself is read at positions and decoded by
+//! `matrix`. All metadata is checked before it is used, and no key leads out of the folder.
 //!
 //! Sources: <https://zarr-specs.readthedocs.io> (core 2 and 3, sharding_indexed), <https://zarr.dev/zarr-extensions/>,
 //! numcodecs, and <https://anndata.readthedocs.io/en/stable/fileformat-prose.html>.

@@ -10,37 +10,37 @@ use crate::AnnDataError;
 use crate::codec::blosc::blosc_compress;
 use crate::zarr::writer::{NodeWriter, number_codecs};
 
-/// Chunks that are collected for each thread before they are compressed and written.
+/// Chunks that are buffered for each thread before they are compressed and written.
 const CHUNKS_PER_THREAD: usize = 16;
 
-/// A sharded array of one dimension that is written from its beginning to its end: chunks compressed by Blosc, the index with a
-/// checksum at the end of each shard.
+/// Writes a sharded one-dimensional array from start to end: chunks compressed with Blosc, and an index with a checksum at the
+/// end of each shard.
 pub(crate) struct ShardedWriter<T> {
     name: String,
     folder: PathBuf,
-    /// Numbers of a chunk, and chunks of a shard.
+    /// Elements of a chunk, and chunks of a shard.
     chunk: usize,
     chunks: usize,
     threads: usize,
     pending: Vec<T>,
-    /// Numbers that came.
+    /// Number of elements so far.
     len: u64,
     shard: Option<ShardFile>,
-    /// Shards that were begun.
+    /// Number of shards so far.
     shards: u64,
 }
 
-/// A shard that is being written.
+/// The shard that is being written.
 struct ShardFile {
     path: PathBuf,
     file: BufWriter<File>,
     at: u64,
-    /// First byte and bytes of each chunk.
+    /// Offset and size of each chunk in bytes.
     index: Vec<[u64; 2]>,
 }
 
 impl<T: Pod + Sync> ShardedWriter<T> {
-    /// An array of this name, with so many numbers a chunk and chunks a shard.
+    /// Creates an array of this name, with so many elements a chunk and chunks a shard.
     pub fn create(
         nodes: &NodeWriter,
         name: &str,
@@ -63,7 +63,7 @@ impl<T: Pod + Sync> ShardedWriter<T> {
         })
     }
 
-    /// Append numbers.
+    /// Appends elements.
     pub fn push(&mut self, values: &[T]) -> Result<(), AnnDataError> {
         self.len += values.len() as u64;
         self.pending.extend_from_slice(values);
@@ -73,11 +73,11 @@ impl<T: Pod + Sync> ShardedWriter<T> {
         self.flush()
     }
 
-    /// Write what is left, and the metadata; `kind` is the name of the type.
+    /// Writes the buffered elements and the metadata; `kind` is the name of the data type.
     pub fn finish(mut self, nodes: &mut NodeWriter, kind: &str) -> Result<(), AnnDataError> {
         let rest = self.pending.len() % self.chunk;
         if rest > 0 {
-            // The last chunk is whole; what is beyond the end is never read.
+            // The last chunk is padded; its padding is never read.
             self.pending.resize(self.pending.len() + self.chunk - rest, T::zeroed());
         }
         self.flush()?;
@@ -149,7 +149,7 @@ impl ShardFile {
     }
 }
 
-/// Compress chunks, each thread a part of them.
+/// Compresses chunks on several threads.
 fn compress_chunks<T: Pod + Sync>(chunks: &[&[T]], threads: usize) -> Result<Vec<Vec<u8>>, String> {
     let part = |chunks: &[&[T]]| {
         let bytes = |chunk: &&[T]| blosc_compress(bytemuck::cast_slice(chunk), size_of::<T>());

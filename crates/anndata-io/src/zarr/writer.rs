@@ -1,7 +1,7 @@
-//! Writing AnnData in zarr (version 3).
+//! Writer of AnnData folders in zarr (version 3).
 //!
-//! Invariants: a folder has its name only once all of it is written; what is written needs memory for some chunks and for eight
-//! bytes a row, and for one array of annotations; other programs read it as they read what annbatch writes.
+//! Invariants: a folder gets its name only when it is complete; memory is bounded by a few chunks, eight bytes a row, and one
+//! array of annotations; other programs read the result like that of annbatch.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use crate::h5ad::export::{ExportedArray, ExportedValues, export_parts};
 use crate::zarr::sharded_writer::ShardedWriter;
 use crate::{AnnDataError, CsrView};
 
-/// Values of a chunk: so few that a single row costs little to decompress, and enough for LZ4 to find what is alike.
+/// Elements of a chunk: few enough that a single row is cheap to decompress, many enough for LZ4 to find repetitions.
 const CHUNK_VALUES: usize = 1 << 14;
 
-/// Values of a shard at most: 512 MiB of float32.
+/// Maximum elements of a shard: 512 MiB of float32.
 const MAX_SHARD_VALUES: u64 = 1 << 27;
 
-/// Writes an AnnData folder in zarr (version 3) from its beginning to its end.
+/// Writes an AnnData folder in zarr (version 3) from start to end.
 ///
-/// X is `csr_matrix` in shards of chunks that are compressed with Blosc (LZ4, bytes sorted), as annbatch has it; indices are
-/// uint16 where that is enough. The folder grows under a temporary name and gets its own with [`ZarrWriter::finish`]; a writer
-/// that is dropped before leaves nothing.
+/// X is `csr_matrix` in shards of chunks that are compressed with Blosc (LZ4, shuffle), as annbatch writes it; indices are
+/// uint16 if that suffices. The folder grows under a temporary name and gets its own with [`ZarrWriter::finish`]; a writer that
+/// is dropped before that removes it.
 pub struct ZarrWriter {
     temporary: Temporary,
     nodes: NodeWriter,
@@ -38,15 +38,15 @@ enum IndexWriter {
     Long(ShardedWriter<i32>),
 }
 
-/// Parts that belong to rows and columns, and dictionaries that AnnData has in every file.
+/// Members of obs and var that are copied, and dictionaries that every AnnData has.
 const ANNOTATION_PARTS: [&str; 7] = ["obs", "var", "obsm", "obsp", "uns", "varm", "varp"];
 
 impl ZarrWriter {
-    /// Begin a folder for a matrix of so many columns and about so many values. obs and var are to follow, by
+    /// Creates a folder for a matrix with so many columns and about so many values. The caller adds obs and var with
     /// [`ZarrWriter::copy_annotations`].
     ///
     /// # Errors
-    /// It cannot be written there.
+    /// The folder cannot be written.
     pub fn create(path: &Path, columns: u64, values: u64, threads: usize) -> Result<Self, AnnDataError> {
         let temporary = Temporary::of(path);
         let nodes = NodeWriter::create(&temporary.path)?;
@@ -59,11 +59,11 @@ impl ZarrWriter {
         Ok(Self { temporary, nodes, columns, data, indices, indptr: vec![0] })
     }
 
-    /// Copy what belongs to rows and columns from an AnnData file (.h5ad) with the same ones in the same order: obs and var, and
-    /// what is in obsm, obsp, uns, varm and varp. What zarr has no type for (records in uns) is left out, with a warning.
+    /// Copies annotations from an .h5ad file with the same rows and columns: obs, var, obsm, obsp, uns, varm and varp. A node
+    /// of a type that zarr does not have (records in uns) is skipped with a warning.
     ///
     /// # Errors
-    /// The other file is of a format before AnnData 0.8, or cannot be read.
+    /// The file is older than AnnData 0.8, or cannot be read.
     pub fn copy_annotations(&mut self, other: &Path) -> Result<(), AnnDataError> {
         let nodes = &mut self.nodes;
         export_parts(other, &ANNOTATION_PARTS, &mut |name, part| match part.array {
@@ -72,10 +72,10 @@ impl ZarrWriter {
         })
     }
 
-    /// Append rows of the matrix.
+    /// Appends rows of the matrix.
     ///
     /// # Errors
-    /// An index is beyond the end, or indices do not ascend; it cannot be written.
+    /// An index is not below the number of columns, or indices do not ascend; the folder cannot be written.
     pub fn push(&mut self, view: CsrView<'_>) -> Result<(), AnnDataError> {
         if !view.ascends_within(self.columns) {
             let reason = format!("indices that do not ascend within 0 to {} were to be written", self.columns);
@@ -88,17 +88,17 @@ impl ZarrWriter {
         self.data.push(&view.data[range.clone()])?;
         match &mut self.indices {
             IndexWriter::Long(indices) => indices.push(&view.indices[range]),
-            // Checked above to be less than the columns.
+            // Checked above: less than the number of columns.
             IndexWriter::Short(indices) => {
                 indices.push(&view.indices[range].iter().map(|index| *index as u16).collect::<Vec<_>>())
             }
         }
     }
 
-    /// Write what is left and give the folder its name.
+    /// Writes the rest and gives the folder its name.
     ///
     /// # Errors
-    /// obs or var were not written; it cannot be written.
+    /// obs or var are missing; the folder cannot be written.
     pub fn finish(self) -> Result<(), AnnDataError> {
         let Self { temporary, mut nodes, columns, data, indices, indptr } = self;
         for name in ["obs", "var"] {
@@ -125,7 +125,7 @@ impl ZarrWriter {
     }
 }
 
-/// int32 as scipy has it while that is enough, otherwise int64.
+/// int32 as in SciPy if that suffices, else int64.
 fn indptr_array(indptr: &[u64]) -> ExportedArray {
     let values = if indptr.last().is_some_and(|last| i32::try_from(*last).is_ok()) {
         let starts: Vec<i32> = indptr.iter().map(|at| *at as i32).collect();
@@ -136,7 +136,7 @@ fn indptr_array(indptr: &[u64]) -> ExportedArray {
     ExportedArray { shape: vec![indptr.len() as u64], values }
 }
 
-/// A folder under its temporary name, which is removed unless it is published.
+/// A folder with a temporary name, which is removed unless it is published.
 struct Temporary {
     target: PathBuf,
     path: PathBuf,
@@ -144,7 +144,7 @@ struct Temporary {
 }
 
 impl Temporary {
-    /// What is there of one that was killed is removed.
+    /// The remains of a process that was killed are removed.
     fn of(target: &Path) -> Self {
         let mut path = target.as_os_str().to_owned();
         path.push(".tmp");
@@ -170,44 +170,45 @@ impl Drop for Temporary {
     }
 }
 
-/// The groups and arrays of a folder that is being written.
+/// Groups and arrays of a folder that is being written.
 pub(crate) struct NodeWriter {
     folder: PathBuf,
     all: BTreeMap<String, Json>,
 }
 
 impl NodeWriter {
-    /// In a new folder.
+    /// Creates the folder.
     ///
     /// # Errors
+    /// The folder exists, or cannot be created.
     /// It is there already, or cannot be made.
     pub fn create(folder: &Path) -> Result<Self, AnnDataError> {
         std::fs::create_dir(folder).map_err(AnnDataError::io("create", folder))?;
         Ok(Self { folder: folder.to_owned(), all: BTreeMap::new() })
     }
 
-    /// Where a node is, once it is there.
+    /// Path of a node.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// There is a node of this name.
+    /// Whether there is a node of this name.
     pub fn has(&self, name: &str) -> bool {
         self.all.contains_key(name)
     }
 
-    /// Add a group.
+    /// Adds a group.
     pub fn group(&mut self, name: &str, attributes: Map<String, Json>) -> Result<(), AnnDataError> {
         self.add(name, json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
     }
 
-    /// Add a group of an encoding of AnnData.
+    /// Adds a group with an encoding of AnnData.
     pub fn encoded(&mut self, name: &str, encoding: &str) -> Result<(), AnnDataError> {
         let attributes = json!({"encoding-type": encoding, "encoding-version": "0.1.0"});
         self.group(name, attributes.as_object().cloned().unwrap_or_default())
     }
 
-    /// Add an array, of which the chunks are written elsewhere: `special` has its type, fill value and codecs.
+    /// Adds the metadata of an array whose chunks are written elsewhere; `special` has its data type, fill value and codecs.
     pub fn array(
         &mut self,
         name: &str,
@@ -239,7 +240,7 @@ impl NodeWriter {
         Ok(())
     }
 
-    /// Write the root, with the metadata of all nodes.
+    /// Writes the root with the consolidated metadata.
     pub fn finish(self) -> Result<(), AnnDataError> {
         let root = json!({
             "zarr_format": 3,
@@ -257,7 +258,7 @@ fn write_node(folder: &Path, node: &Json) -> Result<(), AnnDataError> {
     std::fs::write(&path, text).map_err(AnnDataError::io("write", &path))
 }
 
-/// The codec that makes numbers bytes, in the order of this machine, and what compresses them.
+/// The codec `bytes` in the byte order of this machine, and the compressor.
 pub(crate) fn number_codecs(element: usize) -> Json {
     let endian = if cfg!(target_endian = "big") { "big" } else { "little" };
     json!([
@@ -272,14 +273,14 @@ pub(crate) fn number_codecs(element: usize) -> Json {
     ])
 }
 
-/// Bytes of a chunk, about.
+/// Approximate size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Strings of a chunk.
 const CHUNK_TEXTS: u64 = 1 << 16;
 /// Level of zstd.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Write an array that is in memory, in chunks of whole rows.
+/// Writes an array from memory, in chunks of whole rows.
 fn put_array(
     nodes: &mut NodeWriter,
     name: &str,
@@ -334,7 +335,7 @@ fn put_array(
     Ok(())
 }
 
-/// A chunk of `count` values from `start` on; what is beyond the end is 0.
+/// A chunk of `count` elements from `start` on, padded with 0.
 fn encode_chunk(values: &ExportedValues, start: usize, count: usize) -> Result<Vec<u8>, String> {
     let padded = |bytes: &[u8], size: usize| {
         let end = ((start + count) * size).min(bytes.len());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::matrix_cases::{check_all, read_all, written};
 use anndata_io::h5ad::register;
-use anndata_io::{AnnDataError, CsrRows, MatrixFile, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, MatrixFile, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -29,12 +29,12 @@ fn a_file_that_changes() {
         let file = MatrixFile::open(path, "X").unwrap();
         let mut reader = file.reader().unwrap();
         let mut out = Rows::Sparse(CsrRows::default());
-        reader.fetch(&Wanted::Rows(&[3, 1]), &mut out).unwrap();
+        reader.fetch(&RowSelection::Rows(&[3, 1]), &mut out).unwrap();
         reader.decode(&mut out).unwrap();
         reader.unchanged().unwrap();
         change();
         out.clear();
-        let rest = reader.fetch(&Wanted::Rows(&[60, 70]), &mut out).and_then(|_| reader.decode(&mut out));
+        let rest = reader.fetch(&RowSelection::Rows(&[60, 70]), &mut out).and_then(|_| reader.decode(&mut out));
         rest.and_then(|()| reader.unchanged()).unwrap_err()
     };
     for name in ["filter-gzip.h5ad", "filter-none.h5ad"] {
@@ -94,10 +94,10 @@ fn a_row_that_is_damaged_is_not_there() {
     let file = MatrixFile::open(&folder.path().join("refused.h5ad"), "negative").unwrap();
     let mut reader = file.reader().unwrap();
     let mut out = Rows::Sparse(CsrRows::default());
-    reader.fetch(&Wanted::Rows(&[150, 151]), &mut out).unwrap();
+    reader.fetch(&RowSelection::Rows(&[150, 151]), &mut out).unwrap();
     reader.decode(&mut out).unwrap();
     let before = out.clone();
-    reader.fetch(&Wanted::Range(0..100), &mut out).unwrap();
+    reader.fetch(&RowSelection::Range(0..100), &mut out).unwrap();
     assert!(reader.decode(&mut out).is_err());
     assert_eq!(out, before);
 }

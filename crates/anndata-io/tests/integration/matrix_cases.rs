@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anndata_io::{AnnDataError, CsrRows, Form, MatrixFile, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, Form, MatrixFile, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -43,7 +43,7 @@ pub fn read_all(open: Open, path: &Path, location: &str) -> Result<Rows, AnnData
     let file = open(path, location)?;
     let mut out = Rows::Sparse(CsrRows::default());
     let mut reader = file.reader()?;
-    reader.fetch(&Wanted::Range(0..file.rows()), &mut out)?;
+    reader.fetch(&RowSelection::Range(0..file.rows()), &mut out)?;
     reader.decode(&mut out)?;
     reader.unchanged()?;
     Ok(out)
@@ -106,7 +106,7 @@ fn check(open: Open, case: &Case, folder: &Path) -> Result<(), AnnDataError> {
     assert_eq!(file.form(), if case.form == "dense" { Form::Dense } else { Form::Sparse }, "{what}");
     let mut reader = file.reader()?;
     let mut out = Rows::Sparse(CsrRows::default());
-    reader.fetch(&Wanted::Range(0..file.rows()), &mut out)?;
+    reader.fetch(&RowSelection::Range(0..file.rows()), &mut out)?;
     reader.decode(&mut out)?;
     let (values, stored) = dense(&out, columns);
     assert_eq!(values, expected, "{what}");
@@ -123,12 +123,12 @@ fn check(open: Open, case: &Case, folder: &Path) -> Result<(), AnnDataError> {
             if rng.random_range(0..2) == 0 {
                 let most = [2, 40][rng.random_range(0..2)];
                 let some: Vec<u64> = (0..rng.random_range(0..most)).map(|_| rng.random_range(0..case.rows)).collect();
-                reader.fetch(&Wanted::Rows(&some), &mut out)?;
+                reader.fetch(&RowSelection::Rows(&some), &mut out)?;
                 rows.extend(some);
             } else {
                 let start = rng.random_range(0..=case.rows);
                 let range = start..rng.random_range(start..=case.rows);
-                reader.fetch(&Wanted::Range(range.clone()), &mut out)?;
+                reader.fetch(&RowSelection::Range(range.clone()), &mut out)?;
                 rows.extend(range);
             }
             reader.decode(&mut out)?;
@@ -140,7 +140,9 @@ fn check(open: Open, case: &Case, folder: &Path) -> Result<(), AnnDataError> {
     }
     // Beyond the end is an error that leaves what was there.
     let before = out.clone();
-    for wanted in [Wanted::Rows(&[0, case.rows]), Wanted::Range(1..case.rows + 1), Wanted::Range(case.rows..0)] {
+    for wanted in
+        [RowSelection::Rows(&[0, case.rows]), RowSelection::Range(1..case.rows + 1), RowSelection::Range(case.rows..0)]
+    {
         let e = reader.fetch(&wanted, &mut out).unwrap_err();
         assert!(e.to_string().contains("asked for"), "{e}");
         assert_eq!(out, before);

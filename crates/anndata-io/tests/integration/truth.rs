@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use anndata_io::{CsrRows, DenseRows, Form, ReadRows, Rows, Wanted};
+use anndata_io::{CsrRows, DenseRows, Form, ReadRows, RowSelection, Rows};
 use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize)]
@@ -81,7 +81,7 @@ pub fn read_range(reader: &mut (dyn ReadRows + '_), form: Form, range: Range<u64
     let half = range.start + (range.end - range.start) / 2;
     let mut rows = empty(form);
     for range in [range.start..half, half..range.end] {
-        reader.fetch(&Wanted::Range(range), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Range(range), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
     }
     rows
@@ -90,7 +90,7 @@ pub fn read_range(reader: &mut (dyn ReadRows + '_), form: Form, range: Range<u64
 pub fn read_rows(reader: &mut (dyn ReadRows + '_), form: Form, wanted: &[u64]) -> Rows {
     let mut rows = empty(form);
     for wanted in wanted.chunks(11) {
-        reader.fetch(&Wanted::Rows(wanted), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(wanted), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
     }
     rows

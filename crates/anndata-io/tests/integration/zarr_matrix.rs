@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::matrix_cases::{check_all, read_all, written};
 use anndata_io::zarr::{open_matrix, size};
-use anndata_io::{AnnDataError, CsrRows, Rows, Wanted};
+use anndata_io::{AnnDataError, CsrRows, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -115,7 +115,7 @@ fn a_folder_that_changes() {
             let mut reader = file.reader().unwrap();
             let mut out = Rows::Sparse(CsrRows::default());
             change();
-            let read = reader.fetch(&Wanted::Rows(&[1, 2, 3]), &mut out).and_then(|_| reader.decode(&mut out));
+            let read = reader.fetch(&RowSelection::Rows(&[1, 2, 3]), &mut out).and_then(|_| reader.decode(&mut out));
             let e = read.and_then(|()| reader.unchanged()).unwrap_err();
             assert!(matches!(e, AnnDataError::Rewritten { .. }), "{e}");
             assert!(e.to_string().contains(name), "{e}");

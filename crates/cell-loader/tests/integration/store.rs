@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anndata_io::{AnnDataError, ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, Rows, Wanted};
+use anndata_io::{AnnDataError, ArrayStore, CsrRows, Form, Labels, ReadRows, Resident, RowSelection, Rows};
 use cell_loader::{CellBatchOptions, CellBatcher, CellError, CellValues, Output, RowSampler, Sharding};
 use loader_core::{Loader, LoaderOptions};
 
@@ -144,10 +144,10 @@ struct Reader<'s> {
 }
 
 impl ReadRows for Reader<'_> {
-    fn fetch(&mut self, wanted: &Wanted<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
+    fn fetch(&mut self, wanted: &RowSelection<'_>, _: &mut Rows) -> Result<u64, AnnDataError> {
         self.fetched = match wanted {
-            Wanted::Rows(rows) => rows.to_vec(),
-            Wanted::Range(range) => range.clone().collect(),
+            RowSelection::Rows(rows) => rows.to_vec(),
+            RowSelection::Range(range) => range.clone().collect(),
         };
         if let Some(row) = self.fetched.iter().find(|row| Some(**row) == self.store.bad || **row >= self.store.rows) {
             assert!(!self.store.panics, "row {row} panics");
@@ -238,7 +238,7 @@ pub fn loader(
     loader: LoaderOptions,
 ) -> Loader<CellBatcher> {
     let sampler = Arc::new(row_sampler(sampler, &store, sharding, None).unwrap());
-    let labels = Labels::of(&store, &["kind".to_owned()]).unwrap();
+    let labels = Labels::from_store(&store, &["kind".to_owned()]).unwrap();
     let batcher = CellBatcher::new(Arc::new(store), sampler, options, labels).unwrap();
     Loader::start(batcher, loader).unwrap()
 }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
+use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
 use anndata_io::{AnnDataError, ArrayStore, Collection, Join, MdsStore, MemoryStore, ParquetStore, ZarrStore, remote};
 use expctl_record::{Array, RemoteCounts, is_url};
 
@@ -21,7 +21,12 @@ pub fn open(
     free: u64,
 ) -> Result<Arc<dyn ArrayStore>, DatasetError> {
     if files.iter().any(|file| file.to_str().is_some_and(is_url)) {
-        remote::configure(remote_options(settings))?;
+        remote::configure(remote_options(settings)).map_err(|problem| match problem {
+            AnnDataError::Damaged { .. } => {
+                DatasetError::from(problem).and("set array.cache_dir to an own folder".to_owned())
+            }
+            other => other.into(),
+        })?;
     }
     open_as_configured(settings, files, threads, free)
 }
@@ -78,7 +83,7 @@ pub fn remote_options(settings: &Array) -> RemoteOptions {
     RemoteOptions {
         requests: settings.requests.max(1) as usize,
         cache: (settings.cache_mib > 0).then_some(cache),
-        patience: Patience::default(),
+        retry: RetryPolicy::default(),
     }
 }
 

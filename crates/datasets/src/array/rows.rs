@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use anndata_io::{ArrayStore, CsrRows, CsrView, DenseRows, Form, ReadRows, Rows, Wanted};
+use anndata_io::{ArrayStore, CsrRows, CsrView, DenseRows, Form, ReadRows, RowSelection, Rows};
 
 use crate::DatasetError;
 use crate::parallel::in_order;
@@ -68,7 +68,7 @@ const PIECE: u64 = 1 << 20;
 
 /// Values that a store holds at most, those of a dense one whether they are 0 or not.
 pub fn stored(store: &dyn ArrayStore) -> u64 {
-    store.most_values().unwrap_or(store.len() * store.genes().len() as u64)
+    store.max_values().unwrap_or(store.len() * store.genes().len() as u64)
 }
 
 /// Hand all rows of a store to `take`, in order and without values that are 0, read by `jobs` threads.
@@ -103,7 +103,7 @@ pub fn each_row_of(
             Form::Sparse => Rows::Sparse(CsrRows::default()),
             Form::Dense => Rows::Dense(DenseRows { columns: store.genes().len(), data: Vec::new() }),
         };
-        reader.fetch(&Wanted::Range(start..(start + of_piece).min(range.end)), &mut rows)?;
+        reader.fetch(&RowSelection::Range(start..(start + of_piece).min(range.end)), &mut rows)?;
         reader.decode(&mut rows)?;
         reader.unchanged()?;
         Ok(without_zeros(rows))

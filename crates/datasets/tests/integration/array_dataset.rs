@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anndata_io::{
-    ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Join, Rows, RowsView, Wanted, ZarrStore,
+    ArrayStore, Collection, CsrRows, DenseRows, Form, H5adStore, Join, RowSelection, Rows, RowsView, ZarrStore,
 };
 use expctl_datasets::array::{ArrayDataset, ArrayManifest, ArrayRecipe, ConvertOptions};
 use expctl_datasets::graph::{Dataset, Recipe};
@@ -57,7 +57,7 @@ fn rows(folder: &Path, format: ArrayFormat) -> (CsrRows, Vec<String>) {
             }
         };
         let mut reader = store.reader().unwrap();
-        reader.fetch(&Wanted::Range(0..store.len()), &mut all).unwrap();
+        reader.fetch(&RowSelection::Range(0..store.len()), &mut all).unwrap();
         reader.decode(&mut all).unwrap();
         names.extend(of_file);
     }
@@ -205,7 +205,7 @@ fn parquet_files_are_as_many_as_are_asked_for() {
         assert_eq!((store.len(), store.form()), (1000, Form::Sparse));
         let mut out = Rows::Sparse(CsrRows::default());
         let mut reader = store.reader().unwrap();
-        reader.fetch(&Wanted::Range(0..1000), &mut out).unwrap();
+        reader.fetch(&RowSelection::Range(0..1000), &mut out).unwrap();
         reader.decode(&mut out).unwrap();
         (out, store.labels("cell_type").unwrap().codes, store.numbers("n_counts").unwrap())
     };
@@ -274,7 +274,7 @@ fn rows_of_several_files_get_to_their_places() {
         let wanted: Vec<u64> = (0..300).map(|i| i * 7919 % 900).collect();
         let sorted: Vec<u64> = (100..800).step_by(3).collect();
         for wanted in [&wanted, &sorted] {
-            let bytes = reader.fetch(&Wanted::Rows(wanted), &mut out).unwrap();
+            let bytes = reader.fetch(&RowSelection::Rows(wanted), &mut out).unwrap();
             reader.decode(&mut out).unwrap();
             reader.unchanged().unwrap();
             let values: usize = wanted.iter().map(|row| expected.view().row(*row as usize).0.len()).sum();
@@ -407,7 +407,7 @@ fn a_folder_of_shards_stands_for_a_file() {
         );
         let mut out = Rows::Sparse(CsrRows::default());
         let mut reader = store.reader().unwrap();
-        reader.fetch(&Wanted::Range(0..600), &mut out).unwrap();
+        reader.fetch(&RowSelection::Range(0..600), &mut out).unwrap();
         reader.decode(&mut out).unwrap();
         assert!(out == Rows::Sparse(expected.clone()), "{format:?}");
         let base = array::open(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anndata_io::write::{AnnDataSpec, AnnDataWriter, Cells, Column, ColumnKind, Frame, Layout, Matrix};
-use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, Rows, Wanted, ZarrStore};
+use anndata_io::{ArrayStore, CsrRows, H5adStore, LabelKind, MdsStore, ParquetStore, RowSelection, Rows, ZarrStore};
 use expctl_datasets::array::{ConvertOptions, convert_files};
 use expctl_record::ArrayFormat;
 use rand::{RngExt, SeedableRng};
@@ -192,7 +192,7 @@ fn files_are_converted() {
         assert_eq!(store.run_rows() > 1, format == ArrayFormat::MdsZstd);
         let mut found = Rows::Sparse(CsrRows::default());
         let mut reader = store.reader().unwrap();
-        reader.fetch(&Wanted::Range(0..ROWS as u64), &mut found).unwrap();
+        reader.fetch(&RowSelection::Range(0..ROWS as u64), &mut found).unwrap();
         reader.decode(&mut found).unwrap();
         reader.unchanged().unwrap();
         let Rows::Sparse(found) = found else { panic!("MDS shards of a sparse matrix are dense") };

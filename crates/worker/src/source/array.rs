@@ -61,7 +61,7 @@ impl<'a> ArraySource<'a> {
             let reason = format!("array.files have {rows} rows, and data.samples says {said}: set it to {rows}");
             return Err(DatasetError::Invalid(reason).into());
         }
-        let labels = Labels::of(store.as_ref(), &array.labels)?;
+        let labels = Labels::from_store(store.as_ref(), &array.labels)?;
         Ok(Self { settings, files, store, labels })
     }
 

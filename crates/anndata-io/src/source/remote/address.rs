@@ -1,36 +1,38 @@
+//! URLs of objects.
+
 use object_store::path::Path as Key;
 use reqwest::Url;
 
 use crate::AnnDataError;
 use crate::source::remote::failure::Failure;
 
-/// Where an object is.
+/// The parsed URL of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// As it was given.
+    /// The URL as it was given.
     pub url: String,
-    pub place: ObjectHost,
-    /// Its name there.
+    pub host: ObjectHost,
+    /// Key of the object in its bucket, or path on its server.
     pub key: Key,
 }
 
-/// What has objects.
+/// A bucket or a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectHost {
-    /// A bucket of S3, or of what speaks its protocol.
+    /// A bucket of S3, or of a server with the same protocol.
     S3(String),
-    /// A bucket of Google Cloud Storage, read over its XML API, which speaks S3's protocol.
+    /// A bucket of Google Cloud Storage, read with its XML API, which has the protocol of S3.
     Gs(String),
     /// A server, `http://HOST:PORT`.
     Http(String),
 }
 
 impl Address {
-    /// Read a URL: `s3://BUCKET/KEY`, `gs://BUCKET/KEY`, `http://HOST/PATH` or `https://HOST/PATH`. Of a bucket the key is taken
-    /// as it stands; in a path of HTTP `%20` is a space.
+    /// Parses `s3://BUCKET/KEY`, `gs://BUCKET/KEY`, `http://HOST/PATH` or `https://HOST/PATH`. The key of a bucket is taken
+    /// literally; the path of HTTP is percent-decoded.
     ///
     /// # Errors
-    /// It is another, or holds a secret: a user, a password, or the signature of a request.
+    /// The URL has another form, or contains a secret: a user, a password, or a signature.
     pub fn parse(url: &str) -> Result<Self, Failure> {
         let wrong = |reason: &str| Failure::refused(without_secrets(url), reason);
         let bucketed = ["s3://", "gs://"].into_iter().find_map(|scheme| Some((scheme, url.strip_prefix(scheme)?)));
@@ -44,8 +46,8 @@ impl Address {
             }
             let key = Key::parse(key).map_err(|e| wrong(&format!("has a key that cannot be read: {e}")))?;
             let bucket = bucket.to_owned();
-            let place = if scheme == "gs://" { ObjectHost::Gs(bucket) } else { ObjectHost::S3(bucket) };
-            return Ok(Self { url: url.to_owned(), place, key });
+            let host = if scheme == "gs://" { ObjectHost::Gs(bucket) } else { ObjectHost::S3(bucket) };
+            return Ok(Self { url: url.to_owned(), host, key });
         }
         let parsed = Url::parse(url).map_err(|e| wrong(&format!("is no URL: {e}")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
@@ -53,12 +55,12 @@ impl Address {
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(wrong(
-                "holds a user or a password, which the ledger would show; objects that need them are read as s3:// or gs://",
+                "holds a user or a password, which messages would show; objects that need them are read as s3:// or gs://",
             ));
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(wrong(
-                "has a part behind ? or #, such as a signature, which the ledger would show; signed objects are read as s3:// or gs://",
+                "has a part behind ? or #, such as a signature, which messages would show; signed objects are read as s3:// or gs://",
             ));
         }
         let key =
@@ -66,19 +68,19 @@ impl Address {
         if key.as_ref().is_empty() {
             return Err(wrong("names a server and no object"));
         }
-        Ok(Self { url: url.to_owned(), place: ObjectHost::Http(parsed.origin().ascii_serialization()), key })
+        Ok(Self { url: url.to_owned(), host: ObjectHost::Http(parsed.origin().ascii_serialization()), key })
     }
 }
 
-/// See whether a URL can be read, without asking anybody.
+/// Checks the form of the URL of an object, without a request.
 ///
 /// # Errors
-/// It is no object's of a bucket or a server, or holds a secret.
+/// The URL names no object of a bucket or a server, or contains a secret.
 pub fn check_url(url: &str) -> Result<(), AnnDataError> {
     Address::parse(url).map(drop).map_err(Failure::into_error)
 }
 
-/// A URL without what may be a secret.
+/// A URL without its user, password and query, which may be secrets.
 fn without_secrets(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     match url[..end].split_once("://") {
@@ -98,11 +100,11 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let s3 = Address::parse("s3://bucket/a b/c.h5ad").unwrap();
-        assert_eq!((s3.place, s3.key.as_ref()), (ObjectHost::S3("bucket".to_owned()), "a b/c.h5ad"));
+        assert_eq!((s3.host, s3.key.as_ref()), (ObjectHost::S3("bucket".to_owned()), "a b/c.h5ad"));
         let gs = Address::parse("gs://bucket/a b/c.h5ad").unwrap();
-        assert_eq!((gs.place, gs.key.as_ref()), (ObjectHost::Gs("bucket".to_owned()), "a b/c.h5ad"));
+        assert_eq!((gs.host, gs.key.as_ref()), (ObjectHost::Gs("bucket".to_owned()), "a b/c.h5ad"));
         let http = Address::parse("http://127.0.0.1:80/a%20b/c.h5ad").unwrap();
-        assert_eq!(http.place, ObjectHost::Http("http://127.0.0.1".to_owned()));
+        assert_eq!(http.host, ObjectHost::Http("http://127.0.0.1".to_owned()));
         assert_eq!(http.key.as_ref(), "a b/c.h5ad");
     }
 

@@ -1,8 +1,8 @@
-//! Blocks of objects on a disk of the node, for all processes that read them there.
+//! A cache of blocks of remote objects on a disk of the node, shared by all processes of the node.
 //!
-//! Invariants: the cache is one file of as many slots as fit into its bytes, so it never has more, whatever ends when; a block
-//! is taken only if its checksum is that of the bytes that were read, so what was torn, half written or replaced meanwhile is
-//! a miss; a cache that cannot be written to is as good as an empty one.
+//! Invariants: the cache is one file with a fixed number of slots, so it never exceeds its capacity, even if a process is killed; a
+//! block is returned only if its checksum matches, so a torn, half written or replaced block is a miss; a cache that cannot be
+//! written to behaves like an empty one.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -18,11 +18,11 @@ use nix::libc;
 use crate::AnnDataError;
 use crate::source::remote::service::{CacheOptions, lock};
 
-/// Bytes of a block: little beside what a chunk of rows has, and some times what a disk or a network does in the time of a
-/// request.
+/// Size of a block in bytes: small compared with a chunk of rows, and several times what a disk or a network transfers in the
+/// latency of a request.
 pub(crate) const BLOCK: u64 = 256 << 10;
 
-/// What the blocks of one version of an object are called: 16 bytes of BLAKE3 over its URL and what tells its version.
+/// Name of the blocks of one version of an object: 16 bytes of BLAKE3 over its URL and the tag of its version.
 pub(crate) fn block_name(url: &str, version: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(url.as_bytes()).update(b"\n").update(version.as_bytes());
@@ -31,59 +31,60 @@ pub(crate) fn block_name(url: &str, version: &str) -> [u8; 16] {
     name
 }
 
-/// Uses that are closer together are one.
+/// The time of use of a slot is not updated more often than this.
 const SAME_USE_MS: u64 = 1000;
 
-/// Blocks of objects, as they are on disk.
+/// The open cache.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     files: CacheFiles,
     layout: CacheLayout,
-    /// Threads of this process write one after another: the lock of the file is the process's.
+    /// Serializes the writers of this process; the lock of the file serializes processes.
     writing: Mutex<()>,
-    /// Somebody was told that it cannot be written to.
-    told: AtomicBool,
+    /// Whether the warning about a failed write was given.
+    warned: AtomicBool,
 }
 
-/// What a reader of blocks keeps from one to the next.
+/// The last block that a reader read, and its counts.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuffer {
-    /// The block that `bytes` is.
-    of: Option<u64>,
+    /// Number of the block in `bytes`.
+    number: Option<u64>,
     bytes: Vec<u8>,
-    /// Blocks that were there, and that were not.
+    /// Blocks found in the cache.
     pub hits: u64,
+    /// Blocks not found in the cache.
     pub misses: u64,
 }
 
 impl BlockCache {
-    /// Open it, or make it.
+    /// Opens or creates the cache.
     ///
     /// # Errors
-    /// It is too small for a block, or the folder is of no use.
+    /// The capacity is too small for a block, or the folder cannot be used.
     pub fn open(options: &CacheOptions) -> Result<Self, AnnDataError> {
-        let layout = CacheLayout::of(options.bytes).ok_or_else(|| {
+        let layout = CacheLayout::new(options.bytes).ok_or_else(|| {
             AnnDataError::Invalid(format!("a cache of {} bytes has no room for blocks: 3 MiB do", options.bytes))
         })?;
         let files = open_cache_files(&options.folder, &layout)?;
-        Ok(Self { files, layout, writing: Mutex::new(()), told: AtomicBool::new(false) })
+        Ok(Self { files, layout, writing: Mutex::new(()), warned: AtomicBool::new(false) })
     }
 
-    /// A block, if it is there. `scratch` is for blocks of this object alone.
+    /// A block of an object, if the cache has it. `scratch` must not be shared between objects.
     pub fn get<'s>(&self, name: &[u8; 16], block: u64, scratch: &'s mut BlockBuffer) -> Option<&'s [u8]> {
-        if scratch.of != Some(block) {
-            scratch.of = None;
+        if scratch.number != Some(block) {
+            scratch.number = None;
             if self.read(name, block, &mut scratch.bytes).is_none() {
                 scratch.misses += 1;
                 return None;
             }
-            scratch.of = Some(block);
+            scratch.number = Some(block);
             scratch.hits += 1;
         }
         Some(&scratch.bytes)
     }
 
-    /// Whether a block seems to be there.
+    /// Whether the cache has an entry for a block; its checksum is not compared.
     pub fn has(&self, name: &[u8; 16], block: u64) -> bool {
         self.find(self.layout.set(name, block), name, block).is_some()
     }
@@ -101,7 +102,7 @@ impl BlockCache {
         }
         let now = now_ms();
         if now.saturating_sub(entry.used) > SAME_USE_MS {
-            // Where another block has taken the slot meanwhile, that one is used: as good.
+            // If another block has taken the slot meanwhile, its time of use is updated instead, which does no harm.
             let at = self.layout.entries(set) + way * ENTRY_BYTES as u64 + USED_OFFSET;
             let _ = self.files.blocks.write_all_at(&now.to_le_bytes(), at);
         }
@@ -119,22 +120,22 @@ impl BlockCache {
         self.files.blocks.read_exact_at(&mut bytes, self.layout.entries(set))?;
         let mut entries = [None; WAYS as usize];
         for (entry, bytes) in entries.iter_mut().zip(bytes.as_chunks::<ENTRY_BYTES>().0) {
-            *entry = CacheEntry::read(bytes);
+            *entry = CacheEntry::from_bytes(bytes);
         }
         Ok(entries)
     }
 
-    /// Keep the blocks from number `first` on that `bytes` are; returns how many could not be kept.
+    /// Writes `bytes`, which are the blocks from number `first` on; returns how many blocks could not be written.
     pub fn put(&self, name: &[u8; 16], first: u64, bytes: &[u8]) -> u64 {
         let count = bytes.len().div_ceil(BLOCK as usize) as u64;
         let _writing = lock(&self.writing);
-        let written = FileLock::soon(&self.files.writer).and_then(|_locked| {
+        let written = FileLock::acquire(&self.files.writer).and_then(|_locked| {
             (first..).zip(bytes.chunks(BLOCK as usize)).try_for_each(|(block, bytes)| self.write(name, block, bytes))
         });
         match written {
             Ok(()) => 0,
             Err(e) => {
-                if !self.told.swap(true, Ordering::Relaxed) {
+                if !self.warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!("{} takes no blocks, which are read again then: {e}", self.files.path.display());
                 }
                 count
@@ -142,14 +143,14 @@ impl BlockCache {
         }
     }
 
-    /// Write a block into the slot of its set that is empty or was not used for longest. The caller has the lock.
+    /// Writes a block into an empty or the least recently used slot of its set. The caller holds the lock.
     fn write(&self, name: &[u8; 16], block: u64, bytes: &[u8]) -> io::Result<()> {
         let set = self.layout.set(name, block);
         let entries = self.entries(set)?;
         let sum = crc32fast::hash(bytes);
         let same = |entry: &Option<CacheEntry>| entry.is_some_and(|entry| entry.name == *name && entry.block == block);
         let way = match entries.iter().position(same) {
-            // It may be torn, which only who reads it sees; what is written is the same.
+            // The slot has the block already; it may be torn, so it is written again.
             Some(way) => way,
             None => {
                 let used = |way: &usize| entries[*way].map_or(0, |entry| entry.used);
@@ -157,11 +158,11 @@ impl BlockCache {
             }
         };
         let at = self.layout.entries(set) + way as u64 * ENTRY_BYTES as u64;
-        // Empty while it is written: whoever ends in between leaves an empty slot.
+        // The entry is empty while the slot is written: a process that is killed in between leaves an empty slot.
         self.files.blocks.write_all_at(&[0; ENTRY_BYTES], at)?;
         self.files.blocks.write_all_at(bytes, self.layout.slot(set, way as u64))?;
         let entry = CacheEntry { name: *name, block, len: bytes.len() as u32, sum, used: now_ms() };
-        self.files.blocks.write_all_at(&entry.written(), at)
+        self.files.blocks.write_all_at(&entry.to_bytes(), at)
     }
 }
 
@@ -169,30 +170,30 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Bytes of an entry in the file.
+/// Size of an entry in the file in bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Where in an entry is said when it was used last: it is written by itself.
+/// Offset of the time of use in an entry, which is written on its own.
 const USED_OFFSET: u64 = 40;
 
-/// What a slot has.
+/// The entry of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheEntry {
-    /// As [`block_name`] has it.
-    pub name: [u8; 16],
+    /// Name of the object's blocks, from [`block_name`].
+    name: [u8; 16],
     /// Number of the block in its object.
-    pub block: u64,
-    /// Bytes; those of the last block of an object are fewer.
-    pub len: u32,
+    block: u64,
+    /// Length in bytes; the last block of an object may be shorter.
+    len: u32,
     /// CRC-32 of the bytes.
-    pub sum: u32,
-    /// When it was used last, ms since 1970. Not under the checksum of the entry: it orders slots and no more.
-    pub used: u64,
+    sum: u32,
+    /// Time of the last use in ms since 1970. It is not part of the checksum of the entry.
+    used: u64,
 }
 
 impl CacheEntry {
-    /// As bytes: name, block, length, checksum of the block, checksum of these, 4 unused, time; the rest is 0.
-    pub fn written(&self) -> [u8; ENTRY_BYTES] {
+    /// Encodes name, block, length, checksum of the block, checksum of these, 4 unused bytes, time of use; the rest is 0.
+    fn to_bytes(&self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..16].copy_from_slice(&self.name);
         bytes[16..24].copy_from_slice(&self.block.to_le_bytes());
@@ -204,11 +205,11 @@ impl CacheEntry {
         bytes
     }
 
-    /// `None` for an empty slot, and one that is being written.
-    pub fn read(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
+    /// Decodes an entry; `None` for a slot that is empty or being written.
+    fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Option<Self> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        // Of zeros it is none.
+        // A length of 0 is an empty slot.
         if crc32fast::hash(&bytes[..32]) != u32_at(32) || u32_at(24) == 0 {
             return None;
         }
@@ -218,81 +219,79 @@ impl CacheEntry {
     }
 }
 
-/// Slots that a block may be in: the one that was not used for longest is given up.
+/// Slots of a set. A new block replaces the least recently used slot.
 const WAYS: u64 = 8;
 
-/// Bytes before the first entry.
+/// Offset of the first entry.
 const HEADER_BYTES: u64 = 4096;
 
-/// Where things are in the file of a cache: a header, the entries of all slots, set by set, then the slots.
+/// Layout of the file: a header, the entries of all slots set by set, then the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CacheLayout {
     sets: u64,
-    /// First byte of the first slot.
+    /// Offset of the first slot.
     data: u64,
 }
 
 impl CacheLayout {
-    /// As many sets as fit into `bytes`; `None` where that is none.
-    pub fn of(bytes: u64) -> Option<Self> {
+    /// The largest layout that fits into `bytes`; `None` if not even one set fits.
+    fn new(bytes: u64) -> Option<Self> {
         let sets = bytes.checked_sub(2 * HEADER_BYTES)? / (WAYS * (BLOCK + ENTRY_BYTES as u64));
         let data = (HEADER_BYTES + sets * WAYS * ENTRY_BYTES as u64).next_multiple_of(HEADER_BYTES);
         (sets > 0).then_some(Self { sets, data })
     }
 
-    /// Bytes of the whole file.
-    pub fn bytes(&self) -> u64 {
+    /// Size of the file in bytes.
+    fn bytes(&self) -> u64 {
         self.data + self.sets * WAYS * BLOCK
     }
 
-    /// Set of a block. Blocks of one object are in one set after another, so that an object that fits has room for all of it.
-    pub fn set(&self, name: &[u8; 16], block: u64) -> u64 {
+    /// Set of a block. Consecutive blocks are in consecutive sets, so that an object that fits into the cache fits completely.
+    fn set(&self, name: &[u8; 16], block: u64) -> u64 {
         let mut first = [0; 8];
         first.copy_from_slice(&name[..8]);
         (u64::from_le_bytes(first) % self.sets + block % self.sets) % self.sets
     }
 
-    /// First byte of the entries of a set.
-    pub fn entries(&self, set: u64) -> u64 {
+    /// Offset of the entries of a set.
+    fn entries(&self, set: u64) -> u64 {
         HEADER_BYTES + set * WAYS * ENTRY_BYTES as u64
     }
 
-    /// First byte of a slot.
-    pub fn slot(&self, set: u64, way: u64) -> u64 {
+    /// Offset of a slot.
+    fn slot(&self, set: u64, way: u64) -> u64 {
         self.data + (set * WAYS + way) * BLOCK
     }
 }
 
-/// What the file of a cache begins with; another one is written anew.
+/// Magic bytes of the file; a file with others is overwritten.
 const MAGIC: &[u8; 16] = b"expctl cache 1\n\0";
 
-/// What files of caches are called.
+/// Names of cache files are `blocks-BYTES.cache`.
 const PREFIX: &str = "blocks-";
 const SUFFIX: &str = ".cache";
 
 /// The open files of a cache.
 #[derive(Debug)]
 struct CacheFiles {
-    pub path: PathBuf,
-    pub blocks: File,
-    /// Locked by whoever writes.
-    pub writer: File,
+    path: PathBuf,
+    blocks: File,
+    /// Locked by the process that writes.
+    writer: File,
 }
 
-/// Open the cache in `folder`, or make it; files of caches of another size that nobody uses go.
+/// Opens or creates the cache in `folder`, and removes unused cache files of other sizes.
 ///
 /// # Errors
-/// The folder cannot be made or written to, or is another user's; another process makes it and does not come to an end.
+/// The folder cannot be created or written to, or belongs to another user; another process holds the lock for too long.
 fn open_cache_files(folder: &Path, layout: &CacheLayout) -> Result<CacheFiles, AnnDataError> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(AnnDataError::io("create", folder))?;
     let about = folder.metadata().map_err(AnnDataError::io("inspect", folder))?;
     if about.uid() != nix::unistd::geteuid().as_raw() {
-        let reason =
-            "belongs to another user, who could change what is kept in it; set array.cache_dir to an own folder";
-        return Err(AnnDataError::damaged(folder, reason));
+        return Err(AnnDataError::damaged(folder, "belongs to another user, who could change what is kept in it"));
     }
     let writer = open_cache_file(&folder.join("lock"))?;
-    let locked = FileLock::soon(&writer).map_err(AnnDataError::io("lock", &folder.join("lock")))?;
+    let locked = FileLock::acquire(&writer).map_err(AnnDataError::io("lock", &folder.join("lock")))?;
     let path = folder.join(format!("{PREFIX}{}{SUFFIX}", layout.bytes()));
     let blocks = open_cache_file(&path)?;
     prepare_cache_file(&blocks, layout).map_err(AnnDataError::io("write", &path))?;
@@ -307,7 +306,7 @@ fn open_cache_file(path: &Path) -> Result<File, AnnDataError> {
     options.map_err(AnnDataError::io("open", path))
 }
 
-/// Write the header if it is not there; the file has its length, and takes as much of the disk as is written to it.
+/// Sets the length of a new file, which is sparse, and writes its header.
 fn prepare_cache_file(file: &File, layout: &CacheLayout) -> io::Result<()> {
     let mut header = [0; 40];
     header[..16].copy_from_slice(MAGIC);
@@ -324,7 +323,7 @@ fn prepare_cache_file(file: &File, layout: &CacheLayout) -> io::Result<()> {
     Ok(())
 }
 
-/// What cannot be removed stays: it is only room.
+/// Removes unused cache files of other sizes; failures are ignored.
 fn remove_other_caches(folder: &Path, own: &Path) {
     let Ok(entries) = folder.read_dir() else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path != own) {
@@ -333,27 +332,27 @@ fn remove_other_caches(folder: &Path, own: &Path) {
             continue;
         }
         let Ok(file) = File::open(&path) else { continue };
-        if FileLock::now(&file).is_ok() {
+        if FileLock::try_acquire(&file).is_ok() {
             let _ = std::fs::remove_file(&path);
         }
     }
 }
 
-/// A file that is locked against other processes, until this is dropped.
+/// An exclusive lock of a file against other processes.
 #[derive(Debug)]
 struct FileLock<'f>(&'f File);
 
-/// Tries and pause between them: whoever has it writes a MiB.
+/// Attempts to lock, and the pause between them: the holder writes about a MiB.
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl<'f> FileLock<'f> {
-    /// Lock it if nobody else has it locked, or lets go of it soon.
+    /// Locks the file; waits for a short time.
     ///
     /// # Errors
-    /// Somebody keeps it, or the file system has no locks.
-    fn soon(file: &'f File) -> io::Result<Self> {
-        for _ in 1..TRIES {
+    /// Another process holds the lock for too long, or the file system has no locks.
+    fn acquire(file: &'f File) -> io::Result<Self> {
+        for _ in 1..LOCK_TRIES {
             match flock_nonblocking(file, libc::LOCK_EX) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LOCK_PAUSE),
                 result => return result.map(|()| Self(file)),
@@ -362,23 +361,23 @@ impl<'f> FileLock<'f> {
         flock_nonblocking(file, libc::LOCK_EX).map(|()| Self(file))
     }
 
-    /// Lock it if nobody else has it locked.
+    /// Locks the file without waiting.
     ///
     /// # Errors
-    /// As [`Self::soon`].
-    pub fn now(file: &'f File) -> io::Result<Self> {
+    /// Another process holds the lock, or the file system has no locks.
+    fn try_acquire(file: &'f File) -> io::Result<Self> {
         flock_nonblocking(file, libc::LOCK_EX).map(|()| Self(file))
     }
 }
 
 impl Drop for FileLock<'_> {
     fn drop(&mut self) {
-        // SAFETY: the file is open. If it does not work, closing the file does.
+        // SAFETY: the file is open. If this fails, closing the file unlocks it.
         let _ = unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 
-/// Say that the file is in use, until it is closed.
+/// Marks the file as in use until it is closed.
 fn flock_shared(file: &File) -> io::Result<()> {
     flock_nonblocking(file, libc::LOCK_SH)
 }
@@ -486,20 +485,20 @@ mod tests {
     #[test]
     fn an_entry_is_read_back_or_is_none() {
         let entry = CacheEntry { name: [3; 16], block: 1 << 40, len: 77, sum: 0xdead_beef, used: 1 << 50 };
-        let bytes = entry.written();
-        assert_eq!(CacheEntry::read(&bytes), Some(entry));
-        assert_eq!(CacheEntry::read(&[0; ENTRY_BYTES]), None);
+        let bytes = entry.to_bytes();
+        assert_eq!(CacheEntry::from_bytes(&bytes), Some(entry));
+        assert_eq!(CacheEntry::from_bytes(&[0; ENTRY_BYTES]), None);
         for at in 0..36 {
             let mut torn = bytes;
             torn[at] ^= 1;
-            assert_eq!(CacheEntry::read(&torn), None, "byte {at}");
+            assert_eq!(CacheEntry::from_bytes(&torn), None, "byte {at}");
         }
     }
 
     #[test]
     fn it_is_no_larger_than_it_may_be_and_an_object_that_fits_has_room() {
         for mib in [3u64, 4, 64, 1000] {
-            let layout = CacheLayout::of(mib << 20).unwrap();
+            let layout = CacheLayout::new(mib << 20).unwrap();
             assert!(layout.bytes() <= mib << 20 && layout.bytes() + WAYS * (BLOCK + 64) + 2 * HEADER_BYTES > mib << 20);
             let mut filled = vec![0u64; layout.sets as usize];
             for block in 0..layout.sets * WAYS {
@@ -507,6 +506,6 @@ mod tests {
             }
             assert!(filled.iter().all(|n| *n == WAYS));
         }
-        assert_eq!(CacheLayout::of(1 << 20), None);
+        assert_eq!(CacheLayout::new(1 << 20), None);
     }
 }

@@ -1,13 +1,15 @@
+//! Errors of requests, sorted by what can be done about them.
+
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::AnnDataError;
 use crate::source::remote::address::{Address, ObjectHost};
 
-/// Most of what a server says that is told.
+/// Characters of a server's message that an error repeats at most.
 const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Why an object, or a part of it, cannot be read.
+/// Error of a request for an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub url: String,
@@ -15,31 +17,31 @@ pub(crate) struct Failure {
     pub reason: String,
 }
 
-/// What can be done about it.
+/// What the caller can do about a [`Failure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// Ask again.
+    /// Retry.
     Passing,
-    /// It is not what was opened any more.
+    /// Nothing: the object is not the one that was opened any more.
     Changed,
-    /// It is not there.
+    /// Nothing: there is no such object.
     Absent,
-    /// Nothing, or what the reason says.
+    /// Only what the reason says.
     Lasting,
 }
 
 impl Failure {
-    /// What cannot be asked for at all.
+    /// An error without a request.
     pub fn refused(url: impl Into<String>, reason: &str) -> Self {
         Self { url: url.into(), kind: FailureKind::Lasting, reason: reason.to_owned() }
     }
 
-    /// Asking again may help.
+    /// An error after which a retry may succeed.
     pub fn passing(address: &Address, reason: impl Into<String>) -> Self {
         Self { url: address.url.clone(), kind: FailureKind::Passing, reason: reason.into() }
     }
 
-    /// It is another object now.
+    /// The object is not the one that was opened any more.
     pub fn changed(address: &Address) -> Self {
         Self {
             url: address.url.clone(),
@@ -48,19 +50,19 @@ impl Failure {
         }
     }
 
-    /// It is another object now.
+    /// Whether the object is not the one that was opened any more.
     pub fn is_change(&self) -> bool {
         self.kind == FailureKind::Changed
     }
 
-    /// There is no such object.
+    /// Whether there is no such object.
     pub fn is_absence(&self) -> bool {
         self.kind == FailureKind::Absent
     }
 
-    /// What an attempt came to, whose last answer had `status`. An object that was `opened` before and is not there is a changed
-    /// one.
-    pub fn of_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
+    /// The failure for an error of object_store; `status` is that of the last answer. With `opened`, an object that is absent was
+    /// removed since then, and counts as changed.
+    pub fn from_answer(address: &Address, error: &object_store::Error, status: Option<u16>, opened: bool) -> Self {
         let (kind, reason) = match status {
             Some(412 | 416) => return Self::changed(address),
             Some(404 | 410) if opened => return Self::changed(address),
@@ -77,7 +79,7 @@ impl Failure {
             ),
             Some(status @ (408 | 429 | 500..)) => (FailureKind::Passing, describe_answer(error, Some(status))),
             Some(status @ 400..) => (FailureKind::Lasting, describe_answer(error, Some(status))),
-            // The answer was well, and is no part of an object.
+            // The answer has the whole object instead of the range.
             Some(200) if matches!(error, object_store::Error::NotSupported { .. }) => (
                 FailureKind::Lasting,
                 "the server sends whole objects only, not parts of them (HTTP range requests)".to_owned(),
@@ -87,7 +89,7 @@ impl Failure {
         Self { url: address.url.clone(), kind, reason }
     }
 
-    /// As the error of the pipeline. No `From`: a second one would leave `?` in closures without a type all over the crate.
+    /// The error of the crate. This is no `From`: with a second one, `?` in closures would need type annotations.
     pub fn into_error(self) -> AnnDataError {
         match self.kind {
             FailureKind::Changed => AnnDataError::Rewritten { path: PathBuf::from(self.url) },
@@ -97,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// The same after so many attempts.
+    /// The final failure after so many attempts.
     pub fn after(self, attempts: u32) -> Self {
         let Self { url, reason, .. } = self;
         Self { url, kind: FailureKind::Lasting, reason: format!("{reason} (asked for {attempts} times)") }
@@ -110,9 +112,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Which credentials were looked for.
+/// The sentence on the credentials that were looked for.
 fn credentials(address: &Address) -> String {
-    match address.place {
+    match address.host {
         ObjectHost::Http(_) => "no credentials are sent over http:// and https://".to_owned(),
         ObjectHost::S3(_) => {
             let names = [
@@ -123,24 +125,24 @@ fn credentials(address: &Address) -> String {
                 "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
                 "AWS_SKIP_SIGNATURE",
             ];
-            format!("{}; AWS_SKIP_SIGNATURE=true reads public objects", of_environment(&names))
+            format!("{}; AWS_SKIP_SIGNATURE=true reads public objects", credentials_in_environment(&names))
         }
         ObjectHost::Gs(_) => {
-            let names = of_environment(&["GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"]);
+            let names = credentials_in_environment(&["GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"]);
             format!("{names}, an HMAC key of Google Cloud Storage; without one, public objects alone are read")
         }
     }
 }
 
-/// Which of these variables are set.
-fn of_environment(names: &[&str]) -> String {
+/// The sentence on which of these variables are set.
+fn credentials_in_environment(names: &[&str]) -> String {
     let (set, unset): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| std::env::var_os(name).is_some());
     let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     format!("credentials are those of the environment (set: {}; not set: {})", list(&set), list(&unset))
 }
 
-/// What a server says: status, code and message of an S3 error (never more of it: some repeat what was signed), or what the
-/// connection came to.
+/// Status, code and message of an S3 error, or the error of the connection. Nothing else of the answer is repeated: some servers
+/// repeat the signed request.
 fn describe_answer(error: &object_store::Error, status: Option<u16>) -> String {
     let text = error.to_string();
     let inside = |tag: &str| {
@@ -155,7 +157,7 @@ fn describe_answer(error: &object_store::Error, status: Option<u16>) -> String {
     }
 }
 
-/// The first cause, which says most.
+/// The innermost cause of an error, and the one around it if it says more.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut causes = vec![error.to_string()];
     let mut next = error.source();
@@ -163,14 +165,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
         causes.push(cause.to_string());
         next = cause.source();
     }
-    let mut told: Vec<String> = Vec::new();
-    // From the inside out as far as each says something that the others do not.
+    let mut parts: Vec<String> = Vec::new();
     for cause in causes.into_iter().rev().take(2) {
-        if !told.iter().any(|inner| cause.contains(inner.as_str())) {
-            told.insert(0, cause);
+        if !parts.iter().any(|inner| cause.contains(inner.as_str())) {
+            parts.insert(0, cause);
         }
     }
-    told.join(": ")
+    parts.join(": ")
 }
 
 fn shortened(text: &str) -> String {

@@ -1,3 +1,5 @@
+//! Single requests with their retries, and the runtime that executes them.
+
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -10,50 +12,49 @@ use futures_core::Stream;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
-use object_store::path::Path as Key;
-use object_store::{ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::source::remote::address::Address;
 use crate::source::remote::failure::{Failure, FailureKind};
-use crate::source::remote::service::{Patience, Service, count};
+use crate::source::remote::service::{RetryPolicy, Service, count};
 
-/// What an object was when it was opened, as a server knows it again.
+/// Version of an object: its length with its ETag, or its time of modification.
 #[derive(Clone, Debug)]
 pub(crate) struct Version(ObjectMeta);
 
 impl Version {
-    /// Its length.
+    /// Length of the object.
     pub fn bytes(&self) -> u64 {
         self.0.size
     }
 
-    /// Both are of one content.
-    pub fn same(&self, other: &ObjectMeta) -> bool {
+    /// Whether `other` describes this version.
+    pub fn matches(&self, other: &ObjectMeta) -> bool {
         self.0.size == other.size
             && match (&self.0.e_tag, &other.e_tag) {
                 (Some(one), Some(other)) => one == other,
-                // Not said at all: no tag of this object has been seen, so the time of the last change counts.
+                // The server sends no ETag: the time of modification decides.
                 (None, None) => self.0.last_modified == other.last_modified,
                 _ => false,
             }
     }
 
-    pub fn is(&self, other: &Self) -> bool {
-        self.same(&other.0)
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.matches(&other.0)
     }
 
-    /// What tells it from all other versions, for the names of blocks.
+    /// A string that is different for every version of an object; part of the names of cached blocks.
     pub fn tag(&self) -> String {
         let tag = self.0.e_tag.as_deref().unwrap_or_default();
         format!("{}\n{tag}\n{}", self.0.size, if tag.is_empty() { self.0.last_modified.timestamp() } else { 0 })
     }
 
-    /// A request for a part of this version, which a server that understands it refuses once there is another.
-    fn asked(&self, range: &Range<u64>) -> GetOptions {
+    /// Options of a conditional request for a range of this version: the server refuses it once there is another version.
+    fn range_request(&self, range: &Range<u64>) -> GetOptions {
         let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
         match &self.0.e_tag {
-            // Weak tags never match (RFC 9110, 13.1.1); the answer has the tag, too.
+            // Weak tags never match (RFC 9110, 13.1.1); the tag of the answer is compared instead.
             Some(tag) if !tag.starts_with("W/") => options.if_match = Some(tag.clone()),
             Some(_) => {}
             None => options.if_unmodified_since = Some(self.0.last_modified),
@@ -62,18 +63,18 @@ impl Version {
     }
 }
 
-/// Ask what an object is.
+/// Requests the version of an object.
 pub(crate) async fn fetch_version(
     service: &Service,
     store: &dyn ObjectStore,
     at: &Address,
 ) -> Result<Version, Failure> {
-    // Whoever opens a file waits for the answer, and may have mistyped it.
-    let patience = Patience { attempts: service.options.patience.attempts.min(5), ..service.options.patience };
-    let found = with_retries(service, &patience, || async {
-        let asked = with_timeout(&patience, at, "an answer", store.head(&at.key));
-        let (answer, status) = with_status(asked).await;
-        answer?.map_err(|e| Failure::of_answer(at, &e, status, false))
+    // Fewer attempts: the user waits for this answer, and may have mistyped the URL.
+    let retry = RetryPolicy { attempts: service.options.retry.attempts.min(5), ..service.options.retry };
+    let found = with_retries(service, &retry, || async {
+        let request = with_timeout(&retry, at, "an answer", store.head(&at.key));
+        let (answer, status) = with_status(request).await;
+        answer?.map_err(|e| Failure::from_answer(at, &e, status, false))
     });
     let found = found.await?;
     if found.e_tag.is_none() && found.last_modified.timestamp() == 0 {
@@ -83,24 +84,24 @@ pub(crate) async fn fetch_version(
     Ok(Version(found))
 }
 
-/// Names of what is directly below a place, in any order.
+/// Requests the names directly below a prefix, in any order.
 pub(crate) async fn fetch_names(
     service: &Service,
     store: &dyn ObjectStore,
     at: &Address,
 ) -> Result<Vec<String>, Failure> {
-    let patience = service.options.patience;
-    let found = with_retries(service, &patience, || async {
-        let asked = with_timeout(&patience, at, "a list", store.list_with_delimiter(Some(&at.key)));
-        let (answer, status) = with_status(asked).await;
-        answer?.map_err(|e| Failure::of_answer(at, &e, status, false))
+    let retry = service.options.retry;
+    let found = with_retries(service, &retry, || async {
+        let request = with_timeout(&retry, at, "a list", store.list_with_delimiter(Some(&at.key)));
+        let (answer, status) = with_status(request).await;
+        answer?.map_err(|e| Failure::from_answer(at, &e, status, false))
     });
     let found = found.await?;
     let objects = found.objects.iter().map(|object| &object.location);
     Ok(objects.chain(&found.common_prefixes).filter_map(|key| key.filename().map(str::to_owned)).collect())
 }
 
-/// Read a part of an object, all of it and of that version.
+/// Requests a byte range of a version of an object.
 pub(crate) async fn fetch_range(
     service: &Service,
     store: &dyn ObjectStore,
@@ -108,12 +109,12 @@ pub(crate) async fn fetch_range(
     version: &Version,
     range: &Range<u64>,
 ) -> Result<Bytes, Failure> {
-    let patience = service.options.patience;
-    with_retries(service, &patience, || fetch_range_once(service, store, at, version, range)).await
+    let retry = service.options.retry;
+    with_retries(service, &retry, || fetch_range_once(service, store, at, version, range)).await
 }
 
-/// Try until it is there, it cannot be had, or patience is at its end.
-async fn with_retries<T, F>(service: &Service, patience: &Patience, attempt: impl Fn() -> F) -> Result<T, Failure>
+/// Repeats `attempt` until it succeeds, fails for good, or `retry.attempts` are used up.
+async fn with_retries<T, F>(service: &Service, retry: &RetryPolicy, attempt: impl Fn() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
@@ -121,11 +122,11 @@ where
     loop {
         count(&service.counters.requests, 1);
         match attempt().await {
-            Err(failure) if failure.kind == FailureKind::Passing && number < patience.attempts => {
+            Err(failure) if failure.kind == FailureKind::Passing && number < retry.attempts => {
                 number += 1;
-                tracing::debug!("{failure}; attempt {number} of {} follows", patience.attempts);
+                tracing::debug!("{failure}; attempt {number} of {} follows", retry.attempts);
                 count(&service.counters.retries, 1);
-                tokio::time::sleep(patience.pause(number, RandomState::new().build_hasher().finish())).await;
+                tokio::time::sleep(retry.pause(number, RandomState::new().build_hasher().finish())).await;
             }
             Err(failure) if failure.kind == FailureKind::Passing => return Err(failure.after(number)),
             result => return result,
@@ -140,11 +141,11 @@ async fn fetch_range_once(
     version: &Version,
     range: &Range<u64>,
 ) -> Result<Bytes, Failure> {
-    let patience = service.options.patience;
-    let asked = with_timeout(&patience, at, "an answer", get(store, &at.key, version.asked(range)));
-    let (answer, status) = with_status(asked).await;
-    let answer = answer?.map_err(|e| Failure::of_answer(at, &e, status, true))?;
-    if !version.same(&answer.meta) {
+    let retry = service.options.retry;
+    let request = with_timeout(&retry, at, "an answer", store.get_opts(&at.key, version.range_request(range)));
+    let (answer, status) = with_status(request).await;
+    let answer = answer?.map_err(|e| Failure::from_answer(at, &e, status, true))?;
+    if !version.matches(&answer.meta) {
         return Err(Failure::changed(at));
     }
     if answer.range != *range {
@@ -156,17 +157,17 @@ async fn fetch_range_once(
     let mut all = BytesMut::with_capacity(len);
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut stream).poll_next(cx));
-        let next = with_timeout(&patience, at, "the rest of an answer", next).await?;
-        let Some(some) = next else { break };
-        let some = some.map_err(|e| Failure::of_answer(at, &e, None, true))?;
-        service.counters.remote_bytes.fetch_add(some.len() as u64, Ordering::Relaxed);
-        if all.len() + some.len() > len {
+        let next = with_timeout(&retry, at, "the rest of an answer", next).await?;
+        let Some(part) = next else { break };
+        let part = part.map_err(|e| Failure::from_answer(at, &e, None, true))?;
+        service.counters.remote_bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+        if all.len() + part.len() > len {
             return Err(Failure::passing(
                 at,
                 format!("the server sends more than the {len} bytes that were asked for"),
             ));
         }
-        all.extend_from_slice(&some);
+        all.extend_from_slice(&part);
     }
     if all.len() < len {
         let reason = format!("the server sends {} bytes where {len} were asked for", all.len());
@@ -175,29 +176,23 @@ async fn fetch_range_once(
     Ok(all.freeze())
 }
 
-async fn get(store: &dyn ObjectStore, key: &Key, options: GetOptions) -> object_store::Result<GetResult> {
-    store.get_opts(key, options).await
-}
-
 async fn with_timeout<T>(
-    patience: &Patience,
+    retry: &RetryPolicy,
     at: &Address,
     what: &str,
-    waited: impl Future<Output = T>,
+    future: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    tokio::time::timeout(patience.answer, waited)
+    tokio::time::timeout(retry.answer, future)
         .await
-        .map_err(|_| Failure::passing(at, format!("{what} has not come for {:?}", patience.answer)))
+        .map_err(|_| Failure::passing(at, format!("{what} has not come for {:?}", retry.answer)))
 }
 
 tokio::task_local! {
-    /// Status of the last answer that the task got, 0 for none.
+    /// Status of the last HTTP answer in this scope; 0 if there was none.
     static STATUS: Cell<u16>;
 }
 
-/// Run an attempt; the status of the last answer that it got is the second of what it returns.
-///
-/// object_store's own error says it only in words.
+/// Runs an attempt, and returns the status of its last HTTP answer as well: errors of object_store have it only in their text.
 async fn with_status<T>(attempt: impl Future<Output = T>) -> (T, Option<u16>) {
     let scope = STATUS.scope(Cell::new(0), async {
         let result = attempt.await;
@@ -207,7 +202,7 @@ async fn with_status<T>(attempt: impl Future<Output = T>) -> (T, Option<u16>) {
     (result, Some(status).filter(|status| *status > 0))
 }
 
-/// Makes clients that note the status of each answer.
+/// Makes HTTP clients that record the status of each answer.
 #[derive(Debug)]
 pub(crate) struct StatusConnector;
 
@@ -221,7 +216,7 @@ impl HttpConnector for StatusConnector {
 struct StatusClient(HttpClient);
 
 impl HttpService for StatusClient {
-    // What the macro `async_trait` makes of `async fn call(&self, request)`.
+    // The expansion of `async fn call(&self, request)` by the macro `async_trait`.
     fn call<'s, 'f>(
         &'s self,
         request: HttpRequest,
@@ -233,20 +228,20 @@ impl HttpService for StatusClient {
         Box::pin(async move {
             let answer = self.0.execute(request).await;
             let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
-            // Outside of an attempt nobody asks.
-            let _ = STATUS.try_with(|noted| noted.set(status));
+            // Fails outside of `with_status`, where the status is not used.
+            let _ = STATUS.try_with(|last| last.set(status));
             answer
         })
     }
 }
 
-/// Threads that move bytes: one does a few GB/s, two keep going while one writes to a cache.
+/// Threads that receive bytes: one thread receives a few GB/s; with two, one can write to the cache.
 const RUNTIME_THREADS: usize = 2;
 
-/// The runtime of the process. It has no end: what is under way when the process ends is of no use to anybody.
+/// The runtime of the process. It is never shut down: requests in flight at the end of the process have no reader.
 pub(crate) fn runtime(url: &str) -> Result<&'static Runtime, Failure> {
     static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
-        // Fails if it was done before, which is as good.
+        // Fails if the process has a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let built = Builder::new_multi_thread()
             .worker_threads(RUNTIME_THREADS)

@@ -1,8 +1,11 @@
-//! Objects behind HTTP(S) and S3, read in parts.
+//! Objects behind HTTP(S), S3 and Google Cloud Storage, read by byte range.
 //!
-//! Invariants: every byte is of the version that was found when the object was opened, or an error says that it changed; what
-//! is asked for arrives on two threads of the process, of which nobody else sees anything; a thread that waits for a part has
-//! it asked for before all others; parts that nobody waits for any more are given up.
+//! A reader asks a [`RemoteObject`](object::RemoteObject) for ranges. Blocks come from the [`BlockCache`](block_cache::BlockCache)
+//! on disk; the rest becomes [`RangeRequest`](request::RangeRequest)s in the queue of the process, which two threads of a tokio
+//! runtime execute.
+//!
+//! Invariants: all bytes of an object are of the version that was found when it was opened, or an error says that it changed;
+//! the request that a thread waits for is sent before all others; a request that nobody waits for any more is cancelled.
 
 pub(crate) mod address;
 pub(crate) mod block_cache;
@@ -13,7 +16,7 @@ pub(crate) mod request;
 pub(crate) mod service;
 
 pub use crate::source::remote::address::check_url;
-pub use crate::source::remote::object::Ahead;
+pub use crate::source::remote::object::Prefetch;
 pub use crate::source::remote::service::{
-    CacheOptions, Patience, RemoteCounts, RemoteOptions, configure, remote_counts,
+    CacheOptions, RemoteCounts, RemoteOptions, RetryPolicy, configure, remote_counts,
 };

@@ -1,3 +1,5 @@
+//! One remote object, at one version.
+
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,60 +20,61 @@ use crate::source::remote::fetch::{Version, fetch_range, fetch_version, runtime}
 use crate::source::remote::request::RangeRequest;
 use crate::source::remote::service::{PAGE, Service, count, lock};
 
-/// An object that was looked at so lately is not looked at again by whoever opens it once more: what is read is of the version
-/// that was found then, in any case.
+/// An object whose version was requested less than this ago is opened again without a request.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Pages that are read at once where one follows another.
+/// Pages that are read at once in a sequential read.
 const PAGES_AHEAD: u64 = 8;
 
-/// Parts that nobody has any more are forgotten when there are so many.
+/// Entries of dropped requests are removed when there are so many.
 const MAX_DEAD_REQUESTS: usize = 1024;
 
-/// An object of a server, at the version that it had when it was opened.
+/// A remote object, at the version that it had when it was opened.
 #[derive(Debug)]
 pub(crate) struct RemoteObject {
     address: Address,
     version: Version,
     store: Arc<dyn ObjectStore>,
     service: Arc<Service>,
-    /// Parts that are asked for, or there and not all taken, by where they begin. None overlaps another that is usable.
-    units: Mutex<BTreeMap<u64, Weak<RangeRequest>>>,
+    /// Requests by the start of their range. Usable requests do not overlap.
+    requests: Mutex<BTreeMap<u64, Weak<RangeRequest>>>,
+    /// Unique in the process.
     number: u64,
-    /// What its blocks are called in the cache.
+    /// Name of its blocks in the cache.
     name: [u8; 16],
-    looked: Mutex<Instant>,
-    /// It was opened later, and was another then.
+    /// Time of the last request for the version.
+    checked_at: Mutex<Instant>,
+    /// Another version was seen since.
     outdated: AtomicBool,
-    /// Why it could not be read last.
-    failed: Mutex<Option<Failure>>,
+    /// Failure of the last read, for [`Self::failure`].
+    last_failure: Mutex<Option<Failure>>,
 }
 
 impl RemoteObject {
-    /// Look at an object. Whoever opens one that is open gets the same, unless it has changed.
+    /// Opens an object. An object that is open already is shared, unless it has changed.
     ///
     /// # Errors
-    /// There is none, it may not be read, or the server does not answer.
+    /// There is no such object, access is denied, or the server does not answer.
     pub fn open(url: &str) -> Result<Arc<Self>, AnnDataError> {
         let service = Service::current()?;
         let runtime = runtime(url).map_err(Failure::into_error)?;
-        runtime.block_on(Self::look(&service, url)).map_err(Failure::into_error)
+        runtime.block_on(Self::open_async(&service, url)).map_err(Failure::into_error)
     }
 
-    /// The same where requests are made.
-    pub async fn look(service: &Arc<Service>, url: &str) -> Result<Arc<Self>, Failure> {
+    /// [`Self::open`] within the runtime.
+    pub async fn open_async(service: &Arc<Service>, url: &str) -> Result<Arc<Self>, Failure> {
         let known = Self::opened(service, url);
         let is_current = |known: &&Arc<Self>| !known.outdated.load(Ordering::Acquire);
-        let lately = |known: &&Arc<Self>| is_current(known) && lock(&known.looked).elapsed() < FRESH;
-        if let Some(known) = known.as_ref().filter(lately) {
+        let is_fresh = |known: &&Arc<Self>| is_current(known) && lock(&known.checked_at).elapsed() < FRESH;
+        if let Some(known) = known.as_ref().filter(is_fresh) {
             return Ok(Arc::clone(known));
         }
         let address = Address::parse(url)?;
         let store = service.store(&address)?;
         let version = fetch_version(service, store.as_ref(), &address).await?;
         if let Some(known) = known {
-            if known.version.is(&version) && is_current(&&known) {
-                *lock(&known.looked) = Instant::now();
+            if known.version.is_same(&version) && is_current(&&known) {
+                *lock(&known.checked_at) = Instant::now();
                 return Ok(known);
             }
             known.outdated.store(true, Ordering::Release);
@@ -82,11 +85,11 @@ impl RemoteObject {
             address,
             version,
             store,
-            units: Mutex::default(),
+            requests: Mutex::default(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            looked: Mutex::new(Instant::now()),
+            checked_at: Mutex::new(Instant::now()),
             outdated: AtomicBool::new(false),
-            failed: Mutex::default(),
+            last_failure: Mutex::default(),
             service: Arc::clone(service),
         });
         let mut open = lock(&service.open);
@@ -95,8 +98,8 @@ impl RemoteObject {
         Ok(object)
     }
 
-    /// One that is open.
-    pub fn find(url: &str) -> Option<Arc<Self>> {
+    /// An object that is open.
+    pub fn find_open(url: &str) -> Option<Arc<Self>> {
         Self::opened(&*Service::current().ok()?, url)
     }
 
@@ -108,12 +111,12 @@ impl RemoteObject {
         &self.address.url
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.version.bytes()
     }
 
-    /// Tells it from all others of this process.
+    /// Number of the object, unique in the process.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -122,7 +125,7 @@ impl RemoteObject {
         &self.service
     }
 
-    /// An error if it was seen to be another object by now. What was read is of the version that was opened even then.
+    /// Fails if another version of the object was seen. Bytes that were read are of the opened version even then.
     ///
     /// # Errors
     /// [`AnnDataError::Rewritten`].
@@ -130,44 +133,44 @@ impl RemoteObject {
         if self.outdated.load(Ordering::Acquire) { Err(Failure::changed(&self.address).into_error()) } else { Ok(()) }
     }
 
-    /// Why it could not be read last, if that was so: for what reads it through others, who do not say.
+    /// The failure of the last read, if it failed: libhdf5, which reads through callbacks, does not return our error.
     pub fn failure(&self) -> Option<AnnDataError> {
-        lock(&self.failed).take().map(Failure::into_error)
+        lock(&self.last_failure).take().map(Failure::into_error)
     }
 
-    /// Note and turn into an error what went wrong.
+    /// Records a failure for [`Self::failure`] and converts it.
     pub fn failed(&self, failure: Failure) -> AnnDataError {
-        *lock(&self.failed) = Some(failure.clone());
+        *lock(&self.last_failure) = Some(failure.clone());
         failure.into_error()
     }
 
-    /// It could be read: what was noted before is past.
+    /// Clears the recorded failure after a successful read.
     pub fn succeeded(&self) {
-        lock(&self.failed).take();
+        lock(&self.last_failure).take();
     }
 
-    /// Take what is in the cache, and have all else asked for at once; it goes to `late`.
+    /// Starts to read ranges: copies cached blocks into `into`, requests all other bytes and appends them to `pending`.
     ///
     /// # Errors
-    /// A piece is beyond the end.
+    /// A range is beyond the end.
     pub fn begin(
         self: &Arc<Self>,
-        pieces: &[ReadRange],
+        ranges: &[ReadRange],
         into: &mut [MaybeUninit<u8>],
-        late: &mut Vec<PendingRange>,
+        pending: &mut Vec<PendingRange>,
     ) -> Result<(), AnnDataError> {
-        self.check(pieces)?;
+        self.check(ranges)?;
         let mut missing = Vec::new();
         match &self.service.cache {
-            None => missing.extend(pieces.iter().map(|piece| (object_range(piece), piece.at))),
+            None => missing.extend(ranges.iter().map(|read| (object_range(read), read.at))),
             Some(cache) => {
                 let mut scratch = BlockBuffer::default();
-                for piece in pieces {
-                    for (range, at) in blocks_of(piece) {
+                for read in ranges {
+                    for (range, at) in blocks_of(read) {
                         let within = (range.start % BLOCK) as usize..((range.end - 1) % BLOCK + 1) as usize;
                         let len = range.end - range.start;
-                        // What was asked for ahead is taken from there: it takes room until it is.
-                        if self.is_asked_for(range.start) {
+                        // A prefetched request is used up even if the cache has the block, because it takes memory until then.
+                        if self.is_requested(range.start) {
                             missing.push((range, at));
                             continue;
                         }
@@ -184,17 +187,17 @@ impl RemoteObject {
                 count(&self.service.counters.misses, scratch.misses);
             }
         }
-        // A part may be let go of between being found and being wanted: then it is asked for again.
+        // A request may be used up by others between being found and being wanted: then its bytes are requested again.
         let mut made = Vec::new();
         while !missing.is_empty() {
-            let units = self.units_for(missing.iter().map(|(range, _)| range.clone()), &mut made);
+            let requests = self.requests_for(missing.iter().map(|(range, _)| range.clone()), &mut made);
             let mut again = Vec::new();
             for (range, at) in missing {
-                for unit in overlapping(&units, &range) {
-                    let part = range.start.max(unit.range().start)..range.end.min(unit.range().end);
+                for request in overlapping(&requests, &range) {
+                    let part = range.start.max(request.range().start)..range.end.min(request.range().end);
                     let at = at + (part.start - range.start) as usize;
-                    match PendingRange::new(Arc::clone(unit), part.clone(), at) {
-                        Some(arriving) => late.push(arriving),
+                    match PendingRange::new(Arc::clone(request), part.clone(), at) {
+                        Some(range) => pending.push(range),
                         None => again.push((part, at)),
                     }
                 }
@@ -205,75 +208,76 @@ impl RemoteObject {
         Ok(())
     }
 
-    /// Have parts asked for that readers will want later, as far as there is room for them.
+    /// Requests ranges that readers will want later, as far as there is memory for them.
     ///
     /// # Errors
     /// As [`Self::begin`].
-    pub fn ahead(self: &Arc<Self>, pieces: &[ReadRange]) -> Result<Ahead, AnnDataError> {
-        self.check(pieces)?;
-        let mut wanted: Vec<Range<u64>> = pieces.iter().map(whole).collect();
+    pub fn prefetch(self: &Arc<Self>, ranges: &[ReadRange]) -> Result<Prefetch, AnnDataError> {
+        self.check(ranges)?;
+        let mut wanted: Vec<Range<u64>> = ranges.iter().map(object_range).collect();
         if let Some(cache) = &self.service.cache {
             let missing = |range: &Range<u64>| !cache.has(&self.name, range.start / BLOCK);
-            wanted = pieces.iter().flat_map(blocks_of).map(|(range, _)| range).filter(missing).collect();
+            wanted = ranges.iter().flat_map(blocks_of).map(|(range, _)| range).filter(missing).collect();
         }
         let mut made = Vec::new();
-        let units = self.units_for(wanted.iter().cloned(), &mut made);
+        let requests = self.requests_for(wanted.iter().cloned(), &mut made);
         for range in wanted {
-            for unit in overlapping(&units, &range) {
-                unit.promise(range.end.min(unit.range().end) - range.start.max(unit.range().start));
+            for request in overlapping(&requests, &range) {
+                request.promise(range.end.min(request.range().end) - range.start.max(request.range().start));
             }
         }
         self.service.queue.add(&made, true);
-        Ok(Ahead::of(units))
+        Ok(Prefetch::new(requests))
     }
 
-    /// Whether the byte at `offset`, and with a cache its whole block, is in a part that is on its way or there.
-    fn is_asked_for(&self, offset: u64) -> bool {
-        let unit = lock(&self.units).range(..=offset).next_back().and_then(|(_, unit)| unit.upgrade());
-        unit.is_some_and(|unit| unit.range().end > offset && unit.is_usable())
+    /// Whether a usable request has the byte at `offset` (with a cache: its whole block).
+    fn is_requested(&self, offset: u64) -> bool {
+        let request = lock(&self.requests).range(..=offset).next_back().and_then(|(_, request)| request.upgrade());
+        request.is_some_and(|request| request.range().end > offset && request.is_usable())
     }
 
-    /// Parts that have all of `wanted`, in order; those that were not there yet are in `made`, too, and are to be asked for.
-    fn units_for(
+    /// Requests that together have all bytes of `wanted`, ascending. New ones are appended to `made` as well; the caller puts them
+    /// into the queue.
+    fn requests_for(
         self: &Arc<Self>,
         wanted: impl Iterator<Item = Range<u64>>,
         made: &mut Vec<Arc<RangeRequest>>,
     ) -> Vec<Arc<RangeRequest>> {
         let block = if self.service.cache.is_some() { BLOCK } else { 0 };
         let mut found: Vec<Arc<RangeRequest>> = Vec::new();
-        let mut known = lock(&self.units);
+        let mut known = lock(&self.requests);
         if known.len() > MAX_DEAD_REQUESTS {
-            known.retain(|_, unit| unit.strong_count() > 0);
+            known.retain(|_, request| request.strong_count() > 0);
         }
         for range in covering_ranges(wanted.collect(), block, self.bytes()) {
-            // What begins before may reach into it: the last one that does so is enough to look at.
+            // The last request that starts before the range may reach into it.
             let before = known.range(..range.start).next_back().map(|(start, _)| *start);
             let there: Vec<Arc<RangeRequest>> = known
                 .range(before.unwrap_or(range.start)..range.end)
-                .filter_map(|(_, unit)| unit.upgrade())
-                .filter(|unit| unit.range().end > range.start && unit.is_usable())
+                .filter_map(|(_, request)| request.upgrade())
+                .filter(|request| request.range().end > range.start && request.is_usable())
                 .collect();
             let mut new = Vec::new();
-            for left in subtract(range, there.iter().map(|unit| unit.range().clone())) {
+            for left in subtract(range, there.iter().map(|request| request.range().clone())) {
                 new.extend(split_into_requests(left, block).map(|range| RangeRequest::new(self, range)));
             }
-            for unit in &new {
-                // What can be had of these bytes no more must not hide this from who looks for it.
-                let gone: Vec<u64> = known.range(unit.range().clone()).map(|(start, _)| *start).collect();
+            for request in &new {
+                // Unusable requests of these bytes must not hide the new one.
+                let gone: Vec<u64> = known.range(request.range().clone()).map(|(start, _)| *start).collect();
                 gone.iter().for_each(|start| drop(known.remove(start)));
-                known.insert(unit.range().start, Arc::downgrade(unit));
+                known.insert(request.range().start, Arc::downgrade(request));
             }
             made.extend(new.iter().cloned());
             found.extend(there);
             found.extend(new);
         }
         drop(known);
-        found.sort_unstable_by_key(|unit| unit.range().start);
-        found.dedup_by_key(|unit| unit.range().start);
+        found.sort_unstable_by_key(|request| request.range().start);
+        found.dedup_by_key(|request| request.range().start);
         found
     }
 
-    /// Get a part of it.
+    /// Requests a range.
     pub async fn fetch(&self, range: &Range<u64>) -> Result<Bytes, Failure> {
         let result = fetch_range(&self.service, self.store.as_ref(), &self.address, &self.version, range).await;
         if result.as_ref().is_err_and(Failure::is_change) {
@@ -282,17 +286,17 @@ impl RemoteObject {
         result
     }
 
-    /// Keep a part in the cache; it begins with a block.
-    pub fn keep(&self, start: u64, bytes: &[u8]) {
+    /// Writes bytes to the cache; `start` is the start of a block.
+    pub fn store_in_cache(&self, start: u64, bytes: &[u8]) {
         let Some(cache) = &self.service.cache else { return };
         let not_kept = cache.put(&self.name, start / BLOCK, bytes);
         count(&self.service.counters.not_kept, not_kept);
     }
 
-    /// Read a little, as do those who look where things lie: pages of it are kept in memory.
+    /// Reads few bytes, such as metadata, through the page cache.
     ///
     /// # Errors
-    /// It cannot be read, or ends before that.
+    /// The object cannot be read, or the range is beyond its end.
     pub fn read_near(self: &Arc<Self>, offset: u64, into: &mut [u8]) -> Result<(), AnnDataError> {
         let len = into.len() as u64;
         self.check(&[ReadRange { offset, at: 0, len: into.len() }])?;
@@ -312,7 +316,7 @@ impl RemoteObject {
         Ok(())
     }
 
-    /// Read pages, and some more where one follows another; returns the first.
+    /// Reads pages, and further ones if the read is sequential, into the page cache; returns the first.
     fn read_pages(self: &Arc<Self>, pages: Range<u64>) -> Result<Arc<[u8]>, AnnDataError> {
         let follows = pages.start > 0 && lock(&self.service.pages).find(&(self.number, pages.start - 1)).is_some();
         let count = (pages.end - pages.start).min(2 * PAGES_AHEAD).max(if follows { PAGES_AHEAD } else { 1 });
@@ -330,36 +334,35 @@ impl RemoteObject {
         first.ok_or_else(|| AnnDataError::damaged(self.url().as_ref(), "has no bytes"))
     }
 
-    /// Read a range of it, which it has.
+    /// Reads a range, which is within the object.
     pub fn read_range(self: &Arc<Self>, range: Range<u64>) -> Result<Vec<u8>, AnnDataError> {
         let start = range.start;
         let mut all = vec![MaybeUninit::uninit(); (range.end - start) as usize];
-        let mut late = Vec::new();
-        self.begin(&[ReadRange { offset: start, at: 0, len: all.len() }], &mut all, &mut late)?;
-        late.into_iter().try_for_each(|arriving| arriving.take(&mut all)).map_err(|failure| self.failed(failure))?;
+        let mut pending = Vec::new();
+        self.begin(&[ReadRange { offset: start, at: 0, len: all.len() }], &mut all, &mut pending)?;
+        pending.into_iter().try_for_each(|range| range.take(&mut all)).map_err(|failure| self.failed(failure))?;
         self.succeeded();
-        // SAFETY: one piece was asked for, all of it is there.
+        // SAFETY: all bytes were read.
         Ok(all.into_iter().map(|byte| unsafe { byte.assume_init() }).collect())
     }
 
-    fn check(&self, pieces: &[ReadRange]) -> Result<(), AnnDataError> {
-        let beyond =
-            |piece: &&ReadRange| piece.offset.checked_add(piece.len as u64).is_none_or(|end| end > self.bytes());
-        match pieces.iter().find(beyond) {
+    fn check(&self, ranges: &[ReadRange]) -> Result<(), AnnDataError> {
+        let beyond = |read: &&ReadRange| read.offset.checked_add(read.len as u64).is_none_or(|end| end > self.bytes());
+        match ranges.iter().find(beyond) {
             None => Ok(()),
             Some(_) => Err(AnnDataError::damaged(self.url().as_ref(), "is cut short")),
         }
     }
 }
 
-fn object_range(piece: &ReadRange) -> Range<u64> {
-    piece.offset..piece.offset + piece.len as u64
+fn object_range(read: &ReadRange) -> Range<u64> {
+    read.offset..read.offset + read.len as u64
 }
 
-/// A piece by blocks: bytes of the object, and where they go.
-fn blocks_of(piece: &ReadRange) -> impl Iterator<Item = (Range<u64>, usize)> + use<> {
-    let Range { start, end } = object_range(piece);
-    let at = piece.at;
+/// Splits a range at blocks: bytes of the object, and their position in the buffer.
+fn blocks_of(read: &ReadRange) -> impl Iterator<Item = (Range<u64>, usize)> + use<> {
+    let Range { start, end } = object_range(read);
+    let at = read.at;
     let blocks = if start < end { start / BLOCK..end.div_ceil(BLOCK) } else { 0..0 };
     blocks.map(move |block| {
         let range = start.max(block * BLOCK)..end.min((block + 1) * BLOCK);
@@ -368,38 +371,38 @@ fn blocks_of(piece: &ReadRange) -> impl Iterator<Item = (Range<u64>, usize)> + u
     })
 }
 
-/// Those of `units`, which ascend and do not overlap, that have bytes of `range`.
+/// The requests that have bytes of `range`; `requests` ascend and do not overlap.
 fn overlapping<'u>(
-    units: &'u [Arc<RangeRequest>],
+    requests: &'u [Arc<RangeRequest>],
     range: &Range<u64>,
 ) -> impl Iterator<Item = &'u Arc<RangeRequest>> + use<'u> {
-    let first = units.partition_point(|unit| unit.range().end <= range.start);
+    let first = requests.partition_point(|request| request.range().end <= range.start);
     let end = if range.is_empty() { range.start } else { range.end };
-    units[first..].iter().take_while(move |unit| unit.range().start < end)
+    requests[first..].iter().take_while(move |request| request.range().start < end)
 }
 
-/// Bytes of a part that is asked for, and where in a buffer they go.
+/// Bytes of a request, and their position in a buffer.
 #[derive(Debug)]
 pub(crate) struct PendingRange {
-    unit: Arc<RangeRequest>,
+    request: Arc<RangeRequest>,
     /// Bytes of the object.
     range: Range<u64>,
     at: usize,
 }
 
 impl PendingRange {
-    /// None if the bytes cannot be had any more.
-    pub fn new(unit: Arc<RangeRequest>, range: Range<u64>, at: usize) -> Option<Self> {
-        unit.want(range.end - range.start).then_some(Self { unit, range, at })
+    /// `None` if the request is not usable any more.
+    pub fn new(request: Arc<RangeRequest>, range: Range<u64>, at: usize) -> Option<Self> {
+        request.want(range.end - range.start).then_some(Self { request, range, at })
     }
 
-    /// Wait for the bytes.
+    /// Waits for the bytes and copies them.
     ///
     /// # Errors
-    /// They cannot be had.
+    /// The request failed.
     pub fn take(self, into: &mut [MaybeUninit<u8>]) -> Result<(), Failure> {
-        let bytes = self.unit.wait()?;
-        let start = (self.range.start - self.unit.range().start) as usize;
+        let bytes = self.request.wait()?;
+        let start = (self.range.start - self.request.range().start) as usize;
         let bytes = &bytes[start..start + (self.range.end - self.range.start) as usize];
         copy_to_uninit(&mut into[self.at..self.at + bytes.len()], bytes);
         Ok(())
@@ -408,20 +411,20 @@ impl PendingRange {
 
 impl Drop for PendingRange {
     fn drop(&mut self) {
-        self.unit.done(self.range.end - self.range.start);
+        self.request.done(self.range.end - self.range.start);
     }
 }
 
-/// Parts that were asked for ahead of their readers: they are there, or on their way, as long as this is kept.
+/// Requests that were sent ahead of their readers. Dropping it cancels those that no reader wants.
 #[derive(Debug, Default)]
-pub struct Ahead(Vec<Arc<RangeRequest>>);
+pub struct Prefetch(Vec<Arc<RangeRequest>>);
 
-impl Ahead {
-    pub(crate) fn of(units: Vec<Arc<RangeRequest>>) -> Self {
-        Self(units)
+impl Prefetch {
+    pub(crate) fn new(requests: Vec<Arc<RangeRequest>>) -> Self {
+        Self(requests)
     }
 
-    /// Keep others as well.
+    /// Adds the requests of another prefetch.
     pub fn add(&mut self, other: Self) {
         self.0.extend(other.0);
     }

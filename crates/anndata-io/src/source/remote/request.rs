@@ -1,3 +1,5 @@
+//! Requests for byte ranges, and the queue in which they wait for memory.
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -10,9 +12,9 @@ use crate::source::remote::fetch::runtime;
 use crate::source::remote::object::RemoteObject;
 use crate::source::remote::service::lock;
 
-/// A part of an object that is asked for at once.
+/// A request for a byte range of an object.
 ///
-/// Its bytes are there until all who want some have taken theirs; a request that nobody waits for any more is given up.
+/// Its bytes stay in memory until all readers that want some of them have taken theirs. Dropping the last reference cancels it.
 pub(crate) struct RangeRequest {
     object: Arc<RemoteObject>,
     range: Range<u64>,
@@ -22,19 +24,19 @@ pub(crate) struct RangeRequest {
 
 struct RequestState {
     content: RequestContent,
-    /// Bytes that readers are going to take who have come already.
+    /// Bytes that present readers have not taken yet.
     wanted: u64,
-    /// Bytes that readers are to take who have not come yet.
+    /// Bytes that were prefetched for later readers.
     promised: u64,
-    /// It counts in the room of the queue.
+    /// Whether the queue counts its bytes as used.
     charged: bool,
-    request: Option<AbortHandle>,
+    task: Option<AbortHandle>,
 }
 
 enum RequestContent {
     Queued,
-    UnderWay,
-    There(Bytes),
+    InFlight,
+    Received(Bytes),
     Failed(Failure),
     Taken,
 }
@@ -48,11 +50,11 @@ impl std::fmt::Debug for RangeRequest {
 impl RangeRequest {
     pub fn new(object: &Arc<RemoteObject>, range: Range<u64>) -> Arc<Self> {
         let state =
-            RequestState { content: RequestContent::Queued, wanted: 0, promised: 0, charged: false, request: None };
+            RequestState { content: RequestContent::Queued, wanted: 0, promised: 0, charged: false, task: None };
         Arc::new(Self { object: Arc::clone(object), range, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Bytes of the object.
+    /// Range within the object.
     pub fn range(&self) -> &Range<u64> {
         &self.range
     }
@@ -61,12 +63,12 @@ impl RangeRequest {
         self.range.end - self.range.start
     }
 
-    /// Whether bytes of it can still be had.
+    /// Whether a reader can still get its bytes.
     pub fn is_usable(&self) -> bool {
         !matches!(lock(&self.state).content, RequestContent::Failed(_) | RequestContent::Taken)
     }
 
-    /// A reader wants `bytes` of it; false if they cannot be had.
+    /// Registers a reader of `bytes`; `false` if the request is not usable any more.
     pub fn want(&self, bytes: u64) -> bool {
         let mut state = lock(&self.state);
         if matches!(state.content, RequestContent::Failed(_) | RequestContent::Taken) {
@@ -76,17 +78,17 @@ impl RangeRequest {
         true
     }
 
-    /// A reader will want `bytes` of it later.
+    /// Registers a later reader of `bytes`.
     pub fn promise(&self, bytes: u64) {
         lock(&self.state).promised += bytes;
     }
 
-    /// A reader has taken `bytes`, or does not want them any more.
+    /// A reader took `bytes`, or does not want them any more. Frees the memory after the last reader.
     pub fn done(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.wanted = state.wanted.saturating_sub(bytes);
         state.promised = state.promised.saturating_sub(bytes);
-        if state.wanted > 0 || state.promised > 0 || !matches!(state.content, RequestContent::There(_)) {
+        if state.wanted > 0 || state.promised > 0 || !matches!(state.content, RequestContent::Received(_)) {
             return;
         }
         let bytes = std::mem::replace(&mut state.content, RequestContent::Taken);
@@ -98,7 +100,7 @@ impl RangeRequest {
         }
     }
 
-    /// Ask for it, if that was not done yet.
+    /// Sends the request, unless it was sent before.
     pub fn start(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         if !matches!(state.content, RequestContent::Queued) {
@@ -106,12 +108,12 @@ impl RangeRequest {
         }
         match runtime(self.object.url()) {
             Ok(runtime) => {
-                state.content = RequestContent::UnderWay;
+                state.content = RequestContent::InFlight;
                 state.charged = true;
                 self.object.service().queue.charge(self.len());
-                let end = CompletionGuard(Arc::downgrade(self));
-                let task = runtime.spawn(run_request(Arc::clone(&self.object), self.range.clone(), end));
-                state.request = Some(task.abort_handle());
+                let completion = CompletionGuard(Arc::downgrade(self));
+                let task = runtime.spawn(run_request(Arc::clone(&self.object), self.range.clone(), completion));
+                state.task = Some(task.abort_handle());
             }
             Err(failure) => state.content = RequestContent::Failed(failure),
         }
@@ -119,29 +121,29 @@ impl RangeRequest {
         self.changed.notify_all();
     }
 
-    /// Wait until it is there.
+    /// Sends the request if necessary, and waits for its bytes.
     pub fn wait(self: &Arc<Self>) -> Result<Bytes, Failure> {
         self.start();
         let mut state = lock(&self.state);
         loop {
             match &state.content {
-                RequestContent::There(bytes) => return Ok(bytes.clone()),
+                RequestContent::Received(bytes) => return Ok(bytes.clone()),
                 RequestContent::Failed(failure) => return Err(failure.clone()),
                 RequestContent::Taken => {
                     return Err(Failure::refused(self.object.url(), "a part was let go of too early"));
                 }
-                RequestContent::Queued | RequestContent::UnderWay => {
+                RequestContent::Queued | RequestContent::InFlight => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
     }
 
-    fn end(&self, result: Result<Bytes, Failure>) {
+    fn complete(&self, result: Result<Bytes, Failure>) {
         let mut state = lock(&self.state);
-        if matches!(state.content, RequestContent::UnderWay) {
+        if matches!(state.content, RequestContent::InFlight) {
             state.content = match result {
-                Ok(bytes) => RequestContent::There(bytes),
+                Ok(bytes) => RequestContent::Received(bytes),
                 Err(failure) => RequestContent::Failed(failure),
             };
         }
@@ -153,8 +155,8 @@ impl RangeRequest {
 impl Drop for RangeRequest {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(request) = state.request.take() {
-            request.abort();
+        if let Some(task) = state.task.take() {
+            task.abort();
         }
         if std::mem::take(&mut state.charged) {
             self.object.service().queue.release(self.len());
@@ -162,111 +164,112 @@ impl Drop for RangeRequest {
     }
 }
 
-/// Tells those who wait, also where a task ends before its end.
+/// Wakes the waiting readers, even if the task is cancelled or panics.
 struct CompletionGuard(Weak<RangeRequest>);
 
 impl CompletionGuard {
-    fn tell(&self, result: Result<Bytes, Failure>) {
-        if let Some(unit) = self.0.upgrade() {
-            unit.end(result);
+    fn complete(&self, result: Result<Bytes, Failure>) {
+        if let Some(request) = self.0.upgrade() {
+            request.complete(result);
         }
     }
 }
 
 impl Drop for CompletionGuard {
     fn drop(&mut self) {
-        if let Some(unit) = self.0.upgrade() {
-            unit.end(Err(Failure::refused(unit.object.url(), "a request was given up")));
+        if let Some(request) = self.0.upgrade() {
+            request.complete(Err(Failure::refused(request.object.url(), "a request was given up")));
         }
     }
 }
 
-/// Get a part, hand it to those who wait, then keep it.
-async fn run_request(object: Arc<RemoteObject>, range: Range<u64>, end: CompletionGuard) {
-    // The permit is held until the part is kept: a disk that is slower than the network slows it down, and memory does not fill.
-    let kept = Arc::clone(&object);
+/// Fetches a range, completes its request, then writes the bytes to the cache.
+async fn run_request(object: Arc<RemoteObject>, range: Range<u64>, completion: CompletionGuard) {
+    // The permit is held until the bytes are in the cache: a disk that is slower than the network then slows down the requests,
+    // and memory does not fill up.
+    let cached = Arc::clone(&object);
     let _permit = object.service().requests.acquire().await;
     let result = object.fetch(&range).await;
-    end.tell(result.clone());
-    drop(end);
+    completion.complete(result.clone());
+    drop(completion);
     if let Ok(bytes) = result
         && object.service().cache.is_some()
     {
-        // A thread of its own: writing may wait for a disk. It goes on where this task is given up.
-        let _ = tokio::task::spawn_blocking(move || kept.keep(range.start, &bytes)).await;
+        // On a blocking thread, since the write may wait for the disk. It continues if this task is cancelled.
+        let _ = tokio::task::spawn_blocking(move || cached.store_in_cache(range.start, &bytes)).await;
     }
 }
 
-/// Parts of objects that are to be asked for, as far as there is room for them in memory.
+/// Requests that wait until there is memory for their bytes.
 ///
-/// What somebody waits for is started whether there is room or not, so nobody waits for room that he himself takes.
+/// A request that a thread waits for is sent regardless of memory, so no thread can wait for memory that it uses itself.
 #[derive(Debug)]
 pub(crate) struct RequestQueue {
     state: Mutex<QueueState>,
-    /// Bytes of parts that are under way, or there and not taken yet.
-    room: u64,
+    /// Capacity in bytes, for requests in flight and received bytes that were not taken yet.
+    capacity: u64,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Asked for by readers.
+    /// Requests of present readers.
     urgent: VecDeque<Weak<RangeRequest>>,
-    /// Asked for ahead of readers.
-    ahead: VecDeque<Weak<RangeRequest>>,
-    /// Bytes that are taken of the room.
+    /// Prefetched requests.
+    prefetched: VecDeque<Weak<RangeRequest>>,
+    /// Used part of the capacity in bytes.
     used: u64,
 }
 
 impl RequestQueue {
-    pub fn new(room: u64) -> Self {
-        Self { state: Mutex::default(), room }
+    pub fn new(capacity: u64) -> Self {
+        Self { state: Mutex::default(), capacity }
     }
 
-    /// Have parts asked for, in this order.
-    pub fn add<'u>(&self, units: impl IntoIterator<Item = &'u Arc<RangeRequest>>, ahead: bool) {
+    /// Appends requests.
+    pub fn add<'u>(&self, requests: impl IntoIterator<Item = &'u Arc<RangeRequest>>, is_prefetch: bool) {
         let mut state = lock(&self.state);
-        let queue = if ahead { &mut state.ahead } else { &mut state.urgent };
-        queue.extend(units.into_iter().map(Arc::downgrade));
+        let queue = if is_prefetch { &mut state.prefetched } else { &mut state.urgent };
+        queue.extend(requests.into_iter().map(Arc::downgrade));
         drop(state);
-        self.go_on();
+        self.start_requests();
     }
 
-    /// A part takes room.
+    /// Counts bytes as used.
     fn charge(&self, bytes: u64) {
         lock(&self.state).used += bytes;
     }
 
-    /// A part takes no room any more.
+    /// Counts bytes as free, and sends further requests.
     pub fn release(&self, bytes: u64) {
         lock(&self.state).used -= bytes;
-        self.go_on();
+        self.start_requests();
     }
 
-    /// Start what there is room for.
-    fn go_on(&self) {
-        // Units are started and let go without the lock: both come back here.
-        while let Some(unit) = self.next() {
-            unit.start();
+    /// Sends the requests for which there is memory.
+    fn start_requests(&self) {
+        // Without the lock: starting or dropping a request calls the queue again.
+        while let Some(request) = self.next() {
+            request.start();
         }
     }
 
     fn next(&self) -> Option<Arc<RangeRequest>> {
         let mut state = lock(&self.state);
-        // Readers find room even where much was read ahead.
-        if state.used < self.room
-            && let Some(unit) = pop_live(&mut state.urgent)
+        // A quarter of the capacity is reserved for present readers.
+        if state.used < self.capacity
+            && let Some(request) = pop_live(&mut state.urgent)
         {
-            return Some(unit);
+            return Some(request);
         }
-        if state.used < self.room / 4 * 3 { pop_live(&mut state.ahead) } else { None }
+        if state.used < self.capacity / 4 * 3 { pop_live(&mut state.prefetched) } else { None }
     }
 }
 
-/// The first that somebody still wants. Others have no owner, so letting go of them here ends nothing.
+/// The first request that still has an owner.
 fn pop_live(queue: &mut VecDeque<Weak<RangeRequest>>) -> Option<Arc<RangeRequest>> {
-    while let Some(unit) = queue.pop_front() {
-        if let Some(unit) = unit.upgrade() {
-            return Some(unit);
+    while let Some(request) = queue.pop_front() {
+        if let Some(request) = request.upgrade() {
+            return Some(request);
         }
     }
     None

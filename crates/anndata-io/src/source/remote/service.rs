@@ -1,3 +1,5 @@
+//! Options, counters and shared state of all remote objects of the process.
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,27 +21,27 @@ use crate::source::remote::fetch::{StatusConnector, runtime};
 use crate::source::remote::object::RemoteObject;
 use crate::source::remote::request::RequestQueue;
 
-/// What all objects of the process share.
+/// State that all remote objects of the process share.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub options: RemoteOptions,
     pub counters: Counters,
-    /// Requests that may be under way.
+    /// Bounds the number of requests in flight.
     pub requests: Semaphore,
     pub queue: RequestQueue,
     pub pages: Mutex<PageCache>,
     pub cache: Option<BlockCache>,
     stores: Mutex<HashMap<ObjectHost, Arc<dyn ObjectStore>>>,
-    /// Those that are open, by URL.
+    /// Open objects by URL.
     pub open: Mutex<HashMap<String, Weak<RemoteObject>>>,
 }
 
 static CURRENT: RwLock<Option<Arc<Service>>> = RwLock::new(None);
 
-/// Say how objects that are opened from now on are read. Without it they are read as [`RemoteOptions::default`] has it.
+/// Sets the options for remote objects that are opened from now on. The default is [`RemoteOptions::default`].
 ///
 /// # Errors
-/// The folder of the cache cannot be written to, or is not this user's alone.
+/// The folder of the cache cannot be written to, or belongs to another user.
 pub fn configure(options: RemoteOptions) -> Result<(), AnnDataError> {
     let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
     if current.as_ref().is_none_or(|service| service.options != options) {
@@ -48,14 +50,14 @@ pub fn configure(options: RemoteOptions) -> Result<(), AnnDataError> {
     Ok(())
 }
 
-/// What objects that are read as it was said last have taken so far; all zero before the first was opened.
+/// Requests and bytes since the last [`configure`] that changed the options.
 pub fn remote_counts() -> RemoteCounts {
     let current = CURRENT.read().unwrap_or_else(PoisonError::into_inner);
-    current.as_ref().map(|service| service.counters.now()).unwrap_or_default()
+    current.as_ref().map(|service| service.counters.load()).unwrap_or_default()
 }
 
 impl Service {
-    /// As it was said last.
+    /// The service with the options that were set last.
     pub fn current() -> Result<Arc<Self>, AnnDataError> {
         if let Some(service) = &*CURRENT.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(Arc::clone(service));
@@ -81,54 +83,58 @@ impl Service {
         })
     }
 
-    /// What has the objects of a place.
+    /// The client for the bucket or server of an address.
     pub fn store(&self, at: &Address) -> Result<Arc<dyn ObjectStore>, Failure> {
-        // Clients want the process's TLS to be chosen, which the runtime does first.
+        // The runtime installs the TLS provider, which clients need.
         runtime(&at.url)?;
         let mut stores = lock(&self.stores);
-        if let Some(store) = stores.get(&at.place) {
+        if let Some(store) = stores.get(&at.host) {
             return Ok(Arc::clone(store));
         }
-        // Parts are asked for again here: object_store does not do so for an answer that ends early without a word.
-        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let made: object_store::Result<Arc<dyn ObjectStore>> = match &at.place {
+        // `with_retries` repeats requests: object_store does not repeat one whose answer is cut short.
+        let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let made: object_store::Result<Arc<dyn ObjectStore>> = match &at.host {
             ObjectHost::S3(bucket) => {
                 let from_environment = AmazonS3Builder::from_env().with_bucket_name(bucket);
                 // An answer may take long as long as bytes come.
                 let client = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-                let builder = from_environment.with_config(client, "1 day").with_retry(once);
+                let builder = from_environment.with_config(client, "1 day").with_retry(no_retries);
                 builder.with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
             ObjectHost::Gs(bucket) => {
                 let builder = google_cloud_storage(|name| std::env::var(name).ok()).with_bucket_name(bucket);
-                builder.with_retry(once).with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
+                builder
+                    .with_retry(no_retries)
+                    .with_http_connector(StatusConnector)
+                    .build()
+                    .map(|store| Arc::new(store) as _)
             }
             ObjectHost::Http(origin) => {
                 let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
-                let builder = HttpBuilder::new().with_url(origin).with_client_options(client).with_retry(once);
+                let builder = HttpBuilder::new().with_url(origin).with_client_options(client).with_retry(no_retries);
                 builder.with_http_connector(StatusConnector).build().map(|store| Arc::new(store) as _)
             }
         };
         let made = made.map_err(|e| Failure::refused(&at.url, &format!("cannot be asked for: {e}")))?;
-        stores.insert(at.place.clone(), Arc::clone(&made));
+        stores.insert(at.host.clone(), Arc::clone(&made));
         Ok(made)
     }
 }
 
-/// Where Google Cloud Storage answers requests of S3's protocol.
+/// Endpoint of the XML API of Google Cloud Storage.
 const GS_ENDPOINT: &str = "https://storage.googleapis.com";
 
-/// A client of Google Cloud Storage's XML API without a bucket, by the variables that `variable` yields: requests are signed with
-/// an HMAC key (`GS_ACCESS_KEY_ID` and `GS_SECRET_ACCESS_KEY`, as GDAL calls them), or not at all where one of the two is not set,
-/// which reads public objects. `GS_ENDPOINT_URL` is another server with the same API, such as an emulator.
+/// A client of the XML API of Google Cloud Storage, without a bucket. `variable` looks up environment variables: an HMAC key
+/// (`GS_ACCESS_KEY_ID` and `GS_SECRET_ACCESS_KEY`, as in GDAL) signs requests; without both, requests are not signed and only
+/// public objects can be read. `GS_ENDPOINT_URL` is another server with the same API, such as an emulator.
 ///
-/// AWS's variables are not asked: a job may read buckets of both.
+/// The variables of AWS are ignored, because a process may read buckets of both.
 fn google_cloud_storage(variable: impl Fn(&str) -> Option<String>) -> AmazonS3Builder {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let endpoint = set("GS_ENDPOINT_URL").unwrap_or_else(|| GS_ENDPOINT.to_owned());
     // An answer may take long as long as bytes come.
     let client = ClientOptions::new().with_timeout_disabled().with_allow_http(endpoint.starts_with("http://"));
-    // The name of the region is signed; the XML API takes "auto" for any.
+    // The name of the region is signed; the XML API accepts "auto" for any region.
     let builder = AmazonS3Builder::new().with_region("auto").with_endpoint(endpoint).with_client_options(client);
     match (set("GS_ACCESS_KEY_ID"), set("GS_SECRET_ACCESS_KEY")) {
         (Some(id), Some(secret)) => builder.with_access_key_id(id).with_secret_access_key(secret),
@@ -136,51 +142,51 @@ fn google_cloud_storage(variable: impl Fn(&str) -> Option<String>) -> AmazonS3Bu
     }
 }
 
-/// Nothing below panics between changes that belong together.
+/// Locks a mutex. A poisoned one is usable: no critical section of this module can panic halfway through a change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How objects are read.
+/// Options of remote objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteOptions {
-    /// Requests that a process has under way at a time; not 0.
+    /// Largest number of requests in flight in the process; not 0.
     pub requests: usize,
-    /// Where blocks are kept; `None` reads all from the server.
+    /// Cache of blocks on disk; `None` requests all bytes from the server.
     pub cache: Option<CacheOptions>,
-    /// How long servers are given.
-    pub patience: Patience,
+    /// Timeout and retries.
+    pub retry: RetryPolicy,
 }
 
-/// A cache of blocks.
+/// Options of the cache of blocks on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Folder that all processes of a node share.
+    /// Folder of the cache, which all processes of a node share.
     pub folder: PathBuf,
-    /// Bytes that it takes at most.
+    /// Largest size of the cache in bytes.
     pub bytes: u64,
 }
 
-/// How long servers are given.
+/// Timeout and retries of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Longest that an answer, and then each part of it, is waited for.
+pub struct RetryPolicy {
+    /// Timeout for the start of an answer, and for each further part of it.
     pub answer: Duration,
-    /// Times that a part is asked for; not 0.
+    /// Number of attempts for a request; not 0.
     pub attempts: u32,
-    /// Pause before the second time; before each further one it is twice as long. Half to all of it is waited, by chance.
+    /// Pause before the second attempt; it doubles before each further one. The actual pause is random between half and all of it.
     pub pause: Duration,
-    /// A pause is no longer than this.
+    /// Upper bound of the pause.
     pub longest_pause: Duration,
 }
 
 impl Default for RemoteOptions {
     fn default() -> Self {
-        Self { requests: 32, cache: None, patience: Patience::default() }
+        Self { requests: 32, cache: None, retry: RetryPolicy::default() }
     }
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             answer: Duration::from_secs(20),
@@ -191,36 +197,36 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
-    /// Pause before attempt number `attempt`, which is not the first; `chance` is any number.
-    pub(crate) fn pause(&self, attempt: u32, chance: u64) -> Duration {
+impl RetryPolicy {
+    /// Pause before attempt number `attempt`, which is at least 2; `random` is any number.
+    pub(crate) fn pause(&self, attempt: u32, random: u64) -> Duration {
         let whole = self.pause.saturating_mul(1 << (attempt.clamp(2, 20) - 2)).min(self.longest_pause);
-        whole / 2 + (whole / 2).mul_f64((chance % 1024) as f64 / 1024.0)
+        whole / 2 + (whole / 2).mul_f64((random % 1024) as f64 / 1024.0)
     }
 }
 
-/// Requests and bytes that reading remote files took this process.
+/// Requests and bytes of remote objects in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteCounts {
-    /// Requests that were sent, repeated ones too.
+    /// Requests that were sent, retries included.
     pub requests: u64,
-    /// Requests that repeat one that failed.
+    /// Retries of failed requests.
     pub retries: u64,
-    /// Bytes of objects that came from servers.
+    /// Bytes received from servers.
     pub remote_bytes: u64,
-    /// Bytes that were taken from the cache instead.
+    /// Bytes read from the cache on disk.
     pub cache_bytes: u64,
-    /// Blocks that were in the cache.
+    /// Blocks found in the cache.
     pub hits: u64,
-    /// Blocks that were not in the cache; 0 without one.
+    /// Blocks not found in the cache; 0 without a cache.
     pub misses: u64,
-    /// Blocks that could not be written to the cache: the disk is full, or it is in use.
+    /// Blocks that could not be written to the cache: the disk is full, or another process holds the lock.
     pub not_kept: u64,
 }
 
-/// [`RemoteCounts`], counted by many threads.
+/// [`RemoteCounts`] with atomic counters.
 #[derive(Debug, Default)]
-struct Counters {
+pub(crate) struct Counters {
     pub requests: AtomicU64,
     pub retries: AtomicU64,
     pub remote_bytes: AtomicU64,
@@ -231,32 +237,32 @@ struct Counters {
 }
 
 impl Counters {
-    pub fn now(&self) -> RemoteCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    fn load(&self) -> RemoteCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RemoteCounts {
-            requests: of(&self.requests),
-            retries: of(&self.retries),
-            remote_bytes: of(&self.remote_bytes),
-            cache_bytes: of(&self.cache_bytes),
-            hits: of(&self.hits),
-            misses: of(&self.misses),
-            not_kept: of(&self.not_kept),
+            requests: load(&self.requests),
+            retries: load(&self.retries),
+            remote_bytes: load(&self.remote_bytes),
+            cache_bytes: load(&self.cache_bytes),
+            hits: load(&self.hits),
+            misses: load(&self.misses),
+            not_kept: load(&self.not_kept),
         }
     }
 }
 
-/// Count `n` more.
+/// Adds `n` to a counter.
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Pages of remote objects by object and page number: of what is read a little at a time, such as metadata and footers.
+/// Pages of remote objects by object and page number, for small reads such as metadata and footers.
 pub(crate) type PageCache = LruCache<(u64, u64), Arc<[u8]>>;
 
-/// Bytes of a page: metadata is small and lies together.
+/// Size of a page in bytes: metadata is small and contiguous.
 pub(crate) const PAGE: u64 = 128 << 10;
 
-/// Pages of all objects together.
+/// Capacity of the page cache, shared by all objects.
 const MAX_PAGES: usize = 256;
 
 #[cfg(test)]
@@ -287,10 +293,10 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_bound() {
-        let patience = Patience::default();
-        let longest: Vec<u128> = (2..12).map(|attempt| patience.pause(attempt, 1023).as_millis()).collect();
+        let retry = RetryPolicy::default();
+        let longest: Vec<u128> = (2..12).map(|attempt| retry.pause(attempt, 1023).as_millis()).collect();
         assert!(longest.is_sorted() && longest[0] <= 100 && *longest.last().unwrap() <= 10_000, "{longest:?}");
-        assert_eq!(patience.pause(2, 0), Duration::from_millis(50));
-        assert_eq!(patience.pause(u32::MAX, 0), Duration::from_secs(5));
+        assert_eq!(retry.pause(2, 0), Duration::from_millis(50));
+        assert_eq!(retry.pause(u32::MAX, 0), Duration::from_secs(5));
     }
 }

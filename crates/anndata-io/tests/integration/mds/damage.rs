@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anndata_io::AnnDataError;
-use anndata_io::{ArrayStore, MdsCompression, MdsStore, Wanted};
+use anndata_io::{ArrayStore, MdsCompression, MdsStore, RowSelection};
 use serde_json::{Value, json};
 
 use super::{empty, written};
@@ -12,7 +12,7 @@ use super::{empty, written};
 fn all(path: &Path) -> Result<(), AnnDataError> {
     let store = MdsStore::open(path)?;
     let (mut reader, mut rows) = (store.reader()?, empty(&store));
-    reader.fetch(&Wanted::Range(0..store.len()), &mut rows)?;
+    reader.fetch(&RowSelection::Range(0..store.len()), &mut rows)?;
     let before = rows.clone();
     reader.decode(&mut rows).inspect_err(|_| assert_eq!(rows, before))?;
     store.labels("kind")?;
@@ -145,7 +145,7 @@ fn what_is_rewritten_while_it_is_read_is_an_error() {
         written::write(&path, compression, 10_000);
         let store = MdsStore::open(&path).unwrap();
         let (mut reader, mut rows) = (store.reader().unwrap(), empty(&store));
-        reader.fetch(&Wanted::Rows(&[0]), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(&[0]), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
         reader.unchanged().unwrap();
         let name = if compression == MdsCompression::None { "shard.00000.mds" } else { "shard.00000.mds.zstd" };
@@ -153,10 +153,10 @@ fn what_is_rewritten_while_it_is_read_is_an_error() {
         std::fs::remove_file(path.join(name)).unwrap();
         std::fs::write(path.join(name), bytes).unwrap();
         // Of another shard nothing has changed.
-        reader.fetch(&Wanted::Rows(&[store.len() - 1]), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(&[store.len() - 1]), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
         reader.unchanged().unwrap();
-        reader.fetch(&Wanted::Rows(&[0]), &mut rows).unwrap();
+        reader.fetch(&RowSelection::Rows(&[0]), &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
         assert!(matches!(reader.unchanged(), Err(AnnDataError::Rewritten { path }) if path.ends_with(name)));
     }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anndata_io::{ArrayStore, DenseRows, Form, LabelKind, MdsStore, ReadRows, Rows, Wanted};
+use anndata_io::{ArrayStore, DenseRows, Form, LabelKind, MdsStore, ReadRows, RowSelection, Rows};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ fn empty(store: &MdsStore) -> Rows {
     }
 }
 
-fn read(reader: &mut dyn ReadRows, store: &MdsStore, wanted: &Wanted<'_>) -> Vec<u32> {
+fn read(reader: &mut dyn ReadRows, store: &MdsStore, wanted: &RowSelection<'_>) -> Vec<u32> {
     let mut rows = empty(store);
     reader.fetch(wanted, &mut rows).unwrap();
     reader.decode(&mut rows).unwrap();
@@ -94,7 +94,7 @@ fn what_streaming_writes_is_read_identically() {
         assert_eq!((store.len(), store.genes().len(), store.form()), (rows, genes, form), "{name}");
         assert_eq!(store.genes()[7], "gene_7", "{name}");
         assert_eq!(MdsStore::rows(&folder.path().join(name)).unwrap(), rows);
-        assert!(store.most_values().unwrap() >= matrix.iter().filter(|bits| **bits != 0).count() as u64, "{name}");
+        assert!(store.max_values().unwrap() >= matrix.iter().filter(|bits| **bits != 0).count() as u64, "{name}");
         let shards: Vec<u64> = serde_json::from_value(file["shards"].clone()).unwrap();
         let run = if file["packed"] == true { *shards.iter().max().unwrap() } else { 1 };
         let starts: Vec<u64> = shards
@@ -108,18 +108,18 @@ fn what_streaming_writes_is_read_identically() {
         assert_eq!((store.run_rows(), store.starts()), (run, starts), "{name}");
 
         let mut reader = store.reader().unwrap();
-        assert!(read(&mut *reader, &store, &Wanted::Range(0..rows)) == matrix, "{name}: all rows");
+        assert!(read(&mut *reader, &store, &RowSelection::Range(0..rows)) == matrix, "{name}: all rows");
         for _ in 0..4 {
             let start = rng.random_range(0..rows);
             let range = start..rng.random_range(start..=rows);
-            let found = read(&mut *reader, &store, &Wanted::Range(range.clone()));
+            let found = read(&mut *reader, &store, &RowSelection::Range(range.clone()));
             assert!(found == rows_of(&matrix, genes, range.clone()), "{name}: rows {range:?}");
             let count = rng.random_range(0..60);
             let picks: Vec<u64> = (0..count).map(|_| rng.random_range(0..rows)).collect();
-            let found = read(&mut *reader, &store, &Wanted::Rows(&picks));
+            let found = read(&mut *reader, &store, &RowSelection::Rows(&picks));
             assert!(found == rows_of(&matrix, genes, picks.iter().copied()), "{name}: rows {picks:?}");
         }
-        let beyond = reader.fetch(&Wanted::Rows(&[0, rows]), &mut empty(&store)).unwrap_err().to_string();
+        let beyond = reader.fetch(&RowSelection::Rows(&[0, rows]), &mut empty(&store)).unwrap_err().to_string();
         assert!(beyond.contains("row 211 was asked for") && beyond.contains(name), "{beyond}");
 
         let labels = store.labels("text").unwrap();
@@ -162,7 +162,7 @@ fn a_shard_is_read_as_it_is_or_compressed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     let matrix = written::write(&path, anndata_io::MdsCompression::Zstd(1), 2000).0;
-    let all = |store: &MdsStore| read(&mut *store.reader().unwrap(), store, &Wanted::Range(0..store.len()));
+    let all = |store: &MdsStore| read(&mut *store.reader().unwrap(), store, &RowSelection::Range(0..store.len()));
     let store = MdsStore::open(&path).unwrap();
     let run = store.run_rows();
     assert!(run > 1 && store.starts().len() > 5);

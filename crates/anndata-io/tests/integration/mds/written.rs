@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anndata_io::write::{Cells, Column, ColumnKind, Frame};
-use anndata_io::{ArrayStore, CsrRows, MdsCompression, MdsOptions, MdsStore, MdsWriter, Wanted};
+use anndata_io::{ArrayStore, CsrRows, MdsCompression, MdsOptions, MdsStore, MdsWriter, RowSelection};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -107,10 +107,10 @@ fn what_is_written_here_streaming_and_the_store_read_identically() {
         let store = MdsStore::open(&path).unwrap();
         assert_eq!((store.len(), store.genes()), (ROWS as u64, &genes()[..]));
         let mut reader = store.reader().unwrap();
-        assert!(read(&mut *reader, &store, &Wanted::Range(0..ROWS as u64)) == matrix);
+        assert!(read(&mut *reader, &store, &RowSelection::Range(0..ROWS as u64)) == matrix);
         let mut shuffled: Vec<u64> = (0..ROWS as u64).collect();
         shuffled.shuffle(&mut rand_pcg::Pcg64::seed_from_u64(1));
-        assert!(read(&mut *reader, &store, &Wanted::Rows(&shuffled)) == rows_of(&matrix, GENES, shuffled));
+        assert!(read(&mut *reader, &store, &RowSelection::Rows(&shuffled)) == rows_of(&matrix, GENES, shuffled));
         assert_eq!(store.starts().len() > 1, shard_bytes < 1 << 20);
 
         // The package always writes a shard for the samples so far, be there none: a limit of 1 gives other shards.

@@ -53,7 +53,7 @@ fn columns_that_may_be_no_genes_are_told() {
         let (store, said) = open(name);
         assert_eq!(said, "");
         assert_eq!(store.genes(), genes.map(|gene| format!("g{gene}")));
-        let found = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(2..9));
+        let found = read(&mut *store.reader().unwrap(), &store, &RowSelection::Range(2..9));
         assert_eq!(found, edge_rows(2..9, &genes));
         assert_eq!(store.numbers("n_counts").unwrap()[1], 5.0 + 6.0 + 7.0 + 8.0);
     }
@@ -79,13 +79,13 @@ fn names_that_come_twice_are_refused() {
 #[test]
 fn bytes_are_counted_that_were_read() {
     let folder = edges();
-    let fetch = |reader: &mut dyn ReadRows, store: &ParquetStore, wanted: Wanted<'_>| {
+    let fetch = |reader: &mut dyn ReadRows, store: &ParquetStore, wanted: RowSelection<'_>| {
         let mut rows = empty(store);
         let bytes = reader.fetch(&wanted, &mut rows).unwrap();
         reader.decode(&mut rows).unwrap();
         let expected = match wanted {
-            Wanted::Range(range) => edge_rows(range, &[0, 1, 2, 3]),
-            Wanted::Rows(rows) => rows.iter().flat_map(|row| edge_rows(*row..*row + 1, &[0, 1, 2, 3])).collect(),
+            RowSelection::Range(range) => edge_rows(range, &[0, 1, 2, 3]),
+            RowSelection::Rows(rows) => rows.iter().flat_map(|row| edge_rows(*row..*row + 1, &[0, 1, 2, 3])).collect(),
         };
         assert_eq!(dense(&rows, 4), expected);
         bytes
@@ -99,18 +99,18 @@ fn bytes_are_counted_that_were_read() {
         // Whole row groups: all of their columns, and nothing else.
         for index in ["True", "False"] {
             let (store, all) = open(index);
-            assert_eq!(fetch(&mut *store.reader().unwrap(), &store, Wanted::Range(0..40)), all);
+            assert_eq!(fetch(&mut *store.reader().unwrap(), &store, RowSelection::Range(0..40)), all);
         }
         let (store, all) = open("True");
         let mut reader = store.reader().unwrap();
-        let some = fetch(&mut *reader, &store, Wanted::Rows(&[5]));
+        let some = fetch(&mut *reader, &store, RowSelection::Rows(&[5]));
         assert!(some > 0 && some < all, "{some} of {all}");
-        assert_eq!(fetch(&mut *reader, &store, Wanted::Rows(&[5])), some);
+        assert_eq!(fetch(&mut *reader, &store, RowSelection::Rows(&[5])), some);
         // Without an index, pages are looked for first: the headers of all, and all of a sparse file. Once for all
         // readers.
         let (store, all) = open("False");
-        let first = fetch(&mut *store.reader().unwrap(), &store, Wanted::Rows(&[5]));
-        let second = fetch(&mut *store.reader().unwrap(), &store, Wanted::Rows(&[5]));
+        let first = fetch(&mut *store.reader().unwrap(), &store, RowSelection::Rows(&[5]));
+        let second = fetch(&mut *store.reader().unwrap(), &store, RowSelection::Rows(&[5]));
         assert!(second > 0 && second < all && first >= second + all, "{first}, then {second} of {all}");
     }
 }

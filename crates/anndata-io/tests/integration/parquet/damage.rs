@@ -32,7 +32,9 @@ fn damaged_files_are_errors() {
 fn try_all(path: &Path) {
     let Ok(store) = ParquetStore::open(path) else { return };
     let mut reader = store.reader().unwrap();
-    for wanted in [Wanted::Range(0..store.len()), Wanted::Rows(&[3, 140, 64, 3]), Wanted::Range(10..70)] {
+    for wanted in
+        [RowSelection::Range(0..store.len()), RowSelection::Rows(&[3, 140, 64, 3]), RowSelection::Range(10..70)]
+    {
         let mut rows = empty(&store);
         if reader.fetch(&wanted, &mut rows).is_err() {
             continue;
@@ -40,8 +42,8 @@ fn try_all(path: &Path) {
         let is_read = reader.decode(&mut rows).is_ok();
         let found = dense(&rows, store.genes().len()).len();
         let wanted = match wanted {
-            Wanted::Rows(rows) => rows.len(),
-            Wanted::Range(range) => (range.end - range.start) as usize,
+            RowSelection::Rows(rows) => rows.len(),
+            RowSelection::Range(range) => (range.end - range.start) as usize,
         };
         assert_eq!(found, if is_read { wanted * store.genes().len() } else { 0 });
     }
@@ -54,7 +56,7 @@ fn other_numbers_than_were_written_are_errors_where_pages_have_checksums() {
     let path = folder.path().join("checked.parquet");
     let good = std::fs::read(&path).unwrap();
     let store = ParquetStore::open(&path).unwrap();
-    let all = read(&mut *store.reader().unwrap(), &store, &Wanted::Range(0..60));
+    let all = read(&mut *store.reader().unwrap(), &store, &RowSelection::Range(0..60));
     assert_eq!(all, edge_rows(0..60, &[0, 1, 2, 3]));
     let pages = chunk(&path, 0, 0);
     let header = 64;
@@ -65,7 +67,7 @@ fn other_numbers_than_were_written_are_errors_where_pages_have_checksums() {
         std::fs::write(&path, &bad).unwrap();
         let store = ParquetStore::open(&path).unwrap();
         let (mut reader, mut rows) = (store.reader().unwrap(), empty(&store));
-        let read = reader.fetch(&Wanted::Rows(&[7, 3]), &mut rows).and_then(|_| reader.decode(&mut rows));
+        let read = reader.fetch(&RowSelection::Rows(&[7, 3]), &mut rows).and_then(|_| reader.decode(&mut rows));
         let error = read.unwrap_err().to_string();
         assert!(error.contains("checked.parquet") && error.contains("checksum"), "byte {at}: {error}");
     }

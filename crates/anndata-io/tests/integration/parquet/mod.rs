@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anndata_io::{
     ArrayStore, CsrRows, DenseRows, Form, ParquetCompression, ParquetLayout, ParquetObsColumn, ParquetObsKind,
-    ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, Rows, RowsView, Wanted,
+    ParquetObsValues, ParquetOptions, ParquetStore, ParquetWriter, ReadRows, RowSelection, Rows, RowsView,
 };
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -22,7 +22,7 @@ fn empty(store: &ParquetStore) -> Rows {
     }
 }
 
-fn read(reader: &mut dyn ReadRows, store: &ParquetStore, wanted: &Wanted<'_>) -> Vec<f32> {
+fn read(reader: &mut dyn ReadRows, store: &ParquetStore, wanted: &RowSelection<'_>) -> Vec<f32> {
     let mut rows = empty(store);
     reader.fetch(wanted, &mut rows).unwrap();
     reader.decode(&mut rows).unwrap();
@@ -100,16 +100,16 @@ fn what_pyarrow_writes_is_read_identically() {
         assert_eq!(store.genes()[0], first, "{name}");
 
         let mut reader = store.reader().unwrap();
-        let all = read(&mut *reader, &store, &Wanted::Range(0..rows));
+        let all = read(&mut *reader, &store, &RowSelection::Range(0..rows));
         assert!(bits(&all) == bits(&matrix), "{name}: all rows");
         for _ in 0..4 {
             let start = rng.random_range(0..rows);
             let range = start..rng.random_range(start..=rows);
-            let found = read(&mut *reader, &store, &Wanted::Range(range.clone()));
+            let found = read(&mut *reader, &store, &RowSelection::Range(range.clone()));
             assert!(bits(&found) == rows_of(&matrix, genes, range.clone()), "{name}: rows {range:?}");
             let count = rng.random_range(0..60);
             let picks: Vec<u64> = (0..count).map(|_| rng.random_range(0..rows)).collect();
-            let found = read(&mut *reader, &store, &Wanted::Rows(&picks));
+            let found = read(&mut *reader, &store, &RowSelection::Rows(&picks));
             assert!(bits(&found) == rows_of(&matrix, genes, picks.iter().copied()), "{name}: rows {picks:?}");
         }
 
@@ -215,10 +215,10 @@ fn what_is_written_here_pyarrow_and_the_store_read_identically() {
             let store = ParquetStore::open(&path).unwrap();
             assert_eq!((store.len(), store.run_rows()), (150, 64));
             let mut reader = store.reader().unwrap();
-            assert!(bits(&read(&mut *reader, &store, &Wanted::Range(0..150))) == bits(&matrix));
+            assert!(bits(&read(&mut *reader, &store, &RowSelection::Range(0..150))) == bits(&matrix));
             let mut shuffled: Vec<u64> = (0..150).collect();
             shuffled.shuffle(&mut rand_pcg::Pcg64::seed_from_u64(1));
-            let found = read(&mut *reader, &store, &Wanted::Rows(&shuffled));
+            let found = read(&mut *reader, &store, &RowSelection::Rows(&shuffled));
             assert!(bits(&found) == rows_of(&matrix, 40, shuffled));
             let labels = store.labels("kind").unwrap();
             assert_eq!(

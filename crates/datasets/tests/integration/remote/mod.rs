@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anndata_io::remote::{CacheOptions, Patience, RemoteOptions};
-use anndata_io::{ArrayStore, Form, Rows, Wanted, remote};
+use anndata_io::remote::{CacheOptions, RemoteOptions, RetryPolicy};
+use anndata_io::{ArrayStore, Form, RowSelection, Rows, remote};
 use expctl_datasets::array::{ArrayDataset, ArrayRecipe, ConvertOptions};
 use expctl_datasets::{DatasetError, array};
 use expctl_record::{Array, ArrayFormat, Data, LabelSource, Networks};
@@ -106,13 +106,13 @@ fn put(bucket: &Bucket, key: &str, path: &Path) {
 
 /// A server that is given little time: pauses of a ms, answers within 0.5 s.
 fn impatient(requests: usize, cache: Option<CacheOptions>) -> RemoteOptions {
-    let patience = Patience {
+    let retry = RetryPolicy {
         answer: Duration::from_millis(500),
         attempts: 6,
         pause: Duration::from_millis(2),
         longest_pause: Duration::from_millis(20),
     };
-    RemoteOptions { requests, cache, patience }
+    RemoteOptions { requests, cache, retry }
 }
 
 /// As [`expctl_datasets::array::open`], read as `options` have it.
@@ -122,7 +122,7 @@ fn open(format: ArrayFormat, files: &[PathBuf], options: RemoteOptions) -> Resul
 }
 
 /// Some rows, as bits of a value for every column.
-fn read(store: &dyn ArrayStore, wanted: &Wanted<'_>) -> Result<Vec<u32>, DatasetError> {
+fn read(store: &dyn ArrayStore, wanted: &RowSelection<'_>) -> Result<Vec<u32>, DatasetError> {
     let mut reader = store.reader()?;
     let mut rows = match store.form() {
         Form::Sparse => Rows::Sparse(Default::default()),
@@ -154,9 +154,9 @@ type Everything = (Vec<String>, Vec<i32>, Vec<u32>);
 fn everything(store: &dyn ArrayStore) -> Result<Everything, DatasetError> {
     let mut all = Vec::new();
     for start in (0..store.len()).step_by(400) {
-        all.extend(read(store, &Wanted::Range(start..(start + 400).min(store.len())))?);
+        all.extend(read(store, &RowSelection::Range(start..(start + 400).min(store.len())))?);
     }
     let some: Vec<u64> = (0..200).map(|i| i * 7919 % store.len()).collect();
-    all.extend(read(store, &Wanted::Rows(&some))?);
+    all.extend(read(store, &RowSelection::Rows(&some))?);
     Ok((store.genes().to_vec(), store.labels("cell_type")?.codes, all))
 }
