@@ -1,29 +1,31 @@
+//! Colours and style sheets.
+
 use std::fmt::Write as _;
 
-/// Colours of series; a series takes one by its number, round and round.
+/// Number of colours of series; a series takes the colour of its index modulo this.
 ///
 /// The first three are those of Okabe and Ito, "Color Universal Design" (2008), brighter on dark; two more were chosen so that
 /// five stay apart with red or green blindness, and all have the contrast of 3:1 that WCAG 2.2 (1.4.11) asks of graphics. No
 /// five more stay apart from these for every eye, so that the sixth to tenth also differ in shape: squares for dots, dashes
 /// for lines.
-pub(super) const COLOURS: usize = 10;
+pub const COLOURS: usize = 10;
 
-/// On what ground a picture is read.
+/// The background that a picture is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Theme {
-    /// As the reader's system says, by a media query; the ground is the picture's own.
+pub enum Theme {
+    /// Light or dark by a media query; the picture has its own background.
     System,
-    /// Dark on white, for those who know no media queries.
+    /// Dark on white, for renderers without media queries.
     Light,
-    /// As the page around it says, whose style sheet has the colours ([`page_style`]).
+    /// The colours of the page around it, by [`page_style`].
     Page,
 }
 
-/// The colours of one ground.
-pub(super) struct Colours {
-    /// The ground.
+/// The colours for one background.
+pub struct Colours {
+    /// Background.
     pub ground: &'static str,
-    /// Words and axes.
+    /// Text and axes.
     pub ink: &'static str,
     /// Numbers at the axes.
     pub quiet: &'static str,
@@ -33,7 +35,7 @@ pub(super) struct Colours {
     pub series: [&'static str; COLOURS],
 }
 
-pub(super) const LIGHT: Colours = Colours {
+pub const LIGHT: Colours = Colours {
     ground: "#ffffff",
     ink: "#1f2328",
     quiet: "#59636e",
@@ -43,7 +45,7 @@ pub(super) const LIGHT: Colours = Colours {
     ],
 };
 
-pub(super) const DARK: Colours = Colours {
+pub const DARK: Colours = Colours {
     ground: "#0d1117",
     ink: "#e6edf3",
     quiet: "#a4adb8",
@@ -53,7 +55,7 @@ pub(super) const DARK: Colours = Colours {
     ],
 };
 
-/// Rules that give the classes of a picture the colours of one ground.
+/// CSS rules with the colours for one background.
 fn rules(colours: &Colours, scope: &str) -> String {
     let Colours { ground, ink, quiet, grid, series } = colours;
     let mut css = format!(
@@ -67,15 +69,15 @@ fn rules(colours: &Colours, scope: &str) -> String {
     css
 }
 
-/// What does not depend on the ground.
+/// CSS rules without colours.
 const SHAPES: &str = "text{font-family:\"DejaVu Sans\",Verdana,\"Segoe UI\",Helvetica,Arial,sans-serif;font-size:12px}\
 .title{font-size:15px;font-weight:bold}.subtitle{font-size:13px;font-weight:bold}.axis,.grid{fill:none;stroke-width:1}\
 .faint{stroke-opacity:.45}.line{fill:none;stroke-width:1.8;stroke-linejoin:round}.dots{fill:none;stroke-width:5}\
 .rim{stroke-width:7.5}.many{stroke-width:2.6}.line,.dots,.rule,.whisker{vector-effect:non-scaling-stroke}.bar{fill-opacity:.88}\
 .whisker{fill:none;stroke-width:1.4}.rule{fill:none;stroke-width:1.2;stroke-dasharray:5 4}.edge{stroke-width:.8}";
 
-/// The style sheet inside a picture; empty where the page has it.
-pub(super) fn style(theme: Theme) -> String {
+/// The style sheet inside a picture; empty for [`Theme::Page`].
+pub fn style(theme: Theme) -> String {
     match theme {
         Theme::Light => format!("{SHAPES}{}", rules(&LIGHT, "")),
         Theme::System => {
@@ -85,7 +87,7 @@ pub(super) fn style(theme: Theme) -> String {
     }
 }
 
-/// The same for all pictures of a page, of class `chart`: by the system, unless the root element's `data-theme` says
+/// The style sheet of a page with charts (class `chart`): the scheme of the system, unless `data-theme` of the root element is
 /// `light` or `dark`.
 pub fn page_style() -> String {
     let shapes: String =
@@ -98,7 +100,7 @@ pub fn page_style() -> String {
     )
 }
 
-/// Viridis at nine places, dark to bright: even steps of lightness, so that it is read without colours, too (van der Walt and
+/// Nine colours of viridis, dark to bright, with even steps of lightness, so that it can be read without colours, too (van der Walt and
 /// Smith, matplotlib 2015).
 const VIRIDIS: [[u8; 3]; 9] = [
     [68, 1, 84],
@@ -112,8 +114,8 @@ const VIRIDIS: [[u8; 3]; 9] = [
     [253, 231, 37],
 ];
 
-/// The colour of a share of the way from the lowest to the highest value.
-pub(super) fn shade(share: f64) -> String {
+/// The colour of a value at `share` of the way from the lowest (0) to the highest (1).
+pub fn shade(share: f64) -> String {
     let place = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 } * (VIRIDIS.len() - 1) as f64;
     let below = (place.floor() as usize).min(VIRIDIS.len() - 2);
     let [r, g, b] = std::array::from_fn(|i| {
@@ -159,7 +161,7 @@ mod tests {
         ]
     }
 
-    /// No, red and green blindness (Machado, Oliveira and Fernandes 2009, severity 1).
+    /// Normal vision, protanopia and deuteranopia (Machado, Oliveira and Fernandes 2009, severity 1).
     const EYES: [[Rgb; 3]; 3] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         [[0.152_286, 1.052_583, -0.204_868], [0.114_503, 0.786_281, 0.099_216], [-0.003_882, -0.048_116, 1.051_998]],

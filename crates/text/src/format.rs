@@ -1,8 +1,8 @@
 //! How numbers are written. Every number of a table or note is rounded here, last and once, half away from zero.
 
-use crate::stats::{Interval, RateOverRuns, Ratio, Scope};
+use expctl_stats::{Interval, RateOverRuns, Ratio, Scope};
 
-/// Stands where there is no value.
+/// Text of a value that is not there.
 pub const MISSING: &str = "–";
 
 /// A rate per second: five significant digits, at most three decimals, no trailing zeros.
@@ -20,7 +20,7 @@ pub fn ratio(value: f64) -> String {
     format!("{}×", fixed(value, 4, 2))
 }
 
-/// A ratio with its interval, where there is one: `1.25× [1.20–1.31]`, `1.25× [too wide to say]`.
+/// A ratio with its interval, if it has one: `1.25× [1.20–1.31]`, `1.25× [too wide to say]`.
 pub fn ratio_with_interval(value: &Ratio) -> String {
     match value.interval {
         Some(i) => {
@@ -31,12 +31,12 @@ pub fn ratio_with_interval(value: &Ratio) -> String {
     }
 }
 
-/// A ratio of speeds of a half or less the other way up: `56.35× slower`. Nearer to 1 a percentage says more.
+/// The inverse of a ratio of speeds of at most a half: `56.35× slower`. `None` for ratios nearer to 1, where a percentage says more.
 pub fn slower(value: f64) -> Option<String> {
     (value > 0.0 && value <= 0.5).then(|| format!("{} slower", ratio(1.0 / value)))
 }
 
-/// How many times as fast as the baseline, the other way up, too, where that is much slower: `1.25× [1.20–1.31]`,
+/// A ratio to the baseline with its interval, followed by its inverse if it is much slower: `1.25× [1.20–1.31]`,
 /// `0.018× [0.017–0.019] (56.35× slower)`.
 pub fn times_as_fast(value: &Ratio) -> String {
     let shown = ratio_with_interval(value);
@@ -53,20 +53,20 @@ pub fn size_ratio(value: f64) -> String {
     format!("{}×", round(value, decimals))
 }
 
-/// How many times its lower end the upper end of an interval may be: beyond, its digits say nothing but that nobody knows.
-const WIDEST: f64 = 100.0;
+/// Maximum ratio of the ends of an interval that is written as numbers.
+const MAX_INTERVAL_RATIO: f64 = 100.0;
 
-/// The interval of a ratio or a rate, its ends as `shown` says; in words where it is too wide for numbers.
+/// The interval of a ratio or a rate as `shown` writes it, or in words if it is too wide for numbers.
 fn interval(low: f64, high: f64, shown: impl Fn(f64, f64) -> String) -> String {
-    if low > 0.0 && high <= WIDEST * low { shown(low, high) } else { "too wide to say".to_owned() }
+    if low > 0.0 && high <= MAX_INTERVAL_RATIO * low { shown(low, high) } else { "too wide to say".to_owned() }
 }
 
-/// The ends of the interval of a rate: `134–146`; none without one.
+/// The interval of a rate: `134–146`; `None` if it has none.
 pub fn interval_ends(value: &RateOverRuns) -> Option<String> {
     value.interval.map(|Interval { low, high }| interval(low, high, range))
 }
 
-/// The interval of a rate, and whether it covers one run only: `134–146`, `139–141 (within the run only)`; none without one.
+/// The interval of a rate, marked if it covers one run only: `134–146`, `139–141 (within the run only)`; `None` if it has none.
 pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
     let ends = interval_ends(value)?;
     Some(match value.scope {
@@ -75,12 +75,12 @@ pub fn rate_interval(value: &RateOverRuns) -> Option<String> {
     })
 }
 
-/// Lowest and highest, as one value where they are equal.
+/// Lowest and highest rate, as one value if they are equal.
 pub fn range(low: f64, high: f64) -> String {
     if low == high { rate(low) } else { format!("{}–{}", rate(low), rate(high)) }
 }
 
-/// A figure with the digits of its source, or both ends of a range of it: `0.65`, `3.0–3.2`, and `> 60` without an upper end.
+/// A published figure or range with the digits of its source: `0.65`, `3.0–3.2`; `> 60` for a range without an upper end.
 pub fn as_published(low: f64, high: f64) -> String {
     let decimals_of = |end: f64| end.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     let decimals = decimals_of(low).max(decimals_of(high));
@@ -109,7 +109,7 @@ pub fn mebibytes(bytes: f64) -> String {
     trimmed(bytes / f64::from(1 << 20), 5, 2)
 }
 
-/// A size, with its ratio to the baseline's where that is known and not 1. `8.8 GB (2.3×)`.
+/// A size, with its ratio to the baseline's if that is known and not 1. `8.8 GB (2.3×)`.
 pub fn bytes_with_ratio(value: f64, ratio: Option<f64>) -> String {
     match ratio.filter(|r| (r - 1.0).abs() > 0.005) {
         Some(ratio) => format!("{} ({})", bytes(value), size_ratio(ratio)),
@@ -122,7 +122,7 @@ pub fn milliseconds(ns: f64) -> String {
     trimmed(ns / 1e6, 4, 3)
 }
 
-/// The lowest and the highest of some times, nanoseconds, as milliseconds; as one value where they are equal.
+/// Lowest and highest of some times in nanoseconds, as milliseconds; one value if they are equal.
 pub fn milliseconds_range(low: f64, high: f64) -> String {
     if low == high { milliseconds(low) } else { format!("{}–{}", milliseconds(low), milliseconds(high)) }
 }
@@ -132,7 +132,7 @@ pub fn milliseconds_in_column(ns: f64) -> String {
     round(ns / 1e6, 3)
 }
 
-/// A time of a run: `3.6 ms`, `450 ms`, `2.7 s`, `1200 s`.
+/// A duration: `3.6 ms`, `450 ms`, `2.7 s`, `1200 s`.
 pub fn seconds(seconds: f64) -> String {
     // 0.9995 s would be 1000 ms.
     if seconds < 0.9995 {
@@ -154,15 +154,15 @@ pub fn percent(share: f64) -> String {
     format!("{} %", round(share * 100.0, 1))
 }
 
-/// A part in percent of its whole, one decimal; missing where the whole is nothing.
+/// A part in percent of its whole, one decimal; [`MISSING`] if the whole is not above 0.
 ///
-/// Each share is rounded by itself, so the same share has the same digits wherever it stands. The shares of a whole may then miss
-/// 100.0 by some tenths.
+/// Each share is rounded by itself, so that the same share has the same digits everywhere. Shares may then add up to 100.0 within some
+/// tenths only.
 pub fn share(part: f64, whole: f64) -> String {
     if whole > 0.0 { percent(part / whole) } else { MISSING.to_owned() }
 }
 
-/// A moment as date and time in UTC.
+/// A time in seconds since the epoch, as date and time in UTC.
 pub fn moment(seconds: i64) -> String {
     match jiff::Timestamp::from_second(seconds) {
         Ok(t) => t.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string(),
@@ -170,7 +170,7 @@ pub fn moment(seconds: i64) -> String {
     }
 }
 
-/// A day the way the titles of notes write it: `2025.11.04`.
+/// A time in seconds since the epoch, as the day in titles of notes: `2025.11.04`.
 pub fn day(seconds: i64) -> String {
     match jiff::Timestamp::from_second(seconds) {
         Ok(t) => t.to_zoned(jiff::tz::TimeZone::UTC).strftime("%Y.%m.%d").to_string(),
@@ -178,47 +178,47 @@ pub fn day(seconds: i64) -> String {
     }
 }
 
-/// `one run`, `3 runs`.
+/// `1 run`, `3 runs`.
 pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
-/// A name of code for markdown, whatever signs it holds.
+/// A name as inline code in markdown; backticks become apostrophes.
 pub fn code(name: &str) -> String {
     format!("`{}`", name.replace('`', "'"))
 }
 
-/// A figure that only some of the runs have says so: `0.5 (1 of 3)`.
-pub fn of_runs(shown: String, with: usize, runs: usize) -> String {
+/// A figure, marked if only some runs have it: `0.5 (1 of 3)`.
+pub fn with_run_count(shown: String, with: usize, runs: usize) -> String {
     if with == runs { shown } else { format!("{shown} ({with} of {runs})") }
 }
 
-/// Decimals that give `significant` digits, at most `most`. Values below 0.1 keep three digits.
-fn decimals(value: f64, significant: i32, most: i32) -> usize {
+/// Decimals that give `significant` digits, at most `max`. Values below 0.1 keep three digits.
+fn decimals(value: f64, significant: i32, max: i32) -> usize {
     if value == 0.0 || !value.is_finite() {
         return 0;
     }
     let magnitude = value.abs().log10().floor() as i32;
-    let wanted = (significant - 1 - magnitude).max(0);
-    let decimals = if magnitude < -1 { 2 - magnitude } else { wanted.min(most) };
+    let decimals = (significant - 1 - magnitude).max(0);
+    let decimals = if magnitude < -1 { 2 - magnitude } else { decimals.min(max) };
     usize::try_from(decimals).unwrap_or(0)
 }
 
-fn fixed(value: f64, significant: i32, most: i32) -> String {
-    round(value, decimals(value, significant, most))
+fn fixed(value: f64, significant: i32, max: i32) -> String {
+    round(value, decimals(value, significant, max))
 }
 
-fn trimmed(value: f64, significant: i32, most: i32) -> String {
-    let text = fixed(value, significant, most);
+fn trimmed(value: f64, significant: i32, max: i32) -> String {
+    let text = fixed(value, significant, max);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Half away from zero in decimal, which `{:.n}` is not for values such as 2.5.
+/// Rounded half away from zero in decimal; `{:.n}` rounds 2.5 to even.
 pub fn round(value: f64, decimals: usize) -> String {
     let scale = 10f64.powi(decimals as i32);
     let scaled = value * scale;
     let rounded = if scaled.abs() < 1e15 { scaled.round() / scale } else { value };
-    // "-0.0" is no number a reader wants to see.
+    // No "-0.0".
     let rounded = if rounded == 0.0 { 0.0 } else { rounded };
     format!("{rounded:.decimals$}")
 }

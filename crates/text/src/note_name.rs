@@ -1,60 +1,91 @@
-use expctl_record::JobRecord;
 use jiff::tz::TimeZone;
 
-use crate::exit::{Exit, Failure};
-
-/// The pattern without a wish for another one.
-pub(super) const PATTERN: &str = "{config}_{job}";
-
-/// Places of a pattern, and what each stands for.
-const PLACES: &str = "{study}, {config}, {job}, {date} (2025.11.04), {year}, {month}, {day} (2025, 11, 4)";
-
-/// The file name of a note, without `.md`, by a pattern such as `experiments.{study}.scripts.{config}.{year}.{month}.{day}.results`.
-///
-/// The day is that of the submission, in UTC.
-///
-/// # Errors
-/// Exit 2 for a place that does not exist, or a name that is none.
-pub(super) fn file_name(pattern: &str, record: &JobRecord) -> Result<String, Failure> {
-    filled(pattern, &record.study, &record.config, record.job, record.submitted)
+/// A pattern that makes no file name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoteNameError {
+    /// A `{` without `}`.
+    #[error("the note name {pattern:?} has a `{{` without `}}`")]
+    Unclosed {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A placeholder that does not exist.
+    #[error("the note name {pattern:?} has the unknown place {{{placeholder}}}")]
+    UnknownPlaceholder {
+        /// The pattern.
+        pattern: String,
+        /// The placeholder, without braces.
+        placeholder: String,
+    },
+    /// The name is empty, begins with a dot, or has a character that no file name has.
+    #[error("the note name {pattern:?} is no file name")]
+    NoFileName {
+        /// The pattern.
+        pattern: String,
+    },
+    /// The time of the job is out of range.
+    #[error("{0}")]
+    Time(#[from] jiff::Error),
 }
 
-/// Whether a pattern makes a name, before there is a job.
-///
-/// # Errors
-/// As [`file_name`].
-pub(crate) fn check_name(pattern: &str) -> Result<(), Failure> {
-    filled(pattern, "study", "config", 1, 0).map(drop)
+/// The values that a pattern of file names may use.
+#[derive(Clone, Copy, Debug)]
+pub struct NoteName<'a> {
+    /// Name of the study.
+    pub study: &'a str,
+    /// Name of the config.
+    pub config: &'a str,
+    /// Number of the job.
+    pub job: u64,
+    /// Time of submission, seconds since the epoch; its day in UTC is in the name.
+    pub submitted: i64,
 }
 
-fn filled(pattern: &str, study: &str, config: &str, job: u64, submitted: i64) -> Result<String, Failure> {
-    let wrong = |what: String| Failure::new(Exit::Usage, format!("the note name {pattern:?} {what}"));
-    let day = jiff::Timestamp::from_second(submitted).map_err(Failure::internal)?.to_zoned(TimeZone::UTC);
-    let mut name = String::new();
-    let mut rest = pattern.strip_suffix(".md").unwrap_or(pattern);
-    while let Some((before, after)) = rest.split_once('{') {
-        let (place, behind) = after.split_once('}').ok_or_else(|| wrong("has a `{` without `}`".to_owned()))?;
-        name.push_str(before);
-        name.push_str(&match place {
-            "study" => study.to_owned(),
-            "config" => config.to_owned(),
-            "job" => job.to_string(),
-            "date" => day.strftime("%Y.%m.%d").to_string(),
-            "year" => day.year().to_string(),
-            "month" => day.month().to_string(),
-            "day" => day.day().to_string(),
-            other => {
-                return Err(wrong(format!("has the unknown place {{{other}}}")).hint(format!("known are {PLACES}")));
-            }
-        });
-        rest = behind;
+impl NoteName<'_> {
+    /// The default pattern.
+    pub const DEFAULT: &'static str = "{config}_{job}";
+
+    /// The placeholders of a pattern with what each stands for.
+    pub const PLACEHOLDERS: &'static str =
+        "{study}, {config}, {job}, {date} (2025.11.04), {year}, {month}, {day} (2025, 11, 4)";
+
+    /// The file name of a note, without `.md`, by a pattern such as
+    /// `experiments.{study}.scripts.{config}.{year}.{month}.{day}.results`.
+    ///
+    /// # Errors
+    /// A pattern that makes no file name.
+    pub fn fill(&self, pattern: &str) -> Result<String, NoteNameError> {
+        let day = jiff::Timestamp::from_second(self.submitted)?.to_zoned(TimeZone::UTC);
+        let mut name = String::new();
+        let mut rest = pattern.strip_suffix(".md").unwrap_or(pattern);
+        while let Some((before, after)) = rest.split_once('{') {
+            let (placeholder, behind) =
+                after.split_once('}').ok_or_else(|| NoteNameError::Unclosed { pattern: pattern.to_owned() })?;
+            name.push_str(before);
+            name.push_str(&match placeholder {
+                "study" => self.study.to_owned(),
+                "config" => self.config.to_owned(),
+                "job" => self.job.to_string(),
+                "date" => day.strftime("%Y.%m.%d").to_string(),
+                "year" => day.year().to_string(),
+                "month" => day.month().to_string(),
+                "day" => day.day().to_string(),
+                other => {
+                    return Err(NoteNameError::UnknownPlaceholder {
+                        pattern: pattern.to_owned(),
+                        placeholder: other.to_owned(),
+                    });
+                }
+            });
+            rest = behind;
+        }
+        name.push_str(rest);
+        let bad = |c: char| c.is_control() || matches!(c, '/' | '\\' | '}');
+        if name.is_empty() || name.starts_with('.') || name.contains(bad) {
+            return Err(NoteNameError::NoFileName { pattern: pattern.to_owned() });
+        }
+        Ok(name)
     }
-    name.push_str(rest);
-    let bad = |c: char| c.is_control() || matches!(c, '/' | '\\' | '}');
-    if name.is_empty() || name.starts_with('.') || name.contains(bad) {
-        return Err(wrong("is no file name".to_owned()).hint("--notes names the folder, --name only the file in it"));
-    }
-    Ok(name)
 }
 
 #[cfg(test)]
@@ -63,16 +94,10 @@ mod tests {
 
     #[test]
     fn patterns_make_names() {
-        let record: JobRecord = serde_json::from_value(serde_json::json!({
-            "schema": expctl_record::TRIAL_SCHEMA_VERSION, "job": 12, "backend": "local", "config": "086", "study": "006-kuzmin-tmi",
-            "config_path": "c.toml", "overrides": [], "submitted": 1_762_300_800, "commit": null,
-            "expctl_version": "0.1.0", "baseline": null, "trials": []
-        }))
-        .unwrap();
-        let name = |pattern: &str| file_name(pattern, &record);
-        assert_eq!(name(PATTERN).unwrap(), "086_12");
+        let of = NoteName { study: "006-kuzmin-tmi", config: "086", job: 12, submitted: 1_762_300_800 };
+        assert_eq!(of.fill(NoteName::DEFAULT).unwrap(), "086_12");
         let dendron = "experiments.{study}.scripts.{config}.{year}.{month}.{day}.results.md";
-        assert_eq!(name(dendron).unwrap(), "experiments.006-kuzmin-tmi.scripts.086.2025.11.5.results");
+        assert_eq!(of.fill(dendron).unwrap(), "experiments.006-kuzmin-tmi.scripts.086.2025.11.5.results");
         for (pattern, what) in [
             ("{conf}", "unknown place {conf}"),
             ("{config", "without `}`"),
@@ -80,8 +105,8 @@ mod tests {
             ("", "no file name"),
             (".{job}", "no file name"),
         ] {
-            let failure = name(pattern).unwrap_err();
-            assert!(failure.exit == Exit::Usage && failure.message.contains(what), "{}", failure.message);
+            let error = of.fill(pattern).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
         }
     }
 }

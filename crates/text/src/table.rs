@@ -39,7 +39,7 @@ impl Table {
         }));
     }
 
-    /// GitHub pipe table, without a line end at its end.
+    /// GitHub pipe table, without a final line feed.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| {
             let cells: Vec<String> = cells.iter().map(|c| c.replace('|', "\\|").replace('\n', " ")).collect();
@@ -54,11 +54,11 @@ impl Table {
         text
     }
 
-    /// Boxed table as wide as the terminal allows; bold rows keep no markdown signs.
+    /// Boxed table, at most as wide as the terminal; bold without the asterisks of markdown.
     pub fn terminal(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_header(&self.header);
-        // A terminal that does not tell its width says 0 or so: nothing is wrapped then.
+        // A terminal that does not know its width reports 0 or so: then nothing is wrapped.
         let wrap = table.width().is_some_and(|width| width >= 40);
         table.set_content_arrangement(if wrap { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
         for row in &self.rows {
@@ -75,7 +75,7 @@ impl Table {
         table.to_string()
     }
 
-    /// Comma-separated values as in RFC 4180, with line feeds, without one at the end.
+    /// Comma-separated values as in RFC 4180, but with line feeds, and without a final one.
     pub fn csv(&self) -> String {
         let field = |cell: &String| {
             if cell.contains([',', '"', '\n', '\r']) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use expctl::plot::{Axis, Bar, BoxMark, Cell, Chart, Layer, Panel, Size, png, save, save_sized, svg, svg_sized};
+use expctl_charts::{Axis, Bar, BoxMark, Cell, Chart, Layer, Panel, Size, chart_files, png, svg};
 
 /// Even draws from 0 to 1 that are the same every time.
 fn noise(n: usize) -> Vec<f64> {
@@ -150,10 +150,16 @@ fn all() -> Vec<Chart> {
 #[test]
 fn every_kind_becomes_an_svg_that_holds_its_words_and_a_png_that_is_not_blank() {
     let kept = std::env::var_os("EXPCTL_PICTURES").map(PathBuf::from);
-    let folder = tempfile::tempdir().unwrap();
     for chart in all() {
-        let saved = save(&chart, kept.as_deref().unwrap_or(folder.path()), "test").unwrap();
-        let text = std::fs::read_to_string(&saved.svg).unwrap();
+        let files = chart_files(&chart, None, "test").unwrap();
+        let names = ["svg", "png"].map(|ending| format!("test_{}.{ending}", chart.name));
+        assert_eq!(files.each_ref().map(|(name, _)| name), names.each_ref());
+        for (folder, (name, content)) in files.iter().filter_map(|file| Some((kept.as_ref()?, file))) {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join(name), content).unwrap();
+        }
+        let [(_, text), (_, pixels)] = files;
+        let text = String::from_utf8(text).unwrap();
         assert!(text.len() < 500_000, "{} has {} bytes", chart.name, text.len());
         assert!(text.contains(&chart.title) && text.contains("prefers-color-scheme:dark"));
         for axis in chart.panels.iter().flat_map(|panel| [&panel.x, &panel.y]).filter(|axis| !axis.label.is_empty()) {
@@ -164,14 +170,13 @@ fn every_kind_becomes_an_svg_that_holds_its_words_and_a_png_that_is_not_blank() 
                 chart.name
             );
         }
-        let pixels = std::fs::read(&saved.png).unwrap();
         assert!(pixels.starts_with(b"\x89PNG") && pixels.len() > 10_000, "{}: {} bytes", chart.name, pixels.len());
     }
 }
 
 #[test]
 fn names_from_outside_are_words_and_never_markup() {
-    let text = svg(&bars()).unwrap();
+    let text = svg(&bars(), None).unwrap();
     assert!(text.contains("&lt;b&gt;bold&lt;") && !text.contains("<b>"), "{text}");
     assert!(!text.contains("\"quoted\""));
 }
@@ -189,23 +194,21 @@ fn size_of(svg: &str) -> [f64; 2] {
 fn a_picture_has_the_size_that_was_asked_for() {
     let asked = |text: &str| Some(text.parse::<Size>().unwrap());
     for chart in all() {
-        assert_eq!(size_of(&svg_sized(&chart, None).unwrap())[0], 860.0, "{}", chart.name);
+        assert_eq!(size_of(&svg(&chart, None).unwrap())[0], 860.0, "{}", chart.name);
         for (text, size) in [("1400x900", [1400.0, 900.0]), ("600x700", [600.0, 700.0])] {
-            assert_eq!(size_of(&svg_sized(&chart, asked(text)).unwrap()), size, "{}", chart.name);
+            assert_eq!(size_of(&svg(&chart, asked(text)).unwrap()), size, "{}", chart.name);
         }
         // Words are no smaller than usual: what needs more height than was asked for has it.
-        assert!(size_of(&svg_sized(&chart, asked("900x200")).unwrap())[1] >= 200.0);
+        assert!(size_of(&svg(&chart, asked("900x200")).unwrap())[1] >= 200.0);
     }
-    let folder = tempfile::tempdir().unwrap();
-    let saved = save_sized(&boxes(), asked("500x400"), folder.path(), "sized").unwrap();
-    let pixels = std::fs::read(&saved.png).unwrap();
+    let pixels = png(&boxes(), asked("500x400")).unwrap();
     // The header of a PNG: width and height stand behind its signature and the name of the first chunk.
     assert_eq!([&pixels[16..20], &pixels[20..24]], [1000u32.to_be_bytes(), 800u32.to_be_bytes()]);
 }
 
 #[test]
 fn a_box_has_its_median_and_whiskers_also_where_it_has_no_height() {
-    let text = svg(&boxes()).unwrap();
+    let text = svg(&boxes(), None).unwrap();
     // Three boxes of each kind with an area, and two whose quartiles are one value.
     assert_eq!(text.matches("class=\"bar edge").count(), 6, "{text}");
     assert_eq!(text.matches("class=\"whisker").count(), 8, "{text}");
@@ -220,7 +223,7 @@ fn a_bar_that_is_too_thin_to_be_seen_is_not_drawn() {
     let layer = |name: &str, bar| Layer::Bars { name: name.into(), colour: 0, bars: vec![bar] };
     let layers = vec![layer("thin", bar(0.0, 1e-8)), layer("thick", bar(1e-8, 1.0))];
     let x = Axis::new("").named([String::from("one")]);
-    let text = svg(&chart("thin", "Thin", vec![panel("", x, Axis::new("time (s)"), layers)], 1)).unwrap();
+    let text = svg(&chart("thin", "Thin", vec![panel("", x, Axis::new("time (s)"), layers)], 1), None).unwrap();
     assert!(!text.contains("height=\"0\"") && !text.contains("width=\"0\""), "{text}");
     assert_eq!(text.matches("class=\"bar edge").count(), 1, "{text}");
 }
@@ -228,14 +231,14 @@ fn a_bar_that_is_too_thin_to_be_seen_is_not_drawn() {
 #[test]
 fn what_cannot_be_drawn_is_left_out_or_said() {
     let none = chart("none", "Nothing", Vec::new(), 1);
-    assert!(svg(&none).unwrap_err().to_string().contains("no panel") && png(&none).is_err());
+    assert!(svg(&none, None).unwrap_err().to_string().contains("no panel") && png(&none, None).is_err());
     let points = vec![[f64::NAN, 1.0], [1.0, f64::INFINITY], [0.0, -1.0], [2.0, 0.0]];
     let layers = vec![
         Layer::Line { name: "odd".into(), colour: 0, points: points.clone() },
         Layer::Dots { name: "odd".into(), colour: 12, points },
     ];
     let odd = chart("odd", "Odd", vec![panel("", Axis::new("x").log(), Axis::new("y").log(), layers)], 3);
-    let text = svg(&odd).unwrap();
+    let text = svg(&odd, None).unwrap();
     assert!(!text.contains("NaN") && !text.contains("inf") && !text.contains("class=\"line"), "{text}");
-    png(&odd).unwrap();
+    png(&odd, None).unwrap();
 }

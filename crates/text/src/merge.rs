@@ -1,134 +1,117 @@
-use super::layout::{Damage, Layout, Region};
-use super::marker::Marker;
+use crate::regions::{Marker, Region, RegionError, RegionLayout};
 
-/// A generated text: the template's, with bare markers.
+/// A newly generated text with the bare markers of its template.
 #[derive(Clone, Debug)]
-pub struct Fresh<'a> {
+pub struct GeneratedText<'a> {
     text: &'a str,
-    layout: Layout,
+    layout: RegionLayout,
 }
 
-/// A note, regenerated.
+/// A note with its regions generated again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergedNote {
     /// The whole text.
     pub text: Vec<u8>,
-    /// Sections that were edited, with the lines where they begin. Unless their loss was asked for, the text is of no use then.
+    /// Regions that were edited, with their lines. `text` overwrites them, so it is of use only if their loss was asked for.
     pub edited: Vec<(String, usize)>,
-    /// Sections that the text no longer generates, and that stay as they are.
+    /// Regions that are no longer generated; they stay as they are.
     pub stale: Vec<String>,
-    /// Sections that were to come back and cannot: they are there, or are none.
+    /// Names to restore that are there already, or that are no region.
     pub not_restored: Vec<String>,
 }
 
-impl<'a> Fresh<'a> {
-    /// Find the sections of a generated text.
+impl<'a> GeneratedText<'a> {
+    /// Find the regions of a generated text.
     ///
     /// # Errors
-    /// A marker that does not fit, which is a mistake of the template.
-    pub fn of(text: &'a str) -> Result<Self, Damage> {
-        let layout = Layout::of(text.as_bytes())?;
-        if layout.note.is_none() {
-            let what = "the line `<!-- expctl:note 1 -->` is missing".to_owned();
-            let remedy = "put it near the top: it says which sections the note has had".to_owned();
-            return Err(Damage { line: 1, what, remedy });
-        }
-        Ok(Self { text, layout })
+    /// A marker that does not fit or is missing: a mistake of the template.
+    pub fn parse(text: &'a str) -> Result<Self, RegionError> {
+        let layout = RegionLayout::parse(text.as_bytes())?;
+        if layout.note.is_none() { Err(RegionError::NoNote) } else { Ok(Self { text, layout }) }
     }
 
-    /// What a section says, without blank lines around it.
+    /// The text of a region, without blank lines around it.
     fn body(&self, region: &Region) -> &'a str {
         self.text[region.body.clone()].trim_matches(['\n', '\r'])
     }
 
-    /// Names of the sections that say something.
-    fn said(&self) -> impl Iterator<Item = &str> {
+    /// Names of the regions with text.
+    fn nonempty(&self) -> impl Iterator<Item = &str> {
         self.layout.regions.iter().filter(|r| !self.body(r).is_empty()).map(|r| r.name.as_str())
     }
-}
 
-/// The text without markers, for a reader who writes nothing into it.
-pub fn plain(new: &Fresh<'_>) -> String {
-    let mut text = String::new();
-    let mut from = 0;
-    let note = new.layout.note.iter().map(|(place, _)| (place.clone(), ""));
-    let markers = new.layout.regions.iter().flat_map(|r| [(r.begin.start..r.end.end, new.body(r))]);
-    let mut pieces: Vec<_> = note.chain(markers).collect();
-    pieces.sort_by_key(|(place, _)| place.start);
-    for (place, body) in pieces {
-        text.push_str(&new.text[from..place.start]);
-        text.push_str(body);
-        text.push('\n');
-        from = place.end;
+    /// The text without markers.
+    pub fn without_markers(&self) -> String {
+        self.replaced("\n", |region| format!("{}\n", self.body(region)))
     }
-    text.push_str(&new.text[from..]);
-    tidy(&text)
-}
 
-/// The text of a note that is not there yet: digests filled in, without the sections that say nothing.
-pub fn fresh(new: &Fresh<'_>) -> String {
-    let mut text = String::new();
-    let mut from = 0;
-    let names: Vec<String> = new.said().map(str::to_owned).collect();
-    let note =
-        new.layout.note.iter().map(|(place, _)| (place.clone(), format!("{}\n", Marker::Note(names.clone()).line())));
-    let regions = new.layout.regions.iter().map(|region| {
-        let body = new.body(region);
-        let written = if body.is_empty() { String::new() } else { section(&region.name, body, "\n") };
-        (region.begin.start..region.end.end, written)
-    });
-    let mut pieces: Vec<_> = note.chain(regions).collect();
-    pieces.sort_by_key(|(place, _)| place.start);
-    for (place, written) in pieces {
-        text.push_str(&new.text[from..place.start]);
-        text.push_str(&written);
-        from = place.end;
+    /// The text of a new note: with digests, without empty regions.
+    pub fn new_note(&self) -> String {
+        let names: Vec<String> = self.nonempty().map(str::to_owned).collect();
+        self.replaced(&format!("{}\n", Marker::Note(names).line()), |region| {
+            let body = self.body(region);
+            if body.is_empty() { String::new() } else { marked(&region.name, body, "\n") }
+        })
     }
-    text.push_str(&new.text[from..]);
-    tidy(&text)
+
+    /// The text with `note` for the note marker, and `regions` for each region with its markers.
+    fn replaced(&self, note: &str, regions: impl Fn(&Region) -> String) -> String {
+        let notes = self.layout.note.iter().map(|(range, _)| (range.clone(), note.to_owned()));
+        let regions = self.layout.regions.iter().map(|region| (region.begin.start..region.end.end, regions(region)));
+        let mut pieces: Vec<_> = notes.chain(regions).collect();
+        pieces.sort_by_key(|(range, _)| range.start);
+        let (mut text, mut from) = (String::new(), 0);
+        for (range, piece) in pieces {
+            text.push_str(&self.text[from..range.start]);
+            text.push_str(&piece);
+            from = range.end;
+        }
+        text.push_str(&self.text[from..]);
+        tidy(&text)
+    }
 }
 
-/// Regenerate the sections of `old`, which has the markers at `layout`, and put back those removed sections that `restore`
-/// names; `all` is every one.
-pub fn merge(old: &[u8], layout: &Layout, new: &Fresh<'_>, restore: &[String]) -> Merged {
+/// Replace the regions of `old` (with the markers `layout`) by those of `new`, and put back the removed regions that `restore` names;
+/// `all` names every one.
+pub fn merge_regions(old: &[u8], layout: &RegionLayout, new: &GeneratedText<'_>, restore: &[String]) -> MergedNote {
     let line_end = if crlf(old, layout) { "\r\n" } else { "\n" };
     let known: Vec<String> = layout.note.iter().flat_map(|(_, names)| names.clone()).collect();
-    let mut merged = Merged { text: Vec::new(), edited: Vec::new(), stale: Vec::new(), not_restored: Vec::new() };
-    // Replacements by place, in the order of the text; a place of no length is an insertion.
+    let mut merged = MergedNote { text: Vec::new(), edited: Vec::new(), stale: Vec::new(), not_restored: Vec::new() };
+    // Replacements by byte range; an empty range is an insertion.
     let mut changes: Vec<(std::ops::Range<usize>, Vec<u8>)> = Vec::new();
     for region in &layout.regions {
         let Some(source) = new.layout.region(&region.name) else {
             merged.stale.push(region.name.clone());
             continue;
         };
-        let (now, there) = (new.body(source), body(old, region));
-        let untouched = region.digest.as_deref() == Some(digest(&there).as_str());
-        if there == now.as_bytes() && untouched {
+        let (new_body, old_body) = (new.body(source), body(old, region));
+        let untouched = region.digest.as_deref() == Some(digest(&old_body).as_str());
+        if old_body == new_body.as_bytes() && untouched {
             continue;
         }
-        if there != now.as_bytes() && !untouched {
+        if old_body != new_body.as_bytes() && !untouched {
             merged.edited.push((region.name.clone(), region.line));
         }
         let end = region.end.clone();
-        let mut written = section(&region.name, now, line_end).into_bytes();
+        let mut written = marked(&region.name, new_body, line_end).into_bytes();
         // The second marker stays as it is, with or without a line end.
         written.truncate(written.len() - Marker::End(region.name.clone()).line().len() - line_end.len());
         changes.push((region.begin.start..end.start, written));
     }
     let mut anchors: Vec<(&str, usize)> = layout.regions.iter().map(|r| (r.name.as_str(), r.end.end)).collect();
-    let wanted = |name: &str| restore.iter().any(|w| w == name || w == "all");
+    let to_restore = |name: &str| restore.iter().any(|w| w == name || w == "all");
     for (index, region) in new.layout.regions.iter().enumerate() {
-        let now = new.body(region);
-        let removed = known.contains(&region.name) && !wanted(&region.name);
-        if now.is_empty() || removed || layout.region(&region.name).is_some() {
+        let new_body = new.body(region);
+        let removed = known.contains(&region.name) && !to_restore(&region.name);
+        if new_body.is_empty() || removed || layout.region(&region.name).is_some() {
             continue;
         }
-        // Below the nearest section in front of it, else above the nearest one behind it, else at the end.
+        // After the nearest region before it, else before the nearest one after it, else at the end.
         let before = new.layout.regions[..index].iter().rev();
         let below = before.filter_map(|r| anchors.iter().find(|(name, _)| *name == r.name)).next().map(|a| a.1);
         let mut behind = new.layout.regions[index..].iter();
         let above = behind.find_map(|r| layout.region(&r.name)).map(|r| r.begin.start);
-        let written = section(&region.name, now, line_end);
+        let written = marked(&region.name, new_body, line_end);
         let (at, written) = match (below, above) {
             (Some(at), _) => {
                 // The marker may be the last line of a file without a line end.
@@ -148,7 +131,7 @@ pub fn merge(old: &[u8], layout: &Layout, new: &Fresh<'_>, restore: &[String]) -
     if let Some((place, names)) = &layout.note {
         let mut all = names.clone();
         let present = layout.regions.iter().map(|r| r.name.as_str());
-        for name in new.said().chain(present) {
+        for name in new.nonempty().chain(present) {
             if !all.iter().any(|known| known == name) {
                 all.push(name.to_owned());
             }
@@ -171,8 +154,8 @@ pub fn merge(old: &[u8], layout: &Layout, new: &Fresh<'_>, restore: &[String]) -
     merged
 }
 
-/// What was to come back and is there, or is no section of the text.
-fn not_restored(layout: &Layout, new: &Fresh<'_>, restore: &[String]) -> Vec<String> {
+/// Names to restore that are there already, or that are no region of the text.
+fn not_restored(layout: &RegionLayout, new: &GeneratedText<'_>, restore: &[String]) -> Vec<String> {
     let cannot = |name: &&String| {
         let says = new.layout.region(name).is_some_and(|region| !new.body(region).is_empty());
         name.as_str() != "all" && (layout.region(name).is_some() || !says)
@@ -180,8 +163,8 @@ fn not_restored(layout: &Layout, new: &Fresh<'_>, restore: &[String]) -> Vec<Str
     restore.iter().filter(cannot).cloned().collect()
 }
 
-/// A section with its markers.
-fn section(name: &str, body: &str, line_end: &str) -> String {
+/// A region with its markers and its digest.
+fn marked(name: &str, body: &str, line_end: &str) -> String {
     let (begin, end) = (Marker::Begin(name.to_owned(), Some(digest(body.as_bytes()))), Marker::End(name.to_owned()));
     let text = if body.is_empty() {
         format!("{}\n{}\n", begin.line(), end.line())
@@ -191,7 +174,7 @@ fn section(name: &str, body: &str, line_end: &str) -> String {
     if line_end == "\n" { text } else { text.replace('\n', line_end) }
 }
 
-/// What a section of a note says, without blank lines around it and with line feeds only: an editor may change both.
+/// The text of a region of a note, without blank lines around it and with line feeds only, because editors may change both.
 fn body(text: &[u8], region: &Region) -> Vec<u8> {
     let mut body: Vec<u8> = Vec::new();
     for line in text[region.body.clone()].split_inclusive(|byte| *byte == b'\n') {
@@ -211,13 +194,13 @@ fn digest(body: &[u8]) -> String {
     blake3::hash(body).to_hex()[..16].to_owned()
 }
 
-/// Whether the lines of a note end as on Windows: as its own marker does.
-fn crlf(text: &[u8], layout: &Layout) -> bool {
+/// Whether the lines of a note end in CR LF, as the line of its first marker does.
+fn crlf(text: &[u8], layout: &RegionLayout) -> bool {
     let place = layout.note.iter().map(|(place, _)| place).chain(layout.regions.iter().map(|r| &r.begin)).next();
     place.is_some_and(|place| text[place.clone()].ends_with(b"\r\n"))
 }
 
-/// At most one blank line at a time outside of fences, no blanks at line ends, one line end at the end.
+/// The text with at most one blank line at a time outside of fences, no blanks at line ends, and one final line feed.
 pub fn tidy(text: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut fenced = false;
