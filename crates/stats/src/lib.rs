@@ -1,51 +1,61 @@
-//! Estimates with their uncertainty, and what may be said of them.
+//! Statistics of step times, rates and their ratios: estimates with their uncertainty, and what may be said of them.
 //!
-//! Invariant: everything here works on raw values; rounding happens once, where a number is printed. Nothing here draws random
-//! numbers that differ from one call to the next: a report is the same twice.
+//! | Module | What it computes |
+//! |---|---|
+//! | `descriptive` | mean, median, quantiles, modified z scores |
+//! | `run_rate` | rate of the steps of one run, with an interval that allows for dependent steps (block bootstrap) |
+//! | `estimate` | rates over runs, mean epoch time |
+//! | `ratio` | ratio and difference of two sides, unpaired (Welch) and paired; smallest ratio that can be detected |
+//! | `compared_steps` | difference and ratio of two short series of steps |
+//! | `permutation` | permutation test of two sides |
+//! | `verdict` | Holm's correction, and the words "faster" and "slower" |
+//! | `stationarity` | warm-up (MSER-5) and drift of a series |
+//! | `outliers` | slow steps, runs apart from the others |
+//! | `periods`, `autocorrelation` | steps after which a series repeats itself |
 //!
-//! What is computed, with formulas, sources and simulations, stands in `docs/statistics.md`.
+//! Invariants: all functions work on raw values and round nothing. They are deterministic: where one draws random numbers, the seed
+//! is a function of the values. They are free of units but for [`MIN_SECONDS_FOR_VERDICT`]: a result has the unit of its values.
+//!
+//! `docs/statistics.md` has simulations of how well the intervals cover and how often verdicts are wrong.
+//!
+//! ```
+//! use expctl_stats::{Verdict, ratio, verdict};
+//!
+//! // Steps per second of three runs of a variant, and of three of the baseline.
+//! let found = ratio(&[12.0, 12.9, 12.2], &[10.0, 10.4, 9.8]).unwrap();
+//! assert!((found.value - 1.228).abs() < 1e-3);
+//! assert_eq!(verdict(&found, (3, 3)), Verdict::Faster);
+//! ```
 
-mod blocks;
+mod autocorrelation;
+mod block_bootstrap;
 mod compared_steps;
-mod correlogram;
-mod detectable;
-mod difference;
-mod drift;
-mod epoch_mean;
-mod holm;
-mod lagged_products;
-mod noncentral;
+mod descriptive;
+mod estimate;
 mod outliers;
-mod over_runs;
-mod paired;
-mod parts;
 mod periods;
 mod permutation;
-mod quantile;
 mod ratio;
 mod run_rate;
+mod stationarity;
 mod student;
 mod verdict;
-mod warm_up;
 
-pub use blocks::MIN_PERIODS_FOR_INTERVAL;
+pub use autocorrelation::LaggedProducts;
+pub use block_bootstrap::MIN_PERIODS_FOR_INTERVAL;
 pub use compared_steps::{ComparedSteps, compare_steps};
-pub use detectable::{POWER, minimum_detectable, minimum_detectable_paired};
-pub use difference::{Difference, difference, paired_difference};
-pub use drift::{Drift, drift};
-pub use epoch_mean::epoch_mean;
-pub use holm::holm;
-pub use lagged_products::LaggedProducts;
-pub use noncentral::noncentral_t;
-pub use outliers::{Outliers, modified_z, outlying, slow_outliers};
-pub use over_runs::{RateOverRuns, Scope, rate_over_runs};
-pub use paired::paired_ratio;
+pub use descriptive::{mean, median, modified_z, quantile};
+pub use estimate::{Estimate, RateOverRuns, Scope, epoch_mean, rate_over_runs};
+pub use outliers::{Outliers, outlying, slow_outliers};
 pub use periods::{MIN_PERIODS_FOR_SHAPE, Periods};
 pub use permutation::{Permutation, permutation_test};
-pub use quantile::{mean, median, quantile};
-pub use ratio::{Interval, Ratio, ratio};
-pub use run_rate::{Estimate, MIN_STEPS_FOR_INTERVAL, RunRate, run_rate};
-pub use verdict::{
-    ALPHA, Judgement, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, RatioOfRuns, Verdict, judge, verdict,
+pub use ratio::{
+    Difference, POWER, Ratio, difference, minimum_detectable, minimum_detectable_paired, paired_difference,
+    paired_ratio, ratio,
 };
-pub use warm_up::{MIN_STEPS_FOR_SHAPE, WarmUp, warm_up};
+pub use run_rate::{MIN_STEPS_FOR_INTERVAL, RunRate, run_rate};
+pub use stationarity::{Drift, MIN_STEPS_FOR_SHAPE, WarmUp, drift, warm_up};
+pub use student::{ALPHA, Interval, noncentral_t};
+pub use verdict::{
+    Judgement, MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, RatioOfRuns, Verdict, holm, judge, verdict,
+};

@@ -1,87 +1,62 @@
+//! Slow steps of a run, and runs apart from the others.
+
 use serde::Serialize;
 
-use super::{MIN_STEPS_FOR_SHAPE, Periods, mean, median};
+use crate::{MIN_STEPS_FOR_SHAPE, Periods, median, modified_z};
 
-/// Modified z score beyond which a value is an outlier.
+/// Modified z score beyond which a value is an outlier (Iglewicz & Hoaglin).
 const SCORE: f64 = 3.5;
-/// Standard deviation of a normal distribution over its median absolute deviation, and over its mean absolute deviation.
-const MEDIAN_TO_SD: f64 = 1.482_602_218_505_602;
-const MEAN_TO_SD: f64 = 1.253_314_137_315_5;
 /// Share of the steps above which slow ones are a part of the work rather than outliers.
-const FEW: f64 = 0.05;
-/// Share of the mean time that they must be the cause of to be spoken of.
-const HARM: f64 = 0.05;
+const MAX_SHARE: f64 = 0.05;
+/// Share of the mean time below which outliers are not reported.
+const MIN_EFFECT: f64 = 0.05;
 
-/// Values that lie apart from the others. They are counted, and never left out.
+/// Values apart from the others. They are counted, and never left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outliers {
-    /// Their places in the series, in order.
+    /// Their indices in the series, in order.
     pub places: Vec<usize>,
-    /// What the mean takes more for them, as a share of it: their time beyond the median over the whole time.
+    /// Their time beyond the median over the whole time, without unit: how much larger the mean is because of them.
     pub harm: f64,
-    /// The largest one over the median.
+    /// The largest one over the median, without unit.
     pub largest: f64,
 }
 
-/// Modified z scores: distances from the median, in standard deviations as the median absolute deviation gives them (as the
-/// mean one does, where more than half of the values are equal); all 0 where all values are equal.
+/// Slow steps that raise a mean; `None` if there are none, if they are more than 5 % of the steps, if they raise the mean by less than 5 %,
+/// or below [`MIN_STEPS_FOR_SHAPE`] steps. `times` are in order, in any unit.
 ///
-/// Source: B. Iglewicz, D. C. Hoaglin, *How to detect and handle outliers*, ASQC Quality Press (1993).
-pub fn modified_z(values: &[f64]) -> Vec<f64> {
-    let Some(middle) = median(values) else { return Vec::new() };
-    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let by_median = median(&distances).unwrap_or_default() * MEDIAN_TO_SD;
-    let sd = if by_median > 0.0 { by_median } else { mean(&distances).unwrap_or_default() * MEAN_TO_SD };
-    values.iter().map(|value| if sd > 0.0 { (value - middle) / sd } else { 0.0 }).collect()
-}
-
-/// Slow steps that make a mean what it is; none if there are none, if they are more than 5 % of the steps (then they are no
-/// exception), or if the mean is hardly larger for them (5 %). `times` in order; none below [`MIN_STEPS_FOR_SHAPE`].
-///
-/// Slow steps that come once a period are a part of the work, and not among them: those at whose place in the period, or beside it,
-/// half of the periods have one. `periods` are known ones, or [those that the series shows](Periods::find). With fewer than two periods none
-/// is an outlier.
+/// A step is slow where its modified z score exceeds 3.5 ([`modified_z`]). Slow steps that come once a period are a part of the work and
+/// are left out: those at whose phase, or beside it, half of the periods have one. `periods` are known ones, or [those found in the
+/// series](Periods::find). With fewer than two periods no step is an outlier.
 pub fn slow_outliers(times: &[f64], periods: Option<&Periods>) -> Option<Outliers> {
     if times.len() < MIN_STEPS_FOR_SHAPE {
         return None;
     }
     let scores = modified_z(times);
-    let places: Vec<usize> = (0..times.len()).filter(|i| scores[*i] > SCORE).collect();
+    let slow: Vec<usize> = (0..times.len()).filter(|i| scores[*i] > SCORE).collect();
     let found = if periods.is_none() { Periods::find(times) } else { None };
     let places = match periods.or(found.as_ref()) {
-        Some(periods) => periods.unexplained(&places),
-        None => places,
+        Some(periods) => periods.unexplained(&slow),
+        None => slow,
     };
     let (middle, total) = (median(times)?, times.iter().sum::<f64>());
     let harm = places.iter().map(|i| times[*i] - middle).sum::<f64>() / total;
     let largest = places.iter().map(|i| times[*i]).fold(0.0, f64::max) / middle;
-    let few = places.len() as f64 <= FEW * times.len() as f64;
-    (few && middle > 0.0 && harm >= HARM).then_some(Outliers { places, harm, largest })
+    let few = places.len() as f64 <= MAX_SHARE * times.len() as f64;
+    (few && middle > 0.0 && harm >= MIN_EFFECT).then_some(Outliers { places, harm, largest })
 }
 
-/// Values, such as the rates of runs, that lie apart from the others by their modified z score and by 5 % of the median; empty
-/// below five values, of which no one can be told apart.
+/// Indices of values, such as the rates of runs, that lie apart from the others: beyond 3.5 in their modified z score, and beyond 5 % of
+/// the median. Empty below five values, of which no one can be told apart.
 pub fn outlying(values: &[f64]) -> Vec<usize> {
     let Some(middle) = median(values).filter(|_| values.len() >= 5) else { return Vec::new() };
     let scores = modified_z(values);
-    (0..values.len()).filter(|i| scores[*i].abs() > SCORE && (values[*i] / middle - 1.0).abs() > HARM).collect()
+    (0..values.len()).filter(|i| scores[*i].abs() > SCORE && (values[*i] / middle - 1.0).abs() > MIN_EFFECT).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scores_are_distances_in_robust_deviations() {
-        // Median 3, absolute deviations 2, 1, 0, 1, 97: their median is 1.
-        let scores = modified_z(&[1.0, 2.0, 3.0, 4.0, 100.0]);
-        assert!((scores[4] - 97.0 / MEDIAN_TO_SD).abs() < 1e-9 && scores[2] == 0.0, "{scores:?}");
-        // More than half are equal: the mean deviation, 97/5, stands in.
-        let scores = modified_z(&[3.0, 3.0, 3.0, 3.0, 100.0]);
-        assert!((scores[4] - 5.0 / MEAN_TO_SD).abs() < 1e-9, "{scores:?}");
-        assert_eq!(modified_z(&[2.0; 3]), [0.0; 3]);
-        assert!(modified_z(&[]).is_empty());
-    }
 
     #[test]
     fn slow_steps_are_outliers_where_they_are_few_and_count() {
