@@ -20,7 +20,8 @@ pub mod program;
 pub mod project;
 pub mod provenance;
 pub mod report;
-pub mod stats;
 pub mod timings;
 pub mod trace;
 mod watch;
+
+pub use expctl_stats as stats;

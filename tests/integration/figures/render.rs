@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use expctl::report::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl::stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
+use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_record::{BenchFigure, BenchInterval};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde};

@@ -1,29 +1,33 @@
+//! The permutation test of two sides.
+
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-/// Arrangements up to which all are looked at.
+use crate::autocorrelation::centred;
+
+/// Largest number of arrangements of which all are computed.
 const EXACT_UP_TO: f64 = 50_000.0;
 /// Arrangements drawn where there are more.
 const DRAWS: usize = 9_999;
-/// Statistics that differ by less, as a share, are equal.
+/// Relative difference below which two statistics count as equal.
 const TIE: f64 = 1e-9;
 
-/// What a permutation test says.
+/// Result of a permutation test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Permutation {
     /// Two-sided p value.
     pub p: f64,
-    /// True if every arrangement was looked at; false if a fixed number was drawn.
+    /// True if every arrangement was computed; false if a fixed number was drawn.
     pub exact: bool,
     /// The smallest p value that so many runs can have. Where it is not below 0.05 the test cannot show anything.
     pub smallest: f64,
 }
 
-/// Test that the runs of two sides are arranged by chance; none below two runs on a side, or if a rate is not positive.
+/// Test whether the runs of two sides are arranged by chance; `None` below two runs on a side, or if a rate is not positive.
 ///
-/// The statistic is Welch's |t| of the log rates: studentised, so that unequal spread of the two sides does no harm. All
-/// arrangements are looked at where there are at most 50,000; else 9,999 are drawn, the same ones for the same values, and p is
-/// (1 + as extreme ones) / (1 + drawn).
+/// The statistic is Welch's |t| of the log rates: studentised, so that unequal spread of the two sides does no harm. p is the share of
+/// arrangements whose statistic is at least the observed one. All are computed where there are at most 50,000; else 9,999 are drawn, the
+/// same ones for the same values, and p = (1 + extreme) / (1 + drawn).
 ///
 /// Sources: A. Janssen, *Studentized permutation tests for non-i.i.d. hypotheses and the generalized Behrens–Fisher problem*,
 /// Statistics & Probability Letters 36 (1997) 9–21; E. Chung, J. P. Romano, *Exact and asymptotically robust permutation tests*, Annals
@@ -36,9 +40,9 @@ pub fn permutation_test(side: &[f64], base: &[f64]) -> Option<Permutation> {
     }
     let pooled = Pooled::new(&rates, side.len());
     let first: Vec<usize> = (0..side.len()).collect();
-    let limit = pooled.square(&first) * (1.0 - TIE);
-    let extreme = |chosen: &[usize]| usize::from(pooled.square(chosen) >= limit);
-    let all = arrangements(rates.len(), side.len());
+    let limit = pooled.t_squared(&first) * (1.0 - TIE);
+    let extreme = |chosen: &[usize]| usize::from(pooled.t_squared(chosen) >= limit);
+    let all = binomial(rates.len(), side.len());
     // With sides of equal size an arrangement and its mirror image have the same |t|.
     let best = if side.len() == base.len() { 2.0 } else { 1.0 };
     if all <= EXACT_UP_TO {
@@ -57,9 +61,9 @@ pub fn permutation_test(side: &[f64], base: &[f64]) -> Option<Permutation> {
     let mut order: Vec<usize> = (0..rates.len()).collect();
     let mut count = 0;
     for _ in 0..DRAWS {
-        for place in 0..side.len() {
-            let other = random.random_range(place..order.len());
-            order.swap(place, other);
+        for i in 0..side.len() {
+            let other = random.random_range(i..order.len());
+            order.swap(i, other);
         }
         count += extreme(&order[..side.len()]);
     }
@@ -78,14 +82,14 @@ struct Pooled {
 impl Pooled {
     fn new(rates: &[f64], side: usize) -> Self {
         let logs: Vec<f64> = rates.iter().map(|rate| rate.ln()).collect();
-        let logs = super::correlogram::centred(&logs);
+        let logs = centred(&logs);
         let squares = logs.iter().map(|log| log * log).sum();
         let sizes = (side as f64, (rates.len() - side) as f64);
         Self { sum: logs.iter().sum(), squares, sizes, logs }
     }
 
     /// Welch's t², with the chosen ones on one side.
-    fn square(&self, chosen: &[usize]) -> f64 {
+    fn t_squared(&self, chosen: &[usize]) -> f64 {
         let (n, m) = self.sizes;
         let (sum, squares) = chosen
             .iter()
@@ -96,7 +100,7 @@ impl Pooled {
         let spread_b = (self.squares - squares - m * b * b).max(0.0) / (m - 1.0);
         let error = spread_a / n + spread_b / m;
         let difference = (a - b).powi(2);
-        // What is left of the squares of equal values is rounding error.
+        // Squares of equal values leave a rounding error.
         let nothing = 1e-13 * self.squares;
         match (error <= nothing, difference <= nothing) {
             (_, true) => 0.0,
@@ -106,23 +110,23 @@ impl Pooled {
     }
 }
 
-/// n over k.
-fn arrangements(n: usize, k: usize) -> f64 {
+/// The binomial coefficient n over k.
+fn binomial(n: usize, k: usize) -> f64 {
     (0..k).fold(1.0, |all, i| all * (n - i) as f64 / (i + 1) as f64).round()
 }
 
 /// The next choice out of `n` in lexical order; false after the last.
 fn advance(chosen: &mut [usize], n: usize) -> bool {
     let k = chosen.len();
-    let Some(place) = (0..k).rev().find(|i| chosen[*i] < n - k + i) else { return false };
-    chosen[place] += 1;
-    for i in place + 1..k {
+    let Some(last) = (0..k).rev().find(|i| chosen[*i] < n - k + i) else { return false };
+    chosen[last] += 1;
+    for i in last + 1..k {
         chosen[i] = chosen[i - 1] + 1;
     }
     true
 }
 
-/// A number that is the same for the same values (FNV-1a).
+/// A hash of the values (FNV-1a), so that the same values draw the same arrangements.
 fn seed(values: &[f64]) -> u64 {
     let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,17 +1,15 @@
-//! Where a series of step times begins again: blocks of rows that are read together, loader threads that deliver in turn.
+//! Periods of a series of step times: blocks of rows that are read together, loader threads that deliver in turn.
 
-use super::correlogram::centred;
-use super::lagged_products::LaggedProducts;
-use super::quantile::median;
-use super::{mean, outliers::modified_z};
+use crate::autocorrelation::centred;
+use crate::{LaggedProducts, mean, median, modified_z};
 
-/// Steps in which a period is looked for.
-const LONGEST_SEARCH: usize = 1 << 18;
+/// Steps at the start of a series in which a period is looked for.
+const SEARCHED_STEPS: usize = 1 << 18;
 /// Repetitions that a series must have before they are called a period.
 const MIN_REPETITIONS: usize = 8;
 /// Correlation over one period, and over two, below which there is none.
 const PERIODIC: (f64, f64) = (0.3, 0.15);
-/// How much more a value must have in common with the one a period ago than with the one a step less ago.
+/// Height of the peak of the correlation at a period above the lag before.
 const PEAK: f64 = 0.2;
 /// Period from which slow steps may slip by a step.
 const MAY_SLIP: usize = 32;
@@ -19,12 +17,12 @@ const MAY_SLIP: usize = 32;
 const RECURS: (f64, f64) = (0.5, 0.35);
 /// Share of the steps that may be slow ones.
 const FEW: f64 = 0.05;
-/// Part of a period by which its borders stay away from its slowest step, which may come a step earlier or later.
+/// Distance of the borders of a period from its slowest step, which may come a step earlier or later, as a share of the period.
 const CLEAR_OF_PEAK: f64 = 0.125;
-/// Robust standard deviations beyond which what differs from the usual period is cut off.
+/// Robust standard deviations at which residuals from the usual period are clipped.
 const CLIP: f64 = 3.5;
 
-/// Periods from which on a profile tells what a period usually looks like: with three, no single one decides.
+/// Periods from which on the median over periods tells the usual time at a phase: with three, no single one decides.
 pub const MIN_PERIODS_FOR_SHAPE: usize = 3;
 
 /// Periods of a series.
@@ -38,17 +36,17 @@ pub struct Periods {
     steps: usize,
 }
 
-/// A series without what its periods explain.
-pub(super) struct Adjusted {
-    /// The usual time of each step: the median over the periods of the steps that lie as far behind a start.
+/// A series without its periodic component.
+pub struct Adjusted {
+    /// Usual time of each step: the median over the periods at its phase.
     pub usual: Vec<f64>,
-    /// What each step takes beyond that, on top of the mean usual time; cut off where it is an outlier.
+    /// Mean usual time plus each step's residual from its usual time; outliers are clipped.
     pub rest: Vec<f64>,
 }
 
 impl Periods {
     /// Periods of `length` steps in a series of `steps`, beginning anew at each of `origins` (the starts of epochs, in steps of the
-    /// series, in order; the first one at or before 0). None where a period is shorter than 2 steps.
+    /// series, in order; the first one at or before 0). `None` where a period is shorter than 2 steps.
     pub fn new(length: f64, origins: &[f64], steps: usize) -> Option<Self> {
         if !length.is_finite() || length < 2.0 {
             return None;
@@ -64,13 +62,13 @@ impl Periods {
         (!starts.is_empty()).then_some(Self { length, starts, steps })
     }
 
-    /// Periods that the series itself shows; none if it shows none.
+    /// Periods found in the series itself; `None` if it shows none.
     ///
-    /// The shortest lag at which the autocorrelation has a peak that is found again at twice the lag. Where there is none, the same is
-    /// looked for in the slowest steps alone, which may come a step earlier or later than they should. The lag becomes more exact by
-    /// the peaks at its multiples.
+    /// The shortest lag p, up to an eighth of the series, at which the autocorrelation r has a peak (r(p) > 0.3, r(p) > r(p − 1) + 0.2, r(p) ≥
+    /// r(p + 1)) that occurs again at 2p (r > 0.15). Where there is none, the same is looked for in the slowest steps alone, which may come a
+    /// step early or late. The peaks at 2p, 4p, … make p exact to a fraction of a step.
     pub fn find(series: &[f64]) -> Option<Self> {
-        let seen = &series[..series.len().min(LONGEST_SEARCH)];
+        let seen = &series[..series.len().min(SEARCHED_STEPS)];
         let longest = seen.len() / MIN_REPETITIONS;
         if longest < 2 {
             return None;
@@ -79,22 +77,22 @@ impl Periods {
             let r = correlation(seen)?;
             let peaks = |p: usize| r[p] > PERIODIC.0 && r[p] > r[p - 1] + PEAK && r[p] >= r[p + 1];
             let lag = (2..=longest).find(|p| peaks(*p) && r[2 * *p] > PERIODIC.1)?;
-            Some(exact(lag, &r))
+            Some(refine(lag, &r))
         };
         let slowest = || {
-            let r = correlation(&slow_parts(seen)?)?;
-            // Of two slow steps each of which may be a step off.
+            let r = correlation(&slow_scores(seen)?)?;
+            // Summed over two lags on either side, because each of two slow steps may be a step off.
             let near: Vec<f64> =
                 (0..r.len()).map(|p| r[p.saturating_sub(2)..(p + 3).min(r.len())].iter().sum()).collect();
             let clear = |p: usize| near[p] > RECURS.0 && near[2 * p] > RECURS.1;
             let first = (MAY_SLIP..=longest).find(|p| clear(*p))?;
             let lag = (first..(first + 5).min(near.len())).max_by(|a, b| near[*a].total_cmp(&near[*b]))?;
-            Some(exact(lag, &near))
+            Some(refine(lag, &near))
         };
         Self::new(all().or_else(slowest)?, &[0.0], series.len())
     }
 
-    /// Steps of a period.
+    /// Steps of a period; not always a whole number.
     pub const fn length(&self) -> f64 {
         self.length
     }
@@ -109,14 +107,14 @@ impl Periods {
         self.steps as f64 / self.length
     }
 
-    /// The same of the series without its first `steps`.
+    /// The periods of the series without its first `steps`.
     pub fn behind(&self, steps: usize) -> Self {
         let starts: Vec<f64> = self.starts.iter().map(|start| start - steps as f64).collect();
         let first = starts.partition_point(|start| *start <= 0.0).saturating_sub(1);
         Self { length: self.length, starts: starts[first..].to_vec(), steps: self.steps.saturating_sub(steps) }
     }
 
-    /// For each step, its whole steps behind the start of its period.
+    /// The phase of each step: its whole steps behind the start of its period.
     fn phases(&self) -> Vec<usize> {
         let last = (self.length.floor() as usize).max(1) - 1;
         let mut next = 0;
@@ -125,23 +123,23 @@ impl Periods {
                 while self.starts.get(next + 1).is_some_and(|start| *start <= step as f64) {
                     next += 1;
                 }
-                // In front of the first start lies the end of a period.
+                // Before the first start lies the end of a period.
                 let behind = (step as f64 - self.starts[next]).rem_euclid(self.length);
                 (behind as usize).min(last)
             })
             .collect()
     }
 
-    /// The usual time at each phase: the median over the periods; none at a phase that no step is at.
+    /// The usual time at each phase: the median over the periods; `None` at a phase without a step.
     fn profile(&self, times: &[f64], phases: &[usize]) -> Vec<Option<f64>> {
         let mut at: Vec<Vec<f64>> = vec![Vec::new(); phases.iter().max().map_or(0, |last| last + 1)];
         phases.iter().zip(times).for_each(|(phase, time)| at[*phase].push(*time));
         at.iter().map(|times| median(times)).collect()
     }
 
-    /// Steps at which a period ends and the next begins, away from the slowest steps; the first and the last piece of the series are
-    /// not whole periods. None where there is no whole one.
-    pub(super) fn borders(&self, times: &[f64]) -> Vec<usize> {
+    /// Steps at which a period ends and the next begins, away from the slowest steps. The pieces before the first and behind the last are
+    /// not whole periods. Fewer than two borders where there is no whole period.
+    pub fn borders(&self, times: &[f64]) -> Vec<usize> {
         let profile = self.profile(times, &self.phases());
         let slowest = profile.iter().enumerate().max_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
         let peak = slowest.map_or(0.0, |(phase, _)| phase as f64);
@@ -152,7 +150,7 @@ impl Periods {
         let first = self.starts.first().map_or(0.0, |start| start - self.length);
         for start in std::iter::once(first).chain(self.starts.iter().copied()) {
             let border = (start + offset).ceil();
-            // What is left of a period at the end of an epoch belongs to the one before.
+            // An incomplete period at the end of an epoch belongs to the one before.
             let apart = borders.last().is_none_or(|last| border - *last as f64 >= self.length / 2.0);
             if (0.0..=self.steps as f64).contains(&border) && apart {
                 borders.push(border as usize);
@@ -165,9 +163,9 @@ impl Periods {
         borders
     }
 
-    /// Steps and summed time of whole periods. What lies in front of the first border and behind the last is one more where it makes up
-    /// one: every phase of a period is in it once.
-    pub(super) fn sums(&self, times: &[f64]) -> Vec<(f64, f64)> {
+    /// Steps and summed time of each whole period. The pieces before the first border and behind the last are one more where they make
+    /// up a whole one, with each phase once.
+    pub fn sums(&self, times: &[f64]) -> Vec<(f64, f64)> {
         let borders = self.borders(times);
         let whole = |piece: &[f64]| (piece.len() as f64, piece.iter().sum::<f64>());
         let mut sums: Vec<(f64, f64)> = borders.windows(2).map(|two| whole(&times[two[0]..two[1]])).collect();
@@ -182,8 +180,8 @@ impl Periods {
         sums
     }
 
-    /// The series without what its periods explain; none below [`MIN_PERIODS_FOR_SHAPE`] periods, where no one can tell what is usual.
-    pub(super) fn adjusted(&self, times: &[f64]) -> Option<Adjusted> {
+    /// The series without its periodic component; `None` below [`MIN_PERIODS_FOR_SHAPE`] periods, too few to tell what is usual.
+    pub fn adjusted(&self, times: &[f64]) -> Option<Adjusted> {
         if self.count() < MIN_PERIODS_FOR_SHAPE as f64 {
             return None;
         }
@@ -200,49 +198,49 @@ impl Periods {
         Some(Adjusted { usual, rest })
     }
 
-    /// Those of `places` that the period does not explain: at whose phase, or beside it, less than half of the periods have one.
-    pub(super) fn unexplained(&self, places: &[usize]) -> Vec<usize> {
+    /// The steps of `slow` that the period does not explain: at whose phase, or beside it, less than half of the periods have a slow step.
+    pub fn unexplained(&self, slow: &[usize]) -> Vec<usize> {
         let phases = self.phases();
-        let whole = phases.iter().max().map_or(0, |last| last + 1);
-        let period = |place: usize| self.starts.partition_point(|start| *start <= place as f64);
-        let mut periods_at: Vec<Vec<usize>> = vec![Vec::new(); whole];
-        places.iter().for_each(|place| periods_at[phases[*place]].push(period(*place)));
-        let reach = if self.length < 8.0 { 0 } else { (1 + (self.length / 32.0) as usize).min(whole / 2) };
-        let explained: Vec<bool> = (0..whole)
+        let phase_count = phases.iter().max().map_or(0, |last| last + 1);
+        let period = |step: usize| self.starts.partition_point(|start| *start <= step as f64);
+        let mut periods_at: Vec<Vec<usize>> = vec![Vec::new(); phase_count];
+        slow.iter().for_each(|step| periods_at[phases[*step]].push(period(*step)));
+        let reach = if self.length < 8.0 { 0 } else { (1 + (self.length / 32.0) as usize).min(phase_count / 2) };
+        let explained: Vec<bool> = (0..phase_count)
             .map(|phase| {
-                let around = (0..=2 * reach).map(|i| (phase + whole + i - reach) % whole);
+                let around = (0..=2 * reach).map(|i| (phase + phase_count + i - reach) % phase_count);
                 let mut with: Vec<usize> = around.flat_map(|near| periods_at[near].iter().copied()).collect();
                 with.sort_unstable();
                 with.dedup();
                 2.0 * with.len() as f64 >= self.count().floor()
             })
             .collect();
-        places.iter().copied().filter(|place| !explained[phases[*place]]).collect()
+        slow.iter().copied().filter(|step| !explained[phases[*step]]).collect()
     }
 }
 
-/// Autocorrelation up to half of the series; none of values that are all equal.
+/// Autocorrelation up to half of the series; `None` for values that are all equal.
 fn correlation(series: &[f64]) -> Option<Vec<f64>> {
-    let products = LaggedProducts::default().of(&centred(series), series.len() / 2 + 2);
+    let products = LaggedProducts::default().compute(&centred(series), series.len() / 2 + 2);
     // The sum of squares of equal values is rounding error.
     let some = products[0] > 1e-12 * series.iter().map(|v| v * v).sum::<f64>();
     some.then(|| products.iter().map(|product| product / products[0]).collect())
 }
 
-/// What each step takes beyond the bound of outliers; none where that is not an exception.
-fn slow_parts(series: &[f64]) -> Option<Vec<f64>> {
+/// The modified z score of each step beyond the bound of outliers, else 0; `None` where no step is slow, or more than 5 % are.
+fn slow_scores(series: &[f64]) -> Option<Vec<f64>> {
     let scores = modified_z(series);
     let beyond: Vec<f64> = scores.iter().map(|score| (score - CLIP).max(0.0)).collect();
     let slow = beyond.iter().filter(|score| **score > 0.0).count();
     (slow > 0 && slow as f64 <= FEW * series.len() as f64).then_some(beyond)
 }
 
-/// A period to a part of a step, by the correlation at its multiples, up to half of the series.
-fn exact(lag: usize, r: &[f64]) -> f64 {
+/// A period to a fraction of a step, by the correlation at its multiples, up to half of the series.
+fn refine(lag: usize, r: &[f64]) -> f64 {
     let (mut multiple, mut at) = (1.0, lag as f64);
     loop {
         let next = 2.0 * at;
-        // Twice the lag is known to two steps, if it was known to one; of short periods that would be another multiple.
+        // Twice the lag is known to two steps, if the lag was known to one; for short periods that would be another multiple.
         let reach = (lag.saturating_sub(1) / 2).min(2);
         let near = next as usize - reach..=next as usize + reach;
         if *near.end() >= r.len() {

@@ -1,6 +1,9 @@
+//! What may be said of the ratios of a table: Holm's correction, and verdicts.
+
 use serde::Serialize;
 
-use super::{Ratio, holm};
+use crate::Ratio;
+use crate::student::ALPHA;
 
 /// Runs that both sides need before a word like "faster" is said.
 ///
@@ -9,13 +12,10 @@ pub const MIN_RUNS_FOR_VERDICT: usize = 3;
 
 /// Seconds that each run of both sides must have been measured for before such a word is said: the summed wall time of the measured steps.
 ///
-/// Ten periods of 100 ms, the one in which Linux hands out and withholds processor time of a limited control group; a slice of the
-/// scheduler (3 to 24 ms) that another process takes is a few percent of it at most. What is shorter tells what the machine did at that
+/// Ten periods of 100 ms, in which Linux grants and withholds the processor time of a limited control group; a slice of the
+/// scheduler (3 to 24 ms) that another process takes is then a few percent at most. A shorter run tells what the machine did at that
 /// moment.
 pub const MIN_SECONDS_FOR_VERDICT: f64 = 1.0;
-
-/// Level of all tests, two-sided.
-pub const ALPHA: f64 = 0.05;
 
 /// What may be said of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,7 +31,7 @@ pub enum Verdict {
     TooFewRuns,
     /// A run of one side was measured for less than [`MIN_SECONDS_FOR_VERDICT`].
     TooShort,
-    /// No run differs from another on either side, so that no test is possible: the figures were rounded, or written off.
+    /// No run differs from another on either side, so that no test is possible: the figures were rounded, or copied from elsewhere.
     NoSpread,
 }
 
@@ -63,12 +63,12 @@ impl Verdict {
     }
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its p value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judgement {
     /// What may be said.
     pub verdict: Verdict,
-    /// p value of the ratio, corrected by Holm for the ratios of the table that may have a verdict; none below
+    /// p value of the ratio, corrected by Holm for the ratios of the table that may have a verdict; `None` below
     /// [`MIN_RUNS_FOR_VERDICT`] runs on a side, and without spread.
     pub p_holm: Option<f64>,
     /// True if the ratio's own interval excludes 1, but the corrected p value does not pass: alone it would have had a
@@ -84,12 +84,12 @@ pub type RatioOfRuns = (Ratio, (usize, usize));
 /// The p values are corrected together ([`holm()`]), so that in a table without any difference a "faster" or "slower" stands
 /// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs, or runs without spread, have no verdict and do not count.
 pub fn judge(table: &[RatioOfRuns]) -> Vec<Judgement> {
-    let enough = |(ratio, runs): &RatioOfRuns| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
-    let tested: Vec<f64> = table.iter().filter_map(enough).collect();
+    let testable = |(ratio, runs): &RatioOfRuns| ratio.p.filter(|_| runs.0.min(runs.1) >= MIN_RUNS_FOR_VERDICT);
+    let tested: Vec<f64> = table.iter().filter_map(testable).collect();
     let mut corrected = holm(&tested).into_iter();
     let one = |entry: &RatioOfRuns| {
         // One corrected value for each that was tested, in the same order.
-        let Some((p, p_holm)) = enough(entry).and_then(|p| Some((p, corrected.next()?))) else {
+        let Some((p, p_holm)) = testable(entry).and_then(|p| Some((p, corrected.next()?))) else {
             let enough = entry.1.0.min(entry.1.1) >= MIN_RUNS_FOR_VERDICT;
             let verdict = if enough { Verdict::NoSpread } else { Verdict::TooFewRuns };
             return Judgement { verdict, p_holm: None, lone: false };
@@ -109,10 +109,29 @@ pub fn verdict(ratio: &Ratio, runs: (usize, usize)) -> Verdict {
     judge(&[(*ratio, runs)]).first().map_or(Verdict::TooFewRuns, |judgement| judgement.verdict)
 }
 
+/// p values corrected for being looked at together, in the order given; each at least what it was and at most 1.
+///
+/// The k-th smallest of m becomes the largest of (m − j + 1)·p₍ⱼ₎ over j ≤ k. Calling those below α significant makes one or more errors
+/// with probability α at most, however the tests depend on each other.
+///
+/// Source: S. Holm, *A simple sequentially rejective multiple test procedure*, Scandinavian Journal of Statistics 6 (1979) 65–70.
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
+    let mut corrected = vec![1.0; p.len()];
+    let mut largest: f64 = 0.0;
+    for (rank, index) in order.into_iter().enumerate() {
+        // No value may fall below one that was smaller before the correction.
+        largest = largest.max(((p.len() - rank) as f64 * p[index]).min(1.0));
+        corrected[index] = largest;
+    }
+    corrected
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::ratio;
+    use crate::ratio;
 
     #[test]
     fn a_table_is_judged_together() {
@@ -152,5 +171,13 @@ mod tests {
         let none = Judgement { verdict: Verdict::NoSpread, p_holm: None, lone: false };
         // Alone in the correction, so its p is as it was.
         assert_eq!(found, [none, Judgement { verdict: Verdict::Faster, p_holm: weak.p, lone: false }, none]);
+    }
+
+    #[test]
+    fn corrected_values_keep_their_places_and_order() {
+        assert_eq!(holm(&[0.01, 0.5, 0.02]), [0.03, 0.5, 0.04]);
+        assert_eq!(holm(&[0.5, 0.6]), [1.0, 1.0]);
+        assert_eq!(holm(&[0.03]), [0.03]);
+        assert!(holm(&[]).is_empty());
     }
 }

@@ -1,35 +1,13 @@
+//! Rate of the steps of one run.
+
 use serde::Serialize;
 
-use super::blocks::Blocks;
-use super::{Interval, Periods, quantile};
+use crate::block_bootstrap::BlockBootstrap;
+use crate::student::Interval;
+use crate::{Estimate, Periods, mean, quantile};
 
 /// Steps below which a run has no interval of its own: the dependence of so few cannot be seen.
 pub const MIN_STEPS_FOR_INTERVAL: usize = 50;
-
-/// A figure with its interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Estimate {
-    /// The figure.
-    pub value: f64,
-    /// 95 % interval; none where there are too few values for one.
-    pub interval: Option<Interval>,
-    /// Standard error of its logarithm; none without an interval, and of a median, whose interval rests on none. The interval reaches
-    /// farther than 1.96 of these where few blocks tell it.
-    pub error: Option<f64>,
-}
-
-impl Estimate {
-    /// A figure without an interval.
-    pub const fn plain(value: f64) -> Self {
-        Self { value, interval: None, error: None }
-    }
-
-    /// The same figure and interval in another unit.
-    pub fn times(self, factor: f64) -> Self {
-        let interval = self.interval.map(|i| Interval { low: i.low * factor, high: i.high * factor });
-        Self { value: self.value * factor, interval, error: self.error }
-    }
-}
 
 /// Rates of one run, with intervals from the steps of that run alone: what another stretch of the same run would have
 /// given. They say nothing of what another run would give.
@@ -45,22 +23,23 @@ pub struct RunRate {
     pub median_it_per_s: Estimate,
     /// Steps in a block of the bootstrap of the mean; 0 where there is no interval.
     pub block: usize,
-    /// Steps after which the times repeat themselves, not always a whole number; none where they do not.
+    /// Steps after which the times repeat themselves, not always a whole number; `None` where they do not.
     pub period: Option<f64>,
 }
 
-/// Rates of the steps of one run: `times_s` in seconds, in order, and the number of `samples` of all of them.
+/// Rates of the steps of one run: `times_s` in seconds, in order, and the number of `samples` of all of them. `None` if there is no step, a
+/// time is not finite or negative, or all are 0.
 ///
-/// Intervals rest on blocks of steps, because a step is slow where the one before it was. That of the mean rate is symmetric on the
-/// log scale; that of the median rate holds the step times whose ranks are as far from the middle as the share of steps below
-/// the median may be (Woodruff 1952). None below [`MIN_STEPS_FOR_INTERVAL`] steps.
+/// Mean rate: r = n / Σt, with interval r · exp(± reach · error / t̄) by the circular block bootstrap, because steps depend on those before
+/// them. Median rate: 1 / median, with interval 1 / q(0.5 ± h), where h is the half width of the bootstrap of the share of steps at or below
+/// the median. There is no interval below [`MIN_STEPS_FOR_INTERVAL`] steps.
 ///
-/// Where the steps have `periods` (known ones, or [those that they show](Periods::find)), the interval rests on sums over whole periods, and
-/// there is none below [`MIN_PERIODS_FOR_INTERVAL`](super::MIN_PERIODS_FOR_INTERVAL) of them. It reaches from the lower end about the one to the upper end about
-/// the other of two figures: the rate of all steps, which is the value, and that of the whole periods alone. They differ where the
-/// rest of a period at the end has more or fewer slow steps than its share.
+/// Where the steps have `periods` (known ones, or [those found in them](Periods::find)), the interval rests on sums over whole periods, and
+/// there is none below [`MIN_PERIODS_FOR_INTERVAL`](crate::MIN_PERIODS_FOR_INTERVAL) of them. It then covers two figures, from the lower end
+/// about the one to the upper end about the other: the rate of all steps, which is the value, and that of the whole periods alone. They
+/// differ where the incomplete period at the end has more or fewer slow steps than its share.
 ///
-/// None if there is no step, a time is not finite or negative, or all are 0.
+/// Source: R. S. Woodruff, *Confidence intervals for medians and other position measures*, JASA 47 (1952) 635–646.
 pub fn run_rate(times_s: &[f64], samples: u64, periods: Option<&Periods>) -> Option<RunRate> {
     let total: f64 = times_s.iter().sum();
     if times_s.iter().any(|t| !t.is_finite() || *t < 0.0) || !total.is_finite() || total <= 0.0 {
@@ -68,45 +47,45 @@ pub fn run_rate(times_s: &[f64], samples: u64, periods: Option<&Periods>) -> Opt
     }
     let steps = times_s.len();
     let enough = steps >= MIN_STEPS_FOR_INTERVAL;
-    let shown = if enough && periods.is_none() { Periods::find(times_s) } else { None };
-    let periods = periods.or(shown.as_ref());
+    let found = if enough && periods.is_none() { Periods::find(times_s) } else { None };
+    let periods = periods.or(found.as_ref());
     let rate = steps as f64 / total;
-    let found = if enough { blocks(times_s, periods) } else { None };
-    let interval = found.map(|(blocks, mean)| {
-        // Of the mean time as a share of it, which is that of the logarithm of the rate.
-        let reach = (blocks.half_width() / mean).exp();
-        Interval { low: rate.min(1.0 / mean) / reach, high: rate.max(1.0 / mean) * reach }
+    let bootstrap = if enough { bootstrap(times_s, periods) } else { None };
+    let interval = bootstrap.map(|(blocks, mean)| {
+        // Half width relative to the mean step time = half width of the logarithm of the rate (delta method).
+        let factor = (blocks.half_width() / mean).exp();
+        Interval { low: rate.min(1.0 / mean) / factor, high: rate.max(1.0 / mean) * factor }
     });
-    let it_per_s = Estimate { value: rate, interval, error: found.map(|(blocks, mean)| blocks.error / mean) };
+    let it_per_s = Estimate { value: rate, interval, error: bootstrap.map(|(blocks, mean)| blocks.error / mean) };
     Some(RunRate {
         steps,
         it_per_s,
         samples_per_s: it_per_s.times(samples as f64 / steps as f64),
         median_it_per_s: median_rate(times_s, periods, enough)?,
-        block: found.map_or(0, |(blocks, _)| blocks.length),
+        block: bootstrap.map_or(0, |(blocks, _)| blocks.length),
         period: periods.map(Periods::length),
     })
 }
 
-/// How well the mean of a series is known, and that mean, over whole periods where there are some.
-fn blocks(series: &[f64], periods: Option<&Periods>) -> Option<(Blocks, f64)> {
+/// Bootstrap of the mean of a series, and that mean, over whole periods where there are some.
+fn bootstrap(series: &[f64], periods: Option<&Periods>) -> Option<(BlockBootstrap, f64)> {
     match periods {
-        Some(periods) => Blocks::of_periods(series, periods),
-        None => Some((Blocks::of(series)?, super::mean(series)?)),
+        Some(periods) => BlockBootstrap::from_periods(series, periods),
+        None => Some((BlockBootstrap::from_series(series)?, mean(series)?)),
     }
 }
 
 fn median_rate(times: &[f64], periods: Option<&Periods>, enough: bool) -> Option<Estimate> {
     let middle = quantile(times, 0.5)?;
     let below: Vec<f64> = times.iter().map(|t| f64::from(u8::from(*t <= middle))).collect();
-    let found = if enough { blocks(&below, periods) } else { None };
-    let ends = found.and_then(|(blocks, _)| {
+    let bootstrap = if enough { bootstrap(&below, periods) } else { None };
+    let interval = bootstrap.and_then(|(blocks, _)| {
         let half = blocks.half_width();
         let ends = [0.5 + half, 0.5 - half].map(|p| quantile(times, p));
-        // The rate of a step that took no time is none.
+        // A step that took no time has no rate.
         Some(Interval { low: 1.0 / ends[0]?, high: 1.0 / ends[1].filter(|time| *time > 0.0)? })
     });
-    (middle > 0.0).then(|| Estimate { value: 1.0 / middle, interval: ends, error: None })
+    (middle > 0.0).then(|| Estimate { value: 1.0 / middle, interval, error: None })
 }
 
 #[cfg(test)]
@@ -136,7 +115,7 @@ mod tests {
         let interval = found.interval.unwrap();
         let reach = (interval.high / found.value).ln() / found.error.unwrap();
         assert!(reach > 2.5 && reach < 3.0, "{reach}");
-        let over = crate::stats::rate_over_runs(&[found]).unwrap();
+        let over = crate::rate_over_runs(&[found]).unwrap();
         assert!((over.within.unwrap() / found.error.unwrap() - 1.0).abs() < 1e-12, "{over:?}");
         assert_eq!(found.times(28.0).error, found.error);
     }

@@ -1,48 +1,47 @@
+//! Comparison of two short series of steps, such as the windows of two profilers.
+
 use serde::Serialize;
 
-use super::blocks::Blocks;
-use super::student::Student;
-use super::{ALPHA, Difference, Interval, Ratio, mean};
+use crate::block_bootstrap::BlockBootstrap;
+use crate::student::{ALPHA, Interval, Student};
+use crate::{Difference, Ratio, mean};
 
-/// What the steps of one window take more or less than those of another, from the steps alone. It says what further steps of the same two
-/// runs would have given, and nothing of other runs.
+/// How the steps of one window differ from those of another. It says what further steps of the same two runs would have given, and
+/// nothing of other runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ComparedSteps {
-    /// Mean of the one side less that of the other, in the unit of the values; its interval is none below two steps on a side, and where
-    /// no step differs from another on either.
+    /// Mean of the one side minus that of the other, in the unit of the values. Its interval is `None` below two steps on a side, and
+    /// where no step differs from another on either.
     pub difference: Difference,
-    /// How many times as fast the one side is: mean of the other over that of the one; none where one of them is not above 0. Its interval
-    /// and p value are none below two steps on a side, and where no step differs from another on either.
+    /// How many times as fast the one side is: mean of the other over that of the one; `None` where one of them is not above 0. Its
+    /// interval and p value are `None` below two steps on a side, and where no step differs from another on either.
     pub ratio: Option<Ratio>,
     /// Steps of the two sides.
     pub steps: (usize, usize),
 }
 
-/// Compare the times of the steps of `side` with those of `base`, one value per step and in their order; none if a side has no step or a
-/// value is not finite.
+/// Compare the times of the steps of `side` with those of `base`, one value per step and in their order; `None` if a side has no step or
+/// a value is not finite.
 ///
-/// The error of each mean is that of the circular block bootstrap, because a step is slow where the one before it was; for the few
-/// steps of a window it is enlarged by √(n/(n − 1)), and its degrees of freedom are n − 1 at most. The error of the difference is that of
-/// Welch with Satterthwaite's degrees of freedom. With blocks of one step, as all series of up to five have them, this is Welch's t. The
-/// ratio is that of the means, not of geometric means: an operation may take no time in a step. Its interval is that of the difference of
-/// the logarithms of the two means, whose errors are the shares that the errors are of the means.
+/// Error of each mean: that of the circular block bootstrap, because steps depend on those before them, times √(n/(n − 1)) because a
+/// window has few steps; its degrees of freedom are n − 1 at most. Error of the difference: Welch's, with Satterthwaite's degrees of
+/// freedom. With blocks of one step, which all series of up to five steps have, this is Welch's t.
+///
+/// The ratio is that of the arithmetic means, because an operation may take no time in a step. Its interval is exp of that of the
+/// difference of the logarithms of the two means, whose errors are the relative errors of the means (delta method).
 pub fn compare_steps(side: &[f64], base: &[f64]) -> Option<ComparedSteps> {
     if side.iter().chain(base).any(|value| !value.is_finite()) {
         return None;
     }
-    let (of_side, of_base) = (StepMean::of(side)?, StepMean::of(base)?);
+    let (of_side, of_base) = (StepMean::from_steps(side)?, StepMean::from_steps(base)?);
     let value = of_side.mean - of_base.mean;
     let spread = welch(value, of_side, of_base).filter(|student| student.error > 0.0);
-    let half = spread.map(|student| student.half_width(ALPHA));
-    let interval = half.map(|half| Interval { low: value - half, high: value + half });
+    let interval = spread.map(|student| Interval::symmetric(value, student.half_width(ALPHA)));
     let ratio = (of_side.mean > 0.0 && of_base.mean > 0.0).then(|| {
         let value = of_base.mean / of_side.mean;
-        let logs = welch(value.ln(), of_side.as_share(), of_base.as_share()).and_then(Student::with_spread);
-        let interval = |student: Student| {
-            let half = student.half_width(ALPHA);
-            Interval { low: (student.value - half).exp(), high: (student.value + half).exp() }
-        };
-        Ratio { value, interval: logs.map(interval), p: logs.map(|student| student.p()) }
+        let logs = welch(value.ln(), of_side.relative(), of_base.relative()).and_then(Student::with_spread);
+        let interval = logs.map(|student| Interval::from_log(student.value, student.half_width(ALPHA)));
+        Ratio { value, interval, p: logs.map(|student| student.p()) }
     });
     Some(ComparedSteps { difference: Difference { value, interval }, ratio, steps: (side.len(), base.len()) })
 }
@@ -50,44 +49,37 @@ pub fn compare_steps(side: &[f64], base: &[f64]) -> Option<ComparedSteps> {
 /// Mean of the steps of one side.
 #[derive(Clone, Copy, Debug)]
 struct StepMean {
-    /// The mean.
     mean: f64,
-    /// Its standard error and the degrees of freedom of that; none below two steps.
+    /// Standard error of the mean and the degrees of freedom of that; `None` below two steps.
     error: Option<(f64, f64)>,
 }
 
 impl StepMean {
-    fn of(steps: &[f64]) -> Option<Self> {
+    fn from_steps(steps: &[f64]) -> Option<Self> {
         let n = steps.len() as f64;
-        let error = Blocks::of(steps).map(|blocks| {
+        let error = BlockBootstrap::from_series(steps).map(|blocks| {
             let few = (n / (n - 1.0)).sqrt();
             (blocks.error * few, (n - 1.0).min(blocks.freedom()))
         });
         Some(Self { mean: mean(steps)?, error })
     }
 
-    /// The same for its logarithm.
-    fn as_share(self) -> Self {
+    /// The same with the error relative to the mean, which is the error of its logarithm.
+    fn relative(self) -> Self {
         Self { error: self.error.map(|(error, freedom)| (error / self.mean, freedom)), ..self }
     }
 }
 
-/// A difference of two means; none where the error of one is not known.
+/// A difference of two means; `None` where the error of one is not known.
 fn welch(value: f64, side: StepMean, base: StepMean) -> Option<Student> {
     let ((side, side_freedom), (base, base_freedom)) = (side.error?, base.error?);
-    let (side, base) = (side * side, base * base);
-    let sum = side + base;
-    let freedom = match sum > 0.0 {
-        true => 1.0 / ((side / sum).powi(2) / side_freedom + (base / sum).powi(2) / base_freedom),
-        false => side_freedom + base_freedom,
-    };
-    Some(Student { value, error: sum.sqrt(), freedom })
+    Some(Student::difference(value, (side * side, side_freedom), (base * base, base_freedom)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::difference;
+    use crate::difference;
 
     #[test]
     fn few_steps_are_compared_by_welch() {
