@@ -13,7 +13,7 @@ use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
 use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::format::{bytes, count};
+use expctl_text::format::{bytes, count};
 
 /// What a folder that is not there will take on disk. Estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

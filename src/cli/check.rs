@@ -5,7 +5,7 @@ use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::plan::{self, Plan};
 use crate::project::Project;
-use crate::report::format::count;
+use expctl_text::format::count;
 
 /// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]

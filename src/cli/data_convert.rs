@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
-use crate::report::format;
+use expctl_text::format;
 
 /// Arguments of `expctl data convert`.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use super::data::{GOES_ON, failure};
 use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::report::format;
+use expctl_text::format;
 
 /// Make the files of a format if they are not there, with progress on stderr.
 pub(super) fn convert(

@@ -13,8 +13,8 @@ use super::out;
 use crate::data_state::{DataState, store_state};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::Table;
-use crate::report::format::{self, MISSING};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 
 /// Print it, as tables or as one JSON object: the manifest, and `stores` with each store.
 pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {

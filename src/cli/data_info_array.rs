@@ -7,8 +7,8 @@ use super::data::failure;
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::Table;
-use crate::report::format::{self, MISSING};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 
 /// Print what an array data set holds, as tables or as one JSON object: the manifest, and `stores` with each format.
 pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
-use crate::report::format::count;
+use expctl_text::format::count;
 
 /// Run the verb: what is wrong on stdout, store by store, and for each of these stores what to do.
 pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {

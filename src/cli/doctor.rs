@@ -6,7 +6,7 @@ use crate::doctor::{self, Check, State};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm::Slurm;
 use crate::project::Project;
-use crate::report::Table;
+use expctl_text::Table;
 
 /// Arguments of `expctl doctor`.
 #[derive(Debug, clap::Args)]

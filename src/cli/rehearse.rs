@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::launch::slurm::{self, Slurm};
 use crate::plan::{self, Plan};
 use crate::project::Project;
-use crate::report::format::count;
+use expctl_text::format::count;
 
 /// Trials that are named one by one.
 const MOST: usize = 12;

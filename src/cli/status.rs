@@ -10,8 +10,9 @@ use crate::ledger::Ledger;
 use crate::parallel;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
-use crate::report::format::{MISSING, moment, rate};
-use crate::report::{Table, attempts};
+use expctl_text::format::{MISSING, moment, rate};
+use crate::report::attempts;
+use expctl_text::Table;
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]

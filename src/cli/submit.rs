@@ -16,7 +16,8 @@ use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
-use crate::report::{self, format::count};
+use crate::report;
+use expctl_text::format::count;
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, MeasuredJob};
-use crate::plot::Size;
+use expctl_charts::Size;
 use crate::project::Project;
 use crate::timings::{
     Analysis, Columns, Curve, LedgerSteps, PictureFiles, Settings, Source, Store, Unit, markdown, read_file, read_jobs,

@@ -9,7 +9,7 @@ use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::Ledger;
 use crate::project::Project;
-use crate::report::Table;
+use expctl_text::Table;
 use crate::trace::{Found, RankTrace, Side, Summary, TraceComparison, find, merge, pairs, write_for_tensorboard};
 
 /// Form of the output on stdout.

@@ -7,7 +7,7 @@ use expctl_record::{Settings, Trial};
 
 use super::plan_type::Plan;
 use crate::project::Project;
-use crate::report::format::thousands;
+use expctl_text::format::thousands;
 
 /// The model of a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@ use expctl_record::{StoreKind, Trial};
 
 use super::plan_type::Plan;
 use crate::conf::NO_DATA_SET;
-use crate::report::Table;
-use crate::report::format::MISSING;
+use expctl_text::Table;
+use expctl_text::format::MISSING;
 
 /// The trials as a table, a row each: drawn with lines, or as markdown.
 pub fn table(plan: &Plan, markdown: bool) -> String {

@@ -1,8 +1,8 @@
 use super::period::Found;
 use super::words::{ALL, chance, ordinal};
 use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings, SlowBatches, SlowStages};
-use crate::report::Table;
-use crate::report::format::{
+use expctl_text::Table;
+use expctl_text::format::{
     MISSING, count, figure, interval_ends, milliseconds, percent, range, rate, ratio, thousands,
 };
 

@@ -2,9 +2,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Analysis, charts, markdown};
 use crate::exit::{Exit, Failure};
-use crate::plot::{Chart, PlotError, Size, save_sized};
-use crate::report::Frontmatter;
-use crate::report::regions::{Damage, Fresh, Layout, fresh, merge, with_updated};
+use expctl_charts::{Chart, Size, chart_files};
+use expctl_text::{Frontmatter, GeneratedText, RegionError, RegionLayout, merge_regions, with_updated};
 
 /// How the pictures of a note are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +24,7 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: Picture
     let path = folder.join(format!("{stem}.md"));
     let charts = charts(analysis);
     let text = text(analysis, &charts, &path, &stem);
-    let new = Fresh::of(&text).map_err(|damage| Failure::internal(format!("line {}: {}", damage.line, damage.what)))?;
+    let new = GeneratedText::parse(&text).map_err(|e| Failure::internal(format!("line {}: {e}", e.line())))?;
     let old = match std::fs::read(&path) {
         Ok(old) => Some(old),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -33,14 +32,16 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: Picture
     };
     // Before anything is written, it is known that everything can be.
     let update = match &old {
-        None => fresh(&new).into_bytes(),
+        None => new.new_note().into_bytes(),
         Some(old) => updated(old, &new, &path)?,
     };
     let images = folder.join("assets").join("images");
     for chart in &charts {
-        save_sized(chart, files.size, &images, &stem).map_err(Failure::internal)?;
+        for (name, content) in chart_files(chart, files.size, &stem).map_err(Failure::internal)? {
+            expctl_record::write_atomic(&images.join(name), &content)?;
+        }
         if files.data {
-            save_data(chart, &images, &stem).map_err(Failure::internal)?;
+            expctl_record::write_json(&images.join(format!("{stem}_{}.json", chart.name)), chart)?;
         }
     }
     if old.as_ref() != Some(&update) {
@@ -51,16 +52,16 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: Picture
     Ok(path)
 }
 
-fn updated(old: &[u8], new: &Fresh<'_>, path: &Path) -> Result<Vec<u8>, Failure> {
+fn updated(old: &[u8], new: &GeneratedText<'_>, path: &Path) -> Result<Vec<u8>, Failure> {
     let wrong = |message: String| Failure::new(Exit::Config, message).hint("the note was left as it is");
-    let damaged = |d: Damage| wrong(format!("{}:{}: {}", path.display(), d.line, d.what)).hint(d.remedy);
-    let layout = Layout::of(old).map_err(damaged)?;
+    let damaged = |e: RegionError| wrong(format!("{}:{}: {e}", path.display(), e.line())).hint(e.remedy());
+    let layout = RegionLayout::parse(old).map_err(damaged)?;
     if layout.note.is_none() {
         return Err(
             wrong(format!("{} is no note that expctl wrote", path.display())).hint("name another folder with --out")
         );
     }
-    let merged = merge(old, &layout, new, &[]);
+    let merged = merge_regions(old, &layout, new, &[]);
     match merged.edited.first() {
         None => Ok(merged.text),
         Some((name, line)) => {
@@ -87,9 +88,4 @@ fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> Strin
 pub(super) fn picture(chart: &Chart, link: &str) -> String {
     let alt = chart.alt.replace(['[', ']'], "");
     format!("![{alt}]({link})\n\n{}", chart.caption)
-}
-
-/// Write what a chart shows as JSON.
-fn save_data(chart: &Chart, folder: &Path, stem: &str) -> Result<(), PlotError> {
-    Ok(expctl_record::write_json(&folder.join(format!("{stem}_{}.json", chart.name)), chart)?)
 }

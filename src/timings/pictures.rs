@@ -1,8 +1,8 @@
 use super::words::{ALL, ordinal, stems};
 use super::{Analysis, Class, CurvePoint, Distribution, MethodTimings, SeriesTimings};
-use crate::plot::{Axis, Chart, Layer, Panel, Point};
+use expctl_charts::{Axis, Chart, Layer, Panel, Point};
 use crate::report::PageChart;
-use crate::report::format::thousands;
+use expctl_text::format::thousands;
 use crate::report::pictures::{EpochBar, TimeBox, WHISKERS, box_panel, epoch_panel};
 
 /// Epochs of a method that pictures show.

@@ -5,8 +5,8 @@ use expctl_record::TraceMeta;
 use super::comparison_text::longest;
 use super::ledger_steps::WORTH_COMPARING;
 use super::{Summary, longest_of_all};
-use crate::report::Table;
-use crate::report::format::{self, code};
+use expctl_text::Table;
+use expctl_text::format::{self, code};
 
 /// Rows of a table at most.
 pub(super) const ROWS: usize = 20;

@@ -4,7 +4,7 @@ use console::truncate_str;
 
 use super::view::{Running, View};
 use crate::launch::life::{Pace, RankPace, WINDOW_S};
-use crate::report::format::{MISSING, moment, percent, rate};
+use expctl_text::format::{MISSING, moment, percent, rate};
 
 /// Silence below this is not worth a word, s.
 const QUIET: f64 = 5.0;

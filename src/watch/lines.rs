@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::frame::{behind, duration, header, left, rates};
 use super::view::View;
-use crate::report::format::rate;
+use expctl_text::format::rate;
 
 /// A trial's progress is said so often on its way.
 const PARTS: u64 = 10;

@@ -4,7 +4,7 @@ use expctl_record::{AttemptDir, JournalTail, Rates, StepRecord, StepTotals, Tria
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::console::say;
-use crate::report::format;
+use expctl_text::format;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);

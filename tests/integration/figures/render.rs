@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use expctl::report::format;
+use expctl_text::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
 use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_record::{BenchFigure, BenchInterval};
