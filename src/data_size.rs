@@ -9,11 +9,11 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{self as arrays, ArrayDataset, ArrayRecipe};
 use expctl_pipeline::dataset::{self as graphs, Dataset, Recipe};
 use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_text::format::{bytes, count};
 
 use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use expctl_text::format::{bytes, count};
 
 /// What a folder that is not there will take on disk. Estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

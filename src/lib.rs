@@ -15,7 +15,6 @@ pub mod launch;
 pub mod ledger;
 mod parallel;
 pub mod plan;
-pub mod plot;
 pub mod program;
 pub mod project;
 pub mod provenance;

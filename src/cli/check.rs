@@ -1,11 +1,12 @@
 use std::path::{Path, PathBuf};
 
+use expctl_text::format::count;
+
 use super::say;
 use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::plan::{self, Plan};
 use crate::project::Project;
-use expctl_text::format::count;
 
 /// Arguments of `expctl check`.
 #[derive(Debug, clap::Args)]

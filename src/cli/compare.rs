@@ -4,7 +4,7 @@ use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, PublishedBreakdown};
 use crate::project::Project;
-use crate::report::compare::{Checked, Comparison, Format, Gate, GateError, rows_of};
+use crate::report::compare::{Comparison, Format, Gate, GateError, GateResult, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if form == Format::Csv {
         comparison.remarks().iter().for_each(|remark| say(format!("note: {remark}")));
     }
-    let checked: Vec<Checked> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
+    let checked: Vec<GateResult> = gates.iter().flat_map(|gate| gate.check(&comparison)).collect();
     checked.iter().for_each(|one| say(&one.sentence));
     let failed = checked.iter().filter(|one| !one.passed).count();
     if failed > 0 {

@@ -6,6 +6,7 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{ArrayDataset, ConvertOptions};
 use expctl_pipeline::dataset::{Conversion, Dataset, Family};
 use expctl_record::{ArrayFormat, StoreKind};
+use expctl_text::format;
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
@@ -17,7 +18,6 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
-use expctl_text::format;
 
 /// Arguments of `expctl data convert`.
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{self, ArrayDataset, ConvertOptions};
 use expctl_record::ArrayFormat;
+use expctl_text::format;
 use indicatif::HumanCount;
 
 use super::build_bar::BuildBar;
@@ -10,7 +11,6 @@ use super::data::{GOES_ON, failure};
 use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use expctl_text::format;
 
 /// Make the files of a format if they are not there, with progress on stderr.
 pub(super) fn convert(

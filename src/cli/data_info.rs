@@ -5,6 +5,8 @@ use std::path::Path;
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
 use expctl_record::{Data, LabelSource, StoreKind};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;
 use serde_json::json;
 
@@ -13,8 +15,6 @@ use super::out;
 use crate::data_state::{DataState, store_state};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
 
 /// Print it, as tables or as one JSON object: the manifest, and `stores` with each store.
 pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {

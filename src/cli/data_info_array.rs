@@ -1,5 +1,7 @@
 use expctl_pipeline::array::dataset::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
 use expctl_record::{ArrayFormat, Data};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;
 use serde_json::json;
 
@@ -7,8 +9,6 @@ use super::data::failure;
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use expctl_text::Table;
-use expctl_text::format::{self, MISSING};
 
 /// Print what an array data set holds, as tables or as one JSON object: the manifest, and `stores` with each format.
 pub(super) fn info(project: &Project, data: &Data, json: bool) -> Result<(), Failure> {

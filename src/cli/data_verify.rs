@@ -5,6 +5,7 @@ use std::path::Path;
 use expctl_pipeline::dataset::{self, Family};
 use expctl_pipeline::{PipelineError, array};
 use expctl_record::{ArrayFormat, Data, StoreKind};
+use expctl_text::format::count;
 
 use super::build_bar::BuildBar;
 use super::data::failure;
@@ -14,7 +15,6 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
-use expctl_text::format::count;
 
 /// Run the verb: what is wrong on stdout, store by store, and for each of these stores what to do.
 pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {

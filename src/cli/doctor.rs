@@ -1,12 +1,13 @@
 use std::io::IsTerminal;
 
+use expctl_text::Table;
+
 use super::out;
 use crate::conf::{self, UserDefaults};
 use crate::doctor::{self, Check, State};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm::Slurm;
 use crate::project::Project;
-use expctl_text::Table;
 
 /// Arguments of `expctl doctor`.
 #[derive(Debug, clap::Args)]

@@ -1,13 +1,13 @@
 use std::path::PathBuf;
 
 use expctl_record::Mode;
+use expctl_text::format::range;
 
 use super::{out, say};
 use crate::conf;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{self, LogRow, MOST_BATCH, MOST_JOB, MOST_RANKS, PublishedRow};
 use crate::project::Project;
-use expctl_text::format::range;
 
 /// Above what a file can hold, which is signed, nothing is counted.
 const MOST_SAMPLES: u64 = i64::MAX as u64;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use expctl_record::JobRecord;
+use expctl_text::format::count;
 use serde_json::json;
 
 use super::{data, out, say};
@@ -13,7 +14,6 @@ use crate::exit::{Exit, Failure};
 use crate::launch::slurm::{self, Slurm};
 use crate::plan::{self, Plan};
 use crate::project::Project;
-use expctl_text::format::count;
 
 /// Trials that are named one by one.
 const MOST: usize = 12;

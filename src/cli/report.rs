@@ -6,8 +6,9 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
+use crate::report::html::write_page;
+use crate::report::note::{BUILT_IN, NoteOptions, write_note};
 use crate::report::reference::{ReferenceError, ReferenceRecord};
-use crate::report::{self, NoteOptions};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
@@ -73,7 +74,7 @@ impl NoteArgs {
 /// The note is written for what there is; the exit code then says what is missing.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if args.print_template {
-        out(report::BUILT_IN.trim_end());
+        out(BUILT_IN.trim_end());
         return Ok(());
     }
     let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
@@ -85,13 +86,15 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
     let options = args.note.options();
-    let (path, job) = report::write_note(project, job, &options)?;
+    let (path, job) = write_note(project, job, &options)?;
     out(path.display());
     if args.html {
-        out(report::write_page(project, &job, &path, &options)?.display());
+        out(write_page(project, &job, &path, &options)?.display());
     }
     if let Some(record) = &args.record {
-        ReferenceRecord::of(&folder, &job, args.note.force).and_then(|made| made.write(record)).map_err(refused)?;
+        ReferenceRecord::from_job(&folder, &job, args.note.force)
+            .and_then(|made| made.write(record))
+            .map_err(refused)?;
         out(record.display());
     }
     job.verdict()

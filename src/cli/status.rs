@@ -1,6 +1,8 @@
 use std::io::IsTerminal;
 
 use expctl_record::{AttemptDir, JobDir, Rates, read_learning, stopped_early};
+use expctl_text::Table;
+use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
 
 use super::{out, say};
@@ -10,9 +12,7 @@ use crate::ledger::Ledger;
 use crate::parallel;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
-use expctl_text::format::{MISSING, moment, rate};
-use crate::report::attempts;
-use expctl_text::Table;
+use crate::report::attempts::attempts_table;
 
 /// Arguments of `expctl status`.
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if args.attempts {
         let rows = seen.jobs.iter().map(|job| lineage(&job.folder, &job.record, Some(job)));
         let rows: Vec<Attempt> = rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-        return if args.json { json(&rows) } else { table(&attempts(&rows, seen.jobs.len() > 1)) };
+        return if args.json { json(&rows) } else { table(&attempts_table(&rows, seen.jobs.len() > 1)) };
     }
     let mut rows = Vec::new();
     for job in &seen.jobs {

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use expctl_record::JobRecord;
+use expctl_text::format::count;
 
 use super::{data, rehearse, say};
 use crate::conf;
@@ -16,8 +17,7 @@ use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
-use crate::report;
-use expctl_text::format::count;
+use crate::report::note::{NoteOptions, write_note};
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -301,7 +301,7 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
 
 /// Write the note of what there is; then what became of the trials decides the exit code.
 pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = report::write_note(project, job, &report::NoteOptions::default());
+    let note = write_note(project, job, &NoteOptions::default());
     let note = match note {
         Ok((path, job)) => {
             say(format!("report: {}", path.display()));

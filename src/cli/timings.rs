@@ -1,10 +1,11 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use expctl_charts::Size;
+
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::ledger::{Ledger, MeasuredJob};
-use expctl_charts::Size;
 use crate::project::Project;
 use crate::timings::{
     Analysis, Columns, Curve, LedgerSteps, PictureFiles, Settings, Source, Store, Unit, markdown, read_file, read_jobs,

@@ -2,6 +2,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use expctl_record::{JobRecord, write_atomic};
+use expctl_text::Table;
 use serde_json::{Value as Json, json};
 
 use super::job_name::JobName;
@@ -9,7 +10,6 @@ use super::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::ledger::Ledger;
 use crate::project::Project;
-use expctl_text::Table;
 use crate::trace::{Found, RankTrace, Side, Summary, TraceComparison, find, merge, pairs, write_for_tensorboard};
 
 /// Form of the output on stdout.

@@ -104,7 +104,9 @@ impl NotesSettings {
                     if let Some(Err(wrong)) = settings.name.as_deref().map(|name| NAMED.fill(name)) {
                         let help = match wrong {
                             NoteNameError::UnknownPlaceholder { .. } => format!("known are {}", NoteName::PLACEHOLDERS),
-                            NoteNameError::NoFileName { .. } => "--notes names the folder, --name only the file in it".to_owned(),
+                            NoteNameError::NoFileName { .. } => {
+                                "--notes names the folder, --name only the file in it".to_owned()
+                            }
                             _ => String::new(),
                         };
                         problems.push(Problem::new(node.at, wrong.to_string(), "no name").help(help));

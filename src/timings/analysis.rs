@@ -214,7 +214,7 @@ fn first_epoch(
 fn epoch_time(epochs: &[SeriesTimings], all: &Distribution, batches: Option<u64>) -> Option<EpochTime> {
     let whole: Vec<f64> = epochs.iter().filter(|epoch| epoch.whole).map(|epoch| epoch.times.total_s).collect();
     let rate = || rate_over_runs(&[Estimate::plain(1.0 / all.mean_s)]);
-    EpochTime::of_whole(&[whole]).or_else(|| EpochTime::of_rate(batches?, rate()?, 1))
+    EpochTime::from_whole_epochs(&[whole]).or_else(|| EpochTime::from_rate(batches?, rate()?, 1))
 }
 
 /// Follow the slow batches of a period through all epochs; then look at what is left without them. Gives back the rows of each series that are

@@ -3,7 +3,7 @@ use expctl_record::StepRecord;
 use super::{Class, Source, Store, TimingsError};
 use crate::ledger::{MeasuredJob, Run};
 use crate::report::epoch_time::{EpochSteps, epoch_batches, epochs_of};
-use crate::report::figures::measured;
+use crate::report::rates::measured_steps;
 
 /// The steps behind the rows of a store: what a ledger says of a batch beside its time.
 ///
@@ -108,7 +108,7 @@ fn add<'a>(
     let in_epochs = settings.measure.epochs > 0 || settings.train.epochs > 0 || !run.learning.is_empty();
     let epochs = if in_epochs { epochs_of(steps, batches) } else { vec![EpochSteps { epoch: 0, steps, whole: false }] };
     for EpochSteps { epoch, steps, whole } in epochs {
-        let timed: Vec<&StepRecord> = measured(steps).collect();
+        let timed: Vec<&StepRecord> = measured_steps(steps).collect();
         let Some(begun) = timed.first().map(|step| step.step) else { continue };
         let epoch = store.epoch_id(&epoch.to_string());
         for step in &timed {

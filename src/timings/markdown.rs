@@ -1,10 +1,11 @@
-use super::period::Found;
-use super::words::{ALL, chance, ordinal};
-use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings, SlowBatches, SlowStages};
 use expctl_text::Table;
 use expctl_text::format::{
     MISSING, count, figure, interval_ends, milliseconds, percent, range, rate, ratio, thousands,
 };
+
+use super::period::Found;
+use super::words::{ALL, chance, ordinal};
+use super::{Analysis, Class, Distribution, MethodTimings, Rhythm, SeriesTimings, SlowBatches, SlowStages};
 
 /// Epochs of a method that tables show; all are in the JSON.
 const SHOWN: usize = 20;

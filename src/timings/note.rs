@@ -1,9 +1,10 @@
 use std::path::{Path, PathBuf};
 
-use super::{Analysis, charts, markdown};
-use crate::exit::{Exit, Failure};
 use expctl_charts::{Chart, Size, chart_files};
 use expctl_text::{Frontmatter, GeneratedText, RegionError, RegionLayout, merge_regions, with_updated};
+
+use super::{Analysis, charts, markdown};
+use crate::exit::{Exit, Failure};
 
 /// How the pictures of a note are written.
 #[derive(Clone, Copy, Debug, Default)]

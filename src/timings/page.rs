@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::note::picture;
 use super::{Analysis, markdown, page_charts};
 use crate::exit::Failure;
-use crate::report::write_markdown_page;
+use crate::report::html::write_markdown_page;
 
 /// Write the page of a note beside it, with the note's name and `.html`: the same sections and pictures in one file, whose pictures tell
 /// batch, epoch and time where the pointer is. Gives back where it is.

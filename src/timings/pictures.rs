@@ -1,8 +1,9 @@
+use expctl_charts::{Axis, Chart, Layer, Panel, Point};
+use expctl_text::format::thousands;
+
 use super::words::{ALL, ordinal, stems};
 use super::{Analysis, Class, CurvePoint, Distribution, MethodTimings, SeriesTimings};
-use expctl_charts::{Axis, Chart, Layer, Panel, Point};
-use crate::report::PageChart;
-use expctl_text::format::thousands;
+use crate::report::html::PageChart;
 use crate::report::pictures::{EpochBar, TimeBox, WHISKERS, box_panel, epoch_panel};
 
 /// Epochs of a method that pictures show.

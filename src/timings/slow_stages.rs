@@ -2,7 +2,7 @@ use expctl_record::StepRecord;
 use serde::Serialize;
 
 use super::{LedgerSteps, Store};
-use crate::report::figures::Breakdown;
+use crate::report::breakdown::Breakdown;
 
 /// Steps below which nothing is said of the slowest tenth.
 const FEWEST: usize = 10;
@@ -75,7 +75,7 @@ impl SlowStages {
     }
 
     fn between(slow: SlowBatches, on: &[&StepRecord], off: &[&StepRecord]) -> Option<Self> {
-        let (on, off) = (Breakdown::of(on.iter().copied())?, Breakdown::of(off.iter().copied())?);
+        let (on, off) = (Breakdown::from_steps(on.iter().copied())?, Breakdown::from_steps(off.iter().copied())?);
         let more = on.wall - off.wall;
         if more.is_nan() || more <= 0.0 {
             return None;

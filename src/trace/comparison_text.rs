@@ -1,10 +1,11 @@
 //! A comparison of two traces as text.
 
+use expctl_text::Table;
+use expctl_text::format::{self, code};
+
 use super::comparison::WHOLE_STEP;
 use super::markdown::{ROWS, ms};
 use super::{ComparedTime, LongestCall, Side, TraceComparison};
-use expctl_text::Table;
-use expctl_text::format::{self, code};
 use crate::stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, MIN_STEPS_FOR_INTERVAL};
 
 /// How many times the seconds that a verdict needs should be recorded: the next window is not as long as this one to the step.

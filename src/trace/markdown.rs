@@ -1,12 +1,12 @@
 //! A summary as text.
 
 use expctl_record::TraceMeta;
+use expctl_text::Table;
+use expctl_text::format::{self, code};
 
 use super::comparison_text::longest;
 use super::ledger_steps::WORTH_COMPARING;
 use super::{Summary, longest_of_all};
-use expctl_text::Table;
-use expctl_text::format::{self, code};
 
 /// Rows of a table at most.
 pub(super) const ROWS: usize = 20;

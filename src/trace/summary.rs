@@ -10,7 +10,7 @@ use super::operations::{Operation, add_device_operations, add_operations};
 use super::stages::step_times;
 use super::step_figures::{StepFigures, StepSpans, StepSums};
 use super::{Forest, RankTrace, Slice, StepTimes, nest};
-use crate::report::RunTotals;
+use crate::report::breakdown::RunTotals;
 
 /// What the traces of a trial show, over all ranks and windows.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +108,7 @@ impl Summary {
 fn totals(world_size: u32, attempt: &AttemptDir) -> Option<RunTotals> {
     // The summary is of the traces; the totals beside it need not be there.
     let ranks: Vec<Vec<StepRecord>> = (0..world_size).map(|rank| attempt.steps(rank).ok()).collect::<Option<_>>()?;
-    RunTotals::of_ranks(&ranks.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    RunTotals::from_ranks(&ranks.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
 /// The threads of the process itself, nested; without the rows that the worker adds, which hold no operations.

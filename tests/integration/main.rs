@@ -29,7 +29,6 @@ mod local;
 mod nodes;
 mod notes;
 mod origin;
-mod plot;
 mod profiles;
 mod ranks;
 mod ratios;

@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JournalTail, Rates, StepRecord, StepTotals, Trial};
+use expctl_text::format;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::console::say;
-use expctl_text::format;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
