@@ -13,7 +13,6 @@ pub mod exit;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;
-mod parallel;
 pub mod plan;
 pub mod plot;
 pub mod program;
@@ -24,3 +23,5 @@ pub mod stats;
 pub mod timings;
 pub mod trace;
 mod watch;
+
+use parallel_map as parallel;

@@ -1,20 +1,24 @@
-//! Hardware samples of a rank, taken at even intervals by a thread of its own: `expctl-worker` samples itself, `expctl run-command`
-//! the program that it watches over. Beside them how the node's GPUs are connected.
+//! What a machine has, and what processes use of it: readings of /proc, control groups, the page cache and NVML.
 //!
-//! Invariant: nothing here ends a rank. What the system does not say is missing from a sample; a journal that cannot be written
-//! any more ends the sampling, and that is logged.
+//! [`MetricsRecorder`] takes a [`HardwareSample`] of some processes and their GPU at even intervals, by a thread of its own, and appends
+//! it to a journal. [`hardware`] describes the machine; [`gpu_topology`] says how its GPUs are connected.
+//!
+//! Invariant: nothing here ends a process. A value that the system does not give is `None`; a journal that cannot be written any more
+//! ends the recording, and that is logged.
 
-mod amounts;
-mod clock;
-mod gpu;
-mod network;
+mod control_group;
+mod hardware;
+mod nvml;
+mod page_cache;
 mod process;
 mod reader;
-mod sampler;
-mod shared_memory;
-mod topology;
-mod tree;
+mod recorder;
+mod sample;
 
-pub use sampler::Sampler;
-pub use topology::gpu_topology;
-pub use tree::Watched;
+pub use control_group::{free_memory, group_memory};
+pub use hardware::{Gpu, Hardware, RankDevice, hardware, peak_resident};
+pub use nvml::gpu_topology;
+pub use page_cache::{DroppedPages, PageCacheError, drop_from_page_cache};
+pub use process::WatchedProcesses;
+pub use recorder::{MetricsOptions, MetricsRecorder, read_sample_journal};
+pub use sample::{HardwareSample, SampleColumn};

@@ -7,22 +7,37 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::unistd::{AccessFlags, access, geteuid};
 use serde::{Deserialize, Serialize};
 
-use crate::RecordError;
-
-/// Bytes of a file that one call of mincore looks at: it writes a byte for each page.
+/// Bytes of a file that one call of mincore covers: it writes a byte for each page.
 const WINDOW: u64 = 1 << 30;
 
-/// Files whose pages the kernel was asked to give up, so that they are read from the disk again.
+/// Why files could not be dropped from the page cache.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub struct PageCacheError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The system's reason.
+    pub source: std::io::Error,
+}
+
+impl PageCacheError {
+    fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { path, source }
+    }
+}
+
+/// Files whose pages the kernel was asked to drop, so that they are read from the disk again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedPages {
     /// Number of files.
     pub files: u64,
     /// Their length, bytes.
     pub bytes: u64,
-    /// Bytes of them that were in the page cache before; none where the kernel does not say it, as of files of other users.
+    /// Bytes of them that were in the page cache before. `None`: the kernel does not say, as for files of other users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_before: Option<u64>,
-    /// Bytes of them that were in it afterwards.
+    /// Bytes of them that were in the page cache afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_after: Option<u64>,
 }
@@ -40,7 +55,7 @@ impl DroppedPages {
         }
     }
 
-    /// Share of the bytes that was in the page cache afterwards, in [0, 1]; none where that is not known, or there are none.
+    /// Share of the bytes that was in the page cache afterwards, in [0, 1]. `None`: not known, or there are no bytes.
     pub fn cached_share(&self) -> Option<f64> {
         Some(self.cached_after? as f64 / self.bytes as f64).filter(|share| share.is_finite())
     }
@@ -49,12 +64,12 @@ impl DroppedPages {
 /// Ask the kernel to drop `paths`, and the files below those that are folders, from the page cache of this machine
 /// (`posix_fadvise`, `POSIX_FADV_DONTNEED`). Needs no rights beyond reading them.
 ///
-/// Pages stay that another process has mapped or is reading, and those of a file system in memory (tmpfs). Caches below the page cache (of a
-/// disk, a RAID controller, a file server, the ARC of ZFS) are out of reach.
+/// Pages that another process has mapped or is reading stay, and so do those of a file system in memory (tmpfs). Caches below the page cache
+/// (of a disk, a RAID controller, a file server, the ARC of ZFS) are out of reach.
 ///
 /// # Errors
 /// A file cannot be opened, or a folder cannot be listed.
-pub fn drop_from_page_cache<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<DroppedPages, RecordError> {
+pub fn drop_from_page_cache<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<DroppedPages, PageCacheError> {
     let mut files = Vec::new();
     paths.into_iter().try_for_each(|path| add_files(path, &mut files))?;
     let none = DroppedPages { cached_before: Some(0), cached_after: Some(0), ..DroppedPages::default() };
@@ -62,31 +77,31 @@ pub fn drop_from_page_cache<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Re
 }
 
 /// Add a file, or all files below a folder.
-fn add_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), RecordError> {
-    if !path.metadata().map_err(RecordError::io("read", path))?.is_dir() {
+fn add_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), PageCacheError> {
+    if !path.metadata().map_err(PageCacheError::at(path))?.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
-    for entry in path.read_dir().map_err(RecordError::io("read", path))? {
-        add_files(&entry.map_err(RecordError::io("read", path))?.path(), files)?;
+    for entry in path.read_dir().map_err(PageCacheError::at(path))? {
+        add_files(&entry.map_err(PageCacheError::at(path))?.path(), files)?;
     }
     Ok(())
 }
 
-fn drop_file(path: &Path) -> Result<DroppedPages, RecordError> {
-    let file = File::open(path).map_err(RecordError::io("read", path))?;
-    let bytes = file.metadata().map_err(RecordError::io("read", path))?.len();
-    let cached_before = cached(&file, path, bytes);
+fn drop_file(path: &Path) -> Result<DroppedPages, PageCacheError> {
+    let file = File::open(path).map_err(PageCacheError::at(path))?;
+    let bytes = file.metadata().map_err(PageCacheError::at(path))?.len();
+    let cached_before = cached_bytes(&file, path, bytes);
     // Pages that are not on the disk yet are not dropped. Where a file system refuses, there is nothing to write.
     let _ = file.sync_data();
     posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
-        .map_err(|e| RecordError::io("read", path)(e.into()))?;
-    Ok(DroppedPages { files: 1, bytes, cached_before, cached_after: cached(&file, path, bytes) })
+        .map_err(|e| PageCacheError::at(path)(e.into()))?;
+    Ok(DroppedPages { files: 1, bytes, cached_before, cached_after: cached_bytes(&file, path, bytes) })
 }
 
-/// Bytes of a file that are in the page cache (`mincore`). None where the kernel would call all pages resident, because the file is neither this
-/// user's nor writable for it.
-fn cached(file: &File, path: &Path, bytes: u64) -> Option<u64> {
+/// Bytes of a file that are in the page cache (`mincore`). `None`: the file is neither this user's nor writable, and the kernel calls all pages
+/// of such files resident.
+fn cached_bytes(file: &File, path: &Path, bytes: u64) -> Option<u64> {
     let own = file.metadata().ok()?.uid() == geteuid().as_raw();
     if !own && access(path, AccessFlags::W_OK).is_err() {
         return None;
@@ -98,7 +113,7 @@ fn cached(file: &File, path: &Path, bytes: u64) -> Option<u64> {
         let len = WINDOW.min(bytes - start);
         let mut resident = vec![0u8; len.div_ceil(page) as usize];
         let length = usize::try_from(len).ok()?;
-        // SAFETY: a new mapping of a file that is open, which nobody reads through: a file that becomes shorter meanwhile does no harm.
+        // SAFETY: a new mapping of an open file that nobody reads through: a file that becomes shorter meanwhile does no harm.
         let map = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -113,10 +128,10 @@ fn cached(file: &File, path: &Path, bytes: u64) -> Option<u64> {
             return None;
         }
         // SAFETY: the mapping has this length, and the vector a byte for each of its pages.
-        let looked = unsafe { libc::mincore(map, length, resident.as_mut_ptr()) };
+        let status = unsafe { libc::mincore(map, length, resident.as_mut_ptr()) };
         // SAFETY: the mapping is this function's own.
         unsafe { libc::munmap(map, length) };
-        if looked != 0 {
+        if status != 0 {
             return None;
         }
         pages += resident.iter().filter(|page| **page & 1 == 1).count() as u64;

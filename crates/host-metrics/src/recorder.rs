@@ -6,107 +6,120 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, HardwareSample, RankEnv};
-
-use crate::clock;
-use crate::gpu::Gpu;
-use crate::reader::Reader;
-use crate::tree::Watched;
+use crate::nvml::GpuMetrics;
+use crate::process::WatchedProcesses;
+use crate::reader::{MetricsReader, monotonic_ns_at};
+use crate::sample::HardwareSample;
 
 /// How long the last sample may take: a driver that is broken can take for ever.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// A last sample so soon after another says nothing: processor time is counted in hundredths of a second.
-const TOO_SOON: Duration = Duration::from_millis(100);
-/// Stands for a clock that is not known yet.
+const LAST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A last sample so soon after another has no information: processor time is counted in hundredths of a second.
+const MIN_SPACING: Duration = Duration::from_millis(100);
+/// Stands for a step clock that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Takes samples of a rank from its start to when this is dropped: one at once, one at every interval, one at the end.
-///
-/// Each is handed to the kernel when it is taken, so a rank that is killed keeps those that it has.
-#[derive(Debug)]
-pub struct Sampler {
-    /// What the monotonic clock said when the clock of the steps was 0.
-    origin: Arc<AtomicU64>,
-    /// Dropped to end the thread.
-    end: Option<Sender<()>>,
-    /// Closed when it has ended.
-    ended: Receiver<()>,
+/// What a [`MetricsRecorder`] records, and where.
+#[derive(Clone, Debug)]
+pub struct MetricsOptions {
+    /// The journal, which must not exist yet.
+    pub journal: PathBuf,
+    /// Rank whose processes are watched, for log messages.
+    pub rank: u32,
+    /// Rank on this node, which decides on the GPU.
+    pub local_rank: u32,
+    /// Processes that are watched.
+    pub processes: WatchedProcesses,
+    /// Time between two samples, seconds; 0 for no samples.
+    pub interval_s: f64,
 }
 
-impl Sampler {
-    /// Sample a rank of `attempt` every `every_s` seconds. None where that is 0, or where no journal can be written.
-    pub fn start(attempt: &AttemptDir, env: RankEnv, watched: Watched, every_s: f64) -> Option<Self> {
-        let every = Duration::try_from_secs_f64(every_s).ok().filter(|every| !every.is_zero())?;
-        let path = attempt.sample_journal_path(env.rank);
-        let journal = match File::create_new(&path) {
-            Ok(file) => Journal { file, path },
+/// Takes samples from its start until it is dropped: one at once, one at every interval, one at the end.
+///
+/// Each sample is handed to the kernel when it is taken, so a rank that is killed keeps the samples that it has.
+#[derive(Debug)]
+pub struct MetricsRecorder {
+    /// Monotonic clock at time 0 of the step clock, ns.
+    step_origin_ns: Arc<AtomicU64>,
+    /// Dropped to stop the thread.
+    stop: Option<Sender<()>>,
+    /// Closed when the thread has stopped.
+    stopped: Receiver<()>,
+}
+
+impl MetricsRecorder {
+    /// Start recording. `None`: the interval is 0, or no journal can be written, which is logged.
+    pub fn start(options: MetricsOptions) -> Option<Self> {
+        let MetricsOptions { journal, rank, local_rank, processes, interval_s } = options;
+        let interval = Duration::try_from_secs_f64(interval_s).ok().filter(|interval| !interval.is_zero())?;
+        let journal = match File::create_new(&journal) {
+            Ok(file) => SampleJournal { file, path: journal },
             Err(e) => {
-                tracing::warn!("rank {}: no hardware samples: {}: {e}", env.rank, path.display());
+                tracing::warn!("rank {rank}: no hardware samples: {}: {e}", journal.display());
                 return None;
             }
         };
-        let origin = Arc::new(AtomicU64::new(UNKNOWN));
-        let (end, asked) = channel();
-        let (running, ended) = channel();
-        let known = Arc::clone(&origin);
+        let step_origin_ns = Arc::new(AtomicU64::new(UNKNOWN));
+        let (stop, stop_asked) = channel();
+        let (running, stopped) = channel();
+        let origin = Arc::clone(&step_origin_ns);
         let run = move || {
-            let reader = Reader::new(watched, gpu(env));
-            take(reader, journal, every, &known, &asked);
+            let reader = MetricsReader::new(processes, gpu_of_rank(rank, local_rank));
+            record(reader, journal, interval, &origin, &stop_asked);
             drop(running);
         };
         match std::thread::Builder::new().name("samples".to_owned()).spawn(run) {
-            Ok(_) => Some(Self { origin, end: Some(end), ended }),
+            Ok(_) => Some(Self { step_origin_ns, stop: Some(stop), stopped }),
             Err(e) => {
-                tracing::warn!("rank {}: no hardware samples: {e}", env.rank);
+                tracing::warn!("rank {rank}: no hardware samples: {e}");
                 None
             }
         }
     }
 
-    /// The clock of the steps was 0 at this moment.
+    /// Tell that the step clock was 0 at this moment.
     pub fn loop_began(&self, at: Instant) {
-        self.origin.store(clock::at(at), Ordering::Relaxed);
+        self.step_origin_ns.store(monotonic_ns_at(at), Ordering::Relaxed);
     }
 
-    /// A step that ended at `end_ns` on the clock of the steps was heard of at this moment. News takes some time, so the shortest
-    /// way that any took says best how the clocks stand to each other.
+    /// Tell that a message about a step that ended at `end_ns` on the step clock arrived at this moment. Messages take some time, so the
+    /// one with the smallest delay says best how the clocks are related.
     pub fn heard_of_step(&self, at: Instant, end_ns: u64) {
-        self.origin.fetch_min(clock::at(at).saturating_sub(end_ns), Ordering::Relaxed);
+        self.step_origin_ns.fetch_min(monotonic_ns_at(at).saturating_sub(end_ns), Ordering::Relaxed);
     }
 }
 
-impl Drop for Sampler {
+impl Drop for MetricsRecorder {
     fn drop(&mut self) {
-        drop(self.end.take());
-        // It says nothing before it ends.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        drop(self.stop.take());
+        // Nothing is ever sent: this returns when the thread has stopped, or after the timeout.
+        let _ = self.stopped.recv_timeout(LAST_SAMPLE_TIMEOUT);
     }
 }
 
 /// The rank's GPU, if it has one.
-fn gpu(env: RankEnv) -> Option<Gpu> {
-    match Gpu::open(env.local_rank) {
+fn gpu_of_rank(rank: u32, local_rank: u32) -> Option<GpuMetrics> {
+    match GpuMetrics::open(local_rank) {
         Ok(gpu) => Some(gpu),
         Err(why) => {
             // A node without a driver has no GPU to miss; env.json says so.
             if Path::new("/proc/driver/nvidia/version").exists() {
-                tracing::warn!("rank {}: no samples of a GPU: {why}", env.rank);
+                tracing::warn!("rank {rank}: no samples of a GPU: {why}");
             } else {
-                tracing::debug!("rank {}: no samples of a GPU: {why}", env.rank);
+                tracing::debug!("rank {rank}: no samples of a GPU: {why}");
             }
             None
         }
     }
 }
 
-/// Samples are appended here, a line each.
-struct Journal {
+/// Journal of samples: JSON, one object a line.
+struct SampleJournal {
     file: File,
     path: PathBuf,
 }
 
-impl Journal {
-    /// False where the sample cannot be written; that is said.
+impl SampleJournal {
+    /// Append a sample. False: it cannot be written, which is logged.
     fn append(&mut self, sample: &HardwareSample) -> bool {
         let mut line = serde_json::to_vec(sample).unwrap_or_default();
         line.push(b'\n');
@@ -118,56 +131,86 @@ impl Journal {
     }
 }
 
-/// Sample until that is asked to end.
-fn take(mut reader: Reader, mut journal: Journal, every: Duration, origin: &AtomicU64, asked: &Receiver<()>) {
+/// Take samples until that is asked to stop.
+fn record(
+    mut reader: MetricsReader,
+    mut journal: SampleJournal,
+    interval: Duration,
+    step_origin_ns: &AtomicU64,
+    stop_asked: &Receiver<()>,
+) {
     let mut due = Instant::now();
     loop {
         let taken = Instant::now();
-        if !journal.append(&placed(reader.sample(), origin)) {
+        if !journal.append(&on_step_clock(reader.sample(), step_origin_ns)) {
             return;
         }
-        // Moments that were missed, on a node that was suspended, are not made up for.
-        due = (due + every).max(Instant::now());
-        if asked.recv_timeout(due.saturating_duration_since(Instant::now())) != Err(RecvTimeoutError::Timeout) {
-            if taken.elapsed() >= TOO_SOON {
-                journal.append(&placed(reader.sample(), origin));
+        // Samples that were missed, on a node that was suspended, are not made up for.
+        due = (due + interval).max(Instant::now());
+        if stop_asked.recv_timeout(due.saturating_duration_since(Instant::now())) != Err(RecvTimeoutError::Timeout) {
+            if taken.elapsed() >= MIN_SPACING {
+                journal.append(&on_step_clock(reader.sample(), step_origin_ns));
             }
             return;
         }
     }
 }
 
-/// A sample on the clock of the steps, where that is known.
-fn placed(mut sample: HardwareSample, origin: &AtomicU64) -> HardwareSample {
-    let origin = origin.load(Ordering::Relaxed);
+/// Set the time of a sample on the step clock, if that is known.
+fn on_step_clock(mut sample: HardwareSample, step_origin_ns: &AtomicU64) -> HardwareSample {
+    let origin = step_origin_ns.load(Ordering::Relaxed);
     if origin != UNKNOWN {
         sample.at_ns = Some(sample.clock_ns as i64 - origin as i64);
     }
     sample
 }
 
+/// Read the samples of a journal up to the first damaged line; a file that does not exist has none. All samples are put on the step clock as
+/// the last one knows it.
+///
+/// # Errors
+/// The file exists and cannot be read.
+pub fn read_sample_journal(path: &Path) -> std::io::Result<Vec<HardwareSample>> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    // Content behind the last line end was cut off by a kill.
+    let whole = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let lines = text[..whole].split(|byte| *byte == b'\n');
+    let mut samples: Vec<HardwareSample> = lines.map_while(|line| serde_json::from_slice(line).ok()).collect();
+    let origin = samples.iter().rev().find_map(|sample| Some(sample.clock_ns as i64 - sample.at_ns?));
+    for sample in &mut samples {
+        sample.at_ns = origin.map(|origin| sample.clock_ns as i64 - origin);
+    }
+    Ok(samples)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALONE: RankEnv = RankEnv { rank: 0, local_rank: 0, world_size: 1 };
+    fn start(journal: &Path, processes: WatchedProcesses, interval_s: f64) -> Option<MetricsRecorder> {
+        let journal = journal.to_owned();
+        MetricsRecorder::start(MetricsOptions { journal, rank: 0, local_rank: 0, processes, interval_s })
+    }
 
-    fn attempt(folder: &Path) -> AttemptDir {
-        AttemptDir::open(&folder.join("attempt-1"))
+    fn journal(folder: &tempfile::TempDir) -> PathBuf {
+        folder.path().join("rank-0.samples.jsonl")
     }
 
     #[test]
     fn a_process_that_works_and_takes_memory_is_seen_to() {
         let dir = tempfile::tempdir().unwrap();
-        let attempt = attempt(dir.path());
-        std::fs::create_dir(attempt.path()).unwrap();
-        let sampler = Sampler::start(&attempt, ALONE, Watched::Itself, 0.1).unwrap();
-        let taken = || attempt.samples(0).unwrap().len();
+        let path = journal(&dir);
+        let recorder = start(&path, WatchedProcesses::Itself, 0.1).unwrap();
+        let taken = || read_sample_journal(&path).unwrap().len();
         while taken() < 1 {
             std::thread::sleep(Duration::from_millis(5));
         }
         let begin = Instant::now();
-        sampler.loop_began(begin);
+        recorder.loop_began(begin);
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         let mut sum = 0u64;
         while taken() < 6 {
@@ -175,9 +218,9 @@ mod tests {
                 (0..20).flat_map(|_| memory.iter().step_by(64)).fold(sum, |sum, byte| sum.wrapping_add((*byte).into()));
         }
         let last_ns = begin.elapsed().as_nanos() as i64;
-        drop(sampler);
+        drop(recorder);
         assert!(sum > 0);
-        let samples = attempt.samples(0).unwrap();
+        let samples = read_sample_journal(&path).unwrap();
         let (first, last) = (&samples[0], &samples[samples.len() - 1]);
         assert_eq!((first.cpu_percent, first.disk_read_bytes, first.processes), (None, None, Some(1)));
         // All rows lie on the clock of the loop, the one before it, too.
@@ -191,36 +234,55 @@ mod tests {
         assert!(busy > 5.0, "{busy}");
         drop(memory);
         // A second start in the folder leaves the first one's alone.
-        assert!(Sampler::start(&attempt, ALONE, Watched::Itself, 0.1).is_none());
-        assert_eq!(attempt.samples(0).unwrap(), samples);
+        assert!(start(&path, WatchedProcesses::Itself, 0.1).is_none());
+        assert_eq!(read_sample_journal(&path).unwrap(), samples);
     }
 
     #[test]
     fn none_are_taken_where_none_are_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        let attempt = attempt(dir.path());
-        std::fs::create_dir(attempt.path()).unwrap();
-        assert!(Sampler::start(&attempt, ALONE, Watched::Itself, 0.0).is_none());
-        assert!(!attempt.sample_journal_path(0).exists() && attempt.samples(0).unwrap().is_empty());
+        let path = journal(&dir);
+        assert!(start(&path, WatchedProcesses::Itself, 0.0).is_none());
+        assert!(!path.exists() && read_sample_journal(&path).unwrap().is_empty());
     }
 
     #[test]
     fn the_news_that_came_fastest_sets_the_clock() {
         let dir = tempfile::tempdir().unwrap();
-        let attempt = attempt(dir.path());
-        std::fs::create_dir(attempt.path()).unwrap();
-        let sampler = Sampler::start(&attempt, ALONE, Watched::Below, 60.0).unwrap();
+        let path = journal(&dir);
+        let recorder = start(&path, WatchedProcesses::Descendants, 60.0).unwrap();
         let zero = Instant::now();
         let ms = |n: u64| Duration::from_millis(n);
         std::thread::sleep(ms(350));
         for (heard, end) in [(130, 100), (205, 200), (330, 300)] {
-            sampler.heard_of_step(zero + ms(heard), end * 1_000_000);
+            recorder.heard_of_step(zero + ms(heard), end * 1_000_000);
         }
         let now = zero.elapsed().as_nanos() as i64;
-        drop(sampler);
-        let samples = attempt.samples(0).unwrap();
+        drop(recorder);
+        let samples = read_sample_journal(&path).unwrap();
         // Of 30, 5 and 30 ms; some microseconds between two looks at the clock.
         let last = samples.last().unwrap().at_ns.unwrap();
         assert!(last >= now - 6_000_000, "{last} {now}");
+    }
+
+    #[test]
+    fn a_journal_is_read_up_to_where_it_was_cut_off_and_put_on_the_clock_of_the_steps() {
+        let sample = |clock_ns: u64, at_ns: Option<i64>| HardwareSample {
+            clock_ns,
+            at_ns,
+            rss_bytes: Some(clock_ns * 2),
+            ..HardwareSample::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rank-0.samples.jsonl");
+        assert_eq!(read_sample_journal(&path).unwrap(), []);
+        let rows = [sample(100, None), sample(200, Some(30)), sample(300, Some(120))];
+        let mut text: String = rows.iter().map(|s| serde_json::to_string(s).unwrap() + "\n").collect();
+        text += "{\"clock_ns\": 40";
+        std::fs::write(&path, &text).unwrap();
+        let at: Vec<_> = read_sample_journal(&path).unwrap().iter().map(|s| (s.clock_ns, s.at_ns)).collect();
+        assert_eq!(at, [(100, Some(-80)), (200, Some(20)), (300, Some(120))]);
+        std::fs::write(&path, "no line\n").unwrap();
+        assert_eq!(read_sample_journal(&path).unwrap(), []);
     }
 }

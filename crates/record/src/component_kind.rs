@@ -1,7 +1,8 @@
-use expctl_record::{Mode, Stage};
 use serde::{Deserialize, Serialize};
 
-/// What a component of a published breakdown is, in the words of published tables, with the stages that time the same work here.
+use crate::{Mode, Stage};
+
+/// Kind of a component of a published breakdown, in the words of published tables, with the stages that time the same work in this project.
 /// This is the one mapping between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,7 +33,7 @@ pub enum ComponentKind {
     Ddp,
     /// Gradient clipping and parameter update.
     Optimizer,
-    /// What the source calls other, or overhead.
+    /// The source's "other" or "overhead".
     Other,
     /// Use of processors over the time of the breakdown; it is in no sum of components.
     Cpu,
@@ -41,7 +42,7 @@ pub enum ComponentKind {
 }
 
 impl ComponentKind {
-    /// The word used in files.
+    /// The word in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Total => "total",
@@ -63,7 +64,7 @@ impl ComponentKind {
         }
     }
 
-    /// Stages that time this work here. Empty of the whole step and of resources; *other* has time in no stage besides.
+    /// Stages that time this work. Empty for the whole step and for resources; *other* also has time that is in no stage.
     pub const fn stages(self) -> &'static [Stage] {
         match self {
             Self::Total | Self::Cpu | Self::Gpu => &[],
@@ -112,7 +113,7 @@ impl ComponentKind {
         matches!(self, Self::Cpu | Self::Gpu)
     }
 
-    /// What times it here, as a table says it: `sample + read`.
+    /// The stages that time it, as tables write them: `sample + read`.
     pub fn measured_as(self) -> String {
         match self {
             Self::Total => "step".to_owned(),

@@ -1,13 +1,15 @@
+//! The steps of a trial over its attempts: one that goes on from a checkpoint builds on the attempts before it.
+
 use std::ops::Range;
 
-use crate::{AttemptDir, RecordError, StepRecord};
+use crate::{AttemptDir, RecordError, StepRecord, TableError};
 
 /// The steps of one rank over all attempts of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JoinedSteps {
-    /// One row a step, in order, as if it had run at once.
+    /// One record a step, in order, as if the trial had run in one attempt.
     pub steps: Vec<StepRecord>,
-    /// Which attempts these rows come from, oldest first; empty without rows.
+    /// Attempts that the steps come from, oldest first; empty without steps.
     pub parts: Vec<JoinedPart>,
 }
 
@@ -16,26 +18,25 @@ pub struct JoinedSteps {
 pub struct JoinedPart {
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Numbers of the steps.
+    /// Numbers of these steps.
     pub steps: Range<u64>,
 }
 
-/// True for a step that counts in rates, of an attempt whose first step is `first`.
+/// Whether a step counts in rates, in an attempt whose first step is `first`.
 ///
-/// The warm-up is the first `warmup` steps of every attempt: one that goes on from a checkpoint starts with cold caches and an
-/// empty loader, as the first one did.
+/// The warm-up is the first `warmup` steps of every attempt: an attempt that goes on from a checkpoint starts with cold caches and an empty
+/// loader, as the first one did.
 pub const fn is_measured(step: u64, first: u64, warmup: u64) -> bool {
     step >= first.saturating_add(warmup)
 }
 
-/// Joins the steps of `rank` over the attempts of a trial, oldest first.
+/// Join the steps of `rank` over the attempts of a trial, oldest first.
 ///
-/// The last attempt counts. Where it went on from a checkpoint, its first steps come from the attempts before it, each
-/// up to the step at which the later one went on; what an attempt did beyond that was done again and is left out. An
-/// attempt that started at step 0 ends the search.
+/// The last attempt counts. If it went on from a checkpoint, earlier steps come from the attempts before it, each up to the step at which the
+/// next one went on; later steps of an attempt were done again and are left out. An attempt that started at step 0 ends the search.
 ///
-/// The first `warmup` steps of an attempt that went on from a checkpoint do not count as measured ([`is_measured`]), even where its
-/// table says so, as older tables do. The table of an attempt that began at step 0 is believed.
+/// The first `warmup` steps of an attempt that went on from a checkpoint do not count as measured ([`is_measured`]), even if its table says
+/// so, as older tables do. The table of an attempt that began at step 0 is taken as it is.
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
@@ -69,7 +70,8 @@ pub fn joined_steps(attempts: &[AttemptDir], rank: u32, warmup: u64) -> Result<J
     }
 }
 
-/// The steps `from..to` of `rank` as `attempts`, oldest first, did them last: what an attempt that goes on at `to` starts from.
+/// The steps `from..to` of `rank`, each from the last of `attempts` (oldest first) that did it: an attempt that goes on at `to` starts from
+/// these.
 ///
 /// # Errors
 /// A file cannot be read, or a step is in no attempt.
@@ -99,8 +101,7 @@ pub fn steps_before(attempts: &[AttemptDir], rank: u32, from: u64, to: u64) -> R
 }
 
 fn gap(attempt: &AttemptDir, rank: u32, from: u64, to: u64) -> RecordError {
-    let reason = format!("steps {from} to {} of rank {rank} are in no attempt", to - 1);
-    RecordError::Parquet { path: attempt.steps_path(rank), reason }
+    RecordError::table(&attempt.steps_path(rank), TableError::NoSteps { rank, first: from, last: to - 1 })
 }
 
 #[cfg(test)]

@@ -1,55 +1,115 @@
+//! All jobs of a project: those that it measured, and those that others published.
+//!
+//! Invariant: reading never writes, and a figure keeps its origin: published ones stay marked as such.
+
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use expctl_record::JobDir;
+use crate::{JobDir, MeasuredJob, PublishedBreakdown, PublishedError, PublishedFile, PublishedRow, RecordError};
 
-use super::{MeasuredJob, PublishedBreakdown, PublishedFile, PublishedRow};
-use crate::exit::{Exit, Failure};
-use crate::project::Project;
-
-/// A job of the ledger, wherever it comes from.
+/// A job of the ledger.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub enum LedgerJob {
     /// Measured by this project.
     Measured(Box<MeasuredJob>),
     /// Published by others: the rows of one job.
     Published(Vec<PublishedRow>),
-    /// Several measured by this project, to be looked at together.
+    /// Several jobs that were measured by this project, seen as one.
     Pooled(Vec<MeasuredJob>),
 }
 
-/// A job, with what the reader should be told about how it was found.
+/// A job that was found by its name.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundJob {
     /// The job.
-    pub job: Job,
-    /// Where its source says that the time goes; empty of a measured job.
+    pub job: LedgerJob,
+    /// Published breakdowns of the time of its steps; empty for a measured job.
     pub breakdowns: Vec<PublishedBreakdown>,
-    /// Said on stderr.
+    /// A remark for the reader on how it was found.
     pub note: Option<String>,
+}
+
+/// Folders of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerFolders {
+    /// Folders of measured jobs, named by their numbers.
+    pub runs: PathBuf,
+    /// Files of published results that the user imported.
+    pub imported: PathBuf,
+    /// Folders of studies, each with files of published results in `published/`.
+    pub studies: PathBuf,
+}
+
+impl LedgerFolders {
+    fn job(&self, id: u64) -> JobDir {
+        JobDir::new(self.runs.join(id.to_string()))
+    }
+}
+
+/// Why there is no job of a name.
+#[derive(Debug, thiserror::Error)]
+pub enum FindJobError {
+    /// The name has not the form of a job's.
+    #[error("'{name}' is not a job: a number is expected")]
+    NotAJob {
+        /// The name.
+        name: String,
+    },
+    /// Only some of several jobs were measured here.
+    #[error("of {name}, job {measured} was measured here and others were not: they cannot be pooled")]
+    PartlyMeasured {
+        /// The name.
+        name: String,
+        /// A measured one.
+        measured: u64,
+        /// All of them.
+        ids: Vec<u64>,
+    },
+    /// The job was published by others.
+    #[error("job {id} was published by others; it never ran here")]
+    OnlyPublished {
+        /// The job.
+        id: u64,
+    },
+    /// There is no such job.
+    #[error("there is no job {name}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Folder of the measured jobs.
+        runs: PathBuf,
+        /// Measured jobs.
+        measured: Vec<u64>,
+        /// Names of published jobs.
+        published: Vec<String>,
+    },
+    /// The job cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
 }
 
 /// All jobs that a project can report on or compare.
 #[derive(Debug)]
-pub struct Ledger<'a> {
-    project: &'a Project,
+pub struct Ledger {
+    folders: LedgerFolders,
     published: Vec<PublishedRow>,
     breakdowns: Vec<PublishedBreakdown>,
     notes: Vec<String>,
 }
 
-impl<'a> Ledger<'a> {
-    /// Read all published results of a project; measured jobs are read when they are asked for.
+impl Ledger {
+    /// Read all published results of a project. Measured jobs are read when they are asked for.
     ///
     /// # Errors
-    /// A published file that does not have the documented form, by file and line.
-    pub fn open(project: &'a Project) -> Result<Self, Failure> {
-        // What the user took in comes first: it is the later decision.
-        let mut files = toml_files(&project.imported())?;
-        for study in folders(&project.studies())? {
+    /// A published file cannot be read, or does not have the documented form.
+    pub fn open(folders: impl Into<LedgerFolders>) -> Result<Self, PublishedError> {
+        let folders = folders.into();
+        // Imported files come first: importing is the later decision.
+        let mut files = toml_files(&folders.imported)?;
+        for study in subfolders(&folders.studies)? {
             files.extend(toml_files(&study.join("published"))?);
         }
-        let mut ledger = Self { project, published: Vec::new(), breakdowns: Vec::new(), notes: Vec::new() };
+        let mut ledger = Self { folders, published: Vec::new(), breakdowns: Vec::new(), notes: Vec::new() };
         for path in files {
             let PublishedFile { rows, breakdowns } = PublishedFile::read(&path)?;
             let taken: BTreeSet<u64> = ledger.published.iter().flat_map(|r| r.jobs.clone()).collect();
@@ -68,7 +128,7 @@ impl<'a> Ledger<'a> {
         Ok(ledger)
     }
 
-    /// What the reader should know about the published files.
+    /// Remarks on the published files for the reader.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -88,22 +148,20 @@ impl<'a> Ledger<'a> {
         self.published.iter().flat_map(|row| row.jobs.iter().copied())
     }
 
-    /// The job that `name` means: a number, several together (`428/430`: published as one, or measured one by one), or
-    /// `published:392`.
+    /// Find the job of a name: a number, several together (`428/430`: published as one, or measured one by one), or `published:392`.
     ///
-    /// A number that is both measured and published is the measured one.
+    /// A number that is both measured and published is the measured job.
     ///
     /// # Errors
-    /// Exit 7 and the jobs that exist, if there is no such job, or if only some of several were measured here.
-    pub fn find(&self, name: &str) -> Result<Found, Failure> {
+    /// There is no such job, only some of several were measured here, or the job cannot be read.
+    pub fn find(&self, name: &str) -> Result<FoundJob, FindJobError> {
         let (only_published, numbers) = match name.strip_prefix("published:") {
             Some(rest) => (true, rest),
             None => (false, name),
         };
         let ids: Option<Vec<u64>> = numbers.split('/').map(|n| n.trim().parse().ok()).collect();
         let Some(ids) = ids else {
-            return Err(Failure::new(Exit::Usage, format!("'{name}' is not a job: a number is expected"))
-                .hint("examples: 392, 428/430, published:392"));
+            return Err(FindJobError::NotAJob { name: name.to_owned() });
         };
         let published: Vec<PublishedRow> =
             self.published.iter().filter(|r| ids.iter().all(|id| r.jobs.contains(id))).cloned().collect();
@@ -113,35 +171,31 @@ impl<'a> Ledger<'a> {
                 once.push(*id)
             }
         });
-        let is_measured = |id: &u64| !only_published && self.project.job(*id).record_path().exists();
-        let load = |id: u64| MeasuredJob::load(&self.project.job(id));
+        let is_measured = |id: &u64| !only_published && self.folders.job(*id).record_path().exists();
+        let load = |id: u64| MeasuredJob::load(&self.folders.job(id));
         let both = |name: &str| {
             format!(
                 "job {name} exists measured and published; showing the measured one (published:{name} is the other)"
             )
         };
         let job = match once[..] {
-            [id] if is_measured(&id) => Some(Job::Measured(Box::new(load(id)?))),
+            [id] if is_measured(&id) => Some(LedgerJob::Measured(Box::new(load(id)?))),
             [_, _, ..] if once.iter().all(is_measured) => {
-                Some(Job::Pooled(once.iter().map(|id| load(*id)).collect::<Result<_, _>>()?))
+                Some(LedgerJob::Pooled(once.iter().map(|id| load(*id)).collect::<Result<_, _>>()?))
             }
             _ => None,
         };
         if let Some(job) = job {
             let note = (!published.is_empty()).then(|| both(numbers));
-            return Ok(Found { job, breakdowns: Vec::new(), note });
+            return Ok(FoundJob { job, breakdowns: Vec::new(), note });
         }
         if !published.is_empty() {
             let of_job = |breakdown: &&PublishedBreakdown| ids.iter().all(|id| breakdown.jobs.contains(id));
             let breakdowns = self.breakdowns.iter().filter(of_job).cloned().collect();
-            return Ok(Found { job: Job::Published(published), breakdowns, note: None });
+            return Ok(FoundJob { job: LedgerJob::Published(published), breakdowns, note: None });
         }
         match once.iter().find(|id| is_measured(id)) {
-            Some(some) => Err(Failure::new(
-                Exit::Refused,
-                format!("of {name}, job {some} was measured here and others were not: they cannot be pooled"),
-            )
-            .hint(format!("name them apart: {}", once.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")))),
+            Some(id) => Err(FindJobError::PartlyMeasured { name: name.to_owned(), measured: *id, ids: once }),
             None => Err(self.unknown(name)),
         }
     }
@@ -149,60 +203,57 @@ impl<'a> Ledger<'a> {
     /// The folder of a job that was measured here.
     ///
     /// # Errors
-    /// Exit 7 if there is none, with the jobs that exist.
-    pub fn measured(&self, id: u64) -> Result<JobDir, Failure> {
-        let folder = self.project.job(id);
+    /// There is none.
+    pub fn measured(&self, id: u64) -> Result<JobDir, FindJobError> {
+        let folder = self.folders.job(id);
         if folder.record_path().exists() {
             return Ok(folder);
         }
         if self.published_jobs().any(|published| published == id) {
-            return Err(Failure::new(Exit::Refused, format!("job {id} was published by others; it never ran here")));
+            return Err(FindJobError::OnlyPublished { id });
         }
         Err(self.unknown(&id.to_string()))
     }
 
-    fn unknown(&self, name: &str) -> Failure {
-        let list = |all: Vec<String>| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    fn unknown(&self, name: &str) -> FindJobError {
         let mut published: Vec<String> = Vec::new();
         for row in &self.published {
             if !published.contains(&row.job_name()) {
                 published.push(row.job_name());
             }
         }
-        let measured = list(self.measured_ids().iter().map(u64::to_string).collect());
-        Failure::new(Exit::Refused, format!("there is no job {name}"))
-            .hint(format!("measured jobs in {}: {measured}", self.project.runs().display()))
-            .hint(format!("published jobs: {}", list(published)))
+        let (name, runs) = (name.to_owned(), self.folders.runs.clone());
+        FindJobError::Unknown { name, runs, measured: self.measured_ids().into_iter().collect(), published }
     }
 
     /// Numbers of all jobs that were measured here.
     pub fn measured_ids(&self) -> BTreeSet<u64> {
-        let entries = std::fs::read_dir(self.project.runs()).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&self.folders.runs).into_iter().flatten().flatten();
         entries
             .filter_map(|e| e.file_name().to_str()?.parse().ok())
-            .filter(|id| self.project.job(*id).record_path().exists())
+            .filter(|id| self.folders.job(*id).record_path().exists())
             .collect()
     }
 }
 
-fn folders(path: &Path) -> Result<Vec<std::path::PathBuf>, Failure> {
+fn subfolders(path: &Path) -> Result<Vec<PathBuf>, PublishedError> {
     let mut found: Vec<_> = entries(path)?.into_iter().filter(|p| p.is_dir()).collect();
     found.sort();
     Ok(found)
 }
 
-fn toml_files(path: &Path) -> Result<Vec<std::path::PathBuf>, Failure> {
-    let mut found: Vec<_> =
-        entries(path)?.into_iter().filter(|p| p.extension().is_some_and(|e| e == "toml") && p.is_file()).collect();
+fn toml_files(path: &Path) -> Result<Vec<PathBuf>, PublishedError> {
+    let is_toml = |path: &PathBuf| path.extension().is_some_and(|e| e == "toml") && path.is_file();
+    let mut found: Vec<_> = entries(path)?.into_iter().filter(is_toml).collect();
     found.sort();
     Ok(found)
 }
 
-/// What a folder holds; nothing, if it does not exist.
-fn entries(path: &Path) -> Result<Vec<std::path::PathBuf>, Failure> {
+/// Entries of a folder; none if it does not exist.
+fn entries(path: &Path) -> Result<Vec<PathBuf>, PublishedError> {
     match std::fs::read_dir(path) {
         Ok(all) => Ok(all.flatten().map(|e| e.path()).collect()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
+        Err(source) => Err(PublishedError::Folder { path: path.to_owned(), source }),
     }
 }

@@ -1,14 +1,14 @@
+//! A job of this ledger, read back: its trials with the steps of all attempts that count.
+
 use std::ops::Range;
 
-use expctl_record::{
+use crate::{
     AttemptDir, DataRead, DroppedPages, Environment, HardwareSample, JobDir, JobRecord, LearningRecord, Outcome,
     RankUsage, RecordError, ShuffleQuality, SlurmUsage, StepRecord, Trial, TrialState, is_measured, joined_learning,
     joined_steps,
 };
 
-use crate::parallel;
-
-/// How a trial of a measured job stands, by its last attempt.
+/// State of a trial of a measured job, from its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// Every rank did all its steps.
@@ -19,14 +19,14 @@ pub enum RunState {
     Interrupted,
     /// The attempt has no outcome: it still runs, or was lost with its node.
     Unfinished,
-    /// A file of the last attempt is damaged; which, and why.
+    /// A file of the last attempt is damaged; the file and the reason.
     Unreadable(String),
     /// No attempt was made yet.
     NotStarted,
 }
 
 impl RunState {
-    /// The word used in tables.
+    /// The word in tables.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Completed => TrialState::Completed.name(),
@@ -38,7 +38,7 @@ impl RunState {
         }
     }
 
-    /// The word, with the reason where there is one.
+    /// The word, with the reason if there is one.
     pub fn words(&self) -> String {
         match self {
             Self::Failed(reason) | Self::Unreadable(reason) => format!("{}: {reason}", self.name()),
@@ -47,21 +47,20 @@ impl RunState {
     }
 }
 
-/// An attempt whose steps count in a run, with what it recorded beside them.
+/// An attempt whose steps count in a run, with its other records.
 #[derive(Clone, Debug)]
 pub struct RunPart {
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Numbers of the steps that come from it; empty for an attempt that has done none.
+    /// Numbers of the steps that come from it; empty if it did none.
     pub steps: Range<u64>,
-    /// Where it ran.
+    /// Hardware and software that it ran with.
     pub environment: Option<Environment>,
-    /// What it read; none of an attempt that is older than this record, or whose loader was never set up.
+    /// Data that it read. `None`: the attempt is older than this record, or its loader was never set up.
     pub data: Option<DataRead>,
-    /// What each rank used beside time, by rank; fewer or none where ranks did not reach their last step, and of programs of the
-    /// user's.
+    /// Memory and requests of each rank, by rank; ranks that did not reach their last step and the user's own programs have none.
     pub usage: Vec<RankUsage>,
-    /// Hardware samples, by rank; empty of ranks without any.
+    /// Hardware samples, by rank; empty for ranks without any.
     pub samples: Vec<Vec<HardwareSample>>,
 }
 
@@ -71,16 +70,16 @@ impl RunPart {
             attempt: attempt.number(),
             steps,
             environment: attempt.environment()?,
-            // These add to the steps; without them they are as good as ever.
-            data: attempt.data_read().unwrap_or_else(without),
-            usage: (0..ranks).filter_map(|rank| attempt.usage(rank).unwrap_or_else(without)).collect(),
+            // The steps are usable without these.
+            data: attempt.data_read().unwrap_or_else(log_damaged),
+            usage: (0..ranks).filter_map(|rank| attempt.usage(rank).unwrap_or_else(log_damaged)).collect(),
             samples: (0..ranks)
-                .map(|rank| attempt.samples(rank).map_or_else(without, Some).unwrap_or_default())
+                .map(|rank| attempt.samples(rank).map_or_else(log_damaged, Some).unwrap_or_default())
                 .collect(),
         })
     }
 
-    /// Names of its nodes, each once, in the order of ranks; empty where they are not known.
+    /// Names of its nodes, each once, in the order of ranks; empty if they are not known.
     pub fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = Vec::new();
         for rank in self.environment.iter().flat_map(|environment| &environment.ranks) {
@@ -92,55 +91,55 @@ impl RunPart {
     }
 }
 
-/// One trial with what its attempts left, as far as the last one built on them.
+/// One trial with the records of its attempts, as far as the last one builds on them.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Number of the job that it is of.
+    /// Number of its job.
     pub job: u64,
-    /// The trial, as the last attempt was told; as submitted, where there is none.
+    /// The trial, from the last attempt; as submitted, if there is none.
     pub trial: Trial,
     /// Number of attempts on disk.
     pub attempts: usize,
-    /// How it stands.
+    /// Its state.
     pub state: RunState,
-    /// The attempts whose steps count, oldest first: more than one where the trial went on from a checkpoint. The last one is the
-    /// trial's last attempt, also where it has no step yet.
+    /// The attempts whose steps count, oldest first; several if the trial went on from a checkpoint. The last one is the trial's last attempt,
+    /// even if it has no step yet.
     pub parts: Vec<RunPart>,
-    /// How well the rows of an array were shuffled; none where samples of a graph were read.
+    /// How well the rows of an array were shuffled. `None`: samples of a graph were read.
     pub shuffle: Option<ShuffleQuality>,
     /// How it ended.
     pub outcome: Option<Outcome>,
-    /// What training had come to at the end of each epoch; empty without epochs.
+    /// Figures of training at the end of each epoch; empty without epochs.
     pub learning: Vec<LearningRecord>,
-    /// What Slurm measured of the last attempt.
+    /// Slurm's own measurements of the last attempt.
     pub slurm: Option<SlurmUsage>,
-    /// Steps of each rank, warm-up included; joined over the attempts where the last one went on from a checkpoint.
+    /// Steps of each rank, including warm-up, joined over the attempts.
     pub ranks: Vec<Vec<StepRecord>>,
 }
 
 impl Run {
-    /// True if its figures count.
+    /// Whether its figures count.
     pub fn completed(&self) -> bool {
         self.state == RunState::Completed
     }
 
-    /// True if it went on from a checkpoint: its steps come from several attempts.
+    /// Whether its steps come from several attempts, because it went on from a checkpoint.
     pub fn resumed(&self) -> bool {
         self.parts.len() > 1
     }
 
-    /// Where and with what the attempts ran whose steps count, oldest first.
+    /// Environments of the attempts whose steps count, oldest first.
     pub fn environments(&self) -> impl Iterator<Item = &Environment> {
         self.parts.iter().filter_map(|part| part.environment.as_ref())
     }
 
-    /// What the last attempt read.
+    /// Data that the last attempt read.
     pub fn data(&self) -> Option<&DataRead> {
         self.parts.last()?.data.as_ref()
     }
 
-    /// What was dropped from the page caches of its nodes before the first steps, in all attempts whose steps count; none where no rank
-    /// wrote it down.
+    /// Files that were dropped from the page caches of its nodes before the first steps, in all attempts whose steps count. `None`: no rank
+    /// recorded it.
     pub fn dropped(&self) -> Option<DroppedPages> {
         let usage = self.parts.iter().flat_map(|part| &part.usage);
         usage.filter_map(|rank| rank.dropped).reduce(DroppedPages::plus)
@@ -153,7 +152,7 @@ impl Run {
         &steps[place(part.steps.start)..place(part.steps.end)]
     }
 
-    /// Steps of a rank that would count as measured, had an attempt not begun its warm-up with a checkpoint.
+    /// Number of steps of a rank that do not count as measured only because an attempt that went on from a checkpoint has a warm-up.
     pub fn warm_up_after_checkpoints(&self, rank: usize) -> usize {
         let warmup = self.trial.settings.measure.warmup;
         let warm_up =
@@ -163,7 +162,7 @@ impl Run {
         self.parts.iter().map(of_part).sum()
     }
 
-    /// The epoch, from 1, after which training ended for want of better figures; none if it did not.
+    /// The epoch, from 1, after which training stopped early. `None`: it did not.
     pub fn stopped_after(&self) -> Option<u64> {
         self.learning.last().filter(|last| last.stopped).map(|last| last.epoch + 1)
     }
@@ -193,7 +192,7 @@ impl Run {
         if let Err(e) = run.read(&attempts) {
             run.ranks.clear();
             run.state = match run.state {
-                // It counts for nothing either way; why it failed must stay to be seen.
+                // Its figures do not count either way; the reason of the failure must stay visible.
                 RunState::Failed(reason) => RunState::Failed(format!("{reason}; {e}")),
                 _ => RunState::Unreadable(e.to_string()),
             };
@@ -228,9 +227,9 @@ impl Run {
             None => vec![RunPart::load(attempt, 0..0, ranks)?],
         };
         // The same in every attempt: it follows from the settings.
-        self.shuffle = attempt.shuffle().unwrap_or_else(without);
-        self.learning = joined_learning(attempts).map_or_else(without, Some).unwrap_or_default();
-        self.slurm = attempt.slurm_usage().unwrap_or_else(without);
+        self.shuffle = attempt.shuffle().unwrap_or_else(log_damaged);
+        self.learning = joined_learning(attempts).map_or_else(log_damaged, Some).unwrap_or_default();
+        self.slurm = attempt.slurm_usage().unwrap_or_else(log_damaged);
         self.ranks = joined?.into_iter().map(|of_rank| of_rank.steps).collect();
         let lost = self.ranks.iter().position(Vec::is_empty);
         if let (RunState::Completed, Some(rank)) = (&self.state, lost) {
@@ -240,8 +239,8 @@ impl Run {
     }
 }
 
-/// Nothing, in the place of a damaged file that can be done without.
-fn without<T>(error: RecordError) -> Option<T> {
+/// `None` for a damaged record that is not needed, which is logged.
+fn log_damaged<T>(error: RecordError) -> Option<T> {
     tracing::warn!("{error}");
     None
 }
@@ -263,7 +262,7 @@ impl MeasuredJob {
     /// A `job.json` that cannot be read.
     pub fn load(dir: &JobDir) -> Result<Self, RecordError> {
         let record = dir.record()?;
-        let runs = parallel::map(&record.trials, |trial| Run::load(dir, record.job, trial));
+        let runs = parallel_map::map(&record.trials, |trial| Run::load(dir, record.job, trial));
         Ok(Self { record, runs })
     }
 
@@ -280,7 +279,7 @@ impl MeasuredJob {
         groups
     }
 
-    /// The variant that the config names as baseline, if the job has no trial of it (`--only`).
+    /// The variant that the config names as baseline, if the job has no trial of it.
     pub fn baseline_not_run(&self) -> Option<&str> {
         let name = self.record.baseline.as_deref()?;
         (!self.record.trials.iter().any(|trial| trial.variant == name)).then_some(name)
@@ -290,4 +289,74 @@ impl MeasuredJob {
     pub fn incomplete(&self) -> impl Iterator<Item = &Run> {
         self.runs.iter().filter(|r| !r.completed())
     }
+
+    /// Whether every trial completed. If not, trials that are incomplete come before failed ones, because a trial that has not ended may
+    /// still fail.
+    ///
+    /// # Errors
+    /// A trial did not end, cannot be read, or failed.
+    pub fn verdict(&self) -> Result<(), JobVerdictError> {
+        let ids = |which: fn(&RunState) -> bool| -> Vec<&str> {
+            self.incomplete().filter(|run| which(&run.state)).map(|run| run.trial.id.as_str()).collect()
+        };
+        let failed = ids(|state| matches!(state, RunState::Failed(_)));
+        let damaged = ids(|state| matches!(state, RunState::Unreadable(_)));
+        let unended = ids(|state| !matches!(state, RunState::Failed(_) | RunState::Unreadable(_)));
+        JobVerdictError::check(self.runs.len(), &unended, &damaged, &failed)
+    }
 }
+
+/// Why a job is not complete, with the ids of its trials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobVerdictError {
+    /// Trials did not end, or cannot be read.
+    Incomplete {
+        /// Number of trials of the job.
+        trials: usize,
+        /// Trials that did not end.
+        unended: Vec<String>,
+        /// Trials with damaged files.
+        damaged: Vec<String>,
+    },
+    /// Trials failed.
+    Failed {
+        /// Number of trials of the job.
+        trials: usize,
+        /// Trials that failed.
+        failed: Vec<String>,
+    },
+}
+
+impl JobVerdictError {
+    /// The verdict on a job of `trials` trials, given the ids of those that did not end, cannot be read, or failed.
+    ///
+    /// # Errors
+    /// As [`MeasuredJob::verdict`].
+    pub fn check(trials: usize, unended: &[&str], damaged: &[&str], failed: &[&str]) -> Result<(), Self> {
+        let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        if !unended.is_empty() || !damaged.is_empty() {
+            return Err(Self::Incomplete { trials, unended: owned(unended), damaged: owned(damaged) });
+        }
+        if !failed.is_empty() {
+            return Err(Self::Failed { trials, failed: owned(failed) });
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for JobVerdictError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let part = |trials: &usize, ids: &[String], state: &str| {
+            (!ids.is_empty()).then(|| format!("{} of {trials} trials {state}: {}", ids.len(), ids.join(", ")))
+        };
+        let parts = match self {
+            Self::Incomplete { trials, unended, damaged } => {
+                [part(trials, unended, "did not end"), part(trials, damaged, "cannot be read")]
+            }
+            Self::Failed { trials, failed } => [part(trials, failed, "failed"), None],
+        };
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl std::error::Error for JobVerdictError {}

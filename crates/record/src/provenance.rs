@@ -1,65 +1,75 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, RecordError};
 use serde::{Deserialize, Serialize};
+
+use crate::layout::{known_schema, read_optional};
+use crate::{JobDir, RecordError};
 
 /// Version of `provenance.json`.
 pub const PROVENANCE_SCHEMA_VERSION: u32 = 1;
 
-/// `provenance.json`: where a job comes from. Hashes are BLAKE3, in hex.
+/// `provenance.json`: code, config, programs and environment that a job was submitted with. Hashes are BLAKE3, in hex.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// [`PROVENANCE_SCHEMA_VERSION`].
     pub schema: u32,
-    /// The working tree of the project; none outside a repository, or without git.
-    pub source: Option<Source>,
-    /// What was asked for.
+    /// The working tree of the project. `None`: it is not in a repository, or there is no git.
+    pub source: Option<SourceState>,
+    /// The config.
     pub config: ConfigOrigin,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Who submitted.
+    /// User that submitted.
     pub user: String,
-    /// On which machine.
+    /// Machine that submitted.
     pub host: String,
-    /// In which folder.
+    /// Folder of the submission.
     pub folder: PathBuf,
     /// This program.
     pub expctl: Program,
-    /// What each rank runs.
+    /// The program that each rank runs. `None`: the user's own command.
     #[serde(default)]
     pub worker: Option<Program>,
-    /// What the worker loads on the machine that submitted.
+    /// libtorch as the worker finds it on the machine that submitted.
     pub libtorch: Option<LibtorchFound>,
     /// Variables of the submitting shell that change what a job does.
     pub variables: BTreeMap<String, String>,
-    /// Names of such variables whose values were left out, because they look like secrets.
+    /// Names of such variables whose values were left out because they look like secrets.
     pub left_out: Vec<String>,
 }
 
 /// State of a working tree, without the folders that expctl writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceState {
     /// Commit, whole.
     pub commit: String,
-    /// Branch; none if no branch is checked out.
+    /// Branch. `None`: no branch is checked out.
     pub branch: Option<String>,
-    /// A tracked file differs from the commit.
+    /// Whether a tracked file differs from the commit.
     pub dirty: bool,
     /// Number of untracked files that git does not ignore.
     pub untracked: usize,
-    /// Hash over all that differs from the commit, whole even where `source.diff` was cut off; none if nothing does.
+    /// Hash over all differences from the commit, even those that `source.diff` does not hold. `None`: there are none.
     pub hash: Option<String>,
 }
 
-/// What was asked for.
+impl SourceState {
+    /// First 12 digits of the commit, with `-dirty` if tracked files differ from it.
+    pub fn short(&self) -> String {
+        let head = self.commit.get(..12).unwrap_or(&self.commit);
+        if self.dirty { format!("{head}-dirty") } else { head.to_owned() }
+    }
+}
+
+/// The config of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigOrigin {
-    /// Over the resolved settings of all that the config makes, however they were written.
+    /// Hash over the resolved settings of all rows of the config, however they were written.
     pub hash: String,
-    /// Labels of all rows that it makes, before `--only` and `--only-missing`.
+    /// Labels of all its rows, before `--only` and `--only-missing`.
     pub rows: Vec<String>,
-    /// The file, what it extends, and the profile and defaults beneath it.
+    /// The file, the files that it extends, the profile and the defaults.
     pub files: Vec<ConfigFile>,
 }
 
@@ -70,7 +80,7 @@ pub struct ConfigFile {
     pub path: String,
     /// Its copy, relative to the job's folder.
     pub copy: PathBuf,
-    /// Of the file.
+    /// Hash of the file.
     pub hash: String,
 }
 
@@ -79,20 +89,20 @@ pub struct ConfigFile {
 pub struct Program {
     /// Its file.
     pub path: PathBuf,
-    /// What it says of itself; none if it does not answer.
+    /// Its version. `None`: it does not answer.
     pub version: Option<String>,
-    /// Commit that it was built from; none if the build was not told.
+    /// Commit that it was built from. `None`: the build did not record it.
     pub commit: Option<String>,
-    /// Of its file; none if that cannot be read.
+    /// Hash of its file. `None`: the file cannot be read.
     pub hash: Option<String>,
 }
 
-/// libtorch, as the dynamic linker finds it.
+/// libtorch as the dynamic linker finds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibtorchFound {
     /// Its folder `lib`.
     pub folder: PathBuf,
-    /// Its version; none if it brings no file that tells.
+    /// Its version. `None`: it has no file with its version.
     pub version: Option<String>,
 }
 
@@ -102,25 +112,16 @@ impl Provenance {
         job.path().join("provenance.json")
     }
 
-    /// Read `provenance.json`; none for a job of an expctl that did not write it.
+    /// Read `provenance.json`. `None`: an older expctl submitted the job.
     ///
     /// # Errors
-    /// A file that cannot be read, or that a newer expctl wrote.
-    pub fn of(job: &JobDir) -> Result<Option<Self>, RecordError> {
+    /// The file cannot be read, or a newer expctl wrote it.
+    pub fn read(job: &JobDir) -> Result<Option<Self>, RecordError> {
         let path = Self::path(job);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(RecordError::Io { action: "read", path, source }),
-        };
-        let read: Self =
-            serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.clone(), source })?;
-        newer(&path, read.schema)?;
-        Ok(Some(read))
+        let read: Option<Self> = read_optional(&path)?;
+        if let Some(provenance) = &read {
+            known_schema(&path, provenance.schema, PROVENANCE_SCHEMA_VERSION)?;
+        }
+        Ok(read)
     }
-}
-
-fn newer(path: &Path, found: u32) -> Result<(), RecordError> {
-    let known = PROVENANCE_SCHEMA_VERSION;
-    if found > known { Err(RecordError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
 }

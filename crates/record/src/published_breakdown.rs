@@ -1,23 +1,194 @@
-//! A `[[breakdown]]` of a file of published results: its form, and what may be wrong with it.
+//! Published breakdowns: the time of a step by component, as a source gives it; and the `[[breakdown]]` of a file of published results.
+//!
+//! Invariant: every figure keeps the class that its source gives it. An estimate may contradict a measured figure; both are shown, and the
+//! contradiction is no mistake of the file.
 
 use std::ops::Range;
 
-use expctl_record::Mode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::published::{OneOrMore, Place, variant_names};
-use super::{
-    Amount, ComponentKind, FigureClass, PublishedBreakdown, PublishedComponent, PublishedRow, Source, TimeUnit,
-};
+use crate::published_file::{Mistakes, OneOrMore, job_name, variant_names};
+use crate::{ComponentKind, Mode, PublishedRow, PublishedSource};
 
-/// By how much a percentage may be too high because its source rounded it.
+/// How the source obtained a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FigureClass {
+    /// Timed.
+    Measured,
+    /// Computed from timed figures.
+    Derived,
+    /// Estimated.
+    Estimated,
+}
+
+impl FigureClass {
+    /// The word used in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Derived => "derived",
+            Self::Estimated => "estimated",
+        }
+    }
+}
+
+/// Unit of the times of a breakdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeUnit {
+    /// Seconds of one iteration.
+    SecondsPerIteration,
+    /// Seconds of all iterations that the source covers.
+    SecondsPerRun,
+    /// Milliseconds of one sample.
+    MillisecondsPerSample,
+}
+
+impl TimeUnit {
+    /// The key of a file that has a time in this unit.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::SecondsPerIteration => "s_per_iteration",
+            Self::SecondsPerRun => "s_per_run",
+            Self::MillisecondsPerSample => "ms_per_sample",
+        }
+    }
+
+    /// The unit as tables write it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SecondsPerIteration => "s/iteration",
+            Self::SecondsPerRun => "s/run",
+            Self::MillisecondsPerSample => "ms/sample",
+        }
+    }
+}
+
+/// A published figure: one number, or a range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Amount {
+    /// Lower end, 0 or more.
+    pub low: f64,
+    /// Upper end; infinite if the source gives only a lower one.
+    pub high: f64,
+}
+
+impl Amount {
+    /// The number. `None`: it is a range.
+    pub fn single(&self) -> Option<f64> {
+        (self.low == self.high).then_some(self.low)
+    }
+}
+
+/// One component of a published breakdown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedComponent {
+    /// Its name in the source.
+    pub name: String,
+    /// Its kind. `None`: a detail of another component, which no stage times.
+    pub kind: Option<ComponentKind>,
+    /// The component that a detail without a kind belongs to; else `None`.
+    pub within: Option<ComponentKind>,
+    /// How the source obtained its figures.
+    pub class: FigureClass,
+    /// Its time, in the unit of the breakdown.
+    pub time: Option<Amount>,
+    /// Its share of the whole, percent.
+    pub percent: Option<Amount>,
+}
+
+impl PublishedComponent {
+    /// The next larger component of the same breakdown that contains it. `None` at the top.
+    pub fn parent(&self, all: &[Self]) -> Option<ComponentKind> {
+        if self.within.is_some() {
+            return self.within;
+        }
+        let mut parent = self.kind?.parent();
+        while let Some(kind) = parent {
+            if all.iter().any(|other| other.kind == Some(kind)) {
+                return parent;
+            }
+            parent = kind.parent();
+        }
+        None
+    }
+
+    /// Whether its share is one of those that make up a whole.
+    pub fn is_addend(&self) -> bool {
+        self.kind.is_none_or(|kind| kind != ComponentKind::Total && !kind.is_resource())
+    }
+}
+
+/// The time of a step by component, as a source gives it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PublishedBreakdown {
+    /// Job numbers; several if the source gives one breakdown for them together.
+    pub jobs: Vec<u64>,
+    /// Name of the config.
+    pub config: String,
+    /// Folder of the study in experiments/.
+    pub study: String,
+    /// Name of the row within its job; empty if the job has one row.
+    pub variant: String,
+    /// Its name in the source.
+    pub method: String,
+    /// Mode of its steps.
+    pub mode: String,
+    /// Whether a profiler was on.
+    pub profiler: bool,
+    /// Samples per rank and iteration. `None` if the source does not give it.
+    pub batch_size: Option<u64>,
+    /// Section or table of the source.
+    pub from: String,
+    /// Unit of its times. `None`: the source gives shares alone.
+    pub unit: Option<TimeUnit>,
+    /// Its components, in the order of the source.
+    pub components: Vec<PublishedComponent>,
+    /// Variants of this project that repeat the row, as `config.variant`.
+    pub repeated_by: Vec<String>,
+    /// Known defects and open questions.
+    pub notes: Vec<String>,
+    /// Its origin.
+    pub source: PublishedSource,
+}
+
+impl PublishedBreakdown {
+    /// The job as tables name it: `525`, `428/430`.
+    pub fn job_name(&self) -> String {
+        job_name(&self.jobs)
+    }
+
+    /// Its name in a sentence: `525 086b Lazy Hetero`.
+    pub fn name(&self) -> String {
+        format!("{} {} {}", self.job_name(), self.config, self.method)
+    }
+
+    /// The unit of its times; that of a step if it has shares alone.
+    pub fn time_unit(&self) -> TimeUnit {
+        self.unit.unwrap_or(TimeUnit::SecondsPerIteration)
+    }
+
+    /// The time of the whole. `None` if the source does not give it.
+    pub fn total(&self) -> Option<Amount> {
+        self.components.iter().find(|one| one.kind == Some(ComponentKind::Total))?.time
+    }
+
+    /// Whether both are of the same row and from the same table of the source.
+    pub(crate) fn is_same_table(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.jobs.clone(), one.config.clone(), one.variant.clone(), one.from.clone());
+        of(self) == of(other)
+    }
+}
+
+/// Amount by which a percentage may be too high because its source rounded it.
 const ROUNDING: f64 = 0.5;
 
-/// A `[[breakdown]]` as a file has it.
+/// A `[[breakdown]]` of a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawBreakdown {
+pub(crate) struct RawBreakdown {
     job: Spanned<OneOrMore<u64>>,
     config: String,
     #[serde(default)]
@@ -47,40 +218,39 @@ struct RawComponent {
 }
 
 impl RawBreakdown {
-    /// Where a mistake is that is about the whole of it.
-    pub(super) fn span(&self) -> Range<usize> {
+    /// Position of mistakes that are about the whole breakdown.
+    pub(crate) fn span(&self) -> Range<usize> {
         self.job.span()
     }
 
-    /// Check it against the rows of its file; what is wrong goes to `mistakes`, with file, line and column.
-    pub(super) fn check(
+    /// Check it against the rows of its file.
+    pub(crate) fn check(
         self,
-        place: &Place<'_>,
         rows: &[PublishedRow],
         study: &str,
-        source: &Source,
-        mistakes: &mut Vec<String>,
+        source: &PublishedSource,
+        mistakes: &mut Mistakes<'_>,
     ) -> PublishedBreakdown {
-        let mut wrong = |span: Range<usize>, reason: &str| mistakes.push(format!("{}: {reason}", place.at(span)));
         let span = self.job.span();
         let jobs = self.job.into_inner().into_vec();
         let row = rows.iter().find(|row| row.jobs == jobs && row.config == self.config && row.variant == self.variant);
         if !rows.iter().any(|row| row.jobs == jobs) {
-            wrong(span.clone(), "no [[result]] of this file is of this job");
+            mistakes.add(span.clone(), "no [[result]] of this file is of this job");
         } else if row.is_none() && (self.method.is_none() || self.mode.is_none()) {
-            wrong(span.clone(), "no [[result]] has this job, config and variant, so `method` and `mode` are needed");
+            mistakes
+                .add(span.clone(), "no [[result]] has this job, config and variant, so `method` and `mode` are needed");
         }
         if let (Some(_), Some(method)) = (row, &self.method) {
-            wrong(method.span(), "`method` is that of the [[result]] with this job, config and variant");
+            mistakes.add(method.span(), "`method` is that of the [[result]] with this job, config and variant");
         }
         if let (Some(_), Some(mode)) = (row, &self.mode) {
-            wrong(mode.span(), "`mode` is that of the [[result]] with this job, config and variant");
+            mistakes.add(mode.span(), "`mode` is that of the [[result]] with this job, config and variant");
         }
         if self.component.is_empty() {
-            wrong(span, "a breakdown needs a [[breakdown.component]]");
+            mistakes.add(span, "a breakdown needs a [[breakdown.component]]");
         }
-        let named = variant_names(self.repeated_by, &mut wrong);
-        let (unit, components) = checked(self.component, &mut wrong);
+        let named = variant_names(self.repeated_by, mistakes);
+        let (unit, components) = check_components(self.component, mistakes);
         let method = self.method.map(Spanned::into_inner);
         let mode = self.mode.map(|mode| mode.into_inner().name().to_owned());
         PublishedBreakdown {
@@ -106,9 +276,9 @@ impl RawBreakdown {
 }
 
 /// The components of a breakdown, and the unit of their times.
-fn checked(
+fn check_components(
     raw: Vec<RawComponent>,
-    wrong: &mut dyn FnMut(Range<usize>, &str),
+    mistakes: &mut Mistakes<'_>,
 ) -> (Option<TimeUnit>, Vec<PublishedComponent>) {
     let mut unit: Option<TimeUnit> = None;
     let mut all: Vec<PublishedComponent> = Vec::new();
@@ -121,7 +291,7 @@ fn checked(
             (TimeUnit::MillisecondsPerSample, one.ms_per_sample),
         ];
         if one.percent.is_none() && times.iter().all(|(_, given)| given.is_none()) {
-            wrong(span.clone(), "a component needs s_per_iteration, s_per_run, ms_per_sample or percent");
+            mistakes.add(span.clone(), "a component needs s_per_iteration, s_per_run, ms_per_sample or percent");
         }
         let mut time = None;
         for (of, given) in times {
@@ -129,19 +299,19 @@ fn checked(
             if let Some(before) = unit.filter(|before| *before != of) {
                 let reason =
                     format!("the times of a breakdown have one unit: {} here, {} above", of.key(), before.key());
-                wrong(given.span(), &reason);
+                mistakes.add(given.span(), reason);
             }
             unit = unit.or(Some(of));
-            time = amount(given, of.key(), f64::INFINITY, wrong);
+            time = amount(given, of.key(), f64::INFINITY, mistakes);
         }
         let percent = match one.percent {
-            Some(given) => amount(given, "percent", 100.0, wrong),
+            Some(given) => amount(given, "percent", 100.0, mistakes),
             None => None,
         };
         match (one.kind, one.within) {
-            (Some(_), Some(_)) => wrong(span.clone(), "`within` is for a component without a `kind`"),
+            (Some(_), Some(_)) => mistakes.add(span.clone(), "`within` is for a component without a `kind`"),
             (None, None) => {
-                wrong(span.clone(), "a component needs a `kind`, or `within` and the kind that contains it")
+                mistakes.add(span.clone(), "a component needs a `kind`, or `within` and the kind that contains it")
             }
             _ => {}
         }
@@ -150,7 +320,7 @@ fn checked(
             let reason = format!(
                 "this breakdown has a component of kind {name} already; a detail of it says within = \"{name}\""
             );
-            wrong(span.clone(), &reason);
+            mistakes.add(span.clone(), reason);
         }
         all.push(PublishedComponent {
             name: one.name.into_inner(),
@@ -165,20 +335,15 @@ fn checked(
     for (one, span) in all.iter().zip(&spans) {
         let Some(kind) = one.within else { continue };
         if all.iter().all(|other| other.kind != Some(kind)) {
-            wrong(span.clone(), &format!("no component of this breakdown is of kind {}", kind.name()));
+            mistakes.add(span.clone(), format!("no component of this breakdown is of kind {}", kind.name()));
         }
     }
-    check_sums(&all, &spans, wrong);
+    check_sums(&all, &spans, mistakes);
     (unit, all)
 }
 
-/// A number or a range, from 0 to `highest`. Another one is a mistake and gives `None`.
-fn amount(
-    given: Spanned<OneOrMore<f64>>,
-    key: &str,
-    highest: f64,
-    wrong: &mut dyn FnMut(Range<usize>, &str),
-) -> Option<Amount> {
+/// A number or a range, from 0 to `highest`. `None`: it is another one, which is a mistake.
+fn amount(given: Spanned<OneOrMore<f64>>, key: &str, highest: f64, mistakes: &mut Mistakes<'_>) -> Option<Amount> {
     let span = given.span();
     let ends = given.into_inner().into_vec();
     let (low, high) = match ends[..] {
@@ -187,18 +352,18 @@ fn amount(
         _ => (f64::NAN, f64::NAN),
     };
     if !(low.is_finite() && low >= 0.0 && low <= high) {
-        wrong(span, &format!("{key} is a number from 0 on, or [lowest, highest]"));
+        mistakes.add(span, format!("{key} is a number from 0 on, or [lowest, highest]"));
         return None;
     }
     if high > highest {
-        wrong(span, &format!("{key} is at most {highest}"));
+        mistakes.add(span, format!("{key} is at most {highest}"));
         return None;
     }
     Some(Amount { low, high })
 }
 
-/// The shares of what one component contains, or of the whole, add up to no more than that, but for what rounding adds.
-fn check_sums(all: &[PublishedComponent], spans: &[Range<usize>], wrong: &mut dyn FnMut(Range<usize>, &str)) {
+/// Check that the shares inside one component, or of the whole, add up to no more than its own share, apart from rounding.
+fn check_sums(all: &[PublishedComponent], spans: &[Range<usize>], mistakes: &mut Mistakes<'_>) {
     let mut wholes: Vec<(Option<ComponentKind>, f64)> = vec![(None, 100.0)];
     wholes.extend(all.iter().filter_map(|one| Some((Some(one.kind?), one.percent?.high))));
     for (whole, percent) in wholes {
@@ -211,9 +376,9 @@ fn check_sums(all: &[PublishedComponent], spans: &[Range<usize>], wrong: &mut dy
             continue;
         };
         let of = whole.map_or("the whole", ComponentKind::name);
-        wrong(
+        mistakes.add(
             (*last).clone(),
-            &format!("with this share those of {of} add up to {sum:.1} percent, more than {percent}"),
+            format!("with this share those of {of} add up to {sum:.1} percent, more than {percent}"),
         );
     }
 }
@@ -223,8 +388,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::exit::Exit;
-    use crate::ledger::PublishedFile;
+    use crate::{PublishedError, PublishedFile};
 
     /// The components follow from line 18 on.
     const HEAD: &str = "schema = 1\nstudy = \"s\"\nsource = { title = \"t\", from = \"f\", date = \"2025-01-01\" }\n\
@@ -237,9 +401,9 @@ mod tests {
     }
 
     fn parsed(text: &str) -> Result<PublishedFile, String> {
-        PublishedFile::parse(text, Path::new("p.toml")).map_err(|failure| {
-            assert_eq!(failure.exit, Exit::Config);
-            failure.message
+        PublishedFile::parse(text, Path::new("p.toml")).map_err(|error| {
+            assert!(matches!(error, PublishedError::Form(_)), "{error:?}");
+            error.to_string()
         })
     }
 

@@ -1,3 +1,5 @@
+//! `rank-<r>.journal.jsonl`: the steps of a running rank, and readers that follow it.
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -16,32 +18,40 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Start a journal. One that is there already is an error: it may hold the only records of a rank that was killed.
+    /// Create a journal.
+    ///
+    /// # Errors
+    /// It exists already, since it may hold the only records of a killed rank; or it cannot be created.
     pub fn create(path: &Path) -> Result<Self, RecordError> {
         let file = File::create_new(path).map_err(RecordError::io("create", path))?;
         Ok(Self { file, path: path.to_owned(), line: Vec::with_capacity(1024) })
     }
 
     /// Append one step.
+    ///
+    /// # Errors
+    /// It cannot be written.
     pub fn append(&mut self, record: &StepRecord) -> Result<(), RecordError> {
         self.line.clear();
-        serde_json::to_writer(&mut self.line, record)
-            .map_err(|source| RecordError::Json { path: self.path.clone(), source })?;
+        serde_json::to_writer(&mut self.line, record).map_err(RecordError::json(&self.path))?;
         self.line.push(b'\n');
         self.file.write_all(&self.line).map_err(RecordError::io("write", &self.path))
     }
 
     /// Return when all steps are on disk: a checkpoint must not outlive the records of the steps before it.
+    ///
+    /// # Errors
+    /// They cannot be flushed.
     pub fn sync(&self) -> Result<(), RecordError> {
         self.file.sync_data().map_err(RecordError::io("write", &self.path))
     }
 }
 
-/// All whole records of a journal, up to the first that is damaged: a last line may have been cut off by a kill, and what
-/// stands behind a damaged line cannot be trusted.
+/// Read all whole records of a journal, up to the first damaged one: a kill may have cut off the last line, and lines behind a damaged one
+/// cannot be trusted. A file that does not exist has no records.
 ///
 /// # Errors
-/// The file cannot be read at all.
+/// The file exists and cannot be read.
 pub fn read_journal(path: &Path) -> Result<Vec<StepRecord>, RecordError> {
     let mut tail = JournalTail::new(path);
     let mut records = Vec::new();
@@ -64,8 +74,7 @@ impl JournalTail {
         Self { path: path.to_owned(), offset: 0 }
     }
 
-    /// Follow `path`, but begin with the records in its last `bytes` bytes; with all of a shorter file, or one that does
-    /// not exist yet.
+    /// Follow `path` from the records in its last `bytes` bytes on; from its beginning if it is shorter or does not exist yet.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -75,8 +84,8 @@ impl JournalTail {
         Ok(tail)
     }
 
-    /// Leave out the new records that are not in the last `bytes` bytes of the file, whose first line may be cut: reading
-    /// then costs no more, however many steps were done since the last call.
+    /// Skip new records before the last `bytes` bytes of the file, and a line that is cut there. The cost of reading then does not grow with
+    /// the steps since the last call.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -102,6 +111,9 @@ impl JournalTail {
     }
 
     /// Append the records that are new since the last call. A line without its end is left for the next call.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line is damaged.
     pub fn read_new(&mut self, records: &mut Vec<StepRecord>) -> Result<(), RecordError> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -118,8 +130,7 @@ impl JournalTail {
                 return Ok(());
             }
             self.offset += n as u64;
-            let record =
-                serde_json::from_str(&line).map_err(|source| RecordError::Json { path: self.path.clone(), source })?;
+            let record = serde_json::from_str(&line).map_err(RecordError::json(&self.path))?;
             records.push(record);
         }
     }

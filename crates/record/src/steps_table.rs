@@ -1,31 +1,24 @@
-//! `rank-<r>.parquet`: one row per step, flat columns, readable by pandas, polars and DuckDB.
+//! `rank-<r>.parquet`: the steps of a rank, one row a step, flat columns, readable by pandas, polars and DuckDB.
 //!
-//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other; so do columns of operations in the
-//! tables of trials that time them.
+//! Invariant: columns of the device stand in the tables of ranks that had one, and in no other. Columns of operations stand in the tables of
+//! trials that time them.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Repetition, Type as Physical};
-use parquet::data_type::{BoolType, DoubleType, Int64Type};
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::Type;
-
-use crate::operation::{OperationColumn, OperationTime};
-use crate::steps_columns::{Columns, DEVICE_SUFFIX};
-use crate::{PerStage, RecordError, Stage, StepRecord, StepTotals};
+use crate::table::{Cells, Column, TableReader, write_table};
+use crate::{
+    AttemptDir, Operation, OperationTime, PerStage, RecordError, Stage, StepRecord, StepTotals, TableError, Trial,
+    read_journal,
+};
 
 /// Version of the columns; stored in the file under `expctl.schema`.
 pub const STEPS_SCHEMA_VERSION: u32 = 1;
 
-/// A step table with what its metadata says.
+/// A step table with the entries of its metadata.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepsFile {
+pub struct StepsTable {
     /// Trial that the rank belonged to.
     pub trial: String,
     /// Rank.
@@ -39,7 +32,7 @@ pub struct StepsFile {
 type Get = fn(&StepRecord) -> u64;
 type Set = fn(&mut StepRecord, u64);
 
-/// Integer columns in front of the stage columns.
+/// Integer columns before the stage columns.
 const COUNTERS: [(&str, Get, Set); 8] = [
     ("step", |r| r.step, |r, v| r.step = v),
     ("epoch", |r| r.epoch, |r, v| r.epoch = v),
@@ -51,29 +44,64 @@ const COUNTERS: [(&str, Get, Set); 8] = [
     ("bytes_to_device", |r| r.bytes_to_device, |r, v| r.bytes_to_device = v),
 ];
 
+/// End of the names of columns of device times.
+const DEVICE_SUFFIX: &str = "_device_ns";
+
+/// Column of the time for which the device copied the batch; null in a row without one.
+const COPY: &str = "copy_device_ns";
+
+/// Names of the stage columns, with the stage and whether they hold busy time.
 fn stage_columns() -> impl Iterator<Item = (String, Stage, bool)> {
     Stage::ALL.into_iter().flat_map(|s| [(format!("{s}_exposed_ns"), s, false), (format!("{s}_busy_ns"), s, true)])
 }
 
-fn stage_value(record: &StepRecord, stage: Stage, busy: bool) -> u64 {
-    if busy { record.busy[stage] } else { record.exposed[stage] }
-}
-
-/// Columns of device times, which are null in a row without them.
+/// Names of the columns of device times, which are null in a row without them.
 fn device_columns() -> impl Iterator<Item = (String, Stage)> {
     Stage::ALL.into_iter().map(|s| (format!("{s}{DEVICE_SUFFIX}"), s))
 }
 
-/// The column of the time for which the device copied the batch, null in a row without one.
-const COPY: &str = "copy_device_ns";
+/// The column with the times of one operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OperationColumn {
+    stage: Stage,
+    operation: Operation,
+    operand: Arc<str>,
+}
 
-/// Times of operations, a value for each step that has one; columns are in the order in which steps first name them.
+impl OperationColumn {
+    const PREFIX: &str = "operation_";
+    const SUFFIX: &str = "_ns";
+
+    /// The column that a time belongs to.
+    fn from_time(time: &OperationTime) -> Self {
+        Self { stage: time.stage, operation: time.operation, operand: Arc::clone(&time.operand) }
+    }
+
+    /// `operation_mask_fill_physical_ns`.
+    fn name(&self) -> String {
+        let Self { stage, operation, operand } = self;
+        format!("{}{stage}_{operation}_{operand}{}", Self::PREFIX, Self::SUFFIX)
+    }
+
+    /// The column of this name. `None`: the name is not that of an operation. Neither stages nor operations have an underscore.
+    fn parse(name: &str) -> Option<Self> {
+        let (stage, rest) = name.strip_prefix(Self::PREFIX)?.strip_suffix(Self::SUFFIX)?.split_once('_')?;
+        let (operation, operand) = rest.split_once('_')?;
+        Some(Self {
+            stage: Stage::ALL.into_iter().find(|known| known.name() == stage)?,
+            operation: Operation::ALL.into_iter().find(|known| known.name() == operation)?,
+            operand: operand.into(),
+        })
+    }
+}
+
+/// Times of operations, a cell for each step; columns are in the order in which steps first name them.
 fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u64>>)> {
     let mut indices: HashMap<OperationColumn, usize> = HashMap::new();
     let mut columns: Vec<(OperationColumn, Vec<Option<u64>>)> = Vec::new();
     for (row, step) in steps.iter().enumerate() {
         for time in &step.operations {
-            let column = OperationColumn::of(time);
+            let column = OperationColumn::from_time(time);
             let index = *indices.entry(column.clone()).or_insert_with(|| {
                 columns.push((column, vec![None; steps.len()]));
                 columns.len() - 1
@@ -84,218 +112,145 @@ fn operation_columns(steps: &[StepRecord]) -> Vec<(OperationColumn, Vec<Option<u
     columns
 }
 
-fn schema(
-    with_device: bool,
-    with_copy: bool,
-    operations: &[(OperationColumn, Vec<Option<u64>>)],
-) -> Result<Arc<Type>, parquet::errors::ParquetError> {
-    let column = |name: &str, kind, repetition| {
-        Type::primitive_type_builder(name, kind).with_repetition(repetition).build().map(Arc::new)
-    };
-    let mut fields = Vec::new();
-    for (name, ..) in COUNTERS {
-        fields.push(column(name, Physical::INT64, Repetition::REQUIRED)?);
-    }
-    fields.push(column("measured", Physical::BOOLEAN, Repetition::REQUIRED)?);
-    fields.push(column("loss", Physical::DOUBLE, Repetition::OPTIONAL)?);
-    for (name, ..) in stage_columns() {
-        fields.push(column(&name, Physical::INT64, Repetition::REQUIRED)?);
-    }
-    for (name, _) in device_columns().filter(|_| with_device) {
-        fields.push(column(&name, Physical::INT64, Repetition::OPTIONAL)?);
-    }
-    if with_copy {
-        fields.push(column(COPY, Physical::INT64, Repetition::OPTIONAL)?);
-    }
-    for (operation, _) in operations {
-        fields.push(column(&operation.name(), Physical::INT64, Repetition::OPTIONAL)?);
-    }
-    Type::group_type_builder("step").with_fields(fields).build().map(Arc::new)
-}
-
 /// Write a rank's steps as one parquet file, complete or not at all.
-pub fn write_steps(path: &Path, table: &StepsFile) -> Result<(), RecordError> {
-    let mut buffer = Vec::new();
-    encode(&mut buffer, table).map_err(|e| RecordError::parquet(path, e))?;
-    crate::write_atomic(path, &buffer)
-}
-
-fn encode(buffer: &mut Vec<u8>, table: &StepsFile) -> Result<(), parquet::errors::ParquetError> {
-    let entry = |k: &str, v: String| KeyValue::new(format!("expctl.{k}"), v);
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_created_by(format!("expctl {}", env!("CARGO_PKG_VERSION")))
-        .set_key_value_metadata(Some(vec![
-            entry("schema", STEPS_SCHEMA_VERSION.to_string()),
-            entry("trial", table.trial.clone()),
-            entry("rank", table.rank.to_string()),
-            entry("world_size", table.world_size.to_string()),
-        ]))
-        .build();
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_steps(path: &Path, table: &StepsTable) -> Result<(), RecordError> {
     let steps = &table.steps;
-    let with_device = steps.iter().any(|r| r.device.is_some());
-    let with_copy = steps.iter().any(|r| r.copy_ns.is_some());
-    let operations = operation_columns(steps);
-    let schema = schema(with_device, with_copy, &operations)?;
-    let mut writer = SerializedFileWriter::new(buffer, schema, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
-    for (_, get, _) in COUNTERS {
-        write_integers(&mut group, steps.iter().map(get))?;
+    // Nanoseconds and bytes stay far below 2^63.
+    let integers = |get: &dyn Fn(&StepRecord) -> u64| Cells::Integers(steps.iter().map(|r| get(r) as i64).collect());
+    let optional = |get: &dyn Fn(&StepRecord) -> Option<u64>| {
+        Cells::OptionalIntegers(steps.iter().map(|r| get(r).map(|v| v as i64)).collect())
+    };
+    let mut columns = Vec::new();
+    let mut add = |name: String, cells: Cells| columns.push(Column { name, cells });
+    for (name, get, _) in COUNTERS {
+        add(name.to_owned(), integers(&get));
     }
-    if let Some(mut column) = group.next_column()? {
-        let values: Vec<bool> = steps.iter().map(|r| r.measured).collect();
-        column.typed::<BoolType>().write_batch(&values, None, None)?;
-        column.close()?;
+    add("measured".to_owned(), Cells::Booleans(steps.iter().map(|r| r.measured).collect()));
+    add("loss".to_owned(), Cells::OptionalReals(steps.iter().map(|r| r.loss).collect()));
+    for (name, stage, busy) in stage_columns() {
+        add(name, integers(&|r| if busy { r.busy[stage] } else { r.exposed[stage] }));
     }
-    if let Some(mut column) = group.next_column()? {
-        let values: Vec<f64> = steps.iter().filter_map(|r| r.loss).collect();
-        let present: Vec<i16> = steps.iter().map(|r| i16::from(r.loss.is_some())).collect();
-        column.typed::<DoubleType>().write_batch(&values, Some(&present), None)?;
-        column.close()?;
-    }
-    for (_, stage, busy) in stage_columns() {
-        write_integers(&mut group, steps.iter().map(|r| stage_value(r, stage, busy)))?;
-    }
-    for (_, stage) in device_columns().filter(|_| with_device) {
-        write_optional(&mut group, steps.iter().map(|r| Some(r.device?[stage])))?;
-    }
-    if with_copy {
-        write_optional(&mut group, steps.iter().map(|r| r.copy_ns))?;
-    }
-    for (_, times) in &operations {
-        write_optional(&mut group, times.iter().copied())?;
-    }
-    group.close()?;
-    writer.close()?;
-    Ok(())
-}
-
-fn write_integers<W: std::io::Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
-    values: impl Iterator<Item = u64>,
-) -> Result<(), parquet::errors::ParquetError> {
-    if let Some(mut column) = group.next_column()? {
-        // Nanoseconds and bytes stay far below 2^63.
-        let values: Vec<i64> = values.map(|v| v as i64).collect();
-        column.typed::<Int64Type>().write_batch(&values, None, None)?;
-        column.close()?;
-    }
-    Ok(())
-}
-
-fn write_optional<W: std::io::Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
-    values: impl Iterator<Item = Option<u64>> + Clone,
-) -> Result<(), parquet::errors::ParquetError> {
-    if let Some(mut column) = group.next_column()? {
-        let present: Vec<i16> = values.clone().map(|v| i16::from(v.is_some())).collect();
-        let values: Vec<i64> = values.flatten().map(|v| v as i64).collect();
-        column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
-        column.close()?;
-    }
-    Ok(())
-}
-
-/// A table that is open, and known to be of this version.
-struct Opened<'a> {
-    path: &'a Path,
-    reader: SerializedFileReader<File>,
-}
-
-impl<'a> Opened<'a> {
-    fn new(path: &'a Path) -> Result<Self, RecordError> {
-        let file = File::open(path).map_err(RecordError::io("read", path))?;
-        let reader = SerializedFileReader::new(file).map_err(|e| RecordError::parquet(path, e))?;
-        let opened = Self { path, reader };
-        let version = opened.number("schema")?;
-        if version != STEPS_SCHEMA_VERSION {
-            let reason = format!("schema version {version}; this expctl reads version {STEPS_SCHEMA_VERSION}");
-            return Err(RecordError::parquet(path, reason));
+    if steps.iter().any(|r| r.device.is_some()) {
+        for (name, stage) in device_columns() {
+            add(name, optional(&|r| Some(r.device?[stage])));
         }
-        Ok(opened)
     }
-
-    fn entry(&self, key: &str) -> Result<String, RecordError> {
-        let all = self.reader.metadata().file_metadata().key_value_metadata();
-        all.and_then(|all| all.iter().find(|kv| kv.key == format!("expctl.{key}")))
-            .and_then(|kv| kv.value.clone())
-            .ok_or_else(|| RecordError::parquet(self.path, format!("metadata expctl.{key} is missing")))
+    if steps.iter().any(|r| r.copy_ns.is_some()) {
+        add(COPY.to_owned(), optional(&|r| r.copy_ns));
     }
-
-    fn number(&self, key: &str) -> Result<u32, RecordError> {
-        let text = self.entry(key)?;
-        text.parse().map_err(|e| RecordError::parquet(self.path, format!("metadata expctl.{key}: {e}")))
+    for (operation, times) in operation_columns(steps) {
+        let cells = times.into_iter().map(|ns| ns.map(|ns| ns as i64)).collect();
+        add(operation.name(), Cells::OptionalIntegers(cells));
     }
-
-    fn columns(&self, wanted: impl Fn(&str) -> bool) -> Result<Columns, RecordError> {
-        Columns::load(&self.reader, wanted).map_err(|e| RecordError::parquet(self.path, e))
-    }
+    let entries = [
+        ("trial", table.trial.clone()),
+        ("rank", table.rank.to_string()),
+        ("world_size", table.world_size.to_string()),
+    ];
+    write_table(path, "step", STEPS_SCHEMA_VERSION, &entries, &columns)
 }
 
-/// Totals of a step table, of which only four columns are read.
+/// Read the totals of a step table, and for that four columns alone.
 pub(crate) fn read_table_totals(path: &Path) -> Result<StepTotals, RecordError> {
-    let columns = Opened::new(path)?.columns(|name| ["step", "measured", "wall_ns", "samples"].contains(&name))?;
-    let missing = |name: &str| RecordError::parquet(path, format!("column {name} is missing"));
+    let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
+    let columns = table.columns(|name| ["step", "measured", "wall_ns", "samples"].contains(&name))?;
+    let missing = |name: &str| table.error(TableError::NoColumn { name: name.to_owned() });
     let integers = |name| columns.integers(name).ok_or_else(|| missing(name));
     let (step, wall, samples) = (integers("step")?, integers("wall_ns")?, integers("samples")?);
+    let measured = columns.booleans("measured").ok_or_else(|| missing("measured"))?;
     let mut totals = StepTotals::default();
-    for row in 0..columns.rows {
-        // A file with columns of different lengths is refused by the reader.
-        let value = |column: &Vec<i64>| column.get(row).copied().unwrap_or_default() as u64;
-        let measured = columns.measured.get(row).copied().ok_or_else(|| missing("measured"))?;
-        totals.add(value(step), measured, value(wall), value(samples));
+    for (((step, measured), wall), samples) in step.iter().zip(measured).zip(wall).zip(samples) {
+        totals.add(*step as u64, *measured, *wall as u64, *samples as u64);
     }
     Ok(totals)
 }
 
-/// Read a step table, columns found by name. One without columns of device times is of a rank without a device.
-pub fn read_steps(path: &Path) -> Result<StepsFile, RecordError> {
-    let opened = Opened::new(path)?;
-    let columns = opened.columns(|_| true)?;
-    let missing = |name: &str| RecordError::parquet(path, format!("column {name} is missing"));
+/// Read a step table. A table without columns of device times is of a rank without a device.
+///
+/// # Errors
+/// The file cannot be read, has another schema version, or lacks a column.
+pub fn read_steps(path: &Path) -> Result<StepsTable, RecordError> {
+    let table = TableReader::open(path, STEPS_SCHEMA_VERSION)?;
+    let columns = table.columns(|_| true)?;
+    let integers =
+        |name: &str| columns.integers(name).ok_or_else(|| table.error(TableError::NoColumn { name: name.to_owned() }));
     let mut steps = vec![StepRecord::default(); columns.rows];
     for (name, _, set) in COUNTERS {
-        for (record, v) in steps.iter_mut().zip(columns.integers(name).ok_or_else(|| missing(name))?) {
+        for (record, v) in steps.iter_mut().zip(integers(name)?) {
             set(record, *v as u64);
         }
     }
-    for (record, v) in steps.iter_mut().zip(&columns.measured) {
+    for (record, v) in steps.iter_mut().zip(columns.booleans("measured").into_iter().flatten()) {
         record.measured = *v;
     }
-    for (record, v) in steps.iter_mut().zip(&columns.loss) {
-        record.loss = *v;
+    for (record, v) in steps.iter_mut().zip(columns.optional_reals("loss").into_iter().flat_map(|c| c.iter())) {
+        record.loss = v;
     }
     for (name, stage, busy) in stage_columns() {
-        for (record, v) in steps.iter_mut().zip(columns.integers(&name).ok_or_else(|| missing(&name))?) {
-            let side: &mut PerStage<u64> = if busy { &mut record.busy } else { &mut record.exposed };
-            side[stage] = *v as u64;
+        for (record, v) in steps.iter_mut().zip(integers(&name)?) {
+            let times: &mut PerStage<u64> = if busy { &mut record.busy } else { &mut record.exposed };
+            times[stage] = *v as u64;
         }
     }
+    let device = |name: &str| columns.optional_integers(name).into_iter().flat_map(|cells| cells.iter());
     for (name, stage) in device_columns() {
-        for (record, v) in steps.iter_mut().zip(columns.device(&name)) {
+        for (record, v) in steps.iter_mut().zip(device(&name)) {
             if let Some(v) = v {
-                record.device.get_or_insert_default()[stage] = *v as u64;
+                record.device.get_or_insert_default()[stage] = v as u64;
             }
         }
     }
-    for (record, v) in steps.iter_mut().zip(columns.device(COPY)) {
+    for (record, v) in steps.iter_mut().zip(device(COPY)) {
         record.copy_ns = v.map(|v| v as u64);
     }
-    for (OperationColumn { stage, operation, operand }, times) in columns.operations() {
-        for (record, ns) in steps.iter_mut().zip(times).filter_map(|(record, ns)| Some((record, (*ns)?))) {
-            let operand = Arc::clone(operand);
-            record.operations.push(OperationTime { stage: *stage, operation: *operation, operand, ns: ns as u64 });
+    for column in columns.iter() {
+        let (Some(of), Cells::OptionalIntegers(times)) = (OperationColumn::parse(&column.name), &column.cells) else {
+            continue;
+        };
+        for (record, ns) in steps.iter_mut().zip(times.iter()).filter_map(|(record, ns)| Some((record, ns?))) {
+            let operand = Arc::clone(&of.operand);
+            record.operations.push(OperationTime { stage: of.stage, operation: of.operation, operand, ns: ns as u64 });
         }
     }
-    let (rank, world_size) = (opened.number("rank")?, opened.number("world_size")?);
-    Ok(StepsFile { trial: opened.entry("trial")?, rank, world_size, steps })
+    let (rank, world_size) = (table.number("rank")?, table.number("world_size")?);
+    Ok(StepsTable { trial: table.entry("trial")?, rank, world_size, steps })
+}
+
+/// Replace the step journal of a rank by its table. Nothing happens without a journal; a journal beside a table is only removed.
+///
+/// A journal with fewer than `min_steps` steps stays: another process is closing the attempt and has removed or taken it.
+///
+/// # Errors
+/// The journal cannot be read, or the table not written; the journal stays then.
+pub fn close_step_journal(attempt: &AttemptDir, trial: &Trial, rank: u32, min_steps: u64) -> Result<(), RecordError> {
+    let (journal, table) = (attempt.journal_path(rank), attempt.steps_path(rank));
+    if !journal.exists() {
+        return Ok(());
+    }
+    if !table.exists() {
+        let steps = read_journal(&journal)?;
+        if (steps.len() as u64) < min_steps {
+            return Ok(());
+        }
+        let world_size = trial.settings.launch.ranks;
+        write_steps(&table, &StepsTable { trial: trial.id.clone(), rank, world_size, steps })?;
+    }
+    // The table holds all of it; a journal that stays is only clutter.
+    let _ = std::fs::remove_file(&journal);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::Operation;
+    use std::fs::File;
+
+    use parquet::file::reader::{FileReader, SerializedFileReader};
     use proptest::prelude::*;
+
+    use super::*;
 
     fn record() -> impl Strategy<Value = StepRecord> {
         let device = (proptest::option::of(any::<[u32; 13]>()), proptest::option::of(any::<u32>()));
@@ -323,10 +278,10 @@ mod tests {
         fn what_is_written_is_read(steps in proptest::collection::vec(record(), 0..50)) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("rank-1.parquet");
-            let table = StepsFile { trial: "lazy-r1-abc".into(), rank: 1, world_size: 2, steps };
+            let table = StepsTable { trial: "lazy-r1-abc".into(), rank: 1, world_size: 2, steps };
             write_steps(&path, &table).unwrap();
             prop_assert_eq!(&read_steps(&path).unwrap(), &table);
-            prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&table.steps));
+            prop_assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&table.steps));
         }
     }
 
@@ -335,7 +290,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.parquet");
         let write = |steps: Vec<StepRecord>| {
-            write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps }).unwrap();
+            write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps }).unwrap();
             let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
             let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
             let names = columns.iter().map(|column| column.name().to_owned());
@@ -354,7 +309,7 @@ mod tests {
         let found = read_steps(&path).unwrap().steps;
         assert_eq!(found, steps);
         assert_eq!(found[1].device.map(|device| (device[Stage::Forward], device[Stage::Read])), Some((7, 0)));
-        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&steps));
     }
 
     #[test]
@@ -368,14 +323,14 @@ mod tests {
         let copy = |ns| time(Stage::Collate, Operation::Copy, "physical", ns);
         // A step without operations, and one whose batch had no time in one of them.
         let steps = vec![timed(0, vec![]), timed(1, vec![fill(5), copy(7)]), timed(2, vec![fill(0)])];
-        write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         let names = columns.iter().map(|column| column.name().to_owned());
         let names: Vec<String> = names.filter(|name| name.starts_with("operation_")).collect();
         assert_eq!(names, ["operation_mask_fill_string12_0_fusion_ns", "operation_collate_copy_physical_ns"]);
         assert_eq!(read_steps(&path).unwrap().steps, steps);
-        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::of(&steps));
+        assert_eq!(read_table_totals(&path).unwrap(), StepTotals::from_steps(&steps));
     }
 
     #[test]
@@ -384,7 +339,7 @@ mod tests {
         let path = dir.path().join("rank-0.parquet");
         let timed = StepRecord { step: 1, copy_ns: Some(7), ..StepRecord::default() };
         let steps = vec![StepRecord::default(), timed];
-        write_steps(&path, &StepsFile { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
+        write_steps(&path, &StepsTable { trial: "t".into(), rank: 0, world_size: 1, steps: steps.clone() }).unwrap();
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let columns = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         assert_eq!(columns.last().map(|column| column.name()), Some("copy_device_ns"));
@@ -398,5 +353,22 @@ mod tests {
         std::fs::write(&path, b"PAR1 nothing").unwrap();
         let message = read_steps(&path).unwrap_err().to_string();
         assert!(message.contains("rank-0.parquet"), "{message}");
+    }
+
+    #[test]
+    fn a_column_has_one_name_whatever_the_edge_type_is_called() {
+        for stage in [Stage::Mask, Stage::Collate] {
+            for operation in Operation::ALL {
+                for operand in ["physical", "string12_0_fusion", "_ns", "a_ns", "genes"] {
+                    let column = OperationColumn { stage, operation, operand: operand.into() };
+                    assert_eq!(OperationColumn::parse(&column.name()), Some(column));
+                }
+            }
+        }
+        let column = OperationColumn { stage: Stage::Mask, operation: Operation::Fill, operand: "physical".into() };
+        assert_eq!(column.name(), "operation_mask_fill_physical_ns");
+        for other in ["mask_busy_ns", "operation_mask_fill_physical", "operation_mask_ns", "operation_mask_sort_x_ns"] {
+            assert_eq!(OperationColumn::parse(other), None, "{other}");
+        }
     }
 }

@@ -4,19 +4,19 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Threads at most: a login node is shared, and a file server is not faster for more.
-const MOST_THREADS: usize = 8;
-/// Below so many items a thread costs more than it saves.
-const WORTH_A_THREAD: usize = 16;
+/// A login node is shared, and a file server is not faster with more threads.
+const MAX_THREADS: usize = 8;
+/// With fewer items a thread costs more than it saves.
+const MIN_ITEMS_PER_THREAD: usize = 16;
 
-/// Threads for work that can use many: one for each processor that this process may use, within reason.
+/// Number of threads for work that can use many: one for each processor that this process may use, and 8 at most.
 pub fn threads() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS)
+    thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS)
 }
 
-/// `work` on each item, results in the order of the items.
+/// Apply `work` to each item. Results are in the order of the items.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = threads().min(items.len() / WORTH_A_THREAD);
+    let threads = threads().min(items.len() / MIN_ITEMS_PER_THREAD);
     if threads < 2 {
         return items.iter().map(work).collect();
     }
@@ -24,7 +24,7 @@ pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<
     let worker = || {
         let mut done = Vec::new();
         loop {
-            // The number that comes back is this thread's alone.
+            // Each index goes to one thread.
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(index) else { return done };
             done.push((index, work(item)));
