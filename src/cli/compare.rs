@@ -2,9 +2,9 @@ use std::io::IsTerminal;
 
 use super::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Ledger, PublishedBreakdown};
 use crate::project::Project;
 use crate::report::compare::{Checked, Comparison, Format, Gate, GateError, rows_of};
+use expctl_record::{Ledger, PublishedBreakdown};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]

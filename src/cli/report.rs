@@ -94,7 +94,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         ReferenceRecord::of(&folder, &job, args.note.force).and_then(|made| made.write(record)).map_err(refused)?;
         out(record.display());
     }
-    job.verdict()
+    Ok(job.verdict()?)
 }
 
 /// Why there is no reference record, with its exit code.

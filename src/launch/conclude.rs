@@ -66,13 +66,13 @@ pub fn conclude(
     outcome.save(attempt)?;
     if outcome.state == TrialState::Completed {
         // Nothing goes on from them any more. Not before the outcome stands: what is lost until then can still be made good.
-        CheckpointDir::of(attempt).clear()?;
+        CheckpointDir::new(attempt).clear()?;
     }
     for rank in 0..world_size {
         // Its content is in outcome.json now.
         let _ = std::fs::remove_file(attempt.exit_path(rank));
     }
-    RendezvousFile::of(attempt).clear();
+    RendezvousFile::new(attempt).clear();
     Ok(outcome)
 }
 

@@ -1,7 +1,6 @@
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{Run, Stage, StepRecord};
 
 use super::figures::measured;
-use crate::ledger::Run;
 
 /// How the ranks of a variant met in the exchange of gradients, over the steps that all ranks measured.
 ///

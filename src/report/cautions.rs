@@ -1,6 +1,6 @@
 //! What makes the rates of a variant doubtful: what its loader did other than its settings say, and signs in its step times.
 
-use expctl_record::{Settings, Stage, StepRecord};
+use expctl_record::{Run, Settings, Stage, StepRecord};
 
 use super::figures::{Breakdown, completed_steps, measured, measured_s};
 use super::format;
@@ -8,7 +8,6 @@ use super::oversubscription::Oversubscription;
 use super::shape::shape;
 use super::warning::{Bearing, Cause, Caution};
 use crate::conf::model_remarks;
-use crate::ledger::Run;
 use crate::stats::MIN_SECONDS_FOR_VERDICT;
 
 /// How many times the shortest measurement that is enough is advised.

@@ -1,8 +1,7 @@
-use expctl_record::{DeviceMasks, Estimator, Stage, StepRecord};
+use expctl_record::{DeviceMasks, Estimator, Run, Stage, StepRecord};
 use serde::Serialize;
 
 use super::figures::{Rates, run_rates_over};
-use crate::ledger::Run;
 use crate::stats::{mean, median};
 
 /// How many printed rates the published mean was taken over.
@@ -104,7 +103,7 @@ mod tests {
             step(5 * S, &[(Stage::Read, S), (Stage::Decode, S), (Stage::Mask, S), (Stage::Forward, 2 * S)]),
         ];
         let right = rank_rates(&steps).unwrap();
-        let published = StepTotals::over(&steps, after_arrival).rates().unwrap();
+        let published = StepTotals::with_time(&steps, after_arrival).rates().unwrap();
         // 2 steps in 15 s; of these the timer saw 2 + 2.
         assert_eq!((right.it_per_s, published.it_per_s), (2.0 / 15.0, 0.5));
         assert_eq!(published.samples_per_s, 14.0);
@@ -130,6 +129,6 @@ mod tests {
     #[test]
     fn a_timer_that_saw_nothing_has_no_rate() {
         let steps = [step(10, &[(Stage::Collate, 8), (Stage::Mask, 3)])];
-        assert_eq!(StepTotals::over(&steps, after_arrival).rates(), None);
+        assert_eq!(StepTotals::with_time(&steps, after_arrival).rates(), None);
     }
 }

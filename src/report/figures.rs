@@ -1,9 +1,8 @@
 //! Figures of completed runs, from measured steps only.
 
 pub use expctl_record::Rates;
-use expctl_record::{PerStage, Stage, StepRecord, StepTotals};
+use expctl_record::{PerStage, Run, Stage, StepRecord, StepTotals};
 
-use crate::ledger::Run;
 use crate::stats::{Estimate, Periods, mean, median, quantile, run_rate};
 
 /// Measured steps of a rank.
@@ -13,7 +12,7 @@ pub fn measured(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
 
 /// Measured steps over their summed wall time, and samples over it; none without measured steps.
 pub fn rank_rates(steps: &[StepRecord]) -> Option<Rates> {
-    StepTotals::of(steps).rates()
+    StepTotals::from_steps(steps).rates()
 }
 
 /// Rates of a run; none if it did not complete or a rank has no measured step.
@@ -23,15 +22,15 @@ pub fn run_rates(run: &Run) -> Option<Rates> {
 
 /// Rates of a run over what `time` says of each step, in ns; none if it did not complete or a rank has no such time.
 pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
-    let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| StepTotals::over(steps, &time)).collect();
-    Rates::of_ranks(&totals).filter(|_| run.completed())
+    let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| StepTotals::with_time(steps, &time)).collect();
+    Rates::from_ranks(&totals).filter(|_| run.completed())
 }
 
 /// Seconds that a run was measured for: the summed wall time of the measured steps of the rank that has least; none of a run
 /// without rates.
 pub fn measured_s(run: &Run) -> Option<f64> {
     run_rates(run)?;
-    run.ranks.iter().map(|steps| StepTotals::of(steps).wall_ns as f64 / 1e9).reduce(f64::min)
+    run.ranks.iter().map(|steps| StepTotals::from_steps(steps).wall_ns as f64 / 1e9).reduce(f64::min)
 }
 
 /// it/s and samples/s of a run, with the intervals that its own steps give; none where it has no rates.

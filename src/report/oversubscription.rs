@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 
-use expctl_record::Hardware;
+use expctl_record::{Hardware, Run};
 use serde::Serialize;
 
 use super::format;
-use crate::ledger::Run;
 
 /// More threads than the processors that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

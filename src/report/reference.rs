@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, RecordError, ShuffleQuality, Stage, write_json};
+use expctl_record::{JobDir, MeasuredJob, Provenance, RecordError, Run, ShuffleQuality, Stage, write_json};
 use serde::{Deserialize, Serialize};
 
 use super::cautions::cautions;
@@ -14,8 +14,6 @@ use super::compare::by_repeat;
 use super::figures::{Breakdown, all_rates, batch_bytes, completed_steps, measured_s, run_rates, step_times};
 use super::sections::{Results, peak_in_use};
 use super::warnings;
-use crate::ledger::{MeasuredJob, Run};
-use crate::provenance::Provenance;
 use crate::stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 
 /// Version of the form of a reference record.
@@ -185,7 +183,7 @@ impl ReferenceRecord {
     /// A working tree with changes, an expctl of another commit, trials that did not complete; a `provenance.json` that cannot be
     /// read.
     pub fn of(dir: &JobDir, job: &MeasuredJob, force: bool) -> Result<Self, ReferenceError> {
-        let provenance = Provenance::of(dir)?;
+        let provenance = Provenance::read(dir)?;
         let flaws: Vec<ReferenceError> = flaws(job, provenance.as_ref());
         let said = flaws.iter().map(ToString::to_string).collect();
         if let Some(flaw) = flaws.into_iter().next()

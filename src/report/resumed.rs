@@ -1,7 +1,8 @@
 //! What to say of a trial that took several attempts: which of its steps come from which, and in what these differ.
 
 use super::compare::{class_name, setting_name};
-use crate::ledger::{Run, RunPart, differences_within, step_words};
+use crate::ledger::{differences_within, step_words};
+use expctl_record::{Run, RunPart};
 
 /// Sentences on the attempts of a run; none where it took one.
 pub fn on_attempts(run: &Run) -> Vec<String> {

@@ -1,9 +1,8 @@
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{Run, Stage, StepRecord};
 use serde::Serialize;
 
 use super::figures::measured;
 use super::format;
-use crate::ledger::Run;
 
 /// Seconds that a rank spent on a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

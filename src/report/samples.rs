@@ -1,8 +1,6 @@
 //! Figures of hardware samples, over the measured steps of a rank.
 
-use expctl_record::{HardwareSample, Stage, StepRecord};
-
-use crate::ledger::Run;
+use expctl_record::{HardwareSample, Run, Stage, StepRecord};
 
 /// An interval between samples lies within the measured steps if so much of it does: a program may rest between two steps.
 const WITHIN: f64 = 0.9;

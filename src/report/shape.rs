@@ -1,11 +1,10 @@
 //! Signs in the step times of a variant's runs that a mean does not describe them, and what to do.
 
-use expctl_record::StepRecord;
+use expctl_record::{Run, RunPart, StepRecord};
 
 use super::figures::{measured, periods, run_rates};
 use super::format;
 use super::warning::{Cause, Caution};
-use crate::ledger::{Run, RunPart};
 use crate::stats::{
     Drift, MIN_PERIODS_FOR_INTERVAL, Outliers, Periods, WarmUp, drift, mean, outlying, slow_outliers, warm_up,
 };

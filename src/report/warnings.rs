@@ -5,7 +5,7 @@ use super::format;
 use super::resumed::on_attempts;
 use super::warning::{Bearing, Cause, Caution, RatioInterval, Warning, merged, rank};
 use super::worlds::{crowded, scaled};
-use crate::ledger::{MeasuredJob, Run};
+use expctl_record::{MeasuredJob, Run};
 
 /// What a reader must know before believing a job's figures: one warning for each cause, those that forbid or change a verdict
 /// first. `lines` are the job's rows with their verdicts.

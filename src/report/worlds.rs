@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::figures::all_rates;
-use crate::ledger::{MeasuredJob, Run};
+use expctl_record::{MeasuredJob, Run};
 
 /// A variant, at one point of everything else that is swept, on several numbers of ranks.
 pub struct Scaled<'a> {

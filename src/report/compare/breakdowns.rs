@@ -1,9 +1,10 @@
-use expctl_record::{Mode, Stage};
+use expctl_record::{
+    Amount, ComponentKind, FigureClass, Mode, PublishedBreakdown, PublishedComponent, Stage, TimeUnit,
+};
 use serde::Serialize;
 
 use super::Row;
 use super::comparison::set_of;
-use crate::ledger::{Amount, ComponentKind, FigureClass, PublishedBreakdown, PublishedComponent, TimeUnit};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 

@@ -8,7 +8,7 @@ use super::differences::unknown;
 use super::line::{Line, judge_together};
 use super::{Class, Difference, Published, Row, baselines, differences};
 use crate::exit::{Exit, Failure};
-use crate::ledger::PublishedBreakdown;
+use expctl_record::PublishedBreakdown;
 
 /// Rows of one table: their steps do the same work on the same data, all with a profiler or all without one, and they are of one class.
 #[derive(Clone, Debug, Serialize)]

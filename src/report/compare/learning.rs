@@ -1,7 +1,6 @@
-use expctl_record::Validation;
+use expctl_record::{Run, Validation};
 use serde::Serialize;
 
-use crate::ledger::Run;
 use crate::report::format::{self, MISSING};
 use crate::report::learned;
 use crate::stats::median;

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Row;
 use super::row::measured;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{MeasuredJob, Run};
+use expctl_record::{MeasuredJob, Run};
 
 /// A job with its runs of one variant.
 type OfJob<'a> = (&'a MeasuredJob, Vec<&'a Run>);

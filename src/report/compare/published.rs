@@ -3,8 +3,8 @@ use serde::Serialize;
 use super::breakdowns::{self, BreakdownBeside};
 use super::repeated::{self, Repeated};
 use super::{Class, Row};
-use crate::ledger::{PublishedBreakdown, Source};
 use crate::report::Table;
+use expctl_record::{PublishedBreakdown, PublishedSource};
 
 /// Published figures beside the measured ones that repeat them.
 #[derive(Clone, Debug, Serialize)]
@@ -15,13 +15,13 @@ pub struct Published {
     pub breakdowns: Vec<BreakdownBeside>,
     /// What was published by whom: job, and source.
     #[serde(skip)]
-    sources: Vec<(String, Source)>,
+    sources: Vec<(String, PublishedSource)>,
 }
 
 impl Published {
     /// Of rows, measured and imported, and of the breakdowns that the sources of imported ones give.
     pub fn of(rows: &[&Row], breakdowns: &[PublishedBreakdown]) -> Self {
-        let mut sources: Vec<(String, Source)> = Vec::new();
+        let mut sources: Vec<(String, PublishedSource)> = Vec::new();
         let imported = rows.iter().filter(|row| row.class == Class::Imported);
         let of_rows = imported.filter_map(|row| Some((row.job.clone(), row.source.clone()?)));
         let of_breakdowns = breakdowns.iter().map(|one| (one.job_name(), one.source.clone()));
@@ -65,7 +65,7 @@ impl Published {
         for (title, table) in tables {
             parts.extend([title, table.markdown()]);
         }
-        let source = |(job, source): &(String, Source)| {
+        let source = |(job, source): &(String, PublishedSource)| {
             format!("{job} (imported): {} ({}), {}", source.title, source.date, source.from)
         };
         let lines = self.remarks().into_iter().chain(self.sources.iter().map(source));

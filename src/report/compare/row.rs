@@ -1,13 +1,15 @@
 use std::collections::BTreeMap;
 
-use expctl_record::{Estimator, ISOLATION_SUFFIX, Processor};
+use expctl_record::{
+    Estimator, ISOLATION_SUFFIX, LedgerJob, MeasuredJob, Processor, PublishedRow, PublishedSource, RateReading, Run,
+};
 use serde::Serialize;
 
 use super::learning::Learning;
 use super::pool::pooled_rows;
 use crate::conf::NO_DATA_SET;
 use crate::exit::Failure;
-use crate::ledger::{Job, MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
+use crate::ledger::{run_settings, setting_text};
 use crate::report::cautions::cautions;
 use crate::report::epoch_time::EpochTime;
 use crate::report::figures::{
@@ -134,7 +136,7 @@ pub struct Row {
     #[serde(skip)]
     pub breakdown: Option<Breakdown>,
     /// Where an imported row was published.
-    pub source: Option<Source>,
+    pub source: Option<PublishedSource>,
     /// Trials that did not complete.
     pub incomplete: usize,
     /// The rows of the single jobs, where this one pools several.
@@ -230,11 +232,11 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 ///
 /// # Errors
 /// Exit 7 for jobs to be pooled whose rows are not of the same thing.
-pub fn rows_of(job: &Job) -> Result<Vec<Row>, Failure> {
+pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, Failure> {
     match job {
-        Job::Published(rows) => Ok(rows.iter().map(published).collect()),
-        Job::Measured(job) => Ok(measured_rows(job)),
-        Job::Pooled(jobs) => pooled_rows(jobs),
+        LedgerJob::Published(rows) => Ok(rows.iter().map(published).collect()),
+        LedgerJob::Measured(job) => Ok(measured_rows(job)),
+        LedgerJob::Pooled(jobs) => pooled_rows(jobs),
     }
 }
 
@@ -243,7 +245,7 @@ pub fn measured_rows(job: &MeasuredJob) -> Vec<Row> {
     job.by_label().into_iter().map(|(label, runs)| measured(job, label, &runs)).collect()
 }
 
-fn reading_point(reading: &Reading) -> (String, String) {
+fn reading_point(reading: &RateReading) -> (String, String) {
     ("reading".to_owned(), reading.name().to_owned())
 }
 
@@ -264,7 +266,7 @@ fn published(row: &PublishedRow) -> Row {
         profiler: row.profiler,
         variant: row.variant.clone(),
         // Rates that were read from a log in one way are compared with those read in the same way. The right one stands for all.
-        point: row.reading.filter(|r| *r != Reading::Training).iter().map(reading_point).collect(),
+        point: row.reading.filter(|r| *r != RateReading::Training).iter().map(reading_point).collect(),
         job_baseline: None,
         job_baseline_ran: true,
         // A range over jobs is one run of each; any other figure is what the source says of one run.

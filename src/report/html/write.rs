@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::write_atomic;
+use expctl_record::{MeasuredJob, write_atomic};
 use minijinja::HtmlEscape;
 
 use super::content::body;
@@ -8,7 +8,6 @@ use super::page::page;
 use super::plot::{PageChart, Plot};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report::Picture;
 use crate::report::note::{NoteOptions, generated, submission};

@@ -7,12 +7,12 @@ use super::options::NoteOptions;
 use super::{earlier, links, pictures, prose};
 use crate::exit::Failure;
 use crate::launch::life::Attempt;
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report::bottleneck::OTHER;
 use crate::report::frontmatter::Frontmatter;
 use crate::report::sections::{self, Titled};
 use crate::report::{Bearing, Picture, Warning, format, warnings};
+use expctl_record::MeasuredJob;
 
 /// All that a template is given; docs/notes.md lists it, and a test holds the two together.
 pub(super) fn values(

@@ -5,9 +5,9 @@ use super::file::{Known, known_notes};
 use super::links::to_note;
 use super::options::NoteOptions;
 use crate::console::say;
-use crate::ledger::{Ledger, MeasuredJob, Run};
 use crate::project::Project;
 use crate::report::compare::{Comparison, Format, measured_rows};
+use expctl_record::{Ledger, MeasuredJob, Run};
 
 /// How many earlier jobs a note stands beside: each one is read with all its steps.
 const COMPARED: usize = 3;
@@ -44,8 +44,8 @@ pub(super) fn comparison(project: &Project, job: &MeasuredJob, options: &NoteOpt
     let mut missing: Vec<String> = Vec::new();
     let known =
         if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
-    let ids = known.unwrap_or_else(|failure| {
-        missing.push(format!("Earlier jobs are missing: {}", reason(project, &failure.message)));
+    let ids = known.unwrap_or_else(|error| {
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
         BTreeSet::new()
     });
     for id in ids.into_iter().filter(|id| *id != record.job) {

@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::exit::Failure;
-use crate::ledger::MeasuredJob;
 use crate::plot;
 use crate::report::pictures::{LEARNING, pictures};
+use expctl_record::MeasuredJob;
 
 /// A picture that a note shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

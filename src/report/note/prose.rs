@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::Mode;
+use expctl_record::{MeasuredJob, Mode, Run};
 use serde_json::{Value, json};
 
-use crate::ledger::{MeasuredJob, Run, flatten_in_job};
+use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::compare::{Row, measured_rows};
 use crate::report::format::{self, MISSING};

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, JobRecord};
+use expctl_record::{JobDir, JobRecord, Ledger, MeasuredJob};
 
 use super::file::{HEAD, NoteFile, identity};
 use super::options::NoteOptions;
@@ -10,7 +10,6 @@ use crate::conf::LinkStyle;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::{Attempt, lineage};
-use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 use crate::report::Picture;
 use crate::report::regions::{Damage, Fresh, Layout, Merged, fresh, merge, plain, with_updated};

@@ -1,8 +1,8 @@
 use super::words::{basis, counted, far_apart};
-use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, BoxMark, Chart, Layer, Panel};
 use crate::report::figures::completed_steps;
 use crate::stats::{mean, quantile};
+use expctl_record::MeasuredJob;
 
 /// What the whiskers of a box of [`TimeBox`] reach from and to.
 pub const WHISKERS: &str = "1 % to 99 %";

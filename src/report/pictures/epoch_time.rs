@@ -1,9 +1,9 @@
 use super::words::{cut_intervals, far_apart};
-use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
 use crate::report::epoch_time::{EpochTime, whole_epochs};
 use crate::report::figures::run_estimates;
 use crate::stats::{Estimate, RateOverRuns, rate_over_runs};
+use expctl_record::{MeasuredJob, Run};
 
 /// What an epoch takes in one variant or method.
 #[derive(Clone, Debug)]

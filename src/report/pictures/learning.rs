@@ -1,6 +1,5 @@
-use expctl_record::LearningRecord;
+use expctl_record::{LearningRecord, MeasuredJob, Run};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 use crate::report::format;
 

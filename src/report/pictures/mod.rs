@@ -14,8 +14,8 @@ mod timeline;
 mod times;
 mod words;
 
-use crate::ledger::MeasuredJob;
 use crate::plot::Chart;
+use expctl_record::MeasuredJob;
 
 pub use boxplot::{TimeBox, WHISKERS, box_panel};
 pub use epoch_time::{EpochBar, epoch_panel};

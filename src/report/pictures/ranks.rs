@@ -1,7 +1,6 @@
-use expctl_record::{Stage, StepRecord};
+use expctl_record::{MeasuredJob, Run, Stage, StepRecord};
 
 use super::words::{basis, completed};
-use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Cell, Chart, Layer, Panel};
 use crate::report::figures::measured;
 use crate::stats::median;

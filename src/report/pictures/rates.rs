@@ -1,8 +1,8 @@
 use super::words::{basis, counted, cut_intervals, far_apart};
-use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel, Point};
 use crate::report::figures::all_rates;
 use crate::stats::{Estimate, rate_over_runs};
+use expctl_record::MeasuredJob;
 
 /// Samples per second of each variant: the mean over its runs with its interval, and each run as a dot; none where no variant
 /// has a completed run.

@@ -1,9 +1,9 @@
 use super::words::{basis, counted};
-use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel};
 use crate::report::figures::all_rates;
 use crate::report::worlds::scaled;
 use crate::stats::{Estimate, RateOverRuns, rate_over_runs};
+use expctl_record::MeasuredJob;
 
 /// Ranks up to which each number has its place named.
 const NAMED: u32 = 16;

@@ -1,7 +1,6 @@
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Stage};
 
 use super::words::{basis, counted, ends};
-use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Bar, Chart, Layer, Panel};
 use crate::report::figures::{Breakdown, completed_steps};
 

@@ -1,6 +1,5 @@
-use expctl_record::HardwareSample;
+use expctl_record::{HardwareSample, MeasuredJob, Run};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 
 /// Most variants shown, the first ones: more lines over each other say nothing.

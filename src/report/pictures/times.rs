@@ -1,7 +1,7 @@
 use super::words::{basis, counted, far_apart};
-use crate::ledger::MeasuredJob;
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
 use crate::report::figures::completed_steps;
+use expctl_record::MeasuredJob;
 
 /// Points that a line is made of: more than a picture can show.
 const POINTS: usize = 200;

@@ -1,7 +1,7 @@
-use crate::ledger::Run;
 use crate::plot::{Axis, Bar};
 use crate::report::figures::completed_steps;
 use crate::report::format;
+use expctl_record::Run;
 
 /// Times as far apart as this go on a logarithmic axis: on an even one the shortest would not be seen.
 const FAR_APART: f64 = 30.0;

@@ -1,8 +1,7 @@
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Stage};
 
 use super::Titled;
 use super::tree::tree;
-use crate::ledger::MeasuredJob;
 use crate::report::figures::{Breakdown, Closure, completed_steps};
 use crate::report::format::{self, MISSING};
 use crate::report::{RunTotals, Table};

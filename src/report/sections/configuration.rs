@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
-use crate::ledger::{MeasuredJob, flatten_in_job};
+use crate::ledger::flatten_in_job;
 use crate::report::Table;
 use crate::report::format::MISSING;
+use expctl_record::MeasuredJob;
 
 /// What settings are where nothing is asked for: of the device, which stands with where the job ran, and of what few configs ask for.
 const NOT_ASKED_FOR: [(&str, &str); 7] = [

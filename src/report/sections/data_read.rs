@@ -1,6 +1,5 @@
-use expctl_record::{DataRead, SampleSet, Select, Split};
+use expctl_record::{DataRead, MeasuredJob, Run, SampleSet, Select, Split};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::format;
 
 /// What the variants read, a line for those that read the same samples of the same store; `–` for those of which it is not

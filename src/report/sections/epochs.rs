@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::compare::{Row, measured_rows};
 use crate::report::epoch_time::FirstEpoch;
 use crate::report::format::{self, MISSING};
+use expctl_record::{MeasuredJob, Run};
 
 /// What an epoch takes each variant, and how fast the first epoch was beside the later ones: a table, and what its text needs to
 /// explain. None where no epoch was timed whole and no config asks for epochs.

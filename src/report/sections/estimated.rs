@@ -1,7 +1,6 @@
-use expctl_record::Estimator;
+use expctl_record::{Estimator, MeasuredJob, Run};
 
 use super::Titled;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::estimators::estimated_rates;
 use crate::report::figures::{Rates, all_rates};

@@ -1,10 +1,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use expctl_record::{Operation, Stage, StepRecord};
+use expctl_record::{MeasuredJob, Operation, Run, Stage, StepRecord};
 
 use super::Titled;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::figures::completed_steps;
 use crate::report::format::{self, MISSING};
 use crate::report::{MasksBy, Table};

@@ -1,7 +1,6 @@
-use expctl_record::{JobDir, JobRecord};
+use expctl_record::{JobDir, JobRecord, MeasuredJob};
 use serde::Serialize;
 
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report::Table;
 use crate::report::format::{self, MISSING, code};

@@ -1,11 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{CudaFacts, Mode, ModelKind, ProgramFacts, RankDevice, Settings};
+use expctl_record::{CudaFacts, MeasuredJob, Mode, ModelKind, ProgramFacts, RankDevice, Run, RunState, Settings};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
-use crate::ledger::{MeasuredJob, Run, RunState, setting_text};
+use crate::ledger::setting_text;
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 

@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
 
-use expctl_record::{Hardware, Stage, StepRecord};
+use expctl_record::{Hardware, MeasuredJob, Run, Stage, StepRecord};
 
 use super::Titled;
 use super::straggler::stragglers;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::arrival::Arrival;
 use crate::report::figures::{measured, rank_rates, step_times};

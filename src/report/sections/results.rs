@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::compare::{
     Difference, Line, RatioWords, Row, besides_the_method, differences, lines_of_job, measured_rows, words,
 };
@@ -8,6 +7,7 @@ use crate::report::figures::{StepTimes, completed_steps, step_times};
 use crate::report::format::{self, MISSING};
 use crate::report::{MasksBy, Table};
 use crate::stats::{MIN_RUNS_FOR_VERDICT, Verdict};
+use expctl_record::{MeasuredJob, Run};
 
 /// One line of the table, before it becomes text.
 struct Entry<'a> {

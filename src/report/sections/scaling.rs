@@ -1,7 +1,6 @@
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Stage};
 use serde_json::{Value, json};
 
-use crate::ledger::MeasuredJob;
 use crate::report::Table;
 use crate::report::compare::{Row, measured_rows, samples_ratio};
 use crate::report::figures::{Breakdown, completed_steps};

@@ -1,6 +1,5 @@
-use expctl_record::{Draw, Sampler, ShuffleQuality};
+use expctl_record::{Draw, MeasuredJob, Sampler, ShuffleQuality};
 
-use crate::ledger::MeasuredJob;
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 

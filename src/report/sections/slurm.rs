@@ -1,6 +1,5 @@
-use expctl_record::{SlurmTry, SlurmUsage};
+use expctl_record::{MeasuredJob, Run, SlurmTry, SlurmUsage};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 

@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::ledger::{Run, RunPart};
 use crate::report::arrival::Arrival;
 use crate::report::format;
 use crate::stats::{ALPHA, holm};
+use expctl_record::{Run, RunPart};
 
 /// Skew below which it does not matter who is late, as a share of the step.
 const SKEW_LIMIT: f64 = 0.01;

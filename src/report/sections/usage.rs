@@ -1,6 +1,5 @@
-use expctl_record::{HardwareSample, RemoteCounts};
+use expctl_record::{HardwareSample, MeasuredJob, RemoteCounts, Run};
 
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 use crate::report::samples::{Taken, most};

@@ -13,7 +13,7 @@ use minijinja::{Value, context};
 
 use super::Results;
 use super::tree::tree as tree_of;
-use crate::ledger::MeasuredJob;
+use expctl_record::MeasuredJob;
 use modes::{ByMode, by_mode};
 
 pub(super) use parts::{exposed, parts};

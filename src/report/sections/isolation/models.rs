@@ -1,7 +1,7 @@
 use super::modes::ByMode;
-use crate::ledger::Run;
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
+use expctl_record::Run;
 
 /// The model behind each variant, and its trained parameters as rank 0 counted them.
 pub(super) fn models(variants: &[ByMode<'_>]) -> Table {

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use expctl_record::{Mode, Stage};
+use expctl_record::{MeasuredJob, Mode, Run, Stage};
 
-use crate::ledger::{MeasuredJob, Run, setting_text};
+use crate::ledger::setting_text;
 use crate::report::figures::{Breakdown, completed_steps, measured, run_rates};
 use crate::stats::{Difference, difference, mean, paired_difference};
 

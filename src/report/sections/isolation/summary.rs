@@ -1,8 +1,7 @@
-use expctl_record::{Mode, Stage};
+use expctl_record::{Mode, Run, Stage};
 
 use super::modes::{ByMode, MODES, data_stages};
 use super::parts::{exposed, rest};
-use crate::ledger::Run;
 use crate::report::Table;
 use crate::report::figures::{Breakdown, completed_steps};
 use crate::report::format::{self, MISSING};

@@ -5,7 +5,7 @@ mod table;
 
 use minijinja::{Value, context};
 
-use crate::ledger::{MeasuredJob, Run};
+use expctl_record::{MeasuredJob, Run};
 
 pub use figures::{Learned, learned};
 

@@ -1,8 +1,7 @@
-use expctl_record::Validation;
+use expctl_record::{MeasuredJob, Run, Validation};
 
 use super::figures::{At, Learned, learned};
 use super::with_epochs;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::Table;
 use crate::report::format::{self, MISSING};
 use crate::stats::median;
