@@ -13,7 +13,6 @@ pub mod exit;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;
-mod parallel;
 pub mod plan;
 pub mod program;
 pub mod project;
@@ -23,4 +22,5 @@ pub mod timings;
 pub mod trace;
 mod watch;
 
+use parallel_map as parallel;
 pub use expctl_stats as stats;

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use expctl_record::JobDir;
+use expctl_record::{JobDir, Ledger};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -10,7 +10,6 @@ use crate::exit::{Exit, Failure};
 use crate::launch::life::JobStatus;
 use crate::launch::local::{Launcher, Life};
 use crate::launch::slurm::Slurm;
-use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// Longest that a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.

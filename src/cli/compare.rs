@@ -1,8 +1,9 @@
 use std::io::IsTerminal;
 
+use expctl_record::{Ledger, PublishedBreakdown};
+
 use super::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Ledger, PublishedBreakdown};
 use crate::project::Project;
 use crate::report::compare::{Comparison, Format, Gate, GateError, GateResult, rows_of};
 

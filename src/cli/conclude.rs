@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     {
         // Nobody asked for it: the trial did not do what it was meant to.
         outcome.state = TrialState::Failed;
-        outcome.cause = Cause::of_slurm("", &reason).or(Some(Cause::Killed));
+        outcome.cause = Cause::from_slurm("", &reason).or(Some(Cause::Killed));
         outcome.message = format!("stopped by Slurm ({reason})");
         outcome.save(&attempt)?;
     }

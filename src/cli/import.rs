@@ -1,12 +1,12 @@
 use std::path::PathBuf;
 
-use expctl_record::Mode;
+use expctl_record::{MAX_BATCH, MAX_JOB, MAX_RANKS, Mode, PublishedRow};
 use expctl_text::format::range;
 
 use super::{out, say};
 use crate::conf;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{self, LogRow, MOST_BATCH, MOST_JOB, MOST_RANKS, PublishedRow};
+use crate::ledger::{self, LogRow};
 use crate::project::Project;
 
 /// Above what a file can hold, which is signed, nothing is counted.
@@ -37,13 +37,13 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
     /// Number of the job
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_JOB))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_JOB))]
     job: Option<u64>,
     /// Samples per rank and step
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_BATCH))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_BATCH))]
     batch_size: Option<u64>,
     /// Processes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_RANKS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS))]
     ranks: Option<u64>,
     /// What a step did: data, zero_loss, forward, forward_backward, train
     #[arg(long, default_value = "train", value_parser = mode)]
@@ -58,7 +58,7 @@ struct LogArgs {
     #[arg(long, value_name = "NAME")]
     bar: Option<String>,
     /// Loader processes or threads of a rank
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_RANKS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_RANKS))]
     workers: Option<u64>,
     /// Whether batches were copied into page-locked memory
     #[arg(long, value_name = "true|false")]

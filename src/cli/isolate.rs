@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use expctl_record::{JobRecord, Mode};
+use expctl_record::{JobRecord, Ledger, Mode};
 
 use super::say;
 use super::submit::{self, How};
 use crate::conf::{self, ConfErrors, Config};
 use crate::exit::{Exit, Failure};
-use crate::ledger::Ledger;
 use crate::plan::{self, ISOLATED, Isolation, Modes, Plan, Point};
 use crate::project::Project;
 
@@ -36,7 +35,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     args.how.check()?;
     refuse_isolated(&args.overrides)?;
     let ledger = Ledger::open(project)?;
-    let folder = ledger.measured(args.job).map_err(|failure| match failure.exit {
+    let folder = ledger.measured(args.job).map_err(Failure::from).map_err(|failure| match failure.exit {
         Exit::Refused => {
             failure.hint("what ran elsewhere can be run here from its config: expctl submit conf/NAME.toml")
         }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, Trial};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Ledger, Trial};
 
 use super::job_name::JobName;
 use super::say;
@@ -11,7 +11,6 @@ use super::tail::Tail;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::Follow;
 use crate::launch::slurm;
-use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// How often files are looked at.

@@ -97,7 +97,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
             .map_err(refused)?;
         out(record.display());
     }
-    job.verdict()
+    Ok(job.verdict()?)
 }
 
 /// Why there is no reference record, with its exit code.

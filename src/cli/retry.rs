@@ -1,4 +1,4 @@
-use expctl_record::{JobRecord, Trial};
+use expctl_record::{JobRecord, Ledger, Trial};
 
 use super::{data, say, submit};
 use crate::data_state::Wanted;
@@ -7,7 +7,6 @@ use crate::interrupt::Interrupt;
 use crate::launch::life::{JobStatus, State, TrialStatus};
 use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
 use crate::launch::{Remedy, local, needed_worker, remedy};
-use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// Arguments of `expctl retry`.

@@ -1,6 +1,6 @@
 use std::io::IsTerminal;
 
-use expctl_record::{AttemptDir, JobDir, Rates, read_learning, stopped_early};
+use expctl_record::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment, rate};
 use serde::Serialize;
@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::{out, say};
 use crate::exit::Failure;
 use crate::launch::life::{Attempt, JobStatus, State, TrialStatus, lineage, look};
-use crate::ledger::Ledger;
 use crate::parallel;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
@@ -164,7 +163,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
+        State::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // As rank 0 sees it; all ranks have batches of the same size.
         State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
         // The rate of a trial that did not complete is nobody's figure.

@@ -1,8 +1,8 @@
 use super::{data, say, submit};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
-use crate::ledger::Ledger;
 use crate::project::Project;
+use expctl_record::Ledger;
 
 /// Arguments of the steps of a chain.
 #[derive(Debug, clap::Args)]

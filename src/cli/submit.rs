@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use expctl_record::JobRecord;
+use expctl_record::{JobRecord, MeasuredJob};
 use expctl_text::format::count;
 
 use super::{data, rehearse, say};
@@ -13,7 +13,6 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Had;
 use crate::launch::{local, needed_worker, slurm};
-use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
@@ -315,5 +314,5 @@ pub(super) fn finish(project: &Project, job: u64, launched: Result<(), Failure>)
         Err(failure) => Err(failure),
     };
     launched?;
-    note?.verdict()
+    Ok(note?.verdict()?)
 }

@@ -5,12 +5,12 @@ use expctl_charts::Size;
 
 use super::out;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 use crate::timings::{
     Analysis, Columns, Curve, LedgerSteps, PictureFiles, Settings, Source, Store, Unit, markdown, read_file, read_jobs,
     write_note, write_page,
 };
+use expctl_record::{Ledger, MeasuredJob};
 
 /// Batches of which all points of the curves are printed, at most: some hundred megabytes of JSON.
 const FULL_ROWS: u64 = 1 << 21;

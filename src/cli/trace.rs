@@ -1,14 +1,13 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, write_atomic};
+use expctl_record::{JobRecord, Ledger, write_atomic};
 use expctl_text::Table;
 use serde_json::{Value as Json, json};
 
 use super::job_name::JobName;
 use super::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::ledger::Ledger;
 use crate::project::Project;
 use crate::trace::{Found, RankTrace, Side, Summary, TraceComparison, find, merge, pairs, write_for_tensorboard};
 

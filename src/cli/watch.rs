@@ -4,9 +4,9 @@ use super::out;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::life::Follow;
-use crate::ledger::Ledger;
 use crate::project::Project;
 use crate::watch::{Lines, Screen, View, frame};
+use expctl_record::Ledger;
 
 /// How often a signal is looked for between two looks.
 const TURN: Duration = Duration::from_millis(100);

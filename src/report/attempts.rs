@@ -1,11 +1,12 @@
 //! Trials that took several attempts: a table of the attempts, and sentences on what they share and differ in.
 
+use expctl_record::{Run, RunPart};
 use expctl_text::Table;
 use expctl_text::format::{MISSING, moment};
 
 use super::setting_names::{class_name, setting_name};
 use crate::launch::life::Attempt;
-use crate::ledger::{Run, RunPart, differences_within, step_words};
+use crate::ledger::{differences_within, step_words};
 
 const COLUMNS: [&str; 13] = [
     "trial",

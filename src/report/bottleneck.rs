@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{DeviceMasks, Hardware, Pipeline, Processor, Stage};
+use expctl_record::{DeviceMasks, Hardware, Pipeline, Processor, Run, Stage};
 use expctl_text::format;
 use serde::Serialize;
 
 use super::breakdown::Breakdown;
-use crate::ledger::Run;
 
 /// Explanation of the stage *other*.
 pub const OTHER: &str = "threads waking up, and what no other stage holds";

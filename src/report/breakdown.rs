@@ -1,11 +1,10 @@
 //! Where the time of steps goes: by stage for the mean step, and summed over runs.
 
-use expctl_record::{Mode, PerStage, Stage, StepRecord};
+use expctl_record::{Mode, PerStage, Run, Stage, StepRecord};
 use expctl_text::format;
 use serde::Serialize;
 
 use super::rates::measured_steps;
-use crate::ledger::Run;
 
 /// The modes that isolate a part of the step each, from the shortest step to the longest, with the part that each adds.
 pub const ISOLATION_MODES: [(Mode, &str); 4] = [

@@ -4,12 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{Rates, Settings, StepRecord, StepTotals};
+use expctl_record::{Rates, Run, Settings, StepRecord, StepTotals};
 use expctl_stats::{Estimate, Interval, RateOverRuns, Ratio, epoch_mean, median, paired_ratio, rate_over_runs};
 use expctl_text::format;
 use serde::Serialize;
-
-use crate::ledger::Run;
 
 /// The steps of one rank in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +83,7 @@ pub fn whole_epochs(run: &Run) -> BTreeMap<u64, f64> {
     let batches = epoch_batches(run);
     let of_rank = |steps: &Vec<StepRecord>| -> BTreeMap<u64, f64> {
         let whole = epochs_of(steps, batches).into_iter().filter(|epoch| epoch.whole);
-        whole.map(|epoch| (epoch.epoch, StepTotals::of(epoch.steps).wall_ns as f64 / 1e9)).collect()
+        whole.map(|epoch| (epoch.epoch, StepTotals::from_steps(epoch.steps).wall_ns as f64 / 1e9)).collect()
     };
     let slowest = |longest: BTreeMap<u64, f64>, rank: BTreeMap<u64, f64>| -> BTreeMap<u64, f64> {
         longest.into_iter().filter_map(|(epoch, time)| Some((epoch, time.max(*rank.get(&epoch)?)))).collect()
@@ -205,9 +203,10 @@ fn first_and_later_rates(run: &Run) -> Option<(f64, f64)> {
     let cut = |steps: &[StepRecord]| steps.chunk_by(|a, b| a.epoch == b.epoch).next().map_or(0, <[StepRecord]>::len);
     let rate = |of: &dyn Fn(&[StepRecord]) -> StepTotals| {
         let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| of(steps)).collect();
-        Rates::of_ranks(&totals).map(|rates| rates.samples_per_s)
+        Rates::from_ranks(&totals).map(|rates| rates.samples_per_s)
     };
-    rate(&|steps| StepTotals::of(&steps[..cut(steps)])).zip(rate(&|steps| StepTotals::of(&steps[cut(steps)..])))
+    rate(&|steps| StepTotals::from_steps(&steps[..cut(steps)]))
+        .zip(rate(&|steps| StepTotals::from_steps(&steps[cut(steps)..])))
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! What training reached: validation figures by epoch, best epochs, and their medians over runs.
 
-use expctl_record::{LearningRecord, Validation};
+use expctl_record::{LearningRecord, MeasuredJob, Run, Validation};
 use expctl_stats::median;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use minijinja::{Value, context};
 use serde::Serialize;
-
-use crate::ledger::{MeasuredJob, Run};
 
 /// Loss and validation figures of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]

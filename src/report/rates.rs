@@ -1,10 +1,8 @@
 //! Rates of runs and of their ranks, from measured steps only.
 
-use expctl_record::{DeviceMasks, Estimator, Rates, Stage, StepRecord, StepTotals};
+use expctl_record::{DeviceMasks, Estimator, Rates, Run, Stage, StepRecord, StepTotals};
 use expctl_stats::{Estimate, Periods, mean, median, quantile, run_rate};
 use serde::Serialize;
-
-use crate::ledger::Run;
 
 /// Measured steps of a rank.
 pub fn measured_steps(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord> {
@@ -13,7 +11,7 @@ pub fn measured_steps(steps: &[StepRecord]) -> impl Iterator<Item = &StepRecord>
 
 /// Rates of a rank: measured steps, and their samples, over their summed wall time. `None` without measured steps.
 pub fn rank_rates(steps: &[StepRecord]) -> Option<Rates> {
-    StepTotals::of(steps).rates()
+    StepTotals::from_steps(steps).rates()
 }
 
 /// Rates of a run; `None` if it did not complete, or a rank has no measured step.
@@ -23,14 +21,14 @@ pub fn run_rates(run: &Run) -> Option<Rates> {
 
 /// Rates of a run over another time of each step (`time`, ns); `None` if it did not complete, or a rank has no such time.
 pub fn run_rates_over(run: &Run, time: impl Fn(&StepRecord) -> u64) -> Option<Rates> {
-    let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| StepTotals::over(steps, &time)).collect();
-    Rates::of_ranks(&totals).filter(|_| run.completed())
+    let totals: Vec<StepTotals> = run.ranks.iter().map(|steps| StepTotals::with_time(steps, &time)).collect();
+    Rates::from_ranks(&totals).filter(|_| run.completed())
 }
 
 /// Measured time of a run, s: the summed wall time of the measured steps, of the rank with the least. `None` for a run without rates.
 pub fn measured_s(run: &Run) -> Option<f64> {
     run_rates(run)?;
-    run.ranks.iter().map(|steps| StepTotals::of(steps).wall_ns as f64 / 1e9).reduce(f64::min)
+    run.ranks.iter().map(|steps| StepTotals::from_steps(steps).wall_ns as f64 / 1e9).reduce(f64::min)
 }
 
 /// it/s and samples/s of a run with the intervals within the run; `None` without rates.
@@ -209,7 +207,7 @@ mod tests {
             step(5 * S, &[(Stage::Read, S), (Stage::Decode, S), (Stage::Mask, S), (Stage::Forward, 2 * S)]),
         ];
         let right = rank_rates(&steps).unwrap();
-        let published = StepTotals::over(&steps, after_arrival).rates().unwrap();
+        let published = StepTotals::with_time(&steps, after_arrival).rates().unwrap();
         // 2 steps in 15 s; of these the timer saw 2 + 2.
         assert_eq!((right.it_per_s, published.it_per_s), (2.0 / 15.0, 0.5));
         assert_eq!(published.samples_per_s, 14.0);
@@ -235,6 +233,6 @@ mod tests {
     #[test]
     fn a_timer_that_saw_nothing_has_no_rate() {
         let steps = [step(10, &[(Stage::Collate, 8), (Stage::Mask, 3)])];
-        assert_eq!(StepTotals::over(&steps, after_arrival).rates(), None);
+        assert_eq!(StepTotals::with_time(&steps, after_arrival).rates(), None);
     }
 }

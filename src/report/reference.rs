@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobDir, RecordError, ShuffleQuality, Stage, write_json};
+use expctl_record::{JobDir, MeasuredJob, Provenance, RecordError, Run, ShuffleQuality, Stage, write_json};
 use expctl_stats::{Estimate, RateOverRuns, RatioOfRuns, median, paired_ratio, rate_over_runs, ratio};
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,6 @@ use super::rates::{all_rates, batch_bytes, completed_steps, measured_s, run_rate
 use super::row::measured_rows;
 use super::sections::usage::peak_in_use;
 use super::warning::warnings;
-use crate::ledger::{MeasuredJob, Run};
-use crate::provenance::Provenance;
 
 /// Schema version of a reference record.
 pub const REFERENCE_SCHEMA_VERSION: u32 = 1;
@@ -186,7 +184,7 @@ impl ReferenceRecord {
     /// # Errors
     /// Uncommitted changes, an expctl of another commit, trials that did not complete; a `provenance.json` that cannot be read.
     pub fn from_job(dir: &JobDir, job: &MeasuredJob, force: bool) -> Result<Self, ReferenceError> {
-        let provenance = Provenance::of(dir)?;
+        let provenance = Provenance::read(dir)?;
         let flaws: Vec<ReferenceError> = flaws(job, provenance.as_ref());
         let said = flaws.iter().map(ToString::to_string).collect();
         if let Some(flaw) = flaws.into_iter().next()

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{Estimator, ISOLATION_SUFFIX, Processor};
+use expctl_record::{
+    Estimator, ISOLATION_SUFFIX, MeasuredJob, Processor, PublishedRow, PublishedSource, RateReading, Run,
+};
 use expctl_stats::{Estimate, MIN_SECONDS_FOR_VERDICT, RateOverRuns, median, rate_over_runs};
 use serde::Serialize;
 
@@ -14,7 +16,7 @@ use super::epoch_time::EpochTime;
 use super::learning::Learning;
 use super::rates::{EstimatedRate, all_rates, batch_bytes, completed_steps, measured_s, run_estimates, run_rates};
 use crate::conf::NO_DATA_SET;
-use crate::ledger::{MeasuredJob, PublishedRow, Reading, Run, Source, run_settings, setting_text};
+use crate::ledger::{run_settings, setting_text};
 
 /// Origin of the figures of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -131,7 +133,7 @@ pub struct Row {
     #[serde(skip)]
     pub breakdown: Option<Breakdown>,
     /// Source of an imported row.
-    pub source: Option<Source>,
+    pub source: Option<PublishedSource>,
     /// Trials that did not complete.
     pub incomplete: usize,
     /// The rows of the single jobs, if this one pools several.
@@ -228,7 +230,7 @@ pub fn measured_rows(job: &MeasuredJob) -> Vec<Row> {
     job.by_label().into_iter().map(|(label, runs)| measured_row(job, label, &runs)).collect()
 }
 
-fn reading_point(reading: &Reading) -> (String, String) {
+fn reading_point(reading: &RateReading) -> (String, String) {
     ("reading".to_owned(), reading.name().to_owned())
 }
 
@@ -250,7 +252,7 @@ pub fn published_row(row: &PublishedRow) -> Row {
         profiler: row.profiler,
         variant: row.variant.clone(),
         // Rates are compared with those that were read from a log in the same way; the right way stands for all.
-        point: row.reading.filter(|r| *r != Reading::Training).iter().map(reading_point).collect(),
+        point: row.reading.filter(|r| *r != RateReading::Training).iter().map(reading_point).collect(),
         job_baseline: None,
         job_baseline_ran: true,
         // A range over jobs is one run of each; any other figure is of one run.

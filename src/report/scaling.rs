@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Run, Stage};
 use expctl_stats::{Interval, Ratio};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
@@ -12,7 +12,6 @@ use super::breakdown::Breakdown;
 use super::line::samples_ratio;
 use super::rates::{all_rates, completed_steps};
 use super::row::Row;
-use crate::ledger::{MeasuredJob, Run};
 
 /// A variant at one point of the other swept settings, on several numbers of ranks.
 pub struct ScaledVariant<'a> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use expctl_record::{MeasuredJob, Run};
 use expctl_stats::Interval;
 use expctl_text::format;
 use serde::Serialize;
@@ -13,7 +14,6 @@ use super::line::Line;
 use super::rates::{all_rates, completed_steps, measured_steps};
 use super::row::Row;
 use super::scaling::{crowded_nodes, scaled_variants};
-use crate::ledger::{MeasuredJob, Run};
 
 /// Share of a rate from which an effect is shown if there is no verdict that it could change.
 const MIN_EFFECT: f64 = 0.05;

@@ -1,7 +1,6 @@
-use expctl_record::StepRecord;
+use expctl_record::{MeasuredJob, Run, StepRecord};
 
 use super::{Class, Source, Store, TimingsError};
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::epoch_time::{EpochSteps, epoch_batches, epochs_of};
 use crate::report::rates::measured_steps;
 

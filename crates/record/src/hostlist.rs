@@ -41,7 +41,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
         if total.is_none_or(|total| total > MAX_HOSTS) {
             return Err(HostlistError::TooMany);
         }
-        if parts.iter().map(Part::longest).sum::<usize>() > MAX_NAME {
+        if parts.iter().map(NamePart::longest).sum::<usize>() > MAX_NAME {
             return Err(HostlistError::TooLong);
         }
         let mut made = vec![String::new()];
@@ -75,33 +75,33 @@ fn split(list: &str) -> Result<Vec<&str>, HostlistError> {
 }
 
 /// A piece of an item.
-enum Part<'a> {
+enum NamePart<'a> {
     Text(&'a str),
-    Numbers(Vec<Range>),
+    Numbers(Vec<NumberRange>),
 }
 
 /// Numbers from `first` to `last`, with at least `width` digits.
-struct Range {
+struct NumberRange {
     first: u64,
     last: u64,
     width: usize,
 }
 
 /// `rack[1-2]n[01-02]-ib`: texts and brackets by turns. Brackets are known to be in pairs.
-fn parts(item: &str) -> Result<Vec<Part<'_>>, HostlistError> {
+fn parts(item: &str) -> Result<Vec<NamePart<'_>>, HostlistError> {
     let mut parts = Vec::new();
     let mut rest = item;
     while let Some((text, tail)) = rest.split_once('[') {
         let (inside, tail) = tail.split_once(']').ok_or(HostlistError::Brackets)?;
-        parts.push(Part::Text(text));
-        parts.push(Part::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
+        parts.push(NamePart::Text(text));
+        parts.push(NamePart::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
         rest = tail;
     }
-    parts.push(Part::Text(rest));
+    parts.push(NamePart::Text(rest));
     Ok(parts)
 }
 
-fn range(text: &str) -> Result<Range, HostlistError> {
+fn range(text: &str) -> Result<NumberRange, HostlistError> {
     let text = text.trim();
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let wrong = || HostlistError::Range(text.chars().take(40).collect());
@@ -109,17 +109,17 @@ fn range(text: &str) -> Result<Range, HostlistError> {
         let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         digits.parse().ok().filter(|_| plain).ok_or_else(wrong)
     };
-    let range = Range { first: number(first)?, last: number(last)?, width: first.len() };
+    let range = NumberRange { first: number(first)?, last: number(last)?, width: first.len() };
     if range.first <= range.last { Ok(range) } else { Err(wrong()) }
 }
 
-impl Range {
+impl NumberRange {
     fn count(&self) -> Option<usize> {
         usize::try_from(self.last - self.first).ok()?.checked_add(1)
     }
 }
 
-impl Part<'_> {
+impl NamePart<'_> {
     /// Names that it makes of one; more than there may be if it is more than can be counted.
     fn count(&self) -> usize {
         match self {

@@ -47,7 +47,7 @@ pub struct Validation {
 /// # Errors
 /// It cannot be written.
 pub fn append_learning(path: &Path, record: &LearningRecord) -> Result<(), RecordError> {
-    let mut line = serde_json::to_vec(record).map_err(|source| RecordError::Json { path: path.to_owned(), source })?;
+    let mut line = serde_json::to_vec(record).map_err(RecordError::json(path))?;
     line.push(b'\n');
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(RecordError::io("open", path))?;
     file.write_all(&line).and_then(|()| file.sync_data()).map_err(RecordError::io("write", path))
@@ -64,9 +64,7 @@ pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, RecordError> {
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_slice(line).map_err(|source| RecordError::Json { path: path.to_owned(), source }))
-        .collect()
+    lines.map(|line| serde_json::from_slice(line).map_err(RecordError::json(path))).collect()
 }
 
 /// The epochs of a trial over its attempts, oldest first: an epoch that a later attempt did again counts once.

@@ -88,7 +88,7 @@ impl Progress {
     fn recent_rates(&self) -> String {
         let steps: Vec<StepRecord> =
             self.recent().iter().map(|step| StepRecord { measured: true, ..step.clone() }).collect();
-        let rates = StepTotals::of(&steps).rates();
+        let rates = StepTotals::from_steps(&steps).rates();
         let of_all = |rates: Rates| Rates { samples_per_s: rates.samples_per_s * self.ranks as f64, ..rates };
         rates.map_or_else(|| format::MISSING.to_owned(), |rates| words(&of_all(rates)))
     }

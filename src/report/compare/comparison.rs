@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use expctl_record::{LedgerJob, MeasuredJob, PublishedBreakdown, Run};
 use serde::Serialize;
 
 use super::decomposition::{Decomposed, decompositions};
 use super::published::Published;
 use crate::exit::{Exit, Failure};
-use crate::ledger::{Job, MeasuredJob, PublishedBreakdown, Run};
 use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
 use crate::report::line::{Line, baselines, judge_together, same_point};
 use crate::report::row::{RateClass, Row, measured_row, measured_rows, published_row};
@@ -359,10 +359,10 @@ fn differing(parts: &[Row]) -> Vec<String> {
 ///
 /// # Errors
 /// Exit 7 for jobs to be pooled whose rows are not of the same thing.
-pub fn rows_of(job: &Job) -> Result<Vec<Row>, Failure> {
+pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, Failure> {
     match job {
-        Job::Published(rows) => Ok(rows.iter().map(published_row).collect()),
-        Job::Measured(job) => Ok(measured_rows(job)),
-        Job::Pooled(jobs) => pooled_rows(jobs),
+        LedgerJob::Published(rows) => Ok(rows.iter().map(published_row).collect()),
+        LedgerJob::Measured(job) => Ok(measured_rows(job)),
+        LedgerJob::Pooled(jobs) => pooled_rows(jobs),
     }
 }

@@ -1,12 +1,12 @@
 //! Published figures beside the measured ones that repeat them: rates, and breakdowns.
 
+use expctl_record::{Ledger, PublishedBreakdown, PublishedSource};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde::Serialize;
 
 use super::comparison::data_set_of;
 use super::published_breakdown::{self, BreakdownBeside};
-use crate::ledger::{Ledger, PublishedBreakdown, Source};
 use crate::report::line::{Line, RatioWords, judge_together};
 use crate::report::row::{RateClass, Row, published_row};
 
@@ -19,13 +19,13 @@ pub struct Published {
     pub breakdowns: Vec<BreakdownBeside>,
     /// Job and source of all that was published.
     #[serde(skip)]
-    sources: Vec<(String, Source)>,
+    sources: Vec<(String, PublishedSource)>,
 }
 
 impl Published {
     /// Of rows, measured and imported, and of published breakdowns.
     pub fn from_rows(rows: &[&Row], breakdowns: &[PublishedBreakdown]) -> Self {
-        let mut sources: Vec<(String, Source)> = Vec::new();
+        let mut sources: Vec<(String, PublishedSource)> = Vec::new();
         let imported = rows.iter().filter(|row| row.class == RateClass::Imported);
         let of_rows = imported.filter_map(|row| Some((row.job.clone(), row.source.clone()?)));
         let of_breakdowns = breakdowns.iter().map(|one| (one.job_name(), one.source.clone()));
@@ -80,7 +80,7 @@ impl Published {
         for (title, table) in tables {
             parts.extend([title, table.markdown()]);
         }
-        let source = |(job, source): &(String, Source)| {
+        let source = |(job, source): &(String, PublishedSource)| {
             format!("{job} (imported): {} ({}), {}", source.title, source.date, source.from)
         };
         let lines = self.remarks().into_iter().chain(self.sources.iter().map(source));

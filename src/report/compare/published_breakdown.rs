@@ -1,12 +1,13 @@
 //! Published breakdowns of a step beside the same components of a measured row.
 
-use expctl_record::{Mode, Stage};
+use expctl_record::{
+    Amount, ComponentKind, FigureClass, Mode, PublishedBreakdown, PublishedComponent, Stage, TimeUnit,
+};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde::Serialize;
 
 use super::comparison::data_set_of;
-use crate::ledger::{Amount, ComponentKind, FigureClass, PublishedBreakdown, PublishedComponent, TimeUnit};
 use crate::report::row::Row;
 
 /// The modes, from the shortest step to the longest.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use expctl_charts::{Chart, ChartError, page_style, svg_in_page};
-use expctl_record::write_atomic;
+use expctl_record::{MeasuredJob, write_atomic};
 use minijinja::HtmlEscape;
 use pulldown_cmark::{Alignment, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 use serde_json::Value;
@@ -14,7 +14,6 @@ use super::note::{NoteOptions, Picture, generated, submission};
 use super::pictures::{LEARNING, charts};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::ledger::MeasuredJob;
 use crate::project::Project;
 
 /// Write the page of a job beside its note, with the name of the note and `.html`. Gives its path. `options`: those of the note. A file of
@@ -362,7 +361,7 @@ fn round(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{Axis, Layer, Panel};
+    use expctl_charts::{Axis, Layer, Panel};
 
     #[test]
     fn columns_are_aligned_by_class() {

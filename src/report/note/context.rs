@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::Mode;
+use expctl_record::{Ledger, MeasuredJob, Mode, Run};
 use expctl_text::Frontmatter;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
 use crate::launch::life::Attempt;
-use crate::ledger::{Ledger, MeasuredJob, Run, flatten_in_job};
+use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
@@ -157,8 +157,8 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &Not
     let mut missing: Vec<String> = Vec::new();
     let known =
         if options.alone { Ok(BTreeSet::new()) } else { Ledger::open(project).map(|ledger| ledger.measured_ids()) };
-    let ids = known.unwrap_or_else(|failure| {
-        missing.push(format!("Earlier jobs are missing: {}", reason(project, &failure.message)));
+    let ids = known.unwrap_or_else(|error| {
+        missing.push(format!("Earlier jobs are missing: {}", reason(project, &error.to_string())));
         BTreeSet::new()
     });
     for id in ids.into_iter().filter(|id| *id != record.job) {

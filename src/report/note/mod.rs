@@ -7,7 +7,7 @@ mod template;
 use std::path::{Path, PathBuf};
 
 use expctl_charts::chart_files;
-use expctl_record::{JobDir, JobRecord};
+use expctl_record::{JobDir, JobRecord, Ledger, MeasuredJob};
 use expctl_text::{GeneratedText, MergedNote, RegionError, RegionLayout, merge_regions, with_updated};
 use serde::Serialize;
 
@@ -16,7 +16,6 @@ use crate::conf::{LinkStyle, NotesSettings};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::{Attempt, lineage};
-use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 use file::{HEAD_BYTES, NoteFile, identity};
 

@@ -7,11 +7,10 @@ mod steps;
 mod timeline;
 
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
-use expctl_record::LearningRecord;
+use expctl_record::{LearningRecord, MeasuredJob, Run};
 use expctl_text::format;
 
 use super::rates::completed_steps;
-use crate::ledger::{MeasuredJob, Run};
 
 pub use rates::{EpochBar, epoch_panel};
 pub use steps::{TimeBox, WHISKERS, box_panel};

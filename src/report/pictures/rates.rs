@@ -1,10 +1,10 @@
 //! Charts of rates: by variant, time per epoch, and against the number of ranks.
 
 use expctl_charts::{Axis, Bar, Chart, Layer, Panel, Point};
+use expctl_record::{MeasuredJob, Run};
 use expctl_stats::{Estimate, RateOverRuns, rate_over_runs};
 
 use super::{basis, counted, cut_intervals, far_apart};
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::epoch_time::{EpochTime, whole_epochs};
 use crate::report::rates::{all_rates, run_estimates};
 use crate::report::scaling::scaled_variants;

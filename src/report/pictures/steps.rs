@@ -1,11 +1,10 @@
 //! Charts of steps: exposed time by stage, boxplots and distributions of step times.
 
 use expctl_charts::{Axis, Bar, BoxMark, Chart, Layer, Panel, Point};
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Stage};
 use expctl_stats::{mean, quantile};
 
 use super::{basis, counted, far_apart, min_max};
-use crate::ledger::MeasuredJob;
 use crate::report::breakdown::Breakdown;
 use crate::report::rates::completed_steps;
 

@@ -1,11 +1,10 @@
 //! Charts over time: step times with hardware samples, and the work of each rank.
 
 use expctl_charts::{Axis, Cell, Chart, Layer, Panel, Point};
-use expctl_record::{HardwareSample, Stage, StepRecord};
+use expctl_record::{HardwareSample, MeasuredJob, Run, Stage, StepRecord};
 use expctl_stats::median;
 
 use super::{basis, completed_runs};
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::rates::measured_steps;
 
 /// Most variants shown, the first runs: more lines over each other say nothing.

@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use expctl_record::Stage;
+use expctl_record::{MeasuredJob, Stage};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
 use super::TitledTable;
-use crate::ledger::MeasuredJob;
 use crate::report::breakdown::{Breakdown, Closure, RunTotals, step_parts};
 use crate::report::rates::completed_steps;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{DataRead, Draw, SampleSet, Sampler, Select, ShuffleQuality, Split};
+use expctl_record::{DataRead, Draw, MeasuredJob, Run, SampleSet, Sampler, Select, ShuffleQuality, Split};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
-use crate::ledger::{MeasuredJob, Run, flatten_in_job};
+use crate::ledger::flatten_in_job;
 
 /// Default values that are left out: of the device, which is in the provenance, and of rarely used settings.
 const HIDDEN_DEFAULTS: [(&str, &str); 7] = [

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use expctl_record::{Mode, Stage};
+use expctl_record::{MeasuredJob, Mode, Run, Stage};
 use expctl_stats::{Difference, Verdict, difference, mean, paired_difference};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
@@ -14,7 +14,7 @@ use minijinja::{Value, context};
 use super::breakdowns::step_tree;
 use super::isolation_summary::summaries;
 use super::results::Results;
-use crate::ledger::{MeasuredJob, Run, setting_text};
+use crate::ledger::setting_text;
 use crate::report::breakdown::{Breakdown, ISOLATION_MODES, data_stages, step_parts};
 use crate::report::line::Line;
 use crate::report::rates::{completed_steps, measured_steps, run_rates};

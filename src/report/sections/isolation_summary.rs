@@ -1,12 +1,11 @@
 //! All variants at one point of a sweep beside each other, by parts of the step of one mode.
 
-use expctl_record::{Mode, Stage};
+use expctl_record::{Mode, Run, Stage};
 use expctl_stats::ratio;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 
 use super::isolation::VariantByMode;
-use crate::ledger::Run;
 use crate::report::breakdown::{Breakdown, ISOLATION_MODES, data_stages};
 use crate::report::rates::completed_steps;
 

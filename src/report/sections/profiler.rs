@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use expctl_record::{JobDir, JobRecord, Operation, Stage, StepRecord};
+use expctl_record::{JobDir, JobRecord, MeasuredJob, Operation, Run, Stage, StepRecord};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING, code};
 use serde::Serialize;
 
 use super::TitledTable;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::bottleneck::MasksBy;
 use crate::report::rates::completed_steps;
 use crate::trace::{NO_OPERATION, RankTrace, Summary, find, longest_of_all};

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use expctl_record::{CudaFacts, Mode, ModelKind, ProgramFacts, RankDevice, Settings, SlurmTry, SlurmUsage};
+use expctl_record::{
+    CudaFacts, MeasuredJob, Mode, ModelKind, ProgramFacts, RankDevice, Run, RunState, Settings, SlurmTry, SlurmUsage,
+};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde_json::Value;
 
 use crate::conf::NO_DATA_SET;
-use crate::ledger::{MeasuredJob, Run, RunState, setting_text};
+use crate::ledger::setting_text;
 
 /// Every trial with its state and reason.
 pub fn trials(job: &MeasuredJob) -> Table {

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{Hardware, Stage, StepRecord};
+use expctl_record::{Hardware, MeasuredJob, Run, RunPart, Stage, StepRecord};
 use expctl_stats::{ALPHA, holm, median};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::TitledTable;
-use crate::ledger::{MeasuredJob, Run, RunPart};
 use crate::report::rates::{measured_steps, rank_rates, step_times};
 
 /// The ranks of each variant with a completed run.

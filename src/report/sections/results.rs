@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use expctl_record::{Estimator, Rates};
+use expctl_record::{Estimator, MeasuredJob, Rates, Run};
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, Verdict, median};
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
 use serde_json::{Value, json};
 
 use super::TitledTable;
-use crate::ledger::{MeasuredJob, Run};
 use crate::report::bottleneck::MasksBy;
 use crate::report::differences::{Difference, besides_the_method, confound_words, differences};
 use crate::report::epoch_time::FirstEpoch;

@@ -1,11 +1,9 @@
 //! Processors, memory, disks and GPU of each variant, from hardware samples during the measured steps; and fetches of remote files.
 
-use expctl_record::{HardwareSample, RemoteCounts, Stage, StepRecord};
+use expctl_record::{HardwareSample, MeasuredJob, RemoteCounts, Run, Stage, StepRecord};
 use expctl_stats::mean;
 use expctl_text::Table;
 use expctl_text::format::{self, MISSING};
-
-use crate::ledger::{MeasuredJob, Run};
 
 /// The table of resource usage.
 #[derive(Clone, Debug)]

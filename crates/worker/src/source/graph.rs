@@ -8,7 +8,7 @@ use expctl_pipeline::dataset::Dataset;
 use expctl_pipeline::graph::CellGraph;
 use expctl_pipeline::loader::{BatchBuilder, DatasetRecords, Loader};
 use expctl_pipeline::sampler::{DistributedSampler, Schedule, Selection};
-use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
+use expctl_record::{AttemptDir, MaskSource, RankEnv, Select, Settings, Split, Trial, write_json};
 use tch::Device;
 
 use super::options::{buffer_bytes, gene_mask_bytes, options, options_of_steps, pinned};
@@ -19,7 +19,6 @@ use crate::device_masks::DeviceMaskMaker;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::{Share, Validator};
-use expctl_record::RankEnv;
 
 /// Samples of a graph.
 pub(crate) struct GraphSource<'a> {

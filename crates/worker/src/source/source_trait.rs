@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use expctl_dist::ProcessGroup;
 use expctl_pipeline::loader::{Build, Loader};
-use expctl_record::AttemptDir;
+use expctl_record::{AttemptDir, RankEnv};
 use tch::{Device, Tensor};
 
 use crate::device::Pinning;
@@ -11,7 +11,6 @@ use crate::models::ModelBatch;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
-use expctl_record::RankEnv;
 
 /// Makes masks where a batch is used.
 pub(crate) type StepMasks<B> = Box<dyn Fn(&B) -> Result<Vec<Tensor>, DeviceMaskError>>;
