@@ -208,7 +208,8 @@ fn read_sources(root: &Path, of_crate: Option<&str>, sources: &mut Vec<Source>) 
         let depth = inside.components().count() - usize::from(is_root);
         found.push(Source { part, path, depth, code });
     }
-    sources.extend(found.into_iter().filter(|source| !source.path.ancestors().any(|path| tests.contains(path))));
+    let is_test = |path: &Path| tests.contains(path) || path.to_string_lossy().ends_with("tests.rs");
+    sources.extend(found.into_iter().filter(|source| !source.path.ancestors().any(is_test)));
 }
 
 fn list_files(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -332,7 +333,7 @@ fn without_tests(code: &str) -> (String, Vec<String>) {
         let after = &after["#[cfg(test)]".len()..];
         kept.push_str(before);
         rest = after;
-        let head = after.find(['{', ';']).unwrap_or(after.len());
+        let head = item_head(after);
         let item: Vec<&str> = after[..head].split_whitespace().collect();
         let module = item.iter().position(|word| *word == "mod").and_then(|at| item.get(at + 1));
         let mut length = head;
@@ -347,6 +348,20 @@ fn without_tests(code: &str) -> (String, Vec<String>) {
     }
     kept.push_str(rest);
     (kept, outside)
+}
+
+/// Length of an item, a field or an arm of a match up to what it holds, or up to its end.
+fn item_head(text: &str) -> usize {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '{' | '}' | ';' | ',' if depth <= 0 => return at,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 /// Length of the text up to the bracket that closes the first one.

@@ -1,14 +1,17 @@
+//! The longest single call of each kind.
+
 use std::collections::BTreeMap;
 
 use expctl_record::Stage;
 use expctl_record::trace_rows::{COLLECTIVES, LOAD, LOADER_CATEGORY};
 use serde::Serialize;
 
-use super::operations::{NO_OPERATION, is_device_work, is_recursive, operation_at};
-use super::step_figures::StepSpans;
-use super::{Forest, RankTrace, Slice};
+use super::forest::{Forest, Slice};
+use super::operations::{NO_OPERATION, is_recursive, operation_at};
+use super::rank_trace::RankTrace;
+use super::step_times::StepSpans;
 
-/// What a call is a call of.
+/// What was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallKind {
@@ -36,7 +39,7 @@ impl CallKind {
         }
     }
 
-    /// Whether it is work by itself. The others hold other work or waiting.
+    /// Whether all of its time is work of its own. The other kinds contain other calls, or waiting.
     const fn is_work(self) -> bool {
         matches!(self, Self::HostExclusive | Self::Loader | Self::Device)
     }
@@ -45,9 +48,9 @@ impl CallKind {
 /// The longest single call of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LongestCall {
-    /// What it is a call of.
+    /// What was called.
     pub kind: CallKind,
-    /// Name of the operation, of a loader thread the stage.
+    /// Name of the operation; for a loader thread the stage.
     pub name: String,
     /// Its time, ns.
     pub ns: i64,
@@ -55,18 +58,18 @@ pub struct LongestCall {
     pub rank: u32,
     /// The thread or stream that it ran on.
     pub thread: String,
-    /// The step in which it began; of a loader thread the step that its batch is for.
+    /// The step in which it began; for a loader thread the step that its batch is for.
     pub step: Option<u64>,
     /// The stage around it.
     pub stage: Option<Stage>,
     /// Number of the calls of the same name in the traces of all ranks.
     pub calls: u64,
-    /// Time of these, ns.
+    /// Time of all calls of the same name, ns.
     pub total_ns: i64,
 }
 
 impl LongestCall {
-    /// Where it ran: `rank 1, steps, step 8, in forward`.
+    /// Rank, thread, step and stage: `rank 1, steps, step 8, in forward`.
     pub fn location(&self) -> String {
         let mut words = vec![format!("rank {}", self.rank), self.thread.clone()];
         words.extend(self.step.map(|step| format!("step {step}")));
@@ -75,23 +78,17 @@ impl LongestCall {
     }
 }
 
-/// The longest calls so far, and the sums that they are part of.
+/// The longest calls so far, and the sums by name that they are part of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LongestCalls {
+pub struct LongestCalls {
     longest: BTreeMap<CallKind, LongestCall>,
     sums: BTreeMap<(CallKind, String), (u64, i64)>,
 }
 
 impl LongestCalls {
-    /// Take in what one rank recorded in one window. Operations of the host, of devices and collectives count that began in one of the
-    /// recorded steps; of loader threads all that the trace holds.
-    pub(super) fn add(
-        &mut self,
-        trace: &RankTrace,
-        spans: &StepSpans,
-        threads: &BTreeMap<i64, Forest>,
-        slices: &[Slice],
-    ) {
+    /// Add what one rank recorded in one window: operations of the host and of devices and collectives that began in one of the recorded
+    /// steps, and all work of loader threads.
+    pub fn add(&mut self, trace: &RankTrace, spans: &StepSpans, threads: &BTreeMap<i64, Forest>, slices: &[Slice]) {
         let names = trace.thread_names();
         let mut offer = |kind: CallKind, slice: &Slice, ns: i64, step: Option<u64>, stage: Option<Stage>| {
             let (calls, total) = self.sums.entry((kind, slice.name.clone())).or_default();
@@ -110,7 +107,7 @@ impl LongestCalls {
                 let (Some((name, stage)), Some(step)) = (operation_at(forest, at), spans.at(slice.start)) else {
                     continue;
                 };
-                // The rest of a stage is no call, and waiting for the batch no operation.
+                // The time outside of operations is no call, and the wait for the batch no operation.
                 if name == NO_OPERATION || slice.is_range() && name == LOAD {
                     continue;
                 }
@@ -125,7 +122,7 @@ impl LongestCalls {
             if slice.category == LOADER_CATEGORY {
                 let stage = Stage::ALL.into_iter().find(|stage| stage.name() == slice.name);
                 offer(CallKind::Loader, slice, slice.duration(), slice.step, stage);
-            } else if is_device_work(slice) && step.is_some() {
+            } else if slice.is_device_work() && step.is_some() {
                 offer(CallKind::Device, slice, slice.duration(), step, None);
             } else if slice.tid >= COLLECTIVES && step.is_some() {
                 offer(CallKind::Collective, slice, slice.duration(), step, None);
@@ -134,7 +131,7 @@ impl LongestCalls {
     }
 
     /// The longest call of each kind that occurred, with the sum of all calls of its name.
-    pub(super) fn into_calls(self) -> Vec<LongestCall> {
+    pub fn into_calls(self) -> Vec<LongestCall> {
         let Self { longest, sums } = self;
         let with_sum = |call: LongestCall| {
             let (calls, total_ns) = sums.get(&(call.kind, call.name.clone())).copied().unwrap_or_default();
@@ -144,7 +141,7 @@ impl LongestCalls {
     }
 }
 
-/// The longest of all that is work by itself: on the host without what it calls, of a loader thread, or of a device.
+/// The longest call whose time is all work of its own: on the host without what it calls, of a loader thread, or of a device.
 pub fn longest_of_all(calls: &[LongestCall]) -> Option<&LongestCall> {
     calls.iter().filter(|call| call.kind.is_work()).max_by_key(|call| call.ns)
 }
@@ -154,7 +151,7 @@ mod tests {
     use expctl_record::{ProfileWindow, TraceClock, TraceMeta};
     use serde_json::{Map, json};
 
-    use super::super::nesting::nest;
+    use super::super::forest::nest;
     use super::*;
 
     fn slice(category: &str, name: &str, tid: i64, (start, end): (i64, i64), step: Option<u64>) -> Slice {
@@ -198,7 +195,7 @@ mod tests {
                 slice("loader", "collate", 9, (300, 310), Some(6)),
                 slice("loader_wait", "read", 9, (310, 999), Some(6)),
             ];
-            let spans = StepSpans::of(&steps, window);
+            let spans = StepSpans::new(&steps, window);
             calls.add(&trace(rank, window), &spans, &BTreeMap::from([(1, steps)]), &slices);
         }
         let found = calls.into_calls();

@@ -2,14 +2,13 @@
 
 use expctl_record::TraceMeta;
 
-use super::comparison_text::longest;
-use super::ledger_steps::WORTH_COMPARING;
-use super::{Summary, longest_of_all};
+use super::longest_calls::{LongestCall, longest_of_all};
+use super::summary::{Summary, WORTH_COMPARING};
 use crate::report::Table;
 use crate::report::format::{self, code};
 
-/// Rows of a table at most.
-pub(super) const ROWS: usize = 20;
+/// Maximum number of rows of a table.
+pub const MAX_ROWS: usize = 20;
 
 impl Summary {
     /// As a note, with a headline that names the trial.
@@ -17,7 +16,7 @@ impl Summary {
         self.text(job, trial, &Table::markdown)
     }
 
-    /// The same; `render` writes the tables.
+    /// As text with a headline that names the trial; `render` writes the tables.
     pub fn text(&self, job: u64, trial: &str, render: &dyn Fn(&Table) -> String) -> String {
         let mut parts = vec![format!("# Trace of job {job}, trial {trial}"), self.head()];
         parts.push(self.stages(render));
@@ -95,7 +94,7 @@ impl Summary {
             }
             None => "\n\nThe ledger has none of these steps.".to_owned(),
         });
-        // All steps of the attempt, of which the recorded ones are a few.
+        // The totals are of all steps of the attempt; the recorded ones are a few of them.
         text.extend(self.totals.as_ref().map(|totals| format!("\n\nMeasured, by the ledger: {}", totals.sentence())));
         text
     }
@@ -104,7 +103,7 @@ impl Summary {
         let columns =
             ["Operation", "mostly in", "calls per step", "own, ms per step", "of a step", "with calls, ms per step"];
         let mut table = Table::new(columns).right(2..6);
-        for operation in self.operations.iter().take(ROWS) {
+        for operation in self.operations.iter().take(MAX_ROWS) {
             table.row([
                 code(&operation.name),
                 operation.stage().to_owned(),
@@ -115,8 +114,8 @@ impl Summary {
             ]);
         }
         let all: i64 = self.operations.iter().map(|operation| operation.own).sum();
-        let shown: i64 = self.operations.iter().take(ROWS).map(|operation| operation.own).sum();
-        let rest = self.operations.len().saturating_sub(ROWS);
+        let shown: i64 = self.operations.iter().take(MAX_ROWS).map(|operation| operation.own).sum();
+        let rest = self.operations.len().saturating_sub(MAX_ROWS);
         let more = match rest {
             0 => String::new(),
             _ => {
@@ -149,7 +148,7 @@ impl Summary {
         Some(format!(
             "## Longest single calls\n\nMeasured; sums are over all ranks and recorded steps, of loader threads over all batches that the \
              trace holds. Longest single operation: {}.\n\n{}",
-            longest(call),
+            longest_call(call),
             render(&table)
         ))
     }
@@ -159,7 +158,7 @@ impl Summary {
             return Vec::new();
         }
         let mut operations = Table::new(["Operation", "calls per step", "ms per step", "of a step"]).right(1..4);
-        for (name, (calls, ns)) in self.device_operations.iter().take(ROWS) {
+        for (name, (calls, ns)) in self.device_operations.iter().take(MAX_ROWS) {
             let cells =
                 [code(name), self.per_step(*calls as f64, 1.0), self.per_step(*ns as f64, 1e6), self.share(*ns)];
             operations.row(cells);
@@ -178,7 +177,7 @@ impl Summary {
         let idle_ns: i64 = self.idle.iter().map(|(_, idle)| idle.total).sum();
         let mut idle =
             Table::new(["The host was in", "at", "pauses per step", "ms per step", "of the pauses"]).right(2..5);
-        for ((stage, operation), found) in self.idle.iter().take(ROWS) {
+        for ((stage, operation), found) in self.idle.iter().take(MAX_ROWS) {
             let stage = if stage.is_empty() { "no stage" } else { stage };
             let operation = if operation.is_empty() { "no operation".to_owned() } else { code(operation) };
             idle.row([
@@ -225,7 +224,8 @@ impl Summary {
     }
 }
 
-pub(super) fn ms(ns: f64) -> String {
+/// Milliseconds for a column of a table.
+pub fn ms(ns: f64) -> String {
     format::milliseconds_in_column(ns)
 }
 
@@ -250,7 +250,7 @@ fn clocks(parts: &[TraceMeta]) -> String {
         true => "all ranks ran on one machine and share its clock".to_owned(),
         false => format!("shifted to that of rank 0 (measured): {}", others.join(", ")),
     };
-    // A clock that was set moves loader threads against operations.
+    // Setting a clock shifts the rows of loader threads against those of operations.
     if let Some(part) = parts.iter().find(|part| part.clock.drift_ns.abs() > 50_000) {
         let ms = format::round(part.clock.drift_ns as f64 / 1e6, 3);
         said.push_str(&format!(
@@ -261,15 +261,20 @@ fn clocks(parts: &[TraceMeta]) -> String {
     said
 }
 
+/// `aten::mm`, 12.3 ms (rank 0, steps, step 8, in forward).
+pub fn longest_call(call: &LongestCall) -> String {
+    format!("{}, {} ms ({})", code(&call.name), format::milliseconds(call.ns as f64), call.location())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::ledger_steps::Agreement;
+    use super::super::summary::LedgerAgreement;
     use super::*;
 
     #[test]
     fn differences_have_a_sign() {
         assert_eq!([Some(0.0123), Some(-0.05), None].map(difference), ["+1.2 %", "-5.0 %", format::MISSING]);
-        let agreement = Agreement { stage: None, busy: (1.0, 1.0), exposed: (1.0, 1.0) };
+        let agreement = LedgerAgreement { stage: None, busy: (1.0, 1.0), exposed: (1.0, 1.0) };
         let summary = Summary { agreements: vec![(0, vec![agreement])], ..Summary::default() };
         let text = summary.markdown(7, "a-r1-0");
         assert!(text.contains("differ by 0.0 % at most") && !text.contains("## Collectives"), "{text}");
