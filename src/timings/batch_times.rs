@@ -1,97 +1,99 @@
+//! Times of all rows by method and epoch, in bounded memory.
+
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use tempfile::SpooledTempFile;
 
-use super::batch_check::{Checker, MOST_PAGES};
-use super::{BatchCheck, TimingsError};
+use super::batch_check::{BatchCheck, BatchChecker, MAX_PAGES};
+use super::source::TimingsError;
 
-/// Series of up to so many rows (128 MiB of times) are sorted in memory, and all figures of them are exact.
+/// Series of up to this many rows (128 MiB of times) are sorted in memory, and all their figures are exact.
 pub const EXACT_ROWS: u64 = 1 << 24;
 
-/// Bytes of rows that are kept in memory; beyond them they go to a temporary file.
-const IN_MEMORY: usize = 64 << 20;
-/// Rows that wait for their way into the store, over all series.
-const WAITING: usize = 1 << 21;
-/// Most rows of a series that wait.
-const CHUNK: usize = 1 << 16;
-/// Most rows that are put in order at a time: 128 MiB, and as much again to sort them.
-const SORTED: usize = 1 << 23;
-/// Most pairs of method and epoch.
-const MOST_SERIES: usize = 10_000;
+/// Bytes of rows in memory; beyond them rows go to a temporary file.
+const MEMORY_BYTES: usize = 64 << 20;
+/// Maximum number of buffered rows, over all series.
+const MAX_BUFFERED: usize = 1 << 21;
+/// Rows of a chunk: the maximum that a series buffers.
+const CHUNK_ROWS: usize = 1 << 16;
+/// Maximum number of rows that are sorted at a time: 128 MiB, and as much again to sort them.
+const MAX_SORTED: usize = 1 << 23;
+/// Maximum number of pairs of method and epoch.
+const MAX_SERIES: usize = 10_000;
 
 /// Times of all rows by method and epoch, in the order of batches, in bounded memory.
 #[derive(Debug)]
-pub struct Store {
+pub struct BatchTimes {
     path: PathBuf,
     methods: Vec<String>,
     epochs: Vec<String>,
-    series: Vec<Series>,
-    places: HashMap<(u32, u32), usize>,
+    series: Vec<BatchSeries>,
+    indices: HashMap<(u32, u32), usize>,
     spool: SpooledTempFile,
     end: u64,
-    waiting: usize,
-    /// Pages of bitmaps that the checks of batch numbers may still take.
+    buffered: usize,
+    /// Pages of bitmaps that are left for the checks of batch numbers.
     free_pages: usize,
 }
 
 /// The rows of one method and epoch.
 #[derive(Debug)]
-pub struct Series {
+pub struct BatchSeries {
     method: u32,
     epoch: u32,
     rows: u64,
-    chunks: Vec<Chunk>,
+    chunks: Vec<SpooledChunk>,
     times: Vec<f64>,
     batches: Vec<u64>,
-    /// From the first row that does not follow on those before, batch numbers are kept.
+    /// Whether batch numbers are stored: from the first row on whose number is not that of the row.
     numbered: bool,
-    /// Rows came without batch numbers, and were counted.
+    /// Whether rows came without batch numbers, and were counted.
     counted: bool,
-    checker: Checker,
+    checker: BatchChecker,
 }
 
-/// Rows of a series beside each other in the spool: times, then, where numbered, batches.
+/// Rows of a series that are contiguous in the spool: times, then batch numbers if `numbered`.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
-    at: u64,
+struct SpooledChunk {
+    offset: u64,
     rows: usize,
     numbered: bool,
-    /// Batch of the first row where not numbered.
+    /// Batch of the first row, if not `numbered`.
     first: u64,
 }
 
-impl Series {
+impl BatchSeries {
     /// Number of rows.
     pub const fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// What the check of its batch numbers came to; none where rows came without, and were counted.
+    /// The check of its batch numbers; `None` where rows came without numbers, and were counted.
     pub fn check(&self) -> Option<BatchCheck> {
         (!self.counted).then(|| self.checker.result())
     }
 }
 
-impl Store {
-    /// An empty store of what `path` holds.
+impl BatchTimes {
+    /// An empty store for the rows of `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             methods: Vec::new(),
             epochs: Vec::new(),
             series: Vec::new(),
-            places: HashMap::new(),
-            spool: SpooledTempFile::new(IN_MEMORY),
+            indices: HashMap::new(),
+            spool: SpooledTempFile::new(MEMORY_BYTES),
             end: 0,
-            waiting: 0,
-            free_pages: MOST_PAGES,
+            buffered: 0,
+            free_pages: MAX_PAGES,
         }
     }
 
     /// The series, in the order of their first rows.
-    pub fn series(&self) -> &[Series] {
+    pub fn series(&self) -> &[BatchSeries] {
         &self.series
     }
 
@@ -100,7 +102,7 @@ impl Store {
         &self.methods
     }
 
-    /// Numbers of the series of a method.
+    /// Indices of the series of a method.
     pub fn of_method(&self, method: usize) -> Vec<usize> {
         (0..self.series.len()).filter(|i| self.series[*i].method as usize == method).collect()
     }
@@ -110,12 +112,12 @@ impl Store {
         &self.epochs[self.series[series].epoch as usize]
     }
 
-    /// Number of a method, which is added where it is new.
+    /// Id of a method; a new one is added.
     pub fn method_id(&mut self, name: &str) -> u32 {
         id(&mut self.methods, name)
     }
 
-    /// Number of an epoch, which is added where it is new.
+    /// Id of an epoch; a new one is added.
     pub fn epoch_id(&mut self, name: &str) -> u32 {
         id(&mut self.epochs, name)
     }
@@ -123,43 +125,43 @@ impl Store {
     /// Add a row. Without a batch number it is the next of its series.
     ///
     /// # Errors
-    /// Too many series, or a temporary file that cannot be written.
+    /// [`TimingsError::ManySeries`], or [`TimingsError::Spool`] if the temporary file cannot be written.
     pub fn push(&mut self, method: u32, epoch: u32, batch: Option<u64>, seconds: f64) -> Result<(), TimingsError> {
-        let place = match self.places.get(&(method, epoch)) {
-            Some(place) => *place,
+        let index = match self.indices.get(&(method, epoch)) {
+            Some(index) => *index,
             None => self.add_series(method, epoch)?,
         };
-        let series = &mut self.series[place];
+        let series = &mut self.series[index];
         series.counted |= batch.is_none();
         let batch = batch.unwrap_or(series.rows);
         let plain = batch == series.rows;
-        let follows = series.checker.see(batch, &mut self.free_pages);
+        let follows = series.checker.add(batch, &mut self.free_pages);
         let counts_up = follows && plain;
         if !(series.numbered || counts_up) {
-            self.flush(place)?;
-            self.series[place].numbered = true;
+            self.flush(index)?;
+            self.series[index].numbered = true;
         }
-        let series = &mut self.series[place];
+        let series = &mut self.series[index];
         series.rows += 1;
         series.times.push(seconds);
         if series.numbered {
             series.batches.push(batch);
         }
-        self.waiting += 1;
-        if series.times.len() >= CHUNK {
-            self.flush(place)?;
-        } else if self.waiting >= WAITING {
-            (0..self.series.len()).try_for_each(|place| self.flush(place))?;
+        self.buffered += 1;
+        if series.times.len() >= CHUNK_ROWS {
+            self.flush(index)?;
+        } else if self.buffered >= MAX_BUFFERED {
+            (0..self.series.len()).try_for_each(|index| self.flush(index))?;
         }
         Ok(())
     }
 
     fn add_series(&mut self, method: u32, epoch: u32) -> Result<usize, TimingsError> {
-        if self.series.len() >= MOST_SERIES {
-            return Err(TimingsError::ManySeries { path: self.path.clone(), most: MOST_SERIES });
+        if self.series.len() >= MAX_SERIES {
+            return Err(TimingsError::ManySeries { path: self.path.clone(), most: MAX_SERIES });
         }
-        let place = self.series.len();
-        self.series.push(Series {
+        let index = self.series.len();
+        self.series.push(BatchSeries {
             method,
             epoch,
             rows: 0,
@@ -168,44 +170,50 @@ impl Store {
             batches: Vec::new(),
             numbered: false,
             counted: false,
-            checker: Checker::default(),
+            checker: BatchChecker::default(),
         });
-        self.places.insert((method, epoch), place);
-        Ok(place)
+        self.indices.insert((method, epoch), index);
+        Ok(index)
     }
 
-    /// Write what waits of a series.
-    fn flush(&mut self, place: usize) -> Result<(), TimingsError> {
-        let series = &mut self.series[place];
+    /// Write the buffered rows of a series.
+    fn flush(&mut self, index: usize) -> Result<(), TimingsError> {
+        let series = &mut self.series[index];
         let rows = series.times.len();
         if rows == 0 {
             return Ok(());
         }
-        self.waiting -= rows;
+        self.buffered -= rows;
         let mut bytes: Vec<u8> = Vec::with_capacity(rows * 16);
-        // Taken with what they lie in: thousands of series that are done would hold more than all that wait.
+        // Taken with their buffers: thousands of complete series would keep more memory than the buffered rows need.
         std::mem::take(&mut series.times).into_iter().for_each(|time| bytes.extend(time.to_le_bytes()));
         std::mem::take(&mut series.batches).into_iter().for_each(|batch| bytes.extend(batch.to_le_bytes()));
         let first = series.rows - rows as u64;
-        series.chunks.push(Chunk { at: self.end, rows, numbered: series.numbered, first });
+        series.chunks.push(SpooledChunk { offset: self.end, rows, numbered: series.numbered, first });
         self.spool.seek(SeekFrom::Start(self.end))?;
         self.spool.write_all(&bytes)?;
         self.end += bytes.len() as u64;
         Ok(())
     }
 
-    /// Hand out the times of a series in the order of its batches, some ten thousand at a time.
+    /// Pass the times of a series to `take` in the order of its batches, some ten thousand at a time.
     ///
     /// # Errors
-    /// A temporary file that cannot be read; rows out of order of which too many have the same number.
-    pub fn each_part(&mut self, place: usize, take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
-        self.each_part_of(place, SORTED, take)
+    /// [`TimingsError::Spool`] if the temporary file cannot be read; [`TimingsError::Repeated`] if rows are out of order and too many have the
+    /// same number.
+    pub fn each_part(&mut self, index: usize, take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
+        self.each_part_of(index, MAX_SORTED, take)
     }
 
-    /// The same, with at most so many rows to be put in order at a time.
-    fn each_part_of(&mut self, place: usize, most: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
-        self.flush(place)?;
-        let series = &self.series[place];
+    /// [`BatchTimes::each_part`] with at most `max_rows` rows sorted at a time.
+    fn each_part_of(
+        &mut self,
+        index: usize,
+        max_rows: usize,
+        mut take: impl FnMut(&[f64]),
+    ) -> Result<(), TimingsError> {
+        self.flush(index)?;
+        let series = &self.series[index];
         let (rows, largest) = (series.rows, series.checker.largest());
         let chunks = series.chunks.clone();
         if series.checker.in_order() {
@@ -214,9 +222,9 @@ impl Store {
             }
             return Ok(());
         }
-        // Out of order: a range of batches at a time, each with a look at all chunks. The range is cut back whenever it has
-        // more rows than fit, so numbers may lie far apart or come again and again.
-        let mut found: Vec<(u64, f64)> = Vec::with_capacity((most + CHUNK).min(rows as usize));
+        // Out of order: one range of batches at a time, each reading all chunks. The range is cut whenever it has more rows than
+        // fit, so numbers may be far apart or repeat.
+        let mut found: Vec<(u64, f64)> = Vec::with_capacity((max_rows + CHUNK_ROWS).min(rows as usize));
         let mut low = 0;
         while low <= largest {
             let mut end = largest + 1;
@@ -224,22 +232,22 @@ impl Store {
                 let (times, batches) = self.read(chunk)?;
                 let numbered = batches.into_iter().zip(times);
                 found.extend(numbered.filter(|(batch, _)| (low..end).contains(batch)));
-                if found.len() > most {
+                if found.len() > max_rows {
                     let mut numbers: Vec<u64> = found.iter().map(|(batch, _)| *batch).collect();
-                    let middle = *numbers.select_nth_unstable(most / 2).1;
+                    let middle = *numbers.select_nth_unstable(max_rows / 2).1;
                     end = middle.max(low + 1);
                     found.retain(|(batch, _)| *batch < end);
-                    if found.len() > most {
+                    if found.len() > max_rows {
                         let series = format!(
                             "{}, epoch {}",
-                            self.methods[self.series[place].method as usize],
-                            self.epoch(place)
+                            self.methods[self.series[index].method as usize],
+                            self.epoch(index)
                         );
-                        return Err(TimingsError::Repeated { series, batch: low, most });
+                        return Err(TimingsError::Repeated { series, batch: low, most: max_rows });
                     }
                 }
             }
-            // Of rows with the same number, the first in the file comes first.
+            // A stable sort: rows with the same number stay in the order of the file.
             found.sort_by_key(|(batch, _)| *batch);
             let times: Vec<f64> = found.drain(..).map(|(_, time)| time).collect();
             take(&times);
@@ -248,32 +256,32 @@ impl Store {
         Ok(())
     }
 
-    /// Hand out the times of a series in windows of `size`, the last of them up to twice as long.
+    /// Pass the times of a series to `take` in windows of `size`, the last of them up to twice as long.
     ///
     /// # Errors
     /// As [`Store::each_part`].
-    pub fn each_window(&mut self, place: usize, size: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
-        let mut held: Vec<f64> = Vec::new();
-        self.each_part(place, |part| {
-            held.extend(part);
+    pub fn each_window(&mut self, index: usize, size: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
+        let mut buffer: Vec<f64> = Vec::new();
+        self.each_part(index, |part| {
+            buffer.extend(part);
             let mut from = 0;
-            while held.len() - from >= 2 * size {
-                take(&held[from..from + size]);
+            while buffer.len() - from >= 2 * size {
+                take(&buffer[from..from + size]);
                 from += size;
             }
-            held.drain(..from);
+            buffer.drain(..from);
         })?;
-        if !held.is_empty() {
-            take(&held);
+        if !buffer.is_empty() {
+            take(&buffer);
         }
         Ok(())
     }
 
     /// Times and batch numbers of a chunk.
-    fn read(&mut self, chunk: &Chunk) -> Result<(Vec<f64>, Vec<u64>), TimingsError> {
+    fn read(&mut self, chunk: &SpooledChunk) -> Result<(Vec<f64>, Vec<u64>), TimingsError> {
         let words = if chunk.numbered { 2 } else { 1 };
         let mut bytes = vec![0; chunk.rows * 8 * words];
-        self.spool.seek(SeekFrom::Start(chunk.at))?;
+        self.spool.seek(SeekFrom::Start(chunk.offset))?;
         self.spool.read_exact(&mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
         let (times, batches) = words.split_at(chunk.rows);
@@ -287,11 +295,11 @@ impl Store {
 }
 
 fn id(names: &mut Vec<String>, name: &str) -> u32 {
-    let place = names.iter().position(|n| n == name).unwrap_or_else(|| {
+    let index = names.iter().position(|n| n == name).unwrap_or_else(|| {
         names.push(name.to_owned());
         names.len() - 1
     });
-    place as u32
+    index as u32
 }
 
 #[cfg(test)]
@@ -300,7 +308,7 @@ mod tests {
 
     #[test]
     fn rows_come_back_in_the_order_of_their_batches() {
-        let mut store = Store::new("x");
+        let mut store = BatchTimes::new("x");
         let method = store.method_id("a");
         let epochs = [store.epoch_id("0"), store.epoch_id("1")];
         let n = 200_000_u64;
@@ -329,7 +337,7 @@ mod tests {
 
     #[test]
     fn numbers_that_come_again_or_lie_far_apart_are_taken_some_at_a_time() {
-        let mut store = Store::new("x");
+        let mut store = BatchTimes::new("x");
         let (method, epoch, far) = (store.method_id("a"), store.epoch_id("0"), store.epoch_id("1"));
         for i in 0..300_000_u64 {
             store.push(method, epoch, Some(i % 30_000), (i % 30_000) as f64 + (i / 30_000) as f64 / 16.0).unwrap();

@@ -3,10 +3,13 @@
 //! `timings_generated FILE [ROWS]`: 148,045 rows as published, or that many of the same shape.
 #![expect(clippy::print_stderr, reason = "a program of one screen")]
 
+#[allow(dead_code, reason = "tests draw series without a file")]
+mod batch_times;
+
 use std::path::Path;
 use std::process::ExitCode;
 
-use expctl::timings::generated::{write_benchmark, write_many};
+use batch_times::{write_benchmark, write_many};
 
 /// The committed pictures are drawn from this seed.
 const SEED: u64 = 20_241_105;

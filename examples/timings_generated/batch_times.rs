@@ -1,11 +1,11 @@
 //! Times of the shape that was seen in the published array-loader benchmark, drawn at random.
 //!
-//! Invariant: files of this say in their metadata and in their column names' note that they are generated. They show what the
-//! analysis finds, and nothing about the loaders.
+//! Invariant: the metadata of the files say that they are generated. They show what the analysis finds, and nothing about the loaders.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use expctl::timings::{CLASS_KEY, TimingsClass};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -16,8 +16,6 @@ use parquet::schema::types::Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::Class;
-use super::parquet_rows::CLASS_KEY;
 
 /// A draw from the standard normal distribution (Box and Muller 1958).
 fn normal(random: &mut Pcg64) -> f64 {
@@ -73,10 +71,10 @@ pub fn mapped_collection(random: &mut Pcg64, batches: usize) -> Vec<f64> {
 /// pandas writes an index without a name, methods in the file's order.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// The file cannot be written.
 pub fn write_benchmark(path: &Path, seed: u64) -> Result<(), ParquetError> {
     let mut random = Pcg64::seed_from_u64(seed);
-    let mut file = Writer::new(path)?;
+    let mut file = BenchmarkWriter::new(path)?;
     for epoch in 0..5 {
         file.group("Merlin", epoch, &merlin(&mut random, 9870, epoch == 0))?;
     }
@@ -92,10 +90,10 @@ pub fn write_benchmark(path: &Path, seed: u64) -> Result<(), ParquetError> {
 /// Many rows of the same shape, a million to a row group, for measuring: three methods of five epochs.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// The file cannot be written.
 pub fn write_many(path: &Path, seed: u64, rows: usize) -> Result<(), ParquetError> {
     let mut random = Pcg64::seed_from_u64(seed);
-    let mut file = Writer::new(path)?;
+    let mut file = BenchmarkWriter::new(path)?;
     let size = 1_000_000;
     for (method, of_method) in [("Merlin", 0), ("Census", 1), ("MappedCollection", 2)] {
         for epoch in 0..5 {
@@ -114,9 +112,9 @@ pub fn write_many(path: &Path, seed: u64, rows: usize) -> Result<(), ParquetErro
     file.close()
 }
 
-struct Writer(SerializedFileWriter<std::fs::File>);
+struct BenchmarkWriter(SerializedFileWriter<std::fs::File>);
 
-impl Writer {
+impl BenchmarkWriter {
     fn new(path: &Path) -> Result<Self, ParquetError> {
         let column = |name: &str, kind, logical| {
             let builder = Type::primitive_type_builder(name, kind).with_repetition(Repetition::REQUIRED);
@@ -129,7 +127,7 @@ impl Writer {
             column("__index_level_0__", Physical::INT64, None)?,
         ];
         let schema = Arc::new(Type::group_type_builder("batch").with_fields(fields).build()?);
-        let class = KeyValue::new(CLASS_KEY.to_owned(), Class::Generated.name().to_owned());
+        let class = KeyValue::new(CLASS_KEY.to_owned(), TimingsClass::Generated.name().to_owned());
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_key_value_metadata(Some(vec![class]))

@@ -1,49 +1,51 @@
+//! Following the slow batches of a known period through a series, where their phase slips.
+
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
-use super::period::Track;
+use super::period::RankScores;
 
-/// Most stretches of a series whose phase is kept.
-const STRETCHES: usize = 32;
+/// Maximum number of stretches of a series whose phase is reported.
+const MAX_STRETCHES: usize = 32;
 
-/// The slow batches of a period in one series, followed through it.
+/// The beats of a series: the slow batches of a period, followed through it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Rhythm {
+pub struct BeatSummary {
     /// Batches from one to the next.
     pub period: usize,
     /// How many there are.
     pub beats: u64,
     /// Share of all batches.
     pub batch_share: f64,
-    /// Share of the time; of a second line, of what is left without the first.
+    /// Share of the time; for a second period, of the time of the batches that are on no beat of the first.
     pub time_share: f64,
-    /// Their median over that of the other batches.
+    /// Their median over that of the other batches; `None` where that is 0.
     pub slower: Option<f64>,
-    /// Their mean over that of the other batches.
+    /// Their mean over that of the other batches; `None` where that is 0.
     pub slower_mean: Option<f64>,
-    /// Median of them, s.
+    /// Their median, s.
     pub median_s: f64,
     /// Share of them that are slower than three quarters of the other batches.
     pub hit_share: f64,
-    /// Places where the distance to the next is not the period.
+    /// Beats whose distance to the next is not the period.
     pub slips: u64,
-    /// By how many batches they come late, less early, per 100 batches.
+    /// By how many batches they come late, minus early, per 100 batches.
     pub drift_per_100: f64,
-    /// Batch number modulo the period at which most come, in up to 32 stretches of equal length.
+    /// Batch number modulo the period of most beats, in each of up to 32 stretches of equal length.
     pub phases: Vec<usize>,
 }
 
 /// Follows a period through the windows of a series.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub struct BeatFollower {
     period: usize,
-    track: Track,
+    track: BeatTracker,
     rows: u64,
     seen: u64,
     on: Vec<f32>,
     off: Vec<f32>,
-    /// Of every so many batches, one is kept for the medians. Drawn at random, as each count has periods of its own.
+    /// One in `thin` batches counts for the medians. Drawn at random, since every fixed step has periods of its own.
     thin: u64,
     random: Pcg64,
     on_time: f64,
@@ -54,13 +56,13 @@ pub(super) struct Follower {
     counts: Vec<Vec<u32>>,
 }
 
-impl Follower {
-    /// For a series of `rows` batches.
+impl BeatFollower {
+    /// A follower for a series of `rows` batches.
     pub fn new(period: usize, rows: u64) -> Self {
-        let stretches = STRETCHES.min((rows as usize / (10 * period)).max(1));
+        let stretches = MAX_STRETCHES.min((rows as usize / (10 * period)).max(1));
         Self {
             period,
-            track: Track::new(period),
+            track: BeatTracker::new(period),
             rows,
             seen: 0,
             on: Vec::new(),
@@ -76,8 +78,8 @@ impl Follower {
         }
     }
 
-    /// The next window; gives back the places in it that belong to the period.
-    pub fn window(&mut self, times: &[f64]) -> Vec<usize> {
+    /// Add the next window; returns the indices of its beats.
+    pub fn add_window(&mut self, times: &[f64]) -> Vec<usize> {
         let beats = self.track.beats(times);
         for pair in beats.windows(2) {
             let distance = pair[1] - pair[0];
@@ -105,8 +107,8 @@ impl Follower {
         beats
     }
 
-    /// What came of it.
-    pub fn result(mut self) -> Rhythm {
+    /// The summary of all windows.
+    pub fn result(mut self) -> BeatSummary {
         let middle = |values: &mut Vec<f32>, share: f64| {
             let place = (values.len() as f64 * share) as usize;
             (place < values.len()).then(|| f64::from(*values.select_nth_unstable_by(place, f32::total_cmp).1))
@@ -118,7 +120,7 @@ impl Follower {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let most =
             |counts: &Vec<u32>| (0..counts.len()).max_by_key(|r| (counts[*r], usize::MAX - r)).unwrap_or_default();
-        Rhythm {
+        BeatSummary {
             period: self.period,
             beats: self.beats,
             batch_share: share(self.beats as f64, self.seen as f64),
@@ -137,6 +139,71 @@ impl Follower {
     }
 }
 
+/// Cost of a slip of one batch, in scores.
+const SLIP_COST: f32 = 2.0;
+
+/// Maximum deviation of the distance of two beats from the period, in batches.
+const MAX_SLIP: usize = 4;
+
+/// Finds the beats of a known period in a window, slips included.
+///
+/// Dynamic programming over chains of batches about one period apart: the chain with the largest sum of scores minus the cost of its
+/// slips, as in D. P. W. Ellis, *Beat tracking by dynamic programming*, Journal of New Music Research 36 (2007) 51–60.
+#[derive(Debug)]
+struct BeatTracker {
+    period: usize,
+    scores: RankScores,
+    totals: Vec<f32>,
+    before: Vec<u32>,
+}
+
+/// No beat before.
+const NONE: u32 = u32::MAX;
+
+impl BeatTracker {
+    /// A tracker for a period of at least 2 batches.
+    fn new(period: usize) -> Self {
+        Self { period: period.max(2), scores: RankScores::default(), totals: Vec::new(), before: Vec::new() }
+    }
+
+    /// Indices of the beats of a window, in order; empty where all times are equal or the window is too short.
+    fn beats(&mut self, times: &[f64]) -> Vec<usize> {
+        let (n, period) = (times.len(), self.period);
+        if n < 2 * period {
+            return Vec::new();
+        }
+        let Some(scores) = self.scores.slowness(times) else { return Vec::new() };
+        let reach = (period / 4).clamp(usize::from(period > 2), MAX_SLIP);
+        self.totals.clear();
+        self.before.clear();
+        for (at, score) in scores.iter().enumerate() {
+            let mut best = (0.0, NONE);
+            // A chain begins in the first period; a later batch must continue one.
+            if at >= period {
+                best.0 = f32::NEG_INFINITY;
+                for gap in period - reach..=(period + reach).min(at) {
+                    let from = at - gap;
+                    let total = self.totals[from] - SLIP_COST * gap.abs_diff(period) as f32;
+                    if total > best.0 {
+                        best = (total, from as u32);
+                    }
+                }
+            }
+            self.totals.push(best.0 + score);
+            self.before.push(best.1);
+        }
+        let last = n - period..n;
+        let Some(mut at) = last.max_by(|a, b| self.totals[*a].total_cmp(&self.totals[*b])) else { return Vec::new() };
+        let mut beats = vec![at];
+        while self.before[at] != NONE {
+            at = self.before[at] as usize;
+            beats.push(at);
+        }
+        beats.reverse();
+        beats
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,10 +212,10 @@ mod tests {
     fn medians_of_long_series_know_batches_on_and_off_the_beat() {
         let rows = (1 << 22) + 100_000;
         for period in [2, 4] {
-            let mut follower = Follower::new(period, rows);
+            let mut follower = BeatFollower::new(period, rows);
             let window: Vec<f64> = (0..4096).map(|i| if i % period == 0 { 5.0 } else { 1.0 }).collect();
             (0..rows / 4096).for_each(|_| {
-                follower.window(&window);
+                follower.add_window(&window);
             });
             let found = follower.result();
             assert_eq!((found.slower, found.hit_share), (Some(5.0), 1.0), "period {period}");
