@@ -16,7 +16,6 @@ use parquet::schema::types::Type;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-
 /// A draw from the standard normal distribution (Box and Muller 1958).
 fn normal(random: &mut Pcg64) -> f64 {
     let (u, v): (f64, f64) = (1.0 - random.random::<f64>(), random.random());

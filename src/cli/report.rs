@@ -1,8 +1,7 @@
 use std::path::PathBuf;
 
-use super::out;
 use crate::conf::{LinkStyle, NotesSettings};
-use crate::console::say;
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
@@ -11,7 +10,7 @@ use crate::report::{self, NoteOptions};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// The job
     #[arg(value_name = "JOB", required_unless_present = "print_template")]
     job: Option<u64>,
@@ -71,7 +70,7 @@ impl NoteArgs {
 /// Write the note of a job and print its path.
 ///
 /// The note is written for what there is; the exit code then says what is missing.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     if args.print_template {
         out(report::BUILT_IN.trim_end());
         return Ok(());
@@ -81,7 +80,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if folder.record_path().exists()
         && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
     {
-        // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
+        // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
     let options = args.note.options();
@@ -91,14 +90,16 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         out(report::write_page(project, &job, &path, &options)?.display());
     }
     if let Some(record) = &args.record {
-        ReferenceRecord::of(&folder, &job, args.note.force).and_then(|made| made.write(record)).map_err(refused)?;
+        ReferenceRecord::of(&folder, &job, args.note.force)
+            .and_then(|made| made.write(record))
+            .map_err(record_failure)?;
         out(record.display());
     }
     job.verdict()
 }
 
-/// Why there is no reference record, with its exit code.
-fn refused(error: ReferenceError) -> Failure {
+/// A failure to make a reference record, with its exit code.
+fn record_failure(error: ReferenceError) -> Failure {
     match error {
         ReferenceError::File(e) => e.into(),
         ReferenceError::Incomplete { .. } => Failure::new(Exit::Incomplete, &error),

@@ -10,7 +10,6 @@ use flate2::read::GzDecoder;
 use serde_json::{Map, Value as Json};
 
 use super::forest::Slice;
-use crate::exit::{Exit, Failure};
 
 /// What one rank recorded in one window.
 #[derive(Clone, Debug)]
@@ -165,20 +164,4 @@ pub enum TraceError {
         /// The newest version that can be read.
         known: u32,
     },
-}
-
-impl From<TraceError> for Failure {
-    fn from(error: TraceError) -> Self {
-        let keys = "set profile.active to a number of steps, or trace.at_step to one step: \
-                    `expctl submit CONF --set trace.at_step=50`";
-        let failure = |exit| Self::new(exit, &error);
-        match &error {
-            TraceError::NotProfiled { .. } => failure(Exit::Refused).hint(keys),
-            TraceError::Missing { .. } => failure(Exit::Incomplete).hint("`expctl status` and `expctl logs` say more"),
-            TraceError::Unreadable { .. } => {
-                failure(Exit::Incomplete).hint("remove the file to go on without it, or run the job again")
-            }
-            TraceError::Newer { .. } => failure(Exit::Incomplete),
-        }
-    }
 }

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use expctl_pipeline::PipelineError;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use expctl_pipeline::array::dataset::{ArrayDataset, ConvertOptions};
 use expctl_pipeline::dataset::{Conversion, Dataset, Family};
+use expctl_pipeline::{PipelineError, array};
 use expctl_record::{ArrayFormat, StoreKind};
 use indicatif::HumanCount;
 
-use super::build_bar::BuildBar;
-use super::data::{GOES_ON, failure};
-use super::data_set::{Set, SetOptions, known};
-use super::{data_convert_array, out, say};
+use super::build::{BuildProgressBar, RESUME_HINT, failure};
+use super::{DataSetArgs, DataSetOptions, known};
+use crate::console::{out, say};
 use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -21,15 +21,15 @@ use crate::report::format;
 
 /// Arguments of `expctl data convert`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ConvertArgs {
     /// Folder in experiments/ that holds dataset.toml; with --out: .h5ad files, of no data set
     #[arg(value_name = "SET|FILE", required = true)]
     names: Vec<String>,
     #[command(flatten)]
-    options: SetOptions,
+    options: DataSetOptions,
     /// Store to make; may be given more than once
-    #[arg(long, value_name = "KIND", value_enum, required = true)]
-    to: Vec<Kind>,
+    #[arg(long, value_name = "KIND", value_parser = store_parser(), required = true)]
+    to: Vec<Wanted>,
     /// Folder that converted files go to, one for each file or shard
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -50,69 +50,21 @@ pub struct Args {
     jobs: Option<u16>,
 }
 
-/// [`StoreKind`] and [`ArrayFormat`] on the command line, without those that others are made from.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Kind {
-    /// Of a graph: positions of the False entries of every mask
-    Compressed,
-    /// Of a graph: every mask, a byte per entry
-    FullMasks,
-    /// Of a graph: every mask, a bit per entry
-    PackedMasks,
-    /// Of a graph: gene ids and labels alone
-    Ids,
-    /// AnnData, compressed with gzip
-    H5adGzip,
-    /// AnnData, compressed with LZF
-    H5adLzf,
-    /// AnnData, compressed with Zstandard
-    H5adZstd,
-    /// AnnData without chunks
-    H5adContiguous,
-    /// AnnData with a dense matrix
-    H5adDense,
-    /// AnnData by columns (CSC)
-    H5adCsc,
-    /// AnnData with the rows of all files in random order
-    H5adShuffled,
-    /// Parquet with a list of all genes' values for each row
-    Parquet,
-    /// Parquet with a list of gene numbers and one of values for each row
-    ParquetSparse,
-    /// MDS shards, as MosaicML's streaming reads them
-    Mds,
-    /// MDS shards, compressed with Zstandard
-    MdsZstd,
-    /// AnnData in zarr, sharded
-    Zarr,
-}
-
-impl Kind {
-    const fn wanted(self) -> Wanted {
-        match self {
-            Self::Compressed => Wanted::Graph(StoreKind::Compressed),
-            Self::FullMasks => Wanted::Graph(StoreKind::FullMasks),
-            Self::PackedMasks => Wanted::Graph(StoreKind::PackedMasks),
-            Self::Ids => Wanted::Graph(StoreKind::Ids),
-            Self::H5adGzip => Wanted::Array(ArrayFormat::H5adGzip),
-            Self::H5adLzf => Wanted::Array(ArrayFormat::H5adLzf),
-            Self::H5adZstd => Wanted::Array(ArrayFormat::H5adZstd),
-            Self::H5adContiguous => Wanted::Array(ArrayFormat::H5adContiguous),
-            Self::H5adDense => Wanted::Array(ArrayFormat::H5adDense),
-            Self::H5adCsc => Wanted::Array(ArrayFormat::H5adCsc),
-            Self::H5adShuffled => Wanted::Array(ArrayFormat::H5adShuffled),
-            Self::Parquet => Wanted::Array(ArrayFormat::Parquet),
-            Self::ParquetSparse => Wanted::Array(ArrayFormat::ParquetSparse),
-            Self::Mds => Wanted::Array(ArrayFormat::Mds),
-            Self::MdsZstd => Wanted::Array(ArrayFormat::MdsZstd),
-            Self::Zarr => Wanted::Array(ArrayFormat::Zarr),
-        }
-    }
+/// A value parser for the stores that can be made from others.
+fn store_parser() -> impl TypedValueParser<Value = Wanted> {
+    let graphs = StoreKind::ALL.into_iter().filter(|kind| *kind != StoreKind::Json).map(Wanted::Graph);
+    let arrays = ArrayFormat::ALL.into_iter().filter(|format| *format != ArrayFormat::H5ad).map(Wanted::Array);
+    let all: Vec<Wanted> = graphs.chain(arrays).collect();
+    let value = |wanted: &Wanted| {
+        let family = if matches!(wanted, Wanted::Graph(_)) { "Of a graph" } else { "Of an array" };
+        PossibleValue::new(wanted.name()).help(family)
+    };
+    let parser = PossibleValuesParser::new(all.iter().map(value));
+    parser.try_map(move |name| all.iter().copied().find(|wanted| wanted.name() == name).ok_or("no such store"))
 }
 
 /// Run the verb: the folders of the stores on stdout, or the files that were made of files.
-pub(super) fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &ConvertArgs) -> Result<(), Failure> {
     let jobs = args.jobs.map_or_else(parallel::threads, usize::from);
     let defaults = ConvertOptions::default();
     let options = ConvertOptions {
@@ -124,10 +76,10 @@ pub(super) fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     };
     check_options(args)?;
     if let Some(folder) = &args.out {
-        return files(args, folder, &options);
+        return convert_files(args, folder, &options);
     }
     let set = match args.names.as_slice() {
-        [name] if !name.ends_with(".h5ad") => Set { name: name.clone(), options: args.options },
+        [name] if !name.ends_with(".h5ad") => DataSetArgs { name: name.clone(), options: args.options },
         _ => {
             let message = "files are converted into the folder that --out names; without it, there is one data set";
             return Err(Failure::new(Exit::Usage, message));
@@ -136,17 +88,17 @@ pub(super) fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let (data, family) = known(project, &set)?;
     let interrupt = Interrupt::listen()?;
     let folder = project.data_dir(&data);
-    for kind in &args.to {
-        match (family, kind.wanted()) {
+    for wanted in &args.to {
+        match (family, *wanted) {
             (Family::Graph, Wanted::Graph(kind)) => {
                 let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
-                convert(&dataset, kind, jobs, &interrupt)?;
+                convert_graph(&dataset, kind, jobs, &interrupt)?;
                 out(dataset.store_folder(kind).display());
             }
             (Family::Array, Wanted::Array(format)) => {
                 let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e.advise(&folder, &data)))?;
                 let options = ConvertOptions { seed: data.seed, ..options };
-                data_convert_array::convert(&dataset, format, &options, &interrupt)?;
+                convert_array(&dataset, format, &options, &interrupt)?;
                 out(dataset.store_folder(format).display());
             }
             (_, wanted) => {
@@ -163,9 +115,9 @@ pub(super) fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 }
 
 /// Refuse options that would have no effect.
-fn check_options(args: &Args) -> Result<(), Failure> {
+fn check_options(args: &ConvertArgs) -> Result<(), Failure> {
     let to = |wanted: &[ArrayFormat]| {
-        args.to.iter().any(|kind| matches!(kind.wanted(), Wanted::Array(format) if wanted.contains(&format)))
+        args.to.iter().any(|to| matches!(to, Wanted::Array(format) if wanted.contains(format)))
     };
     let none = |option: &str, with: &str| {
         Err(Failure::new(Exit::Usage, format_args!("{option} has no effect without {with}")))
@@ -182,16 +134,16 @@ fn check_options(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Convert files that belong to no data set.
-fn files(args: &Args, folder: &Path, options: &ConvertOptions) -> Result<(), Failure> {
+/// Convert files that belong to no data set, as the arguments say.
+fn convert_files(args: &ConvertArgs, folder: &Path, options: &ConvertOptions) -> Result<(), Failure> {
     if let Some(option) = args.options.named() {
         return Err(Failure::new(Exit::Usage, format_args!("{option} says which data set; --out converts files")));
     }
-    let [kind] = args.to.as_slice() else {
+    let [wanted] = args.to.as_slice() else {
         return Err(Failure::new(Exit::Usage, "files of one format go to one folder: give --to once with --out"));
     };
-    let Wanted::Array(format) = kind.wanted() else {
-        let message = format_args!("files cannot be converted to {}, which is a store of graphs", kind.wanted().name());
+    let Wanted::Array(format) = *wanted else {
+        let message = format_args!("files cannot be converted to {}, which is a store of graphs", wanted.name());
         return Err(Failure::new(Exit::Usage, message));
     };
     let shuffle = args.shuffle || format == ArrayFormat::H5adShuffled;
@@ -199,11 +151,11 @@ fn files(args: &Args, folder: &Path, options: &ConvertOptions) -> Result<(), Fai
         return Err(Failure::new(Exit::Usage, "--seed has no effect without --shuffle"));
     }
     let sources: Vec<PathBuf> = args.names.iter().map(PathBuf::from).collect();
-    data_convert_array::files(&sources, format, shuffle, options, folder, &Interrupt::listen()?)
+    make_files(&sources, format, shuffle, options, folder, &Interrupt::listen()?)
 }
 
-/// Make a store if it is not there, with an estimate of its size and progress on stderr.
-pub(super) fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt: &Interrupt) -> Result<(), Failure> {
+/// Make a store of a graph data set if it is missing, with an estimate of its size and progress on stderr.
+pub fn convert_graph(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt: &Interrupt) -> Result<(), Failure> {
     if dataset.converted(kind).map_err(|e| failure(&e))?.is_some() {
         return Ok(());
     }
@@ -211,11 +163,11 @@ pub(super) fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt
     if conversion.size().missing() == 0 {
         say(format_args!("{}: {}", kind.name(), conversion.size()));
     }
-    let mut progress = BuildBar::new(interrupt);
+    let mut progress = BuildProgressBar::new(interrupt);
     let manifest = conversion.run(jobs, &mut |p| progress.show(p)).map_err(|e| match e {
         PipelineError::Stopped => {
             Failure::new(Exit::Incomplete, format_args!("stopped before the store was complete: {}", kind.name()))
-                .hint(GOES_ON)
+                .hint(RESUME_HINT)
         }
         e => failure(&e),
     })?;
@@ -228,5 +180,60 @@ pub(super) fn convert(dataset: &Dataset, kind: StoreKind, jobs: usize, interrupt
         manifest.build_seconds,
         dataset.store_folder(kind).display()
     ));
+    Ok(())
+}
+
+/// Make the files of a format of an array data set if they are missing, with progress on stderr.
+pub fn convert_array(
+    dataset: &ArrayDataset,
+    format: ArrayFormat,
+    options: &ConvertOptions,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let new = !dataset.has(format);
+    let mut progress = BuildProgressBar::new(interrupt);
+    let manifest =
+        array::dataset::convert(dataset, format, options, &mut |p| progress.show(p)).map_err(|e| match e {
+            PipelineError::Stopped => {
+                let message = format_args!("stopped before all files were made: {}", format.name());
+                Failure::new(Exit::Incomplete, message).hint(RESUME_HINT)
+            }
+            e => failure(&e),
+        })?;
+    progress.finish();
+    if new {
+        say(format_args!(
+            "{}: {} rows in {}, {} in {:.1} s: {}",
+            format.name(),
+            HumanCount(manifest.files.iter().map(|file| file.rows).sum()),
+            format::count(manifest.files.len() as u64, "file"),
+            format::bytes(manifest.bytes() as f64),
+            manifest.build_seconds,
+            dataset.store_folder(format).display()
+        ));
+    }
+    Ok(())
+}
+
+/// Convert files that belong to no data set; prints their paths on stdout.
+fn make_files(
+    sources: &[PathBuf],
+    format: ArrayFormat,
+    shuffle: bool,
+    options: &ConvertOptions,
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let mut progress = BuildProgressBar::new(interrupt);
+    let made = array::dataset::convert_files(sources, format, shuffle, options, folder, &mut |p| progress.show(p));
+    let made = made.map_err(|e| match e {
+        PipelineError::Stopped => {
+            let message = "stopped before all files were made; those that are there are complete";
+            Failure::new(Exit::Incomplete, message)
+        }
+        e => failure(&e),
+    })?;
+    progress.finish();
+    made.iter().for_each(|path| out(path.display()));
     Ok(())
 }

@@ -1,69 +1,30 @@
-//! `expctl data`: build, convert, show and verify data sets.
+//! Building the data sets that trials read, with progress on stderr.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use expctl_pipeline::PipelineError;
 use expctl_pipeline::array;
 use expctl_pipeline::array::dataset::{ArrayDataset, ArrayRecipe, ConvertOptions};
-use expctl_pipeline::dataset::{self, Dataset, Family, Recipe};
+use expctl_pipeline::dataset::{self, BuildProgress, Dataset, Recipe};
 use expctl_record::{ArrayFormat, Data, Settings, StoreKind, Trial};
-use indicatif::HumanCount;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
-use super::build_bar::BuildBar;
-use super::data_set::{AnyRecipe, Set, known};
-use super::{data_convert, data_convert_array, data_info, data_info_array, data_verify, out, say};
+use super::{AnyRecipe, convert};
+use crate::console::say;
 use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::project::Project;
 
-/// Arguments of `expctl data`.
-#[derive(Debug, clap::Subcommand)]
-pub enum Args {
-    /// Build a data set; goes on where an earlier build was stopped
-    Build(Set),
-    /// Show what a built data set holds, and what of it is real
-    Info {
-        #[command(flatten)]
-        set: Set,
-        /// Print the manifest as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Make stores of other kinds from the base store; goes on where an earlier conversion was stopped
-    Convert(super::data_convert::Args),
-    /// Compare the files of a built data set with its checksums and counts
-    Verify(Set),
-}
+/// Hint after work that was stopped.
+pub const RESUME_HINT: &str = "the same command goes on where it stopped";
 
-/// What to do about work that was stopped.
-pub(super) const GOES_ON: &str = "the same command goes on where it stopped";
-
-/// Run the verb.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
-    match args {
-        Args::Build(set) => {
-            let (data, family) = known(project, set)?;
-            let wanted = match family {
-                Family::Graph => Wanted::Graph(StoreKind::Json),
-                Family::Array => Wanted::Array(ArrayFormat::H5ad),
-            };
-            ensure(project, &data, wanted, 0, &Interrupt::listen()?)?;
-            out(project.data_dir(&data).display());
-            Ok(())
-        }
-        Args::Info { set, json } => match known(project, set)? {
-            (data, Family::Graph) => data_info::info(project, &data, *json),
-            (data, Family::Array) => data_info_array::info(project, &data, *json),
-        },
-        Args::Convert(args) => data_convert::run(project, args),
-        Args::Verify(set) => data_verify::run(project, set),
-    }
-}
-
-/// Build the data set if it is not there and convert it to what is `wanted`, with progress on stderr; an interrupt leaves a
-/// build that can go on. Files of an array are to be `file_count`, where that is not 0.
+/// Build the data set if it is missing and convert it to what is `wanted`, with progress on stderr; a build that is interrupted can be
+/// resumed. An array gets `file_count` files, unless that is 0.
 pub fn ensure(
     project: &Project,
     data: &Data,
@@ -96,7 +57,7 @@ fn ensure_graph(
 ) -> Result<(), Failure> {
     let folder = project.data_dir(data);
     let new = Dataset::open(&folder).is_err();
-    let mut progress = BuildBar::new(interrupt);
+    let mut progress = BuildProgressBar::new(interrupt);
     let manifest = dataset::build(recipe, data, &folder, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
     progress.finish();
     if new {
@@ -112,7 +73,7 @@ fn ensure_graph(
         return Ok(());
     }
     let dataset = Dataset::open(&folder).map_err(|e| failure(&e))?;
-    data_convert::convert(&dataset, store, crate::parallel::threads(), interrupt)
+    convert::convert_graph(&dataset, store, crate::parallel::threads(), interrupt)
 }
 
 fn ensure_array(
@@ -124,7 +85,7 @@ fn ensure_array(
 ) -> Result<(), Failure> {
     let folder = project.data_dir(data);
     let new = ArrayDataset::open(&folder).is_err();
-    let mut progress = BuildBar::new(interrupt);
+    let mut progress = BuildProgressBar::new(interrupt);
     let jobs = crate::parallel::threads();
     let manifest =
         array::dataset::build(recipe, data, &folder, jobs, &mut |p| progress.show(p)).map_err(|e| failure(&e))?;
@@ -140,16 +101,16 @@ fn ensure_array(
         ));
     }
     let dataset = ArrayDataset::open(&folder).map_err(|e| failure(&e))?;
-    // Files that are there serve whatever options they were made with, but for a number of files that is asked for.
+    // Existing files serve with whatever options they were made, except where a number of files is asked for.
     if format == ArrayFormat::H5ad || dataset.converted_of(format, file_count).map_err(|e| failure(&e))?.is_some() {
         return Ok(());
     }
     let file_count = u64::from(file_count);
     let options = ConvertOptions { seed: data.seed, file_count, jobs, ..ConvertOptions::default() };
-    data_convert_array::convert(&dataset, format, &options, interrupt)
+    convert::convert_array(&dataset, format, &options, interrupt)
 }
 
-/// Refuse what [`ensure`] would refuse, before hours of building what is missing beside it.
+/// Refuse damaged data, as [`ensure`] would, before hours of building other data.
 pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failure> {
     states.values().try_for_each(|state| match state {
         DataState::Refused(e) => Err(failure(e)),
@@ -157,23 +118,23 @@ pub fn refuse_damaged(states: &BTreeMap<PathBuf, DataState>) -> Result<(), Failu
     })
 }
 
-/// [`ensure`] for everything that trials read.
+/// [`ensure`] for all data that trials read.
 pub fn ensure_all(project: &Project, trials: &[Trial], interrupt: &Interrupt) -> Result<(), Failure> {
     let mut all: BTreeMap<(&PathBuf, Wanted), (&Data, u32)> = BTreeMap::new();
     for trial in trials {
         let Settings { data, array, .. } = &trial.settings;
         let Some(wanted) = Wanted::of(&trial.settings) else { continue };
         let (_, count) = all.entry((&trial.data_dir, wanted)).or_insert((data, 0));
-        // A trial that asks for no number of files reads those of the others.
+        // A trial that asks for no number of files reads the files of the others.
         *count = (*count).max(array.file_count);
     }
     all.iter().try_for_each(|((_, wanted), (data, count))| ensure(project, data, *wanted, *count, interrupt))
 }
 
-pub(super) fn failure(e: &PipelineError) -> Failure {
+pub fn failure(e: &PipelineError) -> Failure {
     match e.cause() {
         PipelineError::Stopped => {
-            Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(GOES_ON)
+            Failure::new(Exit::Incomplete, "stopped before the data set was complete").hint(RESUME_HINT)
         }
         PipelineError::NotBuilt { .. } if e.advice().is_none() => {
             Failure::new(Exit::Incomplete, e).hint("`expctl data build SET` with the same options builds it")
@@ -189,4 +150,65 @@ pub(super) fn failure(e: &PipelineError) -> Failure {
         }
         _ => Failure::internal(e),
     }
+}
+
+/// Progress on stderr: a bar on a terminal, otherwise a line at the start of a phase and every ten seconds. A phase that repeats for each of
+/// many files has a starting line once. Ctrl-C stops the work at its next step.
+pub struct BuildProgressBar {
+    bar: Option<ProgressBar>,
+    phase: &'static str,
+    phases: Vec<&'static str>,
+    last_line: Instant,
+    interrupt: Interrupt,
+}
+
+impl BuildProgressBar {
+    /// Progress of work that `interrupt` stops.
+    pub fn new(interrupt: &Interrupt) -> Self {
+        let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
+        Self { bar, phase: "", phases: Vec::new(), last_line: Instant::now(), interrupt: interrupt.clone() }
+    }
+
+    /// Show progress; breaks after an interrupt.
+    pub fn show(&mut self, p: BuildProgress) -> ControlFlow<()> {
+        let changed = std::mem::replace(&mut self.phase, p.phase) != p.phase;
+        let new = !self.phases.contains(&p.phase);
+        if new {
+            self.phases.push(p.phase);
+        }
+        match &self.bar {
+            Some(bar) => {
+                if changed {
+                    bar.reset();
+                    bar.set_style(style(p.phase));
+                    bar.set_message(p.phase);
+                }
+                bar.set_length(p.total);
+                bar.set_position(p.done);
+            }
+            None if new || self.last_line.elapsed() >= Duration::from_secs(10) => {
+                self.last_line = Instant::now();
+                say(format_args!("{}: {} of {}", p.phase, HumanCount(p.done), HumanCount(p.total)));
+            }
+            None => {}
+        }
+        if self.interrupt.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Remove the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn style(phase: &str) -> ProgressStyle {
+    let counts = match phase {
+        "checksum" => "{decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}",
+        _ => "{human_pos}/{human_len} {per_sec}",
+    };
+    ProgressStyle::with_template(&format!("{{msg:9}} [{{bar:40}}] {counts} eta {{eta}}"))
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
 }

@@ -1,4 +1,4 @@
-//! `expctl data verify`: whether a data set and its stores are what their manifests say.
+//! `expctl data verify`: whether a data set and its stores agree with their manifests.
 
 use std::path::Path;
 
@@ -6,22 +6,21 @@ use expctl_pipeline::dataset::{self, Family};
 use expctl_pipeline::{PipelineError, array};
 use expctl_record::{ArrayFormat, Data, StoreKind};
 
-use super::build_bar::BuildBar;
-use super::data::failure;
-use super::data_set::{Set, known};
-use super::{out, say};
+use super::build::{BuildProgressBar, failure};
+use super::{DataSetArgs, known};
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::parallel;
 use crate::project::Project;
 use crate::report::format::count;
 
-/// Run the verb: what is wrong on stdout, store by store, and for each of these stores what to do.
-pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
+/// Verify a data set: problems on stdout, store by store, and a hint for each of these stores.
+pub fn run(project: &Project, set: &DataSetArgs) -> Result<(), Failure> {
     let (data, family) = known(project, set)?;
     let folder = project.data_dir(&data);
     let interrupt = Interrupt::listen()?;
-    let mut progress = BuildBar::new(&interrupt);
+    let mut progress = BuildProgressBar::new(&interrupt);
     let problems = match family {
         Family::Graph => dataset::verify(&folder, &mut |p| progress.show(p)),
         Family::Array => array::dataset::verify(&folder, parallel::threads(), &mut |p| progress.show(p)),
@@ -46,17 +45,17 @@ pub(super) fn run(project: &Project, set: &Set) -> Result<(), Failure> {
         let of_store: Vec<&String> = of_store.collect();
         of_store.iter().for_each(out);
         if !of_store.is_empty() {
-            answer = answer.hint(what_to_do(&folder, &data, store));
+            answer = answer.hint(repair_hint(&folder, &data, store));
         }
     }
     Err(answer)
 }
 
-/// The store made from the base that a problem is of: every problem begins with a path, inside the data set or absolute. What
-/// lies in no such store is the base's.
+/// The converted store that a problem is of; `None` for the base store. Every problem begins with a path, relative to the data set or
+/// absolute.
 fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s str> {
     let is_of = |store: &&&str| {
-        // With the end of the name, which others may begin with.
+        // Up to the end of the name, which may be the beginning of another.
         let inside = format!("stores/{store}");
         let whole = folder.join(&inside).display().to_string();
         let ends = |rest: &str| rest.starts_with(['/', ':', ' ']) || rest.is_empty();
@@ -66,8 +65,8 @@ fn store_of<'s>(problem: &str, folder: &Path, stores: &[&'s str]) -> Option<&'s 
     stores.iter().find(is_of).copied()
 }
 
-/// What to do about a store, as errors about it say.
-fn what_to_do(folder: &Path, data: &Data, store: Option<&str>) -> String {
+/// How to repair a store, with the advice of errors about it.
+fn repair_hint(folder: &Path, data: &Data, store: Option<&str>) -> String {
     let problem = match store {
         None => PipelineError::NotBuilt { path: folder.to_owned() },
         Some(store) => PipelineError::Damaged { path: folder.join("stores").join(store), reason: String::new() },

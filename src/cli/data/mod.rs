@@ -1,25 +1,79 @@
+//! `expctl data`: build, convert, show and verify data sets.
+
+mod build;
+mod convert;
+mod info;
+mod verify;
+
 use expctl_pipeline::array::dataset::ArrayRecipe;
 use expctl_pipeline::dataset::{Family, Recipe};
-use expctl_record::{Data, LabelSource, Networks};
+use expctl_record::{ArrayFormat, Data, LabelSource, Networks, StoreKind};
 
-use super::data::failure;
+use self::build::failure;
+pub use self::build::{ensure, ensure_all, refuse_damaged};
+use self::convert::ConvertArgs;
+use super::words;
 use crate::conf::closest;
+use crate::console::out;
+use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
 use crate::project::Project;
+
+/// Arguments of `expctl data`.
+#[derive(Debug, clap::Subcommand)]
+pub enum DataCommand {
+    /// Build a data set; goes on where an earlier build was stopped
+    Build(DataSetArgs),
+    /// Show what a built data set holds, and what of it is real
+    Info {
+        #[command(flatten)]
+        set: DataSetArgs,
+        /// Print the manifest as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make stores of other kinds from the base store; goes on where an earlier conversion was stopped
+    Convert(ConvertArgs),
+    /// Compare the files of a built data set with its checksums and counts
+    Verify(DataSetArgs),
+}
+
+/// Run the verb.
+pub fn run(project: &Project, command: &DataCommand) -> Result<(), Failure> {
+    match command {
+        DataCommand::Build(set) => {
+            let (data, family) = known(project, set)?;
+            let wanted = match family {
+                Family::Graph => Wanted::Graph(StoreKind::Json),
+                Family::Array => Wanted::Array(ArrayFormat::H5ad),
+            };
+            ensure(project, &data, wanted, 0, &Interrupt::listen()?)?;
+            out(project.data_dir(&data).display());
+            Ok(())
+        }
+        DataCommand::Info { set, json } => match known(project, set)? {
+            (data, Family::Graph) => info::print_graph(project, &data, *json),
+            (data, Family::Array) => info::print_array(project, &data, *json),
+        },
+        DataCommand::Convert(args) => convert::run(project, args),
+        DataCommand::Verify(set) => verify::run(project, set),
+    }
+}
 
 /// Which data set. The same options name the same folder.
 #[derive(Debug, clap::Args)]
-pub struct Set {
+pub struct DataSetArgs {
     /// Folder in experiments/ that holds dataset.toml
     #[arg(value_name = "SET")]
-    pub(super) name: String,
+    pub name: String,
     #[command(flatten)]
-    pub(super) options: SetOptions,
+    pub options: DataSetOptions,
 }
 
-/// What a data set is to be.
+/// Properties of a data set.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct SetOptions {
+pub struct DataSetOptions {
     /// Number of samples, of an array its rows [default: what the recipe says]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
@@ -31,43 +85,29 @@ pub struct SetOptions {
     genes: Option<u64>,
     /// Of a graph: the edges of the networks that ship, real ones as they are or completed to the published counts
     /// [default: real]
-    #[arg(long, value_enum)]
-    networks: Option<Edges>,
+    #[arg(long, value_parser = words::<Networks>(&["real", "completed"]))]
+    networks: Option<Networks>,
     /// Seed of everything that is generated [default: 42]
     #[arg(long, value_name = "N")]
-    pub(super) seed: Option<u64>,
+    pub seed: Option<u64>,
     /// Of a graph: labels drawn at random, or a function of the three perturbed genes [default: random]
-    #[arg(long, value_enum)]
-    labels: Option<Labels>,
+    #[arg(long, value_parser = words::<LabelSource>(&["random", "planted"]))]
+    labels: Option<LabelSource>,
     /// Of an array: number of files that its rows are in [default: 1]
     #[arg(long, value_name = "N")]
     files: Option<u32>,
 }
 
-/// [`LabelSource`] on the command line.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Labels {
-    Random,
-    Planted,
-}
-
-/// [`Networks`] on the command line.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Edges {
-    Real,
-    Completed,
-}
-
 /// A recipe of either family.
 #[derive(Debug)]
-pub(super) enum AnyRecipe {
+pub enum AnyRecipe {
     Graph(Recipe),
     Array(ArrayRecipe),
 }
 
-impl SetOptions {
-    /// The options that say which data set; the seed may mean something else.
-    pub(super) fn named(&self) -> Option<&'static str> {
+impl DataSetOptions {
+    /// The first option that was given, except the seed, which has another meaning with --out.
+    pub fn named(&self) -> Option<&'static str> {
         let given = [
             ("--samples", self.samples.is_some()),
             ("--scale", self.scale.is_some()),
@@ -80,9 +120,10 @@ impl SetOptions {
     }
 }
 
-impl Set {
-    pub(super) fn data(&self, recipe: &AnyRecipe) -> Result<Data, Failure> {
-        let SetOptions { samples, scale, genes, networks, seed, labels, files } = &self.options;
+impl DataSetArgs {
+    /// The data set that the options describe, of a recipe.
+    pub fn data(&self, recipe: &AnyRecipe) -> Result<Data, Failure> {
+        let DataSetOptions { samples, scale, genes, networks, seed, labels, files } = &self.options;
         let foreign = |what: &str, family: &str| {
             let message = format_args!("{what} is of data sets of {family}, and {} is none", self.name);
             Err(Failure::new(Exit::Config, message).hint("leave it out"))
@@ -95,11 +136,7 @@ impl Set {
                 if genes.is_some() {
                     return foreign("--genes", "arrays");
                 }
-                let networks = match networks {
-                    None | Some(Edges::Real) => Networks::Real,
-                    Some(Edges::Completed) => Networks::Completed,
-                };
-                (recipe.samples.count, networks)
+                (recipe.samples.count, networks.unwrap_or(Networks::Real))
             }
             AnyRecipe::Array(recipe) => {
                 if networks.is_some() {
@@ -117,10 +154,7 @@ impl Set {
             scale: scale.unwrap_or(1.0),
             networks,
             seed: seed.unwrap_or(42),
-            labels: match labels {
-                None | Some(Labels::Random) => LabelSource::Random,
-                Some(Labels::Planted) => LabelSource::Planted,
-            },
+            labels: labels.unwrap_or(LabelSource::Random),
             files: files.unwrap_or(1),
             genes: genes.unwrap_or(0),
         })
@@ -129,7 +163,7 @@ impl Set {
 
 impl AnyRecipe {
     /// The recipe of a data set; an unknown name is answered with those that exist.
-    pub(super) fn load(project: &Project, set: &str) -> Result<Self, Failure> {
+    pub fn load(project: &Project, set: &str) -> Result<Self, Failure> {
         let known = known_sets(project);
         if known.iter().any(|name| name == set) {
             let folder = project.study(set);
@@ -152,8 +186,8 @@ impl AnyRecipe {
     }
 }
 
-/// What `set` asks for, if its recipe can make such a thing; and whether that is an array.
-pub(super) fn known(project: &Project, set: &Set) -> Result<(Data, Family), Failure> {
+/// The data set that the options describe, if its recipe can make it, and its family.
+pub fn known(project: &Project, set: &DataSetArgs) -> Result<(Data, Family), Failure> {
     let recipe = AnyRecipe::load(project, &set.name)?;
     let data = set.data(&recipe)?;
     let (checked, family) = match &recipe {
