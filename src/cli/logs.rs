@@ -75,7 +75,7 @@ pub fn run(project: &Project, args: &LogsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Which files are shown, and the prefixes of their lines.
+/// The files that are shown, and the prefixes of their lines.
 struct LogFiles<'a> {
     folder: &'a JobDir,
     record: &'a JobRecord,

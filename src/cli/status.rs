@@ -48,7 +48,7 @@ struct StateCount {
     trials: usize,
 }
 
-/// Which steps rates are of.
+/// Steps that rates refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum RatesOf {
@@ -169,7 +169,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
         State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
-        // As rank 0 sees it; all ranks have batches of the same size.
+        // The rate of rank 0 times the ranks: all have batches of the same size.
         State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
         // The rate of a trial that did not complete means nothing.
         _ => None,

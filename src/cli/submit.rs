@@ -51,7 +51,7 @@ pub struct SubmitArgs {
     run: RunOptions,
 }
 
-/// Where and how a plan runs.
+/// Options of verbs that run a plan.
 #[derive(Debug, clap::Args)]
 pub struct RunOptions {
     /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]

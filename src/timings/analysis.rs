@@ -10,14 +10,13 @@ use serde::Serialize;
 use super::batch_check::BatchCheck;
 use super::batch_times::{BatchTimes, EXACT_ROWS};
 use super::beats::{BeatFollower, BeatSummary};
-use super::distribution::{CurveDetail, Distribution, Histogram};
+use super::distribution::{CurveDetail, Distribution, Histogram, MAX_EPOCHS, ScatterPoints, ScatterSelector};
 use super::ledger_steps::{LedgerSteps, SlowStages};
 use super::period::{Correlator, FoundPeriod, Lags, WINDOW, longest_tried, search};
-use super::pictures::{MAX_EPOCHS, ScatterPoints, ScatterSelector};
 use super::source::{ALL_ROWS, TimingsError, TimingsSource};
 use crate::report::epoch_time::EpochTime;
 
-/// What to analyse.
+/// Options of an analysis.
 #[derive(Clone, Debug)]
 pub struct AnalysisOptions {
     /// Period to follow instead of the one that is found.

@@ -259,7 +259,7 @@ impl BatchTimes {
     /// Pass the times of a series to `take` in windows of `size`, the last of them up to twice as long.
     ///
     /// # Errors
-    /// As [`Store::each_part`].
+    /// The errors of [`BatchTimes::each_part`].
     pub fn each_window(&mut self, index: usize, size: usize, mut take: impl FnMut(&[f64])) -> Result<(), TimingsError> {
         let mut buffer: Vec<f64> = Vec::new();
         self.each_part(index, |part| {

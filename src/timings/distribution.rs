@@ -1,9 +1,12 @@
-//! How the times of batches are distributed, and what share of the total the slow ones have.
+//! How the times of batches are distributed: quantiles, curves of sorted batches, and points of scatter plots.
 
 use serde::Serialize;
 
 /// Quantiles that are reported.
 const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
+
+/// Maximum number of epochs of a method in a picture.
+pub const MAX_EPOCHS: usize = 5;
 
 /// Number of points of a reduced curve, about.
 const POINTS: usize = 200;
@@ -179,7 +182,7 @@ impl CurvePoint {
     fn new(count: u64, n: u64, time_s: f64, total_s: f64) -> Self {
         let batch_share = count as f64 / n as f64;
         let time_share = if total_s > 0.0 { time_s / total_s } else { 0.0 };
-        // As in the notebook of the array-loader benchmarks: mean of the rest over mean of these.
+        // Mean of the rest over mean of these, as in the notebook of the array-loader benchmarks.
         let ratio =
             (count < n && time_s > 0.0).then(|| (total_s - time_s) / (n - count) as f64 / (time_s / count as f64));
         Self { batches: count, batch_share, time_s, time_share, ratio }
@@ -239,6 +242,88 @@ impl Histogram {
     /// Bins with values, in the order of their values.
     pub fn bins(&self) -> impl Iterator<Item = Bin> + '_ {
         self.octaves.values().flat_map(|octave| octave.iter().copied()).filter(|bin| bin.count > 0)
+    }
+}
+
+/// Single batches of a series for scatter plots: the slowest, and an even selection of the others.
+#[derive(Clone, Debug, Default)]
+pub struct ScatterPoints {
+    /// Batch number and time in s, of the whole series.
+    pub whole: Vec<(u64, f64)>,
+    /// Batch number and time in s, of a range of batches.
+    pub detail: Vec<(u64, f64)>,
+    /// How many of `whole` were selected as the slowest.
+    pub slowest: usize,
+}
+
+/// Maximum number of points of a series that are selected as its slowest.
+const MAX_SLOWEST: usize = 2000;
+/// Number of other points of a series, about.
+const OTHERS: u64 = 700;
+/// Maximum number of points of a range.
+const MAX_DETAIL: usize = 5000;
+
+/// Selects the points of a scatter plot, window by window.
+#[derive(Debug)]
+pub struct ScatterSelector {
+    rows: u64,
+    range: std::ops::Range<u64>,
+    seen: u64,
+    /// Bits of the time, and the batch. Bits of positive numbers have the order of the numbers.
+    slowest: std::collections::BinaryHeap<std::cmp::Reverse<(u64, u64)>>,
+    others: Vec<(u64, f64)>,
+    detail: Vec<(u64, f64)>,
+}
+
+impl ScatterSelector {
+    /// A selector for a series of `rows` batches, with all batches of `range`.
+    pub fn new(rows: u64, range: std::ops::Range<u64>) -> Self {
+        Self {
+            rows,
+            range,
+            seen: 0,
+            slowest: std::collections::BinaryHeap::new(),
+            others: Vec::new(),
+            detail: Vec::new(),
+        }
+    }
+
+    /// Add the next times of the series, s.
+    pub fn add(&mut self, times: &[f64]) {
+        // At most a fifth of the batches count as slow.
+        let max_slowest = MAX_SLOWEST.min((self.rows as usize).div_ceil(5));
+        let strata = OTHERS.min(self.rows);
+        for (batch, time) in (self.seen..).zip(times) {
+            if self.range.contains(&batch) && self.detail.len() < MAX_DETAIL {
+                self.detail.push((batch, *time));
+            }
+            let key = std::cmp::Reverse((time.to_bits(), batch));
+            if self.slowest.len() < max_slowest {
+                self.slowest.push(key);
+            } else if self.slowest.peek().is_some_and(|fastest| key < *fastest) {
+                self.slowest.pop();
+                self.slowest.push(key);
+            }
+            // One of each stratum, at an offset (multiples of the golden ratio) that is in step with no period.
+            let stratum = batch * strata / self.rows.max(1);
+            let (from, to) = ((stratum * self.rows).div_ceil(strata), ((stratum + 1) * self.rows).div_ceil(strata));
+            let selected = from + ((to - from) as f64 * (stratum as f64 * 0.618_033_988_749_895).fract()) as u64;
+            if batch == selected {
+                self.others.push((batch, *time));
+            }
+        }
+        self.seen += times.len() as u64;
+    }
+
+    /// The selected points, in the order of batches.
+    pub fn result(self) -> ScatterPoints {
+        let mut whole: Vec<(u64, f64)> =
+            self.slowest.into_iter().map(|std::cmp::Reverse((bits, batch))| (batch, f64::from_bits(bits))).collect();
+        let slowest = whole.len();
+        whole.extend(self.others);
+        whole.sort_by_key(|(batch, _)| *batch);
+        whole.dedup_by_key(|(batch, _)| *batch);
+        ScatterPoints { whole, detail: self.detail, slowest }
     }
 }
 

@@ -129,7 +129,7 @@ fn add_run<'a>(
 /// Steps below which the slowest tenth is not analysed.
 const MIN_STEPS: usize = 10;
 
-/// Which batches count as slow.
+/// The batches that count as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlowBatches {
@@ -145,7 +145,7 @@ pub enum SlowBatches {
 /// Mean times of the stages in the slow batches of a method and in the others, by the ledger's steps: why the slow ones are slow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowStages {
-    /// Which batches are the slow ones.
+    /// The batches that count as slow.
     pub slow: SlowBatches,
     /// Number of slow batches.
     pub batches: u64,

@@ -116,7 +116,7 @@ fn times(analysis: &Analysis) -> String {
     format!("### Batch times\n\nSeconds. {bound}\n\n{}{}", table.markdown(), more(analysis))
 }
 
-/// What an epoch takes, and the first epoch beside the later ones.
+/// Time per epoch, and the first epoch beside the later ones.
 fn epochs(analysis: &Analysis) -> String {
     let known = |method: &MethodTimings| method.epoch_time.is_some() || method.first_epoch.is_some();
     if !analysis.methods.iter().any(known) {

@@ -1,8 +1,8 @@
 //! Times of single batches: consistency, distribution, the share of slow batches, and the period with which they come.
 //!
 //! ```text
-//! file ── source, parquet_file ──┐
-//! ledger ── ledger_steps ────────┴─► BatchTimes ─► Analysis ─► markdown, pictures ─► note, page
+//! file ── files ────────────────┐
+//! ledger ── ledger_steps ───────┴─► BatchTimes ─► Analysis ─► markdown, pictures ─► note, page
 //! ```
 //!
 //! Invariant: rows are read once, in order, into a store that keeps them on disk beyond a fixed number; everything after that
@@ -13,10 +13,10 @@ mod batch_check;
 mod batch_times;
 mod beats;
 mod distribution;
+mod files;
 mod ledger_steps;
 mod markdown;
 mod note;
-mod parquet_file;
 pub mod period;
 mod pictures;
 mod source;
@@ -25,10 +25,10 @@ pub use analysis::{Analysis, AnalysisOptions, FirstEpoch, MethodTimings, SeriesT
 pub use batch_check::BatchCheck;
 pub use batch_times::{BatchTimes, EXACT_ROWS};
 pub use beats::BeatSummary;
-pub use distribution::{CurveDetail, CurvePoint, Distribution};
+pub use distribution::{CurveDetail, CurvePoint, Distribution, ScatterPoints};
+pub use files::{CLASS_KEY, read_file};
 pub use ledger_steps::{LedgerSteps, SlowBatches, SlowStage, SlowStages, read_jobs};
 pub use markdown::markdown;
 pub use note::{PictureFiles, write_note, write_page};
-pub use parquet_file::CLASS_KEY;
-pub use pictures::{ScatterPoints, charts, page_charts};
-pub use source::{CellProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource, read_file};
+pub use pictures::{charts, page_charts};
+pub use source::{CellProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource};

@@ -1,7 +1,7 @@
 //! Pictures of batch times.
 
 use super::analysis::{Analysis, MethodTimings, SeriesTimings};
-use super::distribution::{CurvePoint, Distribution};
+use super::distribution::{CurvePoint, Distribution, MAX_EPOCHS};
 use super::markdown::ordinal;
 use super::source::{ALL_ROWS, TimingsClass};
 use crate::plot::{Axis, Chart, Layer, Panel, Point};
@@ -9,8 +9,6 @@ use crate::report::PageChart;
 use crate::report::format::thousands;
 use crate::report::pictures::{EpochBar, TimeBox, WHISKERS, box_panel, epoch_panel};
 
-/// Maximum number of epochs of a method in a picture.
-pub const MAX_EPOCHS: usize = 5;
 /// Points of a drawn curve.
 const CURVE_POINTS: usize = 120;
 
@@ -286,88 +284,6 @@ fn class(analysis: &Analysis) -> &'static str {
     match analysis.source.class {
         TimingsClass::Generated => "generated (nobody measured them)",
         other => other.name(),
-    }
-}
-
-/// Single batches of a series for scatter plots: the slowest, and an even selection of the others.
-#[derive(Clone, Debug, Default)]
-pub struct ScatterPoints {
-    /// Batch number and time in s, of the whole series.
-    pub whole: Vec<(u64, f64)>,
-    /// Batch number and time in s, of a range of batches.
-    pub detail: Vec<(u64, f64)>,
-    /// How many of `whole` were selected as the slowest.
-    pub slowest: usize,
-}
-
-/// Maximum number of points of a series that are selected as its slowest.
-const MAX_SLOWEST: usize = 2000;
-/// Number of other points of a series, about.
-const OTHERS: u64 = 700;
-/// Maximum number of points of a range.
-const MAX_DETAIL: usize = 5000;
-
-/// Selects the points of a scatter plot, window by window.
-#[derive(Debug)]
-pub struct ScatterSelector {
-    rows: u64,
-    range: std::ops::Range<u64>,
-    seen: u64,
-    /// Bits of the time, and the batch. Bits of positive numbers have the order of the numbers.
-    slowest: std::collections::BinaryHeap<std::cmp::Reverse<(u64, u64)>>,
-    others: Vec<(u64, f64)>,
-    detail: Vec<(u64, f64)>,
-}
-
-impl ScatterSelector {
-    /// A selector for a series of `rows` batches, with all batches of `range`.
-    pub fn new(rows: u64, range: std::ops::Range<u64>) -> Self {
-        Self {
-            rows,
-            range,
-            seen: 0,
-            slowest: std::collections::BinaryHeap::new(),
-            others: Vec::new(),
-            detail: Vec::new(),
-        }
-    }
-
-    /// Add the next times of the series, s.
-    pub fn add(&mut self, times: &[f64]) {
-        // At most a fifth of the batches count as slow.
-        let max_slowest = MAX_SLOWEST.min((self.rows as usize).div_ceil(5));
-        let strata = OTHERS.min(self.rows);
-        for (batch, time) in (self.seen..).zip(times) {
-            if self.range.contains(&batch) && self.detail.len() < MAX_DETAIL {
-                self.detail.push((batch, *time));
-            }
-            let key = std::cmp::Reverse((time.to_bits(), batch));
-            if self.slowest.len() < max_slowest {
-                self.slowest.push(key);
-            } else if self.slowest.peek().is_some_and(|fastest| key < *fastest) {
-                self.slowest.pop();
-                self.slowest.push(key);
-            }
-            // One of each stratum, at an offset (multiples of the golden ratio) that is in step with no period.
-            let stratum = batch * strata / self.rows.max(1);
-            let (from, to) = ((stratum * self.rows).div_ceil(strata), ((stratum + 1) * self.rows).div_ceil(strata));
-            let selected = from + ((to - from) as f64 * (stratum as f64 * 0.618_033_988_749_895).fract()) as u64;
-            if batch == selected {
-                self.others.push((batch, *time));
-            }
-        }
-        self.seen += times.len() as u64;
-    }
-
-    /// The selected points, in the order of batches.
-    pub fn result(self) -> ScatterPoints {
-        let mut whole: Vec<(u64, f64)> =
-            self.slowest.into_iter().map(|std::cmp::Reverse((bits, batch))| (batch, f64::from_bits(bits))).collect();
-        let slowest = whole.len();
-        whole.extend(self.others);
-        whole.sort_by_key(|(batch, _)| *batch);
-        whole.dedup_by_key(|(batch, _)| *batch);
-        ScatterPoints { whole, detail: self.detail, slowest }
     }
 }
 

@@ -1,12 +1,8 @@
-//! Files with the times of batches: their columns, and what may be wrong with them.
+//! Where batch times come from: file or job, columns of a file, and what may be wrong with them.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-
-use super::batch_times::BatchTimes;
-use super::parquet_file::read_parquet;
 
 /// Name of the one method or epoch where no column tells several apart.
 pub const ALL_ROWS: &str = "all";
@@ -45,22 +41,7 @@ pub struct TimingsSource {
     pub columns: String,
 }
 
-/// Read a parquet or CSV file, which its first bytes tell apart.
-///
-/// # Errors
-/// [`TimingsError`] if the file cannot be read, lacks a column, has a value that is no time or batch number, or has no rows.
-pub fn read_file(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
-    let unreadable = |e: std::io::Error| TimingsError::Read { path: path.to_owned(), reason: e.to_string() };
-    let mut first = Vec::new();
-    std::fs::File::open(path).map_err(unreadable)?.take(4).read_to_end(&mut first).map_err(unreadable)?;
-    let (source, store) = if first == *b"PAR1" { read_parquet(path, columns)? } else { read_csv(path, columns)? };
-    if store.series().is_empty() {
-        return Err(TimingsError::Empty { path: path.to_owned() });
-    }
-    Ok((source, store))
-}
-
-/// Which columns were read, in words.
+/// The columns that were read, in words.
 pub fn described(have: &[String], places: &ColumnIndices, unit: TimeUnit) -> String {
     let name = |place: Option<usize>| place.and_then(|p| have.get(p)).map(|n| format!("`{n}`"));
     let unit = match unit {
@@ -175,69 +156,6 @@ pub fn batch_in_range(number: u64) -> Result<u64, CellProblem> {
     if number <= 1 << 53 { Ok(number) } else { Err(CellProblem::BatchNumberTooLarge { number }) }
 }
 
-/// Read the times of a CSV file with a header, a line at a time.
-///
-/// # Errors
-/// [`TimingsError`] with the line, if the file cannot be read, lacks a column, or has a value that is no time or batch number.
-fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
-    let fail = |e: csv::Error| {
-        let line = e.position().map(|p| format!("line {}: ", p.line())).unwrap_or_default();
-        let reason = match e.kind() {
-            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("{line}{len} fields where the header has {expected_len}")
-            }
-            csv::ErrorKind::Utf8 { .. } => format!("{line}neither parquet nor text"),
-            _ => e.to_string(),
-        };
-        TimingsError::Read { path: path.to_owned(), reason }
-    };
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(fail)?;
-    let names: Vec<String> = reader.headers().map_err(fail)?.iter().map(str::to_owned).collect();
-    let places = columns.find(path, &names)?;
-    let mut store = BatchTimes::new(path);
-    let mut record = csv::StringRecord::new();
-    let mut last: Option<(String, String, u32, u32)> = None;
-    while reader.read_record(&mut record).map_err(fail)? {
-        let text = |place: usize| record.get(place).unwrap_or_default();
-        let wrong = |place: usize, problem: CellProblem| TimingsError::Cell {
-            path: path.to_owned(),
-            location: format!("line {}", record.position().map_or(0, csv::Position::line)),
-            column: names[place].clone(),
-            problem,
-        };
-        let method = places.method.map_or(ALL_ROWS, text);
-        let epoch = places.epoch.map_or(ALL_ROWS, text);
-        let (method, epoch) = match &last {
-            Some((m, e, m_id, e_id)) if m == method && e == epoch => (*m_id, *e_id),
-            _ => {
-                let ids = (store.method_id(method), store.epoch_id(epoch));
-                last = Some((method.to_owned(), epoch.to_owned(), ids.0, ids.1));
-                ids
-            }
-        };
-        let batch = match places.batch {
-            None => None,
-            Some(place) => {
-                let not_a_number = |_| CellProblem::NotABatchNumber { value: format!("'{}'", text(place)) };
-                let number = text(place).parse::<u64>().map_err(not_a_number);
-                Some(number.and_then(batch_in_range).map_err(|problem| wrong(place, problem))?)
-            }
-        };
-        let value = text(places.time);
-        let value = match value.parse::<f64>() {
-            Ok(value) => seconds(value, columns.unit),
-            Err(_) => Err(CellProblem::NotANumber { text: value.to_owned() }),
-        };
-        let value = value.map_err(|problem| wrong(places.time, problem))?;
-        store.push(method, epoch, batch, value)?;
-    }
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok((
-        TimingsSource { name, class: TimingsClass::Imported, columns: described(&names, &places, columns.unit) },
-        store,
-    ))
-}
-
 /// Why times could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TimingsError {
@@ -307,7 +225,7 @@ pub enum TimingsError {
     },
 }
 
-/// What is wrong with a value.
+/// Reason why a value is refused.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum CellProblem {
     /// No whole number of 0 or more; `value` as it is shown.

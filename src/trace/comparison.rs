@@ -69,7 +69,7 @@ impl TraceSide {
     }
 }
 
-/// What may be said of a time of one side against that of the other, for the recorded windows alone.
+/// Verdict on a time of one side against that of the other, for the recorded windows alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeVerdict {
@@ -134,7 +134,7 @@ pub struct ComparedTime {
     /// Difference (side minus baseline, ns) and ratio (baseline over side: how many times as fast) with their intervals; `None` without
     /// recorded steps.
     pub compared: Option<ComparedSteps>,
-    /// What may be said; `None` without a ratio.
+    /// Verdict on the ratio; `None` without one.
     pub verdict: Option<TimeVerdict>,
     /// p value of the ratio, corrected by Holm over the table; `None` without a verdict that rests on one.
     pub p_holm: Option<f64>,

@@ -37,7 +37,7 @@ impl TraceComparison<'_> {
         lines.into_iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the number of recorded steps allows to say, and how to record more.
+    /// Limits that the number of recorded steps sets, and how to record more.
     fn on_steps(&self) -> Vec<String> {
         let [base, side] = self.steps();
         let more = "`--set profile.active=10` records ten steps, where `trace.at_step` is not set";

@@ -84,7 +84,7 @@ pub fn merge(traces: &[RankTrace]) -> MergedTrace {
         [meta("process_name", json!({"name": name})), meta("process_sort_index", json!({"sort_index": pid}))]
     });
     events.extend(processes.map(|event| (i64::MIN, event)));
-    // Of events that begin together, the enclosing one comes first.
+    // Among events that begin together, the enclosing one comes first.
     let length = |event: &Json| nanoseconds(&event["dur"]).unwrap_or_default();
     events.sort_by_cached_key(|(time, event)| (event["ph"] != "M", *time, -length(event)));
     MergedTrace { base, events, parts: traces.iter().map(|trace| json!(trace.meta)).collect() }

@@ -11,7 +11,7 @@ use super::operations::{NO_OPERATION, is_recursive, operation_at};
 use super::rank_trace::RankTrace;
 use super::step_times::StepSpans;
 
-/// What was called.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallKind {
@@ -48,7 +48,7 @@ impl CallKind {
 /// The longest single call of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LongestCall {
-    /// What was called.
+    /// Kind of the call.
     pub kind: CallKind,
     /// Name of the operation; for a loader thread the stage.
     pub name: String,

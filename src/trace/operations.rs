@@ -155,7 +155,7 @@ fn split_pause(found: &mut BTreeMap<HostPosition, DevicePauses>, steps: &Forest,
     }
 }
 
-/// What the thread was in at a moment, and until when: the outermost operation within the stage.
+/// Stage and outermost operation of the thread at a moment, and the moment until which it stays in them.
 fn host_position(steps: &Forest, moment: i64) -> (HostPosition, i64) {
     let Some(at) = steps.at(moment) else {
         let next = steps.slices.iter().map(|slice| slice.start).find(|start| *start > moment);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::forest::Slice;
 
-/// What one rank recorded in one window.
+/// The trace of one rank in one window.
 #[derive(Clone, Debug)]
 pub struct RankTrace {
     /// Trial, rank and window that it is of, and the offset of its clock.
