@@ -13,8 +13,8 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 
 use super::batch_times::BatchTimes;
 use super::source::{
-    ALL_ROWS, CellProblem, ColumnIndices, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource,
-    batch_in_range, described, seconds,
+    ALL_ROWS, CellProblem, ColumnIndices, FileProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError,
+    TimingsSource, batch_in_range, described, seconds,
 };
 
 /// Rows that are decoded at a time.
@@ -28,7 +28,7 @@ pub const CLASS_KEY: &str = "expctl.class";
 /// # Errors
 /// [`TimingsError`] if the file cannot be read, lacks a column, has a value that is no time or batch number, or has no rows.
 pub fn read_file(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
-    let unreadable = |e: std::io::Error| TimingsError::Read { path: path.to_owned(), reason: e.to_string() };
+    let unreadable = |e: std::io::Error| TimingsError::Read { path: path.to_owned(), reason: FileProblem::Io(e) };
     let mut first = Vec::new();
     std::fs::File::open(path).map_err(unreadable)?.take(4).read_to_end(&mut first).map_err(unreadable)?;
     let (source, store) = if first == *b"PAR1" { read_parquet(path, columns)? } else { read_csv(path, columns)? };
@@ -44,13 +44,13 @@ pub fn read_file(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource
 /// [`TimingsError`] with the line, if the file cannot be read, lacks a column, or has a value that is no time or batch number.
 fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
     let fail = |e: csv::Error| {
-        let line = e.position().map(|p| format!("line {}: ", p.line())).unwrap_or_default();
+        let line = e.position().map_or(0, csv::Position::line);
         let reason = match e.kind() {
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("{line}{len} fields where the header has {expected_len}")
+                FileProblem::FieldCount { line, fields: *len, expected: *expected_len }
             }
-            csv::ErrorKind::Utf8 { .. } => format!("{line}neither parquet nor text"),
-            _ => e.to_string(),
+            csv::ErrorKind::Utf8 { .. } => FileProblem::NotText { line },
+            _ => FileProblem::Csv(e),
         };
         TimingsError::Read { path: path.to_owned(), reason }
     };
@@ -106,9 +106,9 @@ fn read_csv(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, Bat
 /// # Errors
 /// [`TimingsError`] if the file is no parquet, lacks a column, or has a value that is no time or batch number.
 fn read_parquet(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource, BatchTimes), TimingsError> {
-    let fail = |reason: String| TimingsError::Read { path: path.to_owned(), reason };
-    let file = File::open(path).map_err(|e| fail(e.to_string()))?;
-    let reader = SerializedFileReader::new(file).map_err(|e| fail(e.to_string()))?;
+    let fail = |reason: FileProblem| TimingsError::Read { path: path.to_owned(), reason };
+    let file = File::open(path).map_err(|e| fail(FileProblem::Io(e)))?;
+    let reader = SerializedFileReader::new(file).map_err(|e| fail(FileProblem::Parquet(e)))?;
     let metadata = reader.metadata().file_metadata();
     let schema = metadata.schema_descr();
     let leaves: Vec<ColumnDescPtr> = schema.columns().to_vec();
@@ -129,7 +129,7 @@ fn read_parquet(path: &Path, columns: &TimingsColumns) -> Result<(TimingsSource,
         epoch: LabelIds::default(),
     };
     for g in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(g).map_err(|e| fail(e.to_string()))?;
+        let group = reader.get_row_group(g).map_err(|e| fail(FileProblem::Parquet(e)))?;
         rows.add_group(group.as_ref(), &places)?;
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -217,8 +217,8 @@ impl RowReader<'_> {
         TimingsError::Cell { path: self.path.to_owned(), location, column, problem }
     }
 
-    fn unreadable(&self, e: impl std::fmt::Display) -> TimingsError {
-        TimingsError::Read { path: self.path.to_owned(), reason: e.to_string() }
+    fn unreadable(&self, e: ParquetError) -> TimingsError {
+        TimingsError::Read { path: self.path.to_owned(), reason: FileProblem::Parquet(e) }
     }
 }
 

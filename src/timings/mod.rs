@@ -31,4 +31,4 @@ pub use ledger_steps::{LedgerSteps, SlowBatches, SlowStage, SlowStages, read_job
 pub use markdown::markdown;
 pub use note::{PictureFiles, write_note, write_page};
 pub use pictures::{charts, page_charts};
-pub use source::{CellProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource};
+pub use source::{CellProblem, FileProblem, TimeUnit, TimingsClass, TimingsColumns, TimingsError, TimingsSource};

@@ -17,8 +17,8 @@ pub fn charts(analysis: &Analysis) -> Vec<Chart> {
     page_charts(analysis).into_iter().map(|of_page| of_page.chart).collect()
 }
 
-/// All pictures, with the epoch of each line and dot for pages: times as boxes, and per epoch; sums, shares and ratios of the sorted times; then the
-/// batches of each method.
+/// All pictures, with the epoch of each line and dot for pages: times as boxes and per epoch; sums, shares and ratios of the sorted
+/// times; then the batches of each method.
 pub fn page_charts(analysis: &Analysis) -> Vec<PageChart> {
     let mut charts: Vec<PageChart> = vec![boxplot(analysis).into()];
     charts.extend(epoch_times(analysis).map(PageChart::from));

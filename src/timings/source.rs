@@ -164,8 +164,8 @@ pub enum TimingsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Message of the system or of the reader.
-        reason: String,
+        /// Reason.
+        reason: FileProblem,
     },
     /// A column is missing.
     #[error("{} has no column {column} for the {meaning}", path.display())]
@@ -222,6 +222,36 @@ pub enum TimingsError {
         folder: PathBuf,
         /// Message of the system.
         source: std::io::Error,
+    },
+}
+
+/// Reason why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileProblem {
+    /// Message of the system.
+    #[error(transparent)]
+    Io(std::io::Error),
+    /// Message of the parquet reader.
+    #[error(transparent)]
+    Parquet(parquet::errors::ParquetError),
+    /// Message of the CSV reader.
+    #[error(transparent)]
+    Csv(csv::Error),
+    /// A line of a CSV file has more or fewer fields than its header.
+    #[error("line {line}: {fields} fields where the header has {expected}")]
+    FieldCount {
+        /// Line, counted from 1.
+        line: u64,
+        /// Fields of the line.
+        fields: u64,
+        /// Fields of the header.
+        expected: u64,
+    },
+    /// A line is no UTF-8.
+    #[error("line {line}: neither parquet nor text")]
+    NotText {
+        /// Line, counted from 1.
+        line: u64,
     },
 }
 

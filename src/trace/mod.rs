@@ -25,6 +25,6 @@ pub use export::{MergedTrace, merge, write_for_tensorboard};
 pub use forest::{Forest, Slice, nest};
 pub use longest_calls::{CallKind, LongestCall, longest_of_all};
 pub use operations::{NO_OPERATION, Operation};
-pub use rank_trace::{RankTrace, TraceError, TrialTraces, find};
+pub use rank_trace::{RankTrace, TraceError, TraceFileError, TrialTraces, find};
 pub use step_times::{CallTime, StepFigures, StepTimes, step_times};
 pub use summary::Summary;

@@ -31,23 +31,21 @@ impl RankTrace {
     /// [`TraceError::Unreadable`] if the file cannot be read, is incomplete, or is no trace of an expctl worker; [`TraceError::Newer`] if a
     /// newer version wrote it.
     pub fn read(path: &Path) -> Result<Self, TraceError> {
-        let unreadable = |reason: String| TraceError::Unreadable { path: path.to_owned(), reason };
-        let file = File::open(path).map_err(|e| unreadable(e.to_string()))?;
+        let unreadable = |reason: TraceFileError| TraceError::Unreadable { path: path.to_owned(), reason };
+        let file = File::open(path).map_err(|e| unreadable(TraceFileError::Open(e)))?;
         let mut text = Vec::new();
-        GzDecoder::new(BufReader::new(file))
-            .read_to_end(&mut text)
-            .map_err(|e| unreadable(format!("it is damaged or no gzip file: {e}")))?;
-        let mut root: Json = serde_json::from_slice(&text).map_err(|e| unreadable(format!("it is no JSON: {e}")))?;
+        GzDecoder::new(BufReader::new(file)).read_to_end(&mut text).map_err(|e| unreadable(TraceFileError::Gzip(e)))?;
+        let mut root: Json = serde_json::from_slice(&text).map_err(|e| unreadable(TraceFileError::Json(e)))?;
         if let Some(found) = root["expctl"]["schema"].as_u64().and_then(|found| u32::try_from(found).ok())
             && found > TRACE_SCHEMA_VERSION
         {
             return Err(TraceError::Newer { path: path.to_owned(), found, known: TRACE_SCHEMA_VERSION });
         }
         let meta = serde_json::from_value::<TraceMeta>(root["expctl"].take())
-            .map_err(|e| unreadable(format!("its part `expctl` does not say whose it is: {e}")))?;
-        let base = root["baseTimeNanoseconds"].as_i64().ok_or_else(|| unreadable("it has no base time".to_owned()))?;
+            .map_err(|e| unreadable(TraceFileError::Metadata(e)))?;
+        let base = root["baseTimeNanoseconds"].as_i64().ok_or_else(|| unreadable(TraceFileError::NoBaseTime))?;
         let Json::Array(events) = root["traceEvents"].take() else {
-            return Err(unreadable("it has no events".to_owned()));
+            return Err(unreadable(TraceFileError::NoEvents));
         };
         let mut head = match root {
             Json::Object(head) => head,
@@ -151,8 +149,8 @@ pub enum TraceError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
-        reason: String,
+        /// Reason.
+        reason: TraceFileError,
     },
     /// A file was written by a newer version.
     #[error("{} has schema version {found}; this expctl reads up to version {known}", path.display())]
@@ -164,4 +162,27 @@ pub enum TraceError {
         /// The newest version that can be read.
         known: u32,
     },
+}
+
+/// Reason why a file is no trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceFileError {
+    /// The file cannot be opened.
+    #[error(transparent)]
+    Open(std::io::Error),
+    /// The file cannot be decompressed.
+    #[error("it is damaged or no gzip file: {0}")]
+    Gzip(std::io::Error),
+    /// Its content is no JSON.
+    #[error("it is no JSON: {0}")]
+    Json(serde_json::Error),
+    /// The entry `expctl` is missing or not understood.
+    #[error("its part `expctl` does not say whose it is: {0}")]
+    Metadata(serde_json::Error),
+    /// The entry `baseTimeNanoseconds` is missing.
+    #[error("it has no base time")]
+    NoBaseTime,
+    /// The entry `traceEvents` is missing.
+    #[error("it has no events")]
+    NoEvents,
 }
