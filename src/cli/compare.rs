@@ -2,14 +2,14 @@ use std::io::IsTerminal;
 
 use expctl_record::{Ledger, PublishedBreakdown};
 
-use super::{out, say};
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::compare::{Comparison, Format, Gate, GateError, GateResult, rows_of};
+use crate::report::compare::{GateResult, Comparison, Format, Gate, GateError, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompareArgs {
     /// Jobs: a number, 428/430 for several together, published:392 for the published one of two
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 /// Put jobs side by side on stdout.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
     let gates: Vec<Gate> =
         args.gate.iter().map(|text| text.parse()).collect::<Result<_, GateError>>().map_err(|e| {
             Failure::new(Exit::Usage, format!("--gate: {e}"))
@@ -62,7 +62,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         jobs.push(rows_of(&found.job)?);
         for breakdown in found.breakdowns {
-            // 428 and 430 have one together.
+            // Two published jobs may share one breakdown.
             if !breakdowns.contains(&breakdown) {
                 breakdowns.push(breakdown);
             }

@@ -1,18 +1,17 @@
 use std::path::PathBuf;
 
-use super::out;
 use crate::conf::{LinkStyle, NotesSettings};
-use crate::console::say;
+use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
+use crate::report::reference::{ReferenceError, ReferenceRecord};
 use crate::report::html::write_page;
 use crate::report::note::{BUILT_IN, NoteOptions, write_note};
-use crate::report::reference::{ReferenceError, ReferenceRecord};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// The job
     #[arg(value_name = "JOB", required_unless_present = "print_template")]
     job: Option<u64>,
@@ -72,7 +71,7 @@ impl NoteArgs {
 /// Write the note of a job and print its path.
 ///
 /// The note is written for what there is; the exit code then says what is missing.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     if args.print_template {
         out(BUILT_IN.trim_end());
         return Ok(());
@@ -82,7 +81,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if folder.record_path().exists()
         && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
     {
-        // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
+        // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
     let options = args.note.options();
@@ -94,14 +93,14 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     if let Some(record) = &args.record {
         ReferenceRecord::from_job(&folder, &job, args.note.force)
             .and_then(|made| made.write(record))
-            .map_err(refused)?;
+            .map_err(record_failure)?;
         out(record.display());
     }
     Ok(job.verdict()?)
 }
 
-/// Why there is no reference record, with its exit code.
-fn refused(error: ReferenceError) -> Failure {
+/// A failure to make a reference record, with its exit code.
+fn record_failure(error: ReferenceError) -> Failure {
     match error {
         ReferenceError::File(e) => e.into(),
         ReferenceError::Incomplete { .. } => Failure::new(Exit::Incomplete, &error),

@@ -1,25 +1,30 @@
+//! The note and the page of an analysis of batch times.
+
 use std::path::{Path, PathBuf};
 
 use expctl_charts::{Chart, Size, chart_files};
 use expctl_text::{Frontmatter, GeneratedText, RegionError, RegionLayout, merge_regions, with_updated};
 
-use super::{Analysis, charts, markdown};
+use super::analysis::Analysis;
+use super::markdown::markdown;
+use super::pictures::{charts, page_charts};
 use crate::exit::{Exit, Failure};
+use crate::report::html::write_markdown_page;
 
 /// How the pictures of a note are written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PictureFiles {
-    /// Their size; none for the usual one.
+    /// Their size; `None` for the default.
     pub size: Option<Size>,
-    /// Whether what each of them shows is also written as JSON, `<stem>_timings_<name>.json`.
+    /// Whether the data of each are also written as JSON, `<stem>_timings_<name>.json`.
     pub data: bool,
 }
 
 /// Write the note `<stem>_timings.md` and its pictures, `assets/images/<stem>_timings_<name>.svg` and `.png` beside it, into a
-/// folder. What was written by hand around the generated sections of a note that is there stays, byte for byte.
+/// folder. Text that was written by hand around the generated sections of an existing note stays, byte for byte.
 ///
 /// # Errors
-/// Exit 3 for a note that cannot be brought up to date, which then stays as it is; 70 for what cannot be written.
+/// Exit 3 for an existing note that cannot be updated, which then stays as it is; 70 for a file that cannot be written.
 pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: PictureFiles) -> Result<PathBuf, Failure> {
     let stem = format!("{stem}_timings");
     let path = folder.join(format!("{stem}.md"));
@@ -31,7 +36,7 @@ pub fn write_note(analysis: &Analysis, folder: &Path, stem: &str, files: Picture
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => return Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
     };
-    // Before anything is written, it is known that everything can be.
+    // The update is made before anything is written, because it may be refused.
     let update = match &old {
         None => new.new_note().into_bytes(),
         Some(old) => updated(old, &new, &path)?,
@@ -85,8 +90,22 @@ fn text(analysis: &Analysis, charts: &[Chart], path: &Path, stem: &str) -> Strin
     text
 }
 
-/// A picture of which the file is at `link`, with its caption.
-pub(super) fn picture(chart: &Chart, link: &str) -> String {
+/// Markdown of a picture whose file is at `link`, with its caption.
+fn picture(chart: &Chart, link: &str) -> String {
     let alt = chart.alt.replace(['[', ']'], "");
     format!("![{alt}]({link})\n\n{}", chart.caption)
+}
+
+/// Write the page of a note beside it, with the note's name and `.html`: the same sections and pictures in one file, whose pictures show
+/// batch, epoch and time under the pointer. Returns its path.
+///
+/// # Errors
+/// Exit 70 for a page that cannot be written.
+pub fn write_page(analysis: &Analysis, note: &Path) -> Result<PathBuf, Failure> {
+    let charts = page_charts(analysis);
+    let sections = markdown(analysis).into_iter().map(|(_, text)| text).filter(|text| !text.is_empty());
+    let pictures = charts.iter().map(|of_page| picture(&of_page.chart, &of_page.link()));
+    let text: Vec<String> = sections.chain(["### Pictures".to_owned()]).chain(pictures).collect();
+    let source = format!("batch timings of {}", analysis.source.name);
+    write_markdown_page(note.with_extension("html"), &text.join("\n\n"), charts, &source)
 }

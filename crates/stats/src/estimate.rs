@@ -30,7 +30,7 @@ impl Estimate {
     }
 }
 
-/// What an interval covers.
+/// Population that an interval refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -57,7 +57,7 @@ pub struct RateOverRuns {
     pub value: f64,
     /// 95 % interval; `None` for a single run that has none, and for runs that do not differ from each other.
     pub interval: Option<Interval>,
-    /// What the interval covers.
+    /// Population that the interval refers to.
     pub scope: Scope,
     /// Standard deviation of the log rates of the runs, so about their relative spread; `None` below two runs.
     pub spread: Option<f64>,

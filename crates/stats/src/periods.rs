@@ -30,7 +30,7 @@ pub const MIN_PERIODS_FOR_SHAPE: usize = 3;
 pub struct Periods {
     /// Steps of a period; at least 2, not always a whole number.
     length: f64,
-    /// Where each begins, in steps of the series, in order. The first one may have begun before the series.
+    /// Start of each, in steps of the series, in order. The first one may lie before the series.
     starts: Vec<f64>,
     /// Steps of the series.
     steps: usize,
@@ -54,7 +54,7 @@ impl Periods {
         let mut starts = Vec::new();
         for (i, origin) in origins.iter().enumerate() {
             let end = origins.get(i + 1).copied().unwrap_or(steps as f64).min(steps as f64);
-            // Those that end before the series do not matter.
+            // Periods that end before the series are skipped.
             let first = (-origin / length).floor().max(0.0);
             let here = (0..).map(|k| origin + (first + f64::from(k)) * length).take_while(|start| *start < end);
             starts.extend(here);

@@ -149,7 +149,7 @@ fn mser_cut(means: &[f64]) -> Option<usize> {
         (sum, squares) = (sum + value, squares + value * value);
         let left = (n - start) as f64;
         let error = (squares - sum * sum / left).max(0.0) / (left * left);
-        // Of equal ones the one that cuts less.
+        // Among equal ones, the one that cuts less.
         if 2 * start <= n && error <= best.0 {
             best = (error, start);
         }

@@ -73,7 +73,7 @@ impl Student {
     /// A difference of two means, given the squared standard error of each and the degrees of freedom of that.
     pub fn difference(value: f64, (va, freedom_a): (f64, f64), (vb, freedom_b): (f64, f64)) -> Self {
         let sum = va + vb;
-        // As shares of their sum, because the squares of small variances underflow.
+        // The variances as shares of their sum, because the squares of small variances underflow.
         let freedom = match sum > 0.0 {
             true => 1.0 / ((va / sum).powi(2) / freedom_a + (vb / sum).powi(2) / freedom_b),
             false => freedom_a + freedom_b,

@@ -1,4 +1,4 @@
-//! What may be said of the ratios of a table: Holm's correction, and verdicts.
+//! Verdicts on the ratios of a table, with p values corrected by Holm.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ pub const MIN_RUNS_FOR_VERDICT: usize = 3;
 /// moment.
 pub const MIN_SECONDS_FOR_VERDICT: f64 = 1.0;
 
-/// What may be said of a ratio.
+/// Verdict on a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -66,7 +66,7 @@ impl Verdict {
 /// A verdict with its p value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judgement {
-    /// What may be said.
+    /// The verdict.
     pub verdict: Verdict,
     /// p value of the ratio, corrected by Holm for the ratios of the table that may have a verdict; `None` below
     /// [`MIN_RUNS_FOR_VERDICT`] runs on a side, and without spread.
@@ -79,7 +79,7 @@ pub struct Judgement {
 /// A ratio with the number of runs on its two sides.
 pub type RatioOfRuns = (Ratio, (usize, usize));
 
-/// What may be said of each ratio of a table, each with the runs of its two sides.
+/// Verdict on each ratio of a table, each with the number of runs of its two sides.
 ///
 /// The p values are corrected together ([`holm()`]), so that in a table without any difference a "faster" or "slower" stands
 /// anywhere in it with probability [`ALPHA`] at most. Ratios with too few runs, or runs without spread, have no verdict and do not count.
@@ -104,7 +104,7 @@ pub fn judge(table: &[RatioOfRuns]) -> Vec<Judgement> {
     table.iter().map(one).collect()
 }
 
-/// What may be said of a ratio that stands alone, of two sides with `runs` runs each. In a table use [`judge`].
+/// Verdict on a ratio that stands alone, with the number of runs of its two sides. In a table use [`judge`].
 pub fn verdict(ratio: &Ratio, runs: (usize, usize)) -> Verdict {
     judge(&[(*ratio, runs)]).first().map_or(Verdict::TooFewRuns, |judgement| judgement.verdict)
 }

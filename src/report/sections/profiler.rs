@@ -250,7 +250,7 @@ fn summary(dir: &JobDir, record: &JobRecord, trial: &str) -> Result<Summary, Str
         return Err(format!("the traces of trial {trial} have {size}, which is more than a note reads"));
     }
     let traces: Result<Vec<RankTrace>, _> = found.files.iter().map(|file| RankTrace::read(file)).collect();
-    Summary::of(&traces.map_err(|e| e.to_string())?, &found.attempt).map_err(|e| e.to_string())
+    Summary::new(&traces.map_err(|e| e.to_string())?, &found.attempt).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
