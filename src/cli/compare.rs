@@ -5,7 +5,7 @@ use expctl_record::{Ledger, PublishedBreakdown};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::compare::{GateResult, Comparison, Format, Gate, GateError, rows_of};
+use crate::report::compare::{Comparison, Format, Gate, GateError, GateResult, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]

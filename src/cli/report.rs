@@ -5,9 +5,9 @@ use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::launch::slurm;
 use crate::project::Project;
-use crate::report::reference::{ReferenceError, ReferenceRecord};
 use crate::report::html::write_page;
-use crate::report::note::{BUILT_IN, NoteOptions, write_note};
+use crate::report::note::{BUILT_IN, NoteLinks, NoteOptions, write_note};
+use crate::report::reference::{ReferenceError, ReferenceRecord};
 
 /// Arguments of `expctl report`.
 #[derive(Debug, clap::Args)]
@@ -56,16 +56,34 @@ struct NoteArgs {
 }
 
 impl NoteArgs {
-    fn options(&self) -> NoteOptions {
-        let settings = NotesSettings {
+    fn options(&self, project: &Project) -> Result<NoteOptions, Failure> {
+        let asked = NotesSettings {
             folder: self.notes.clone(),
             name: self.name.clone(),
             template: self.template.clone(),
             links: self.links,
             vault: None,
         };
-        NoteOptions { settings, force: self.force, restore: self.restore.clone(), alone: self.alone }
+        let options = note_options(project, asked)?;
+        Ok(NoteOptions { force: self.force, restore: self.restore.clone(), alone: self.alone, ..options })
     }
+}
+
+/// Options of a note: `asked`, and what it leaves open from the settings of the project and the user.
+pub fn note_options(project: &Project, asked: NotesSettings) -> Result<NoteOptions, Failure> {
+    // A mistake is on the command line, or in a file of settings.
+    let exit = if asked.folder.is_some() { Exit::Usage } else { Exit::Config };
+    let NotesSettings { folder, name, template, links, vault } = asked.over(NotesSettings::load(project)?);
+    let folder = folder.unwrap_or_else(|| project.results());
+    if folder.exists() && !folder.is_dir() {
+        return Err(Failure::new(exit, format!("the folder of the notes, {}, is a file", folder.display()))
+            .hint("--notes, and `folder` in [notes] of expctl.toml or the user's config.toml, name a folder"));
+    }
+    let links = match links.unwrap_or_default() {
+        LinkStyle::Markdown => NoteLinks::Markdown,
+        LinkStyle::Dendron => NoteLinks::Dendron { vault },
+    };
+    Ok(NoteOptions { folder, name, template, links, force: false, restore: Vec::new(), alone: false })
 }
 
 /// Write the note of a job and print its path.
@@ -84,7 +102,7 @@ pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
         // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));
     }
-    let options = args.note.options();
+    let options = args.note.options(project)?;
     let (path, job) = write_note(project, job, &options)?;
     out(path.display());
     if args.html {

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, Rates, read_learning, stopped_early, Ledger};
-use serde::Serialize;
-use expctl_text::format::{MISSING, moment, rate};
+use expctl_record::{AttemptDir, JobDir, Ledger, Rates, read_learning, stopped_early};
 use expctl_text::Table;
+use expctl_text::format::{MISSING, moment, rate};
+use serde::Serialize;
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};

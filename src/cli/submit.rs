@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use expctl_record::{JobRecord, MeasuredJob};
-use serde_json::json;
 use expctl_text::format::count;
+use serde_json::json;
 
 use super::data;
+use super::report::note_options;
 use crate::conf;
 use crate::console::{out, say, try_out};
 use crate::data_size::DataSize;
@@ -21,7 +22,7 @@ use crate::launch::{local, needed_worker};
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
-use crate::report::note::{NoteOptions, write_note};
+use crate::report::note::write_note;
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -303,7 +304,8 @@ fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
 
 /// Write the note of a job; the states of its trials then decide the exit code.
 pub fn finish(project: &Project, job: u64, launched: Result<(), Failure>) -> Result<(), Failure> {
-    let note = write_note(project, job, &NoteOptions::default());
+    let note =
+        note_options(project, conf::NotesSettings::default()).and_then(|options| write_note(project, job, &options));
     let note = match note {
         Ok((path, job)) => {
             say(format!("report: {}", path.display()));

@@ -1,9 +1,9 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use expctl_record::{JobRecord, write_atomic, Ledger};
-use serde_json::{Value as Json, json};
+use expctl_record::{JobRecord, Ledger, write_atomic};
 use expctl_text::Table;
+use serde_json::{Value as Json, json};
 
 use super::logs::JobName;
 use crate::console::{out, say};

@@ -1,12 +1,12 @@
 //! The ledger's steps as batch times, and the stages that make the slow ones slow.
 
-use expctl_record::{StepRecord, MeasuredJob, Run};
+use expctl_record::{MeasuredJob, Run, StepRecord};
 use serde::Serialize;
 
 use super::batch_times::BatchTimes;
 use super::source::{TimingsClass, TimingsError, TimingsSource};
-use crate::report::epoch_time::{EpochSteps, epoch_batches, epochs_of};
 use crate::report::breakdown::Breakdown;
+use crate::report::epoch_time::{EpochSteps, epoch_batches, epochs_of};
 use crate::report::rates::measured_steps;
 
 /// The ledger's steps of the rows of a store.

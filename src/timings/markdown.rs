@@ -1,9 +1,9 @@
 //! An analysis of batch times as markdown.
 
+use expctl_text::Table;
 use expctl_text::format::{
     MISSING, count, figure, interval_ends, milliseconds, percent, range, rate, ratio, thousands,
 };
-use expctl_text::Table;
 
 use super::analysis::{Analysis, MethodTimings, SeriesTimings};
 use super::beats::BeatSummary;

@@ -1,7 +1,7 @@
 //! Pictures of batch times.
 
-use expctl_text::format::thousands;
 use expctl_charts::{Axis, Chart, Layer, Panel, Point};
+use expctl_text::format::thousands;
 
 use super::analysis::{Analysis, MethodTimings, SeriesTimings};
 use super::distribution::{CurvePoint, Distribution, MAX_EPOCHS};

@@ -1,8 +1,8 @@
 //! A comparison of two traces as text.
 
 use expctl_stats::{MIN_RUNS_FOR_VERDICT, MIN_SECONDS_FOR_VERDICT, MIN_STEPS_FOR_INTERVAL};
-use expctl_text::format::{self, code};
 use expctl_text::Table;
+use expctl_text::format::{self, code};
 
 use super::comparison::{ComparedTime, TraceComparison, TraceSide, WHOLE_STEP};
 use super::summary_text::{MAX_ROWS, longest_call, ms};

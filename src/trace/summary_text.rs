@@ -1,8 +1,8 @@
 //! A summary as text.
 
 use expctl_record::TraceMeta;
-use expctl_text::format::{self, code};
 use expctl_text::Table;
+use expctl_text::format::{self, code};
 
 use super::longest_calls::{LongestCall, longest_of_all};
 use super::summary::{Summary, WORTH_COMPARING};

@@ -7,8 +7,8 @@ use expctl_pipeline::array::dataset::{ArrayDataset, ConvertOptions};
 use expctl_pipeline::dataset::{Conversion, Dataset, Family};
 use expctl_pipeline::{PipelineError, array};
 use expctl_record::{ArrayFormat, StoreKind};
-use indicatif::HumanCount;
 use expctl_text::format;
+use indicatif::HumanCount;
 
 use super::build::{BuildProgressBar, RESUME_HINT, failure};
 use super::{DataSetArgs, DataSetOptions, known};

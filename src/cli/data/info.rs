@@ -6,10 +6,10 @@ use expctl_pipeline::PipelineError;
 use expctl_pipeline::array::dataset::{ArrayDataset, ArrayManifest, ArrayStoreManifest};
 use expctl_pipeline::dataset::{self, Dataset, Manifest, StoreManifest};
 use expctl_record::{ArrayFormat, Data, LabelSource, StoreKind};
+use expctl_text::Table;
+use expctl_text::format::{self, MISSING};
 use indicatif::HumanCount;
 use serde_json::json;
-use expctl_text::format::{self, MISSING};
-use expctl_text::Table;
 
 use super::build::failure;
 use crate::console::out;

@@ -56,7 +56,7 @@ pub fn values(
         warnings.iter().partition(|warning| warning.bearing == Bearing::ChangesNoVerdict);
     let texts = |all: &[&Warning]| json!(all.iter().map(|warning| &warning.text).collect::<Vec<_>>());
     let folder = path.parent().unwrap_or(project.root());
-    let to_name = |name: &String| link_to_name(folder, name, options);
+    let to_name = |name: &String| link_to_name(folder, name, &options.links);
     let plot = picture_link(&learning_picture(path));
     let learning = learning(job, &plot).map(serde_json::to_value).transpose();
     let isolation = isolation(job, &results).map(serde_json::to_value).transpose();
@@ -144,7 +144,7 @@ fn earlier_notes(project: &Project, folder: &Path, job: &MeasuredJob, options: &
     notes
         .iter()
         .map(|(note, why)| {
-            format!("job {}, config `{}` ({why}): {}", note.job, note.config, link_to_note(note, options))
+            format!("job {}, config `{}` ({why}): {}", note.job, note.config, link_to_note(note, &options.links))
         })
         .collect()
 }

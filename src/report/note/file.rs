@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use expctl_record::JobRecord;
 use expctl_text::{NoteName, NoteNameError};
 
-use super::NoteOptions;
-use crate::conf::LinkStyle;
+use super::NoteLinks;
 use crate::exit::{Exit, Failure};
 
 /// Bytes at the start of a note that must contain its identity line.
@@ -156,23 +155,23 @@ fn numbers(folder: &Path, name: &str) -> Vec<u32> {
 }
 
 /// A link to a note of the folder by its name, without `.md`.
-pub fn link_to_name(folder: &Path, name: &str, options: &NoteOptions) -> String {
+pub fn link_to_name(folder: &Path, name: &str, links: &NoteLinks) -> String {
     let name = name.trim().strip_suffix(".md").unwrap_or(name.trim());
     // Dendron titles a note without a title by the last part of its dotted name.
     let last = name.rsplit('.').next().unwrap_or(name).replace(['-', '_'], " ");
     let title = title_of(&folder.join(format!("{name}.md"))).unwrap_or(last);
-    link(&title, name, options)
+    link(&title, name, links)
 }
 
 /// A link to a note that was found in the folder.
-pub fn link_to_note(note: &KnownNote, options: &NoteOptions) -> String {
+pub fn link_to_note(note: &KnownNote, links: &NoteLinks) -> String {
     let name = note.path.file_stem().unwrap_or_default().to_string_lossy();
-    link(&note.title, &name, options)
+    link(&note.title, &name, links)
 }
 
-fn link(title: &str, name: &str, options: &NoteOptions) -> String {
-    match options.links() {
-        LinkStyle::Markdown => {
+fn link(title: &str, name: &str, links: &NoteLinks) -> String {
+    match links {
+        NoteLinks::Markdown => {
             let title = title.replace('[', "\\[").replace(']', "\\]");
             // A space or bracket ends the target.
             let target: String = name
@@ -186,9 +185,9 @@ fn link(title: &str, name: &str, options: &NoteOptions) -> String {
                 .collect();
             format!("[{title}]({target}.md)")
         }
-        LinkStyle::Dendron => {
+        NoteLinks::Dendron { vault } => {
             let title = title.replace(['|', '[', ']'], " ");
-            match &options.settings.vault {
+            match vault {
                 Some(vault) => format!("[[{}|dendron://{vault}/{name}]]", title.trim()),
                 None => format!("[[{}|{name}]]", title.trim()),
             }
@@ -199,24 +198,20 @@ fn link(title: &str, name: &str, options: &NoteOptions) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conf::NotesSettings;
 
     #[test]
     fn links_are_of_the_folders_kind() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.b.optimization-plan.md"), "---\nid: x\ntitle: 'The [plan]'\n---\n").unwrap();
-        let mut options = NoteOptions::default();
+        let markdown = NoteLinks::Markdown;
         assert_eq!(
-            link_to_name(dir.path(), "a.b.optimization-plan", &options),
+            link_to_name(dir.path(), "a.b.optimization-plan", &markdown),
             "[The \\[plan\\]](a.b.optimization-plan.md)"
         );
-        assert_eq!(link_to_name(dir.path(), "a.other-plan.md", &options), "[other plan](a.other-plan.md)");
-        options.settings = NotesSettings { links: Some(LinkStyle::Dendron), ..NotesSettings::default() };
-        assert_eq!(link_to_name(dir.path(), "a.b.optimization-plan", &options), "[[The  plan|a.b.optimization-plan]]");
-        options.settings.vault = Some("torchcell".into());
-        assert_eq!(
-            link_to_name(dir.path(), "a.other-plan", &options),
-            "[[other plan|dendron://torchcell/a.other-plan]]"
-        );
+        assert_eq!(link_to_name(dir.path(), "a.other-plan.md", &markdown), "[other plan](a.other-plan.md)");
+        let dendron = NoteLinks::Dendron { vault: None };
+        assert_eq!(link_to_name(dir.path(), "a.b.optimization-plan", &dendron), "[[The  plan|a.b.optimization-plan]]");
+        let vault = NoteLinks::Dendron { vault: Some("torchcell".into()) };
+        assert_eq!(link_to_name(dir.path(), "a.other-plan", &vault), "[[other plan|dendron://torchcell/a.other-plan]]");
     }
 }

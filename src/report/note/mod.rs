@@ -12,7 +12,6 @@ use expctl_text::{GeneratedText, MergedNote, RegionError, RegionLayout, merge_re
 use serde::Serialize;
 
 use super::pictures::{LEARNING, charts};
-use crate::conf::{LinkStyle, NotesSettings};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::{Attempt, lineage};
@@ -22,38 +21,35 @@ use file::{HEAD_BYTES, NoteFile, identity};
 pub use file::submission;
 pub use template::BUILT_IN;
 
-/// Options of a note: those of the command line, above those of the project and the user.
-#[derive(Clone, Debug, Default)]
+/// How notes link each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoteLinks {
+    /// `[Title](file.md)`, relative.
+    Markdown,
+    /// `[[Title|name]]`, or with a vault `[[Title|dendron://vault/name]]`.
+    Dendron {
+        /// Name of the vault.
+        vault: Option<String>,
+    },
+}
+
+/// Options of a note.
+#[derive(Clone, Debug)]
 pub struct NoteOptions {
-    /// Folder, file name, template and links.
-    pub settings: NotesSettings,
+    /// Folder of the notes.
+    pub folder: PathBuf,
+    /// Pattern of the file name; `None`: [`expctl_text::NoteName::DEFAULT`].
+    pub name: Option<String>,
+    /// Template; `None`: the built-in one.
+    pub template: Option<PathBuf>,
+    /// How it links other notes.
+    pub links: NoteLinks,
     /// Replace sections that were edited, and notes of earlier versions; the old file is kept beside.
     pub force: bool,
     /// Removed sections to put back; `all` is every one.
     pub restore: Vec<String>,
     /// Leave earlier jobs of the config out of the performance comparison table.
     pub alone: bool,
-}
-
-impl NoteOptions {
-    /// Fill in the settings of the project and the user.
-    ///
-    /// # Errors
-    /// Exit 3 for an invalid file of settings.
-    fn filled(&self, project: &Project) -> Result<Self, Failure> {
-        let settings = self.settings.clone().over(NotesSettings::load(project)?);
-        Ok(Self { settings, ..self.clone() })
-    }
-
-    /// Folder of the notes: by default that of the project.
-    fn folder(&self, project: &Project) -> PathBuf {
-        self.settings.folder.clone().unwrap_or_else(|| project.results())
-    }
-
-    /// The style of links.
-    fn links(&self) -> LinkStyle {
-        self.settings.links.unwrap_or_default()
-    }
 }
 
 /// A path relative to the root of the project, if it is inside.
@@ -142,16 +138,7 @@ impl Pictures {
 /// cannot be read or a note that cannot be written.
 pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<(PathBuf, MeasuredJob), Failure> {
     let (dir, job) = load(project, job)?;
-    let asked = options;
-    let options = options.filled(project)?;
-    let folder = options.folder(project);
-    if folder.exists() && !folder.is_dir() {
-        // The mistake is on the command line, or in the file of settings.
-        let exit = if asked.settings.folder.is_some() { Exit::Usage } else { Exit::Config };
-        return Err(Failure::new(exit, format!("the folder of the notes, {}, is a file", folder.display()))
-            .hint("--notes, and `folder` in [notes] of expctl.toml or the user's config.toml, name a folder"));
-    }
-    let NoteFile { path, taken } = NoteFile::find(&folder, options.settings.name.as_deref(), &job.record)?;
+    let NoteFile { path, taken } = NoteFile::find(&options.folder, options.name.as_deref(), &job.record)?;
     if let Some(taken) = taken {
         say(format!(
             "{} is not the note of this submission and stays as it is; writing {}",
@@ -165,10 +152,10 @@ pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<
         Err(e) => return Err(Failure::internal(format!("cannot read {}: {e}", path.display()))),
     };
     let pictures = Pictures::draw(&job, &path)?;
-    let text = text(project, &job, &repeated_attempts(&dir, &job)?, &path, pictures.shown(), &options)?;
+    let text = text(project, &job, &repeated_attempts(&dir, &job)?, &path, pictures.shown(), options)?;
     match old {
         None => {
-            let new = sound(&text, &job.record, &options)?;
+            let new = sound(&text, &job.record, options)?;
             if let Some(name) = options.restore.iter().find(|name| *name != "all") {
                 let what = format!("no section `{name}` was removed: {} is not there yet", path.display());
                 return Err(Failure::new(Exit::Usage, what).hint("a new note has every section; leave --restore out"));
@@ -177,7 +164,7 @@ pub fn write_note(project: &Project, job: u64, options: &NoteOptions) -> Result<
             expctl_record::write_atomic(&path, new.new_note().as_bytes())?;
         }
         Some(old) => {
-            let update = update(&old, &sound(&text, &job.record, &options)?, &path, &options)?;
+            let update = update(&old, &sound(&text, &job.record, options)?, &path, options)?;
             pictures.save()?;
             save(&old, update, &path)?;
         }
@@ -196,8 +183,7 @@ pub fn generated(
     shown: &[Picture],
     options: &NoteOptions,
 ) -> Result<String, Failure> {
-    let mut options = options.filled(project)?;
-    options.settings.links = Some(LinkStyle::Markdown);
+    let options = NoteOptions { links: NoteLinks::Markdown, ..options.clone() };
     let attempts = repeated_attempts(&project.job(job.record.job), job)?;
     let text = text(project, job, &attempts, path, shown, &options)?;
     let plain = sound(&text, &job.record, &options)?.without_markers();
@@ -241,7 +227,7 @@ fn text(
     options: &NoteOptions,
 ) -> Result<String, Failure> {
     let values = context::values(project, job, attempts, path, shown, options)?;
-    template::render(options.settings.template.as_deref(), &values)
+    template::render(options.template.as_deref(), &values)
 }
 
 /// Parse a generated text, which must have its identity line: without it the note would not be found again.
@@ -337,7 +323,7 @@ fn save(old: &[u8], update: NoteUpdate, path: &Path) -> Result<(), Failure> {
 }
 
 fn wrong_template(line: usize, what: &str, remedy: &str, options: &NoteOptions) -> Failure {
-    let name = template::name(options.settings.template.as_deref());
+    let name = template::name(options.template.as_deref());
     let message = format!("the template {name} makes a wrong note: line {line} of the note: {what}");
     Failure::new(Exit::Config, message).hint(remedy)
 }
