@@ -5,7 +5,7 @@ use expctl_record::{Ledger, PublishedBreakdown};
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::compare::{Comparison, Format, Gate, GateError, GateResult, rows_of};
+use crate::report::compare::{CompareError, Comparison, Format, Gate, GateError, GateResult, rows_of};
 
 /// Arguments of `expctl compare`.
 #[derive(Debug, clap::Args)]
@@ -68,14 +68,14 @@ pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
             }
         }
     }
-    let comparison = Comparison::with_breakdowns(&jobs, &breakdowns, baseline)?;
+    let comparison = Comparison::new(&jobs, &breakdowns, baseline)?;
     let form = match args.format {
         _ if args.json => Format::Json,
         Some(form) => form,
         None if std::io::stdout().is_terminal() => Format::Table,
         None => Format::Markdown,
     };
-    out(comparison.render(form)?);
+    out(comparison.render(form).map_err(Failure::internal)?);
     if form == Format::Csv {
         comparison.remarks().iter().for_each(|remark| say(format!("note: {remark}")));
     }
@@ -89,5 +89,17 @@ pub fn run(project: &Project, args: &CompareArgs) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(Failure::new(Exit::Incomplete, "1 trial did not complete, so the results are incomplete")),
         n => Err(Failure::new(Exit::Incomplete, format!("{n} trials did not complete, so the results are incomplete"))),
+    }
+}
+
+impl From<CompareError> for Failure {
+    fn from(error: CompareError) -> Self {
+        let refused = Self::new(Exit::Refused, &error);
+        match error {
+            CompareError::NothingComparable { details } => details.into_iter().fold(refused, Self::hint),
+            CompareError::NotPoolable { .. } => {
+                refused.hint("name them apart to compare them, as 12 13 instead of 12/13")
+            }
+        }
     }
 }

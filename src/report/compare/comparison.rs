@@ -7,10 +7,35 @@ use serde::Serialize;
 
 use super::decomposition::{Decomposed, decompositions};
 use super::published::Published;
-use crate::exit::{Exit, Failure};
 use crate::report::differences::{Difference, comparability_classes, confounds, differences, known_for_some};
 use crate::report::line::{Line, baselines, judge_together, same_point};
 use crate::report::row::{RateClass, Row, measured_row, measured_rows, published_row};
+
+/// Jobs that cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// No two jobs have comparable rows.
+    #[error("nothing in these jobs can be compared with each other")]
+    NothingComparable {
+        /// A sentence for each kind of steps with the jobs that ran it, and one on what is comparable.
+        details: Vec<String>,
+    },
+    /// A variant of jobs to be pooled is not the same in all of them.
+    #[error(
+        "jobs {jobs} cannot be pooled: of `{variant}`, {property} is {} in job {} and {} in job {}",
+        sides[0].1, sides[0].0, sides[1].1, sides[1].0
+    )]
+    NotPoolable {
+        /// The jobs.
+        jobs: String,
+        /// The variant.
+        variant: String,
+        /// The property that differs.
+        property: &'static str,
+        /// Two jobs, with their values of it.
+        sides: [(String, String); 2],
+    },
+}
 
 /// Rows of one table: the same mode, data set and class, all with a profiler or all without one.
 #[derive(Clone, Debug, Serialize)]
@@ -64,23 +89,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compare jobs, given the rows of each; ratios refer to the job at index `baseline`.
+    /// Compare jobs, given the rows of each and the breakdowns of published ones; ratios refer to the job at index `baseline`.
     ///
     /// # Errors
-    /// Exit 7 if several jobs were given and no two of them ran steps of one mode on one data set.
-    pub fn new(jobs: &[Vec<Row>], baseline: usize) -> Result<Self, Failure> {
-        Self::with_breakdowns(jobs, &[], baseline)
-    }
-
-    /// Compare jobs, with the breakdowns of published ones.
-    ///
-    /// # Errors
-    /// As [`Self::new`], unless a measured row stands beside a breakdown.
-    pub fn with_breakdowns(
-        jobs: &[Vec<Row>],
-        breakdowns: &[PublishedBreakdown],
-        baseline: usize,
-    ) -> Result<Self, Failure> {
+    /// [`CompareError::NothingComparable`] if there are several jobs, no two of them ran steps of one mode on one data set, and no measured
+    /// row stands beside a breakdown.
+    pub fn new(jobs: &[Vec<Row>], breakdowns: &[PublishedBreakdown], baseline: usize) -> Result<Self, CompareError> {
         let rows: Vec<&Row> = jobs.iter().flatten().collect();
         let published = Published::from_rows(&rows, breakdowns);
         let mut kinds: Vec<StepKind<'_>> = Vec::new();
@@ -231,21 +245,21 @@ fn same_but_for_profiler(profiled: &Row, row: &Row, differing: usize) -> bool {
     profiled.same_processor(row) && (same_variant || differing == 0)
 }
 
-fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[StepKind<'_>]) -> Result<(), Failure> {
+fn refuse_if_nothing_compares(jobs: &[Vec<Row>], kinds: &[StepKind<'_>]) -> Result<(), CompareError> {
     let costs = kinds.iter().any(|kind| kinds.iter().any(|profiled| kind.is_unprofiled_side_of(profiled)));
     if jobs.len() < 2 || costs || kinds.iter().any(StepKind::of_several_jobs) {
         return Ok(());
     }
-    let mut failure = Failure::new(Exit::Refused, "nothing in these jobs can be compared with each other");
     let several = kinds.iter().any(|kind| kind.set != kinds[0].set);
-    for kind in kinds {
+    let words = |kind: &StepKind<'_>| {
         let mut names: Vec<&str> = kind.rows.iter().map(|(_, r)| r.job.as_str()).collect();
         names.dedup();
         let with = if kind.profiler { " with a profiler" } else { "" };
         let on = if several { format!(" on {}", kind.set) } else { String::new() };
-        failure = failure.hint(format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", ")));
-    }
-    Err(failure.hint("comparable are jobs with steps of one kind on one data set"))
+        format!("steps of kind {}{with}{on}: {}", kind.mode, names.join(", "))
+    };
+    let needed = "comparable are jobs with steps of one kind on one data set".to_owned();
+    Err(CompareError::NothingComparable { details: kinds.iter().map(words).chain([needed]).collect() })
 }
 
 /// Add to each profiled row its rate as a share of the rate of the same variant without a profiler.
@@ -274,8 +288,8 @@ type JobRuns<'a> = (&'a MeasuredJob, Vec<&'a Run>);
 /// Pool the runs of each variant over several jobs.
 ///
 /// # Errors
-/// Exit 7 if a variant did not do the same work on the same data in all of them.
-pub(super) fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, Failure> {
+/// [`CompareError::NotPoolable`] if a variant did not do the same work on the same data in all of them.
+fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, CompareError> {
     let name = jobs.iter().map(|job| job.record.job.to_string()).collect::<Vec<_>>().join("/");
     let mut found: Vec<(String, Vec<JobRuns<'_>>)> = Vec::new();
     for job in jobs {
@@ -289,15 +303,18 @@ pub(super) fn pooled_rows(jobs: &[MeasuredJob]) -> Result<Vec<Row>, Failure> {
     found.into_iter().map(|(label, of_jobs)| pooled(&name, label, &of_jobs)).collect()
 }
 
-fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, Failure> {
+fn pooled(name: &str, label: String, jobs: &[JobRuns<'_>]) -> Result<Row, CompareError> {
     let parts: Vec<Row> = jobs.iter().map(|(job, runs)| measured_row(job, label.clone(), runs)).collect();
     let first = &parts[0];
     for part in &parts[1..] {
         let other = must_be_equal(part).into_iter().zip(must_be_equal(first)).find(|(part, first)| part != first);
         if let Some(((key, of_part), (_, of_first))) = other {
-            let what = format!("{key} is {of_first} in job {} and {of_part} in job {}", first.job, part.job);
-            return Err(Failure::new(Exit::Refused, format!("jobs {name} cannot be pooled: of `{label}`, {what}"))
-                .hint("name them apart to compare them, as 12 13 instead of 12/13"));
+            return Err(CompareError::NotPoolable {
+                jobs: name.to_owned(),
+                variant: label,
+                property: key,
+                sides: [(first.job.clone(), of_first), (part.job.clone(), of_part)],
+            });
         }
     }
     // Figures are of all runs together; notes are those of the single jobs.
@@ -358,8 +375,8 @@ fn differing(parts: &[Row]) -> Vec<String> {
 /// The rows of a job.
 ///
 /// # Errors
-/// Exit 7 for jobs to be pooled whose rows are not of the same thing.
-pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, Failure> {
+/// [`CompareError::NotPoolable`] for pooled jobs.
+pub fn rows_of(job: &LedgerJob) -> Result<Vec<Row>, CompareError> {
     match job {
         LedgerJob::Published(rows) => Ok(rows.iter().map(published_row).collect()),
         LedgerJob::Measured(job) => Ok(measured_rows(job)),

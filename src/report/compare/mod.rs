@@ -8,7 +8,7 @@ mod published_breakdown;
 mod remarks;
 mod render;
 
-pub use comparison::{Comparison, Group, rows_of};
+pub use comparison::{CompareError, Comparison, Group, rows_of};
 pub use decomposition::{Decomposed, Overlap, StepPart};
 pub use gate::{Gate, GateError, GateResult};
 pub use published::{Published, RepeatedRow};

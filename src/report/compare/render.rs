@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::comparison::{Comparison, Group};
 use super::decomposition;
-use crate::exit::Failure;
 use crate::report::bottleneck::StageShare;
 use crate::report::differences::confound_words;
 use crate::report::learning::{LEARNING_COLUMNS, Learning};
@@ -59,7 +58,10 @@ const HEADER: [&str; 18] = [
 
 impl Comparison {
     /// The comparison as text, without a final line feed.
-    pub fn render(&self, form: Format) -> Result<String, Failure> {
+    ///
+    /// # Errors
+    /// Values that have no JSON.
+    pub fn render(&self, form: Format) -> serde_json::Result<String> {
         match form {
             Format::Markdown => Ok(self.text(Table::markdown)),
             Format::Table => Ok(self.text(Table::terminal)),
@@ -73,7 +75,7 @@ impl Comparison {
                     "remarks": self.remarks(),
                     "warnings": self.warnings(),
                 });
-                serde_json::to_string_pretty(&all).map_err(Failure::internal)
+                serde_json::to_string_pretty(&all)
             }
         }
     }

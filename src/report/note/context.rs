@@ -18,7 +18,7 @@ use crate::project::Project;
 use crate::report::attempts::attempts_table;
 use crate::report::bottleneck::OTHER;
 use crate::report::caution::Bearing;
-use crate::report::compare::{Comparison, Format, Published};
+use crate::report::compare::{CompareError, Comparison, Format, Published};
 use crate::report::learning::learning;
 use crate::report::row::{Row, measured_rows};
 use crate::report::scaling::scaling;
@@ -191,11 +191,13 @@ fn comparison(project: &Project, job: &MeasuredJob, rows: &[&Row], options: &Not
             }
         }
     }
-    let comparison = Comparison::new(&jobs, 0).or_else(|refused| {
-        // The hints have the details.
-        let why: Vec<String> = std::iter::once(refused.message).chain(refused.hints).collect();
+    let comparison = Comparison::new(&jobs, &[], 0).or_else(|refused| {
+        let mut why = vec![refused.to_string()];
+        if let CompareError::NothingComparable { details } = refused {
+            why.extend(details);
+        }
         missing.push(format!("Earlier jobs are missing: {}", reason(project, &why.join("; "))));
-        Comparison::new(&[own], 0)
+        Comparison::new(&[own], &[], 0)
     });
     let table = comparison.ok().and_then(|comparison| comparison.render(Format::Markdown).ok());
     let parts: Vec<String> = table.into_iter().chain(missing).collect();
