@@ -27,7 +27,7 @@ impl StageShare {
     }
 }
 
-/// What makes the masks of a variant. The step tables have one stage for all masks.
+/// Maker of the masks of a variant. The step tables have one stage for all masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MasksBy {
@@ -50,7 +50,7 @@ impl MasksBy {
     }
 }
 
-/// What bounds the steps of a variant.
+/// The bottleneck of the steps of a variant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
     /// The stage with the most exposed time, as a share of the wall time; `None` if no stage has any.
@@ -58,7 +58,7 @@ pub struct Bottleneck {
     /// The stage with the most busy time of the loader, as a share of its busy time; `None` if it did nothing, or if masks of the step are
     /// in its times.
     pub works_on: Option<StageShare>,
-    /// What makes the masks.
+    /// Maker of the masks.
     pub masks_by: MasksBy,
     /// More threads than processors, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// Of the mean step.
+    /// Bottleneck of the mean step.
     pub fn from_breakdown(breakdown: &Breakdown, masks_by: MasksBy) -> Self {
         let share = |(stage, ns): (Stage, f64), whole: f64| StageShare { stage, share: ns / whole };
         let largest = |times: &[(Stage, f64)]| times.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -145,7 +145,7 @@ pub struct Oversubscription {
 }
 
 impl Oversubscription {
-    /// Of a run, on the worst of its machines. `None` if every thread has a processor, if no machine is recorded, and for programs of the
+    /// Oversubscription of a run, on the worst of its machines. `None` if every thread has a processor, if no machine is recorded, and for programs of the
     /// user, whose threads are not known.
     pub fn from_run(run: &Run, on_slurm: bool) -> Option<Self> {
         let settings = &run.trial.settings;
@@ -155,7 +155,7 @@ impl Oversubscription {
         found.max_by(|a, b| a.ratio().total_cmp(&b.ratio())).filter(|_| !settings.runs_command())
     }
 
-    /// Of ranks with `threads` each, of which `loader_threads` are of the loader: of all ranks of a node together, or on Slurm, which gives
+    /// Oversubscription by ranks with `threads` each, of which `loader_threads` are of the loader: of all ranks of a node together, or on Slurm, which gives
     /// each rank its own processors, of a single rank. The worst of all nodes.
     fn from_ranks(ranks: &[Hardware], (threads, loader_threads): (u32, u32), on_slurm: bool) -> Option<Self> {
         let mut shared: BTreeMap<(&str, usize), (u32, u32)> = BTreeMap::new();
@@ -308,7 +308,7 @@ mod tests {
     fn the_limit_of_a_control_group_counts_as_processors() {
         let limited = Hardware { cpu_limit_milli: Some(1500), ..node("a", 16) };
         assert_eq!(Oversubscription::from_ranks(&[limited], (3, 2), true).unwrap().processors, 2);
-        // Where no processors were recorded, nothing can be said.
+        // Without recorded processors nothing is known.
         assert_eq!(Oversubscription::from_ranks(&[node("a", 0)], (3, 2), false), None);
     }
 }

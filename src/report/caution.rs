@@ -67,7 +67,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What it means for verdicts if its effect on the rate is not known.
+    /// Its meaning for verdicts if its effect on the rate is not known.
     const fn bearing(self) -> Bearing {
         match self {
             Self::BaselineNotRun | Self::NoRun | Self::OneRun | Self::ShortMeasurement | Self::Profiled => {
@@ -97,7 +97,7 @@ impl Cause {
     }
 }
 
-/// What a warning means for the verdicts, gravest first.
+/// Meaning of a warning for the verdicts, gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bearing {
@@ -125,7 +125,7 @@ pub struct Advice {
 pub struct Caution {
     /// The cause.
     pub cause: Cause,
-    /// What it means for verdicts, if `rate_without` is not known.
+    /// Its meaning for verdicts, if `rate_without` is not known.
     pub bearing: Bearing,
     /// Factor by which the rate of the variant would change without the cause (1.25: a quarter more); `None` if not known.
     pub rate_without: Option<f64>,
@@ -133,7 +133,7 @@ pub struct Caution {
     pub severity: f64,
     /// The setting that removes it, if there is one.
     pub advice: Option<Advice>,
-    /// What was found and what to do, without the name of the variant.
+    /// Finding and advice, without the name of the variant.
     pub sentence: String,
 }
 

@@ -145,7 +145,7 @@ pub struct ComparabilityClass {
 }
 
 impl ComparabilityClass {
-    /// What sets this class apart from `others`: `ranks 1, samples 10000`; empty for the only one.
+    /// Settings that distinguish this class from `others`: `ranks 1, samples 10000`; empty for the only class.
     pub fn name(&self, others: &[Self]) -> String {
         let apart = |key: &str| others.iter().any(|other| other.shared.get(key) != self.shared.get(key));
         let said = SPLIT.iter().filter(|(key, _)| apart(key));

@@ -115,7 +115,7 @@ pub struct EpochTime {
 }
 
 impl EpochTime {
-    /// Of the runs of a variant: from their whole epochs, or if no run has any, from their it/s and the batches of an epoch. `None` if
+    /// Compute it for the runs of a variant: from their whole epochs, or if no run has any, from their it/s and the batches of an epoch. `None` if
     /// neither is known.
     pub fn from_runs(runs: &[&Run], it_per_s: impl FnOnce() -> Option<RateOverRuns>) -> Option<Self> {
         let whole: Vec<Vec<f64>> = runs.iter().map(|run| whole_epochs(run).into_values().collect()).collect();
@@ -179,7 +179,7 @@ pub struct FirstEpoch {
 }
 
 impl FirstEpoch {
-    /// Of the completed runs; `None` if no run has measured steps both in its first epoch and in a later one.
+    /// Compute it for the completed runs; `None` if no run has measured steps both in its first epoch and in a later one.
     pub fn from_runs(runs: &[&Run]) -> Option<Self> {
         let completed = runs.iter().filter(|run| run.completed());
         let (first, later): (Vec<f64>, Vec<f64>) = completed.filter_map(|run| first_and_later_rates(run)).unzip();

@@ -35,7 +35,7 @@ pub struct Learned<'a> {
     pub stopped: bool,
 }
 
-/// Of all epochs of a run; `None` without epochs.
+/// Summary of all epochs of a run; `None` without epochs.
 pub fn learned(records: &[LearningRecord]) -> Option<Learned<'_>> {
     let (first, end) = (records.first()?, records.last()?);
     let last = records.iter().rev().find(|record| record.validation.is_some()).unwrap_or(end);
@@ -179,7 +179,7 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Of the completed runs; `None` if no run was validated.
+    /// Figures of the completed runs; `None` if no run was validated.
     pub fn from_runs(runs: &[&Run]) -> Option<Self> {
         let completed = runs.iter().filter(|run| run.completed());
         let best: Vec<(u64, &Validation)> = completed

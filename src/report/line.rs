@@ -109,7 +109,7 @@ pub struct Line {
     pub permutation: Option<Permutation>,
     /// The smallest ratio above 1 that so many runs would have shown, if no difference was shown.
     pub detectable: Option<f64>,
-    /// Of a profiled row: lowest and highest rate as a share of the rate of the same variant without a profiler.
+    /// For a profiled row: lowest and highest rate as a share of the rate of the same variant without a profiler.
     pub with_profiler: Option<(f64, f64)>,
     /// The same as a ratio with its interval; `None` for an imported range.
     pub profiler_ratio: Option<Ratio>,

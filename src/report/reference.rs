@@ -69,9 +69,9 @@ pub enum ReferenceError {
     NoVariant {
         /// The job.
         job: u64,
-        /// What was asked for.
+        /// The requested label.
         variant: String,
-        /// What there is.
+        /// The labels of the record.
         known: String,
     },
     /// A file of the ledger or the record itself.

@@ -96,7 +96,7 @@ pub struct Row {
     pub batch_bytes: Option<f64>,
     /// Exposed time of loading and of the copy to the device in the mean step, ns; `None` for imported rows.
     pub waits_for_data_ns: Option<f64>,
-    /// What bounds a step; `None` for imported rows and without completed runs.
+    /// Bottleneck of a step; `None` for imported rows and without completed runs.
     pub bottleneck: Option<Bottleneck>,
     /// Total time of a rank in its steps; `None` for imported rows and without completed runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,13 +120,13 @@ pub struct Row {
     pub cautions: Vec<Caution>,
     /// How the rate was computed.
     pub estimator: String,
-    /// Of an imported row: the estimator that computes a rate in the same way from measured steps.
+    /// For an imported row: the estimator that computes a rate in the same way from measured steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matches_estimator: Option<Estimator>,
     /// Rates by the published estimators of the config; empty for imported rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub estimated: Vec<EstimatedRate>,
-    /// Of an imported row: variants here that repeat it, as `config.variant`.
+    /// For an imported row: variants here that repeat it, as `config.variant`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub repeated_by: Vec<String>,
     /// The mean step by stage; `None` for imported rows and without completed runs.

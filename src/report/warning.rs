@@ -23,7 +23,7 @@ const MIN_EFFECT: f64 = 0.05;
 pub struct Warning {
     /// The cause.
     pub cause: Cause,
-    /// What it means for the verdicts.
+    /// Its meaning for the verdicts.
     pub bearing: Bearing,
     /// The variants; empty for a warning of the job.
     pub variants: Vec<String>,
@@ -49,7 +49,7 @@ pub struct RatioInterval {
 }
 
 impl RatioInterval {
-    /// Of a line with a verdict on its ratio; `name` names its rows.
+    /// The interval of a line with a tested ratio; `name` names its rows.
     pub fn from_line(line: &Line, name: impl Fn(&Row) -> String) -> Option<Self> {
         let interval = line.ratio_samples_per_s?.interval.filter(|_| line.p_holm.is_some())?;
         Some(Self { row: name(&line.row), base: name(line.base.as_ref()?), interval })
@@ -294,7 +294,7 @@ mod tests {
         }
         // No difference shown, which would be one.
         assert_eq!(found(&[slow("ids", 1.2)], &[ratio("ids", 0.9, 1.3)])[0].bearing, Bearing::ChangesVerdict);
-        // What hits both sides alike cancels.
+        // An effect on both sides cancels.
         let both = found(&[slow("lazy", 1.08), slow("ids", 1.08)], &ratios[..1]);
         assert_eq!((both.len(), both[0].bearing), (1, Bearing::ChangesNoVerdict));
     }

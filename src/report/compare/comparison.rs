@@ -44,7 +44,7 @@ pub struct Group {
     pub mode: String,
     /// Whether a profiler ran along; such rows have no ratios.
     pub profiler: bool,
-    /// What distinguishes their class; empty if there is one class.
+    /// Name of their class; empty if there is one class.
     pub class: String,
     /// Their data set, if there are several.
     pub data_set: String,

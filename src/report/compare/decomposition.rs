@@ -60,14 +60,14 @@ pub struct Decomposed {
     pub job: String,
     /// Variant, with its swept settings but for the mode.
     pub variant: String,
-    /// What the source or config calls it.
+    /// Name in the source or config.
     pub method: String,
     /// Its swept settings but for the mode.
     #[serde(skip)]
     point: BTreeMap<String, String>,
     /// Whether ratios refer to it.
     pub baseline: bool,
-    /// Where the rates come from.
+    /// Origin of the rates.
     pub class: RateClass,
     /// Samples of a rank's batch.
     pub batch_size: u64,

@@ -18,7 +18,7 @@ pub enum Metric {
     ItPerS,
     /// Mean step, ms.
     StepMs,
-    /// What the store takes on disk, bytes.
+    /// Size of the store on disk, bytes.
     StorageBytes,
     /// A rank's collated batch, bytes.
     BatchBytes,
@@ -65,7 +65,7 @@ impl Comparator {
 /// `METRIC OP NUMBER`, `METRIC OP NUMBER * baseline`, `METRIC OP baseline * NUMBER` or `METRIC OP baseline`; spaces do not matter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// As given.
+    /// Its text.
     pub text: String,
     /// The figure.
     pub metric: Metric,
@@ -81,11 +81,11 @@ pub struct Gate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}\n  {text}\n  {:>width$}", "^", width = at + 1)]
 pub struct GateError {
-    /// As given.
+    /// Its text.
     pub text: String,
     /// Number of characters before the error.
     pub at: usize,
-    /// What was expected there.
+    /// The expected text.
     pub reason: String,
 }
 

@@ -23,7 +23,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Of rows, measured and imported, and of published breakdowns.
+    /// Match measured rows with imported ones, and with published breakdowns.
     pub fn from_rows(rows: &[&Row], breakdowns: &[PublishedBreakdown]) -> Self {
         let mut sources: Vec<(String, PublishedSource)> = Vec::new();
         let imported = rows.iter().filter(|row| row.class == RateClass::Imported);

@@ -58,7 +58,7 @@ pub struct MeasuredComponent {
 
 /// Each breakdown beside the measured rows that repeat it, one of each job; once and alone if no row does.
 ///
-/// Of a job with several modes it is the row with the shortest mode that has all components of the breakdown.
+/// For a job with several modes this is the row with the shortest mode that has all components of the breakdown.
 pub(super) fn beside(breakdowns: &[PublishedBreakdown], rows: &[&Row]) -> Vec<BreakdownBeside> {
     let mut all = Vec::new();
     for published in breakdowns {
@@ -81,7 +81,7 @@ pub(super) fn beside(breakdowns: &[PublishedBreakdown], rows: &[&Row]) -> Vec<Br
             let of_job = measured.iter().filter(|(row, _)| row.job == *job);
             let nearest = of_job.min_by_key(|(row, _)| {
                 let mode = mode_rank(&row.mode);
-                // Of two that are equally near, the shorter one.
+                // The shorter one of two that are equally near.
                 (mode.abs_diff(wanted), mode)
             });
             let found = nearest.map(|(_, found)| found.clone());
@@ -136,7 +136,7 @@ impl MeasuredComponents {
         })
     }
 
-    /// What a column calls the row: `23 lazy, n = 3`.
+    /// Heading of its column: `23 lazy, n = 3`.
     fn column(&self) -> String {
         format!("{} {}, n = {}", self.job, self.variant, self.n)
     }

@@ -266,7 +266,7 @@ const DIGITS: usize = 6;
 /// A chart of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PageChart {
-    /// What is drawn.
+    /// The chart.
     pub chart: Chart,
     /// By panel and layer: text for tooltips in addition to the name of the layer, as `epoch 3`. May be empty or too short.
     pub of: Vec<Vec<String>>,

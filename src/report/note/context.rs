@@ -217,7 +217,7 @@ fn reason(project: &Project, message: &str) -> String {
     message.replace(&root, "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the steps of each mode of a job contain and what not, for configs that do not say it.
+/// Contents of the steps of each mode of a job, for configs that do not say it.
 pub fn measures_of_modes(job: &MeasuredJob) -> Vec<Value> {
     let mut modes: Vec<Mode> = Vec::new();
     for run in &job.runs {
@@ -280,7 +280,8 @@ fn methods(job: &MeasuredJob, rows: &[&Row]) -> Vec<Value> {
     let settings: Vec<BTreeMap<String, String>> =
         groups.iter().map(|(_, runs)| flatten_in_job(job, &runs[0].trial.settings)).collect();
     let differs = |key: &String| settings.iter().any(|other| other.get(key) != settings[0].get(key));
-    let method = |((label, runs), (own, row)): (&(String, Vec<&Run>), (&BTreeMap<String, String>, &&Row))| {
+    let mut all = Vec::new();
+    for (((label, runs), own), row) in groups.iter().zip(&settings).zip(rows) {
         let apart = own.iter().filter(|(key, _)| differs(key));
         let apart = apart.map(|(key, value)| format!("{key} = {}", quoted(value)));
         // The version of our own worker is in the provenance.
@@ -293,9 +294,9 @@ fn methods(job: &MeasuredJob, rows: &[&Row]) -> Vec<Value> {
             let (it, samples) = (rate(row.median_it_per_s()), rate(row.median_samples_per_s()));
             format!("{it} it/s, {samples} samples/s (measured, median, n = {})", row.n)
         };
-        json!({ "label": label, "method": runs[0].trial.method, "settings": apart, "result": result })
-    };
-    groups.iter().zip(settings.iter().zip(rows)).map(method).collect()
+        all.push(json!({ "label": label, "method": runs[0].trial.method, "settings": apart, "result": result }));
+    }
+    all
 }
 
 fn quoted(value: &str) -> &str {

@@ -97,7 +97,7 @@ pub struct TimeBox {
 }
 
 impl TimeBox {
-    /// Of times in s, in any order; `None` without times.
+    /// Box of times in s, in any order; `None` without times.
     pub fn from_times(times: &[f64]) -> Option<Self> {
         let at = |share| quantile(times, share);
         Some(Self {

@@ -153,7 +153,7 @@ pub(super) fn ranks_chart(job: &MeasuredJob) -> Option<Chart> {
 }
 
 impl RankMap {
-    /// Of the completed runs; `None` with a single rank.
+    /// Map of the completed runs; `None` with a single rank.
     fn from_runs(label: String, runs: &[&Run]) -> Option<Self> {
         let ranks = runs.iter().filter(|run| run.completed()).map(|run| run.ranks.len()).min()?;
         let tables: Vec<Vec<Vec<&StepRecord>>> = runs

@@ -33,7 +33,7 @@ struct SummaryLine {
 struct Column<'a> {
     variant: &'a VariantByMode<'a>,
     breakdown: Breakdown,
-    /// Of each run.
+    /// Breakdown of each run.
     runs: Vec<Breakdown>,
 }
 

@@ -188,7 +188,7 @@ const SLURM_COLUMNS: [&str; 12] = [
     "Memory used",
 ];
 
-/// What Slurm measured of each trial, with notes; `None` for a job that it was never asked about.
+/// Slurm's accounting of each trial, with notes; `None` if Slurm was never asked about the job.
 pub fn slurm_usage(job: &MeasuredJob) -> Option<(Table, Vec<&'static str>)> {
     if job.runs.iter().all(|run| run.slurm.is_none()) {
         return None;
@@ -263,7 +263,7 @@ fn tries(slurm: &SlurmUsage) -> String {
     format!("{} of {} (others: {})", slurm.try_number, others.len() + 1, others.join(", "))
 }
 
-/// Seconds, with a decimal below a minute where there is one; else `h:mm:ss`.
+/// A duration: seconds with at most one decimal below a minute, else `h:mm:ss`.
 fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{} s", format::rate((seconds * 10.0).round() / 10.0));

@@ -28,7 +28,7 @@ struct ResultLine<'a> {
 pub struct Results<'a>(Vec<ResultLine<'a>>);
 
 impl<'a> Results<'a> {
-    /// Of the completed runs of a job.
+    /// Judge the rows of a job.
     pub fn from_job(job: &'a MeasuredJob) -> Self {
         let entry = |(line, (_, runs)): (Line, (String, Vec<&'a Run>))| {
             let base = line.base.as_ref().map(|base| base.label.clone());

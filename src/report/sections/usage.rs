@@ -186,7 +186,7 @@ struct SampleInterval<'a> {
 }
 
 impl SampledUsage {
-    /// Of a rank, given the samples and steps of each attempt (each attempt has its own clock). `None` if no interval between two samples lies
+    /// Usage of a rank, given the samples and steps of each attempt (each attempt has its own clock). `None` if no interval between two samples lies
     /// within the measured steps.
     pub fn from_attempts(attempts: &[(&[HardwareSample], &[StepRecord])]) -> Option<Self> {
         let mut intervals: Vec<SampleInterval<'_>> = Vec::new();
@@ -220,7 +220,7 @@ impl SampledUsage {
         })
     }
 
-    /// Of each rank of a run; `None` for ranks without samples.
+    /// Usage of each rank of a run; `None` for ranks without samples.
     pub fn by_rank(run: &Run) -> Vec<Option<Self>> {
         let of_rank = |rank: usize| {
             let parts = run.parts.iter();
