@@ -133,7 +133,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 }
 
 /// The trials with traces that a name stands for.
-fn profiled(ledger: &Ledger<'_>, args: &Args, name: &JobName) -> Result<Profiled, Failure> {
+fn profiled(ledger: &Ledger, args: &Args, name: &JobName) -> Result<Profiled, Failure> {
     let folder = ledger.measured(name.job)?;
     let record = folder.record()?;
     let name = match &args.trial {
