@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::hardware::available_memory;
 
-/// Where control groups are mounted.
+/// Folder that control groups are mounted at.
 const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Version 1 of control groups writes the largest number of pages where there is no limit. Larger values are no limit.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Which processes are watched.
+/// The processes that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedProcesses {
     /// The process that watches.

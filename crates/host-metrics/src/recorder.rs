@@ -18,7 +18,7 @@ const MIN_SPACING: Duration = Duration::from_millis(100);
 /// Stands for a step clock that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What a [`MetricsRecorder`] records, and where.
+/// Options of a [`MetricsRecorder`].
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
     /// The journal, which must not exist yet.

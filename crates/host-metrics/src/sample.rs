@@ -55,7 +55,7 @@ macro_rules! column {
 /// Defines [`HardwareSample`] and its columns from one list of fields.
 macro_rules! hardware_sample {
     ($($(#[$doc:meta])* $field:ident: $type:ident,)+) => {
-        /// What some processes and their GPU used at one moment.
+        /// Metrics of some processes and their GPU at one moment.
         ///
         /// Amounts (`*_bytes` of disk, calls and networks, and processor time) are those since the sample before, so the first one has
         /// none; memory, clocks and power are those of the moment. `None`: the system does not give the value.

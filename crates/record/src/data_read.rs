@@ -1,4 +1,4 @@
-//! What an attempt read, and what reading took: `data.json`, `shuffle.json` and `rank-<r>.usage.json`.
+//! The data that an attempt read, and the memory and requests that reading took: `data.json`, `shuffle.json` and `rank-<r>.usage.json`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

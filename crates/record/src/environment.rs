@@ -26,7 +26,7 @@ pub struct Environment {
     pub ranks: Vec<Hardware>,
     /// Environment variables of rank 0 that change how a run behaves, without those that look like secrets.
     pub variables: BTreeMap<String, String>,
-    /// What the user's own program says of itself. `None`: expctl-worker ran.
+    /// Facts about the user's own program. `None`: expctl-worker ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramFacts>,
     /// CUDA as the ranks used it. `None`: they computed on the host, or the user's own program ran.
@@ -52,7 +52,7 @@ pub struct CudaFacts {
     pub topology: Vec<String>,
 }
 
-/// What rank 0 of the user's own program (`worker.command`) says of it.
+/// Facts about the user's own program (`worker.command`), from its rank 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramFacts {
     /// Its name.

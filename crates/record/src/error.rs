@@ -11,7 +11,7 @@ pub enum RecordError {
     /// The operating system refused to read or write.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was being done: "read", "write", "create".
+        /// The refused action: "read", "write", "create".
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum RecordError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         source: serde_json::Error,
     },
     /// A file was written by a newer expctl.
@@ -41,7 +41,7 @@ pub enum RecordError {
     CheckpointMismatch {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         mismatch: CheckpointMismatch,
     },
     /// The state in a checkpoint does not fit the run.
@@ -94,7 +94,7 @@ pub enum CheckpointMismatch {
     Digest,
 }
 
-/// What is wrong with a table.
+/// Why a table is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// It is not a readable parquet file, or cannot be encoded.

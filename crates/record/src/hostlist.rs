@@ -1,23 +1,23 @@
 //! Slurm's short form of node names: `n[1-3,07-12],gpu5,rack[1-2]n[01-02]`.
 //!
-//! Invariant: what is read is bounded. A list that stands for more than [`MAX_HOSTS`] names, or a name that is longer than
-//! [`MAX_NAME`], is an error before any of it is written out.
+//! Invariant: memory is bounded. A list of more than [`MAX_HOSTS`] names, or with a name longer than [`MAX_NAME`], is an error before any name
+//! is expanded.
 
-/// Names that a list may stand for at the most.
+/// Maximum number of names of a list.
 pub const MAX_HOSTS: usize = 100_000;
-/// Bytes that a name may have at the most: more than a host name can have.
+/// Maximum length of a name, bytes: more than that of a host name.
 pub const MAX_NAME: usize = 255;
 
 /// Why a list of hosts cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// A name is missing: the list is empty, or two commas stand side by side.
+    /// A name is missing: the list is empty, or has two commas in a row.
     #[error("a list of hosts has an empty name")]
     Empty,
-    /// Brackets do not fit together.
+    /// Brackets are not in pairs.
     #[error("a list of hosts has a bracket without its counterpart")]
     Brackets,
-    /// What stands in brackets is no number and no range of numbers.
+    /// Text in brackets is neither a number nor a rising range of numbers.
     #[error("{0:?} in a list of hosts is not a number or a rising range of numbers")]
     Range(String),
     /// More than [`MAX_HOSTS`] names.
@@ -28,10 +28,10 @@ pub enum HostlistError {
     TooLong,
 }
 
-/// The names that `list` stands for, in its order; repeated ones are kept.
+/// Expand `list` to its names, in its order, with repeated ones.
 ///
 /// # Errors
-/// It is not a list of hosts, or too long a one.
+/// The list does not have Slurm's form, or is too long.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let mut names = Vec::new();
     for item in split(list)? {
@@ -41,19 +41,19 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
         if total.is_none_or(|total| total > MAX_HOSTS) {
             return Err(HostlistError::TooMany);
         }
-        if parts.iter().map(NamePart::longest).sum::<usize>() > MAX_NAME {
+        if parts.iter().map(NamePart::max_len).sum::<usize>() > MAX_NAME {
             return Err(HostlistError::TooLong);
         }
-        let mut made = vec![String::new()];
+        let mut expanded = vec![String::new()];
         for part in &parts {
-            made = part.appended_to(&made);
+            expanded = part.append_to(&expanded);
         }
-        names.append(&mut made);
+        names.append(&mut expanded);
     }
     Ok(names)
 }
 
-/// Items of a list: the commas outside of brackets part them.
+/// Items of a list, which are separated by commas outside of brackets.
 fn split(list: &str) -> Result<Vec<&str>, HostlistError> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, byte) in list.bytes().enumerate() {
@@ -74,7 +74,7 @@ fn split(list: &str) -> Result<Vec<&str>, HostlistError> {
     if items.iter().any(|item| item.is_empty()) { Err(HostlistError::Empty) } else { Ok(items) }
 }
 
-/// A piece of an item.
+/// A part of an item.
 enum NamePart<'a> {
     Text(&'a str),
     Numbers(Vec<NumberRange>),
@@ -87,7 +87,7 @@ struct NumberRange {
     width: usize,
 }
 
-/// `rack[1-2]n[01-02]-ib`: texts and brackets by turns. Brackets are known to be in pairs.
+/// Split `rack[1-2]n[01-02]-ib` into texts and brackets, which alternate. Brackets are known to be in pairs.
 fn parts(item: &str) -> Result<Vec<NamePart<'_>>, HostlistError> {
     let mut parts = Vec::new();
     let mut rest = item;
@@ -120,7 +120,7 @@ impl NumberRange {
 }
 
 impl NamePart<'_> {
-    /// Names that it makes of one; more than there may be if it is more than can be counted.
+    /// Number of texts that the part stands for; `usize::MAX` if there are more.
     fn count(&self) -> usize {
         match self {
             Self::Text(_) => 1,
@@ -131,8 +131,8 @@ impl NamePart<'_> {
         }
     }
 
-    /// Bytes that it adds to a name at the most.
-    fn longest(&self) -> usize {
+    /// Maximum length of the texts that the part stands for, bytes.
+    fn max_len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Numbers(ranges) => {
@@ -141,7 +141,7 @@ impl NamePart<'_> {
         }
     }
 
-    fn appended_to(&self, heads: &[String]) -> Vec<String> {
+    fn append_to(&self, heads: &[String]) -> Vec<String> {
         match self {
             Self::Text(text) => heads.iter().map(|head| format!("{head}{text}")).collect(),
             Self::Numbers(ranges) => {

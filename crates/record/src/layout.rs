@@ -282,7 +282,7 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), RecordError> {
 /// [`write_atomic`] of `value` as indented JSON.
 ///
 /// # Errors
-/// As [`write_atomic`].
+/// The folder cannot be created, or the file not written.
 pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(RecordError::json(path))?;
     text.push(b'\n');

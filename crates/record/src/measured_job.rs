@@ -248,7 +248,7 @@ fn log_damaged<T>(error: RecordError) -> Option<T> {
 /// A job of this ledger: `results/runs/<job>`.
 #[derive(Clone, Debug)]
 pub struct MeasuredJob {
-    /// What was submitted.
+    /// The job as it was submitted.
     pub record: JobRecord,
     /// Its trials, in the order of array tasks.
     pub runs: Vec<Run>,
@@ -331,7 +331,7 @@ impl JobVerdictError {
     /// The verdict on a job of `trials` trials, given the ids of those that did not end, cannot be read, or failed.
     ///
     /// # Errors
-    /// As [`MeasuredJob::verdict`].
+    /// A trial did not end, cannot be read, or failed.
     pub fn check(trials: usize, unended: &[&str], damaged: &[&str], failed: &[&str]) -> Result<(), Self> {
         let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
         if !unended.is_empty() || !damaged.is_empty() {

@@ -198,7 +198,7 @@ pub struct FormMistake {
     pub path: PathBuf,
     /// Line and column, from 1. `None`: it has no position.
     pub position: Option<(usize, usize)>,
-    /// What is wrong.
+    /// The mistake.
     pub reason: String,
 }
 

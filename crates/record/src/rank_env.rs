@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::{AttemptDir, RecordError, hostlist, write_atomic};
 
-/// Which rank this process is.
+/// The rank that this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankEnv {
     /// Rank over all nodes.
@@ -23,7 +23,7 @@ pub struct RankEnv {
 /// Why the environment does not say which rank this is.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankEnvError {
-    /// No variables are set.
+    /// Neither pair of variables is set.
     #[error("neither RANK and WORLD_SIZE nor SLURM_PROCID and SLURM_NTASKS are set: start ranks with `expctl submit`")]
     Missing,
     /// A variable is not a number.
@@ -79,7 +79,7 @@ impl RankEnv {
     }
 }
 
-/// What rank 0 serves, so that the other ranks find it.
+/// The address that rank 0 serves for the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RendezvousAddress {
     /// This address alone.
@@ -88,7 +88,7 @@ pub enum RendezvousAddress {
     All(String),
 }
 
-/// The address that rank 0, which this process is, serves for the other ranks.
+/// Choose the address that rank 0 serves for the other ranks. This process has to be rank 0.
 pub fn rendezvous_address(env: RankEnv) -> RendezvousAddress {
     choose_address(env, &|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
 }

@@ -15,7 +15,7 @@ pub enum Stage {
     Read,
     /// Bytes to typed values.
     Decode,
-    /// What a perturbation removes from the graph.
+    /// Masks of the edges that a perturbation removes.
     Mask,
     /// Samples to one batch.
     Collate,
@@ -33,7 +33,7 @@ pub enum Stage {
     Clip,
     /// Parameter update.
     Optimizer,
-    /// Measured, but none of the above.
+    /// Time that is measured, but in none of the above.
     Other,
 }
 
@@ -164,7 +164,7 @@ pub struct OperationTime {
     pub stage: Stage,
     /// The operation.
     pub operation: Operation,
-    /// What the operation works on: the name of an edge type, or one of [`OPERANDS`].
+    /// Operand of the operation: the name of an edge type, or one of [`OPERANDS`].
     #[serde(with = "shared_text")]
     pub operand: Arc<str>,
     /// Time worked, ns of the monotonic clock.
