@@ -9,11 +9,11 @@ use expctl_datasets::array::{ArrayDataset, ArrayRecipe};
 use expctl_datasets::graph::{Dataset, Recipe};
 use expctl_datasets::{DatasetError, array as arrays, graph as graphs};
 use expctl_record::{ArrayFormat, Data, StoreKind, Trial};
+use expctl_text::format::{bytes, count};
 
 use crate::data_state::{DataState, Wanted};
 use crate::exit::{Exit, Failure};
 use crate::project::Project;
-use crate::report::format::{bytes, count};
 
 /// What a folder that is not there will take on disk. Estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,14 +13,14 @@ pub mod exit;
 pub mod interrupt;
 pub mod launch;
 pub mod ledger;
-mod parallel;
 pub mod plan;
-pub mod plot;
 pub mod program;
 pub mod project;
 pub mod provenance;
 pub mod report;
-pub mod stats;
 pub mod timings;
 pub mod trace;
 mod watch;
+
+pub use expctl_stats as stats;
+use parallel_map as parallel;

@@ -1,31 +1,30 @@
 use std::time::{Duration, Instant};
 
-use expctl_record::JobDir;
+use expctl_record::{JobDir, Ledger};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::job_name::JobName;
-use super::say;
+use super::logs::JobName;
+use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::launch::life::JobStatus;
 use crate::launch::local::{Launcher, Life};
 use crate::launch::slurm::Slurm;
-use crate::ledger::Ledger;
 use crate::project::Project;
 
-/// Longest that a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.
-const STOPPED_WITHIN: Duration = Duration::from_secs(15);
+/// How long a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Arguments of `expctl cancel`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CancelArgs {
     /// The job, or on Slurm one trial of it: 12, 12_3
     #[arg(value_name = "JOB[_TASK]")]
     job: JobName,
 }
 
-/// Stop a job, wait until it has stopped, and say what is kept.
-pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
+/// Stop a job, wait until it has stopped, and say which steps are kept.
+pub fn run(project: &Project, args: &CancelArgs) -> Result<(), Failure> {
     let id = args.job.job;
     let folder = Ledger::open(project)?.measured(id)?;
     let record = folder.record()?;
@@ -75,12 +74,12 @@ fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
         }
         Life::Alive => {}
     }
-    // It may have ended since.
+    // The launcher may have ended by now.
     let _ = kill(Pid::from_raw(launcher.pid), Signal::SIGTERM);
     let asked = Instant::now();
     while launcher.life() == Life::Alive {
-        if asked.elapsed() > STOPPED_WITHIN {
-            let message = format!("job {id} has not stopped after {} s", STOPPED_WITHIN.as_secs());
+        if asked.elapsed() > STOP_TIMEOUT {
+            let message = format!("job {id} has not stopped after {} s", STOP_TIMEOUT.as_secs());
             return Err(Failure::new(Exit::Incomplete, message)
                 .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
         }

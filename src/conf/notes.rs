@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use expctl_text::{NoteName, NoteNameError};
+
 use super::files::Reader;
 use super::kind::Kind;
 use super::layer::{table_of, text_of};
@@ -9,7 +11,9 @@ use super::node::Node;
 use super::problem::{ConfErrors, Problem};
 use super::user::{UserDefaults, folder, unknown_key};
 use crate::project::Project;
-use crate::report::check_name;
+
+/// A job, to try a pattern of names before there is one.
+const NAMED: NoteName<'_> = NoteName { study: "study", config: "config", job: 1, submitted: 0 };
 
 const KEYS: [&str; 5] = ["folder", "name", "template", "links", "vault"];
 const LINKS: Kind = Kind::Choice { words: &["markdown", "dendron"], aliases: &[("wiki", "dendron")] };
@@ -97,8 +101,15 @@ impl NotesSettings {
                 "template" => settings.template = place("`notes.template`", node, problems),
                 "name" => {
                     settings.name = text_of("`notes.name`", node, problems);
-                    if let Some(Err(wrong)) = settings.name.as_deref().map(check_name) {
-                        problems.push(Problem::new(node.at, wrong.message, "no name").help(wrong.hints.join("; ")));
+                    if let Some(Err(wrong)) = settings.name.as_deref().map(|name| NAMED.fill(name)) {
+                        let help = match wrong {
+                            NoteNameError::UnknownPlaceholder { .. } => format!("known are {}", NoteName::PLACEHOLDERS),
+                            NoteNameError::NoFileName { .. } => {
+                                "--notes names the folder, --name only the file in it".to_owned()
+                            }
+                            _ => String::new(),
+                        };
+                        problems.push(Problem::new(node.at, wrong.to_string(), "no name").help(help));
                     }
                 }
                 "vault" => settings.vault = text_of("`notes.vault`", node, problems),

@@ -1,26 +1,9 @@
+pub use expctl_text::closest;
+
 use super::keys::{self, KEYS, KeySpec, SECTIONS};
 use super::kind::Kind;
 use super::node::{Node, Value};
 use super::synonyms::{KEY_SYNONYMS, KeySynonym, SECTION_SYNONYMS, WORD_SYNONYMS, WordSynonym};
-
-/// The candidate that `word` was probably meant to be.
-pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = word.to_ascii_lowercase().replace('-', "_");
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            let other = candidate.to_ascii_lowercase().replace('-', "_");
-            let mut near = strsim::normalized_damerau_levenshtein(&lower, &other);
-            // `prefetch` for `prefetch_factor`, `kuzmin` for `006-kuzmin-tmi`.
-            if lower.len() >= 4 && (other.contains(&lower) || lower.contains(&other)) {
-                near = near.max(0.7);
-            }
-            (near, candidate)
-        })
-        .filter(|(near, _)| *near >= 0.6)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
-}
 
 /// The key that an unknown dotted key, which no other system has either, was probably meant to be: the same name in another section, or
 /// a near spelling.

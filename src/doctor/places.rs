@@ -1,12 +1,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use expctl_text::format::bytes;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
 
 use super::check::Check;
 use crate::launch::{libtorch_folder, libtorch_version, worker_binary, worker_version};
-use crate::report::format::bytes;
 
 /// Less free space than this is worth a word.
 const LITTLE: u64 = 5_000_000_000;

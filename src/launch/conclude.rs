@@ -1,6 +1,6 @@
 use expctl_record::{
-    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile,
-    StepsFile, Trial, TrialState, read_journal, read_sample_journal, write_samples, write_steps,
+    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RecordError,
+    RendezvousFile, Trial, TrialState, close_sample_journal, close_step_journal,
 };
 
 use crate::exit::Failure;
@@ -50,10 +50,13 @@ pub fn conclude(
             Ok(steps) => exit.steps = steps,
             Err(e) => {
                 exit.status = RankStatus::Failed;
-                exit.message = format!("the steps of rank {rank} cannot be kept: {}", e.message);
+                exit.message = format!("the steps of rank {rank} cannot be kept: {e}");
             }
         }
-        keep_samples(attempt, rank);
+        // Samples add to the steps: without the table their journal is read.
+        if let Err(e) = close_sample_journal(attempt, rank) {
+            tracing::warn!("the hardware samples of rank {rank} stay a journal: {e}");
+        }
         exit.exit_code = end.and_then(|e| e.code);
         exit.signal = end.and_then(|e| e.signal);
         ranks.push(exit);
@@ -63,13 +66,13 @@ pub fn conclude(
     outcome.save(attempt)?;
     if outcome.state == TrialState::Completed {
         // Nothing goes on from them any more. Not before the outcome stands: what is lost until then can still be made good.
-        CheckpointDir::of(attempt).clear()?;
+        CheckpointDir::new(attempt).clear()?;
     }
     for rank in 0..world_size {
         // Its content is in outcome.json now.
         let _ = std::fs::remove_file(attempt.exit_path(rank));
     }
-    RendezvousFile::of(attempt).clear();
+    RendezvousFile::new(attempt).clear();
     Ok(outcome)
 }
 
@@ -89,36 +92,10 @@ fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
     }
 }
 
-/// Turn what is left of a rank's journal into its table; returns the number of steps.
-fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, Failure> {
-    let journal = attempt.journal_path(rank);
-    if !attempt.steps_path(rank).exists() && journal.exists() {
-        let table = StepsFile {
-            trial: trial.id.clone(),
-            rank,
-            world_size: trial.settings.launch.ranks,
-            steps: read_journal(&journal)?,
-        };
-        write_steps(&attempt.steps_path(rank), &table)?;
-    }
-    if attempt.steps_path(rank).exists() && journal.exists() {
-        let _ = std::fs::remove_file(&journal);
-    }
+/// Turn the journal that a rank left into its table; returns the number of steps.
+fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, RecordError> {
+    close_step_journal(attempt, trial, rank, 0)?;
     Ok(attempt.steps(rank)?.len() as u64)
-}
-
-/// Turn the journal of a rank's hardware samples into a table. They add to the steps: without the table the journal is read.
-fn keep_samples(attempt: &AttemptDir, rank: u32) {
-    let (journal, table) = (attempt.sample_journal_path(rank), attempt.samples_path(rank));
-    if !journal.exists() || table.exists() {
-        return;
-    }
-    match read_sample_journal(&journal).and_then(|samples| write_samples(&table, &samples)) {
-        Ok(()) => {
-            let _ = std::fs::remove_file(&journal);
-        }
-        Err(e) => tracing::warn!("the hardware samples of rank {rank} stay a journal: {e}"),
-    }
 }
 
 /// The state of the attempt and, if it failed, the rank at the root: one that says so itself, else the one that others lost,

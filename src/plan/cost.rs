@@ -3,9 +3,9 @@
 use std::fmt::{self, Display};
 
 use expctl_record::Trial;
+use expctl_text::format::count;
 
 use super::plan_type::Plan;
-use crate::report::format::count;
 
 /// What Slurm may charge for a plan, at most: every trial with all its processors up to its time limit.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use expctl_datasets::graph::Recipe;
 use expctl_record::{Settings, Trial};
+use expctl_text::format::thousands;
 
 use super::plan_type::Plan;
 use crate::project::Project;
-use crate::report::format::thousands;
 
 /// The model of a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 use expctl_record::{StoreKind, Trial};
+use expctl_text::Table;
+use expctl_text::format::MISSING;
 
 use super::plan_type::Plan;
 use crate::conf::NO_DATA_SET;
-use crate::report::Table;
-use crate::report::format::MISSING;
 
 /// The trials as a table, a row each: drawn with lines, or as markdown.
 pub fn table(plan: &Plan, markdown: bool) -> String {

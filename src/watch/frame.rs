@@ -1,10 +1,10 @@
 //! The view as lines for a terminal of a given size.
 
 use console::truncate_str;
+use expctl_text::format::{MISSING, moment, percent, rate};
 
 use super::view::{Running, View};
 use crate::launch::life::{Pace, RankPace, WINDOW_S};
-use crate::report::format::{MISSING, moment, percent, rate};
 
 /// Silence below this is not worth a word, s.
 const QUIET: f64 = 5.0;

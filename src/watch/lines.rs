@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use expctl_text::format::rate;
+
 use super::frame::{behind, duration, header, left, rates};
 use super::view::View;
-use crate::report::format::rate;
 
 /// A trial's progress is said so often on its way.
 const PARTS: u64 = 10;

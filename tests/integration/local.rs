@@ -66,7 +66,7 @@ fn a_note_says_what_was_read_and_what_the_published_timer_would_have_said() {
     assert_eq!(record.estimators, [Estimator::TimerAfterArrival]);
     let attempt = project.attempt(&job, "lazy").unwrap();
     let read = attempt.data_read().unwrap().unwrap();
-    let store = FileSize::of(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
+    let store = FileSize::from_path(&record.trials[0].data_dir.join("processed/lmdb/data.mdb")).unwrap();
     assert_eq!((read.store, read.records, read.selected), (Some(StoreKind::Json), 200, 200));
     assert_eq!((read.size, read.base_size), (store, Some(store)));
     let steps = attempt.steps(0).unwrap();

@@ -186,7 +186,7 @@ fn main() {
         }
     }
     let unit = |key: &str| if key.ends_with("rows") { "rows/s" } else { "MB/s" };
-    let figures = rates.iter().filter_map(|(key, rates)| BenchFigure::of_range(key, unit(key), rates)).collect();
+    let figures = rates.iter().filter_map(|(key, rates)| BenchFigure::from_range(key, unit(key), rates)).collect();
     let program = "cargo run --release -p expctl-datasets --example remote_rates --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

@@ -4,22 +4,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use host_metrics::hardware;
 use serde::{Deserialize, Serialize};
 
-use crate::{RecordError, hardware, write_json};
+use crate::layout::read_json;
+use crate::{RecordError, write_json};
 
 /// Version of the form of a bench record.
 pub const BENCH_SCHEMA_VERSION: u32 = 1;
 
-/// What documents cite of a bench or an example.
+/// Figures of a bench or an example that documents cite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BenchRecord {
     /// [`BENCH_SCHEMA_VERSION`].
     pub bench_schema: u32,
-    /// The command that measures it again.
+    /// The command that repeats the measurement.
     pub command: String,
-    /// Commit of the working tree; ends in `-dirty` if tracked files outside of `results/` had changes. None outside a repository.
+    /// Commit of the working tree; ends in `-dirty` if tracked files outside of `results/` had changes. `None`: not in a repository.
     pub commit: Option<String>,
     /// When it was written, seconds since the epoch.
     pub measured: i64,
@@ -37,23 +39,23 @@ pub struct BenchRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BenchFigure {
-    /// What documents call it: `line_50.useful`.
+    /// Name in documents: `line_50.useful`.
     pub key: String,
-    /// Median of its repeats; what `unit` is the unit of.
+    /// Median of its repeats, in `unit`.
     pub median: f64,
     /// Lower end of its interval.
     pub low: f64,
     /// Upper end of its interval.
     pub high: f64,
-    /// What the interval is.
+    /// Kind of the interval.
     pub interval: BenchInterval,
-    /// Repeats behind it.
+    /// Number of repeats.
     pub n: u64,
-    /// Its unit: `ns`, `rows/s`, `MB/s`; empty of a ratio or count.
+    /// Unit: `ns`, `rows/s`, `MB/s`; empty for a ratio or count.
     pub unit: String,
 }
 
-/// What the ends of a bench's figure are.
+/// Kind of the interval of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchInterval {
@@ -66,8 +68,8 @@ pub enum BenchInterval {
 }
 
 impl BenchFigure {
-    /// The median of repeats, with the smallest and the largest as its ends; none of no repeats.
-    pub fn of_range(key: impl Into<String>, unit: &str, repeats: &[f64]) -> Option<Self> {
+    /// The median of repeats, with the smallest and the largest as ends of the interval. `None`: no repeats.
+    pub fn from_range(key: impl Into<String>, unit: &str, repeats: &[f64]) -> Option<Self> {
         let mut sorted = repeats.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (low, high) = (*sorted.first()?, *sorted.last()?);
@@ -79,7 +81,7 @@ impl BenchFigure {
 }
 
 impl BenchRecord {
-    /// A record of these figures, measured on this machine with the code that is checked out in `repository`.
+    /// A record of figures that were measured on this machine with the code that is checked out in `repository`.
     pub fn new(command: impl Into<String>, repository: &Path, figures: Vec<BenchFigure>) -> Self {
         let machine = hardware(false);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
@@ -100,8 +102,7 @@ impl BenchRecord {
     /// # Errors
     /// A file that cannot be read or has another form.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
-        let text = std::fs::read(path).map_err(RecordError::io("read", path))?;
-        serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.to_owned(), source })
+        read_json(path)
     }
 
     /// Write it.
@@ -112,7 +113,7 @@ impl BenchRecord {
         write_json(path, self)
     }
 
-    /// Why no document may cite it: the code that measured is in no commit. None of a good record.
+    /// The reason why no document may cite the record: the code that measured is in no commit. `None`: documents may cite it.
     pub fn flaw(&self) -> Option<String> {
         match &self.commit {
             None => Some("it does not say of which commit it is".to_owned()),
@@ -173,10 +174,10 @@ mod tests {
 
     #[test]
     fn a_figure_has_the_ends_of_its_repeats() {
-        let figure = BenchFigure::of_range("a.b", "ms", &[3.0, 1.0, 2.0, 10.0]).unwrap();
+        let figure = BenchFigure::from_range("a.b", "ms", &[3.0, 1.0, 2.0, 10.0]).unwrap();
         assert_eq!((figure.median, figure.low, figure.high, figure.n), (2.5, 1.0, 10.0, 4));
-        assert_eq!(BenchFigure::of_range("a", "", &[7.0]).unwrap().median, 7.0);
-        assert_eq!(BenchFigure::of_range("a", "", &[]), None);
+        assert_eq!(BenchFigure::from_range("a", "", &[7.0]).unwrap().median, 7.0);
+        assert_eq!(BenchFigure::from_range("a", "", &[]), None);
     }
 
     #[test]
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        let figures = vec![BenchFigure::of_range("line_50.useful", "MB/s", &[49.4, 49.5]).unwrap()];
+        let figures = vec![BenchFigure::from_range("line_50.useful", "MB/s", &[49.4, 49.5]).unwrap()];
         let record = BenchRecord { commit: None, ..BenchRecord::new("bench 1", folder.path(), figures) };
         let path = folder.path().join("a.json");
         record.write(&path).unwrap();

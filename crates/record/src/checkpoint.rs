@@ -1,24 +1,29 @@
+//! Files that outlive an attempt of a trial: checkpoints, which the next attempt goes on from, and weights.
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use atomic_file::Staged;
 use serde::{Deserialize, Serialize};
 
-use crate::{AttemptDir, RecordError, Trial, write_json};
+use crate::layout::{known_schema, read_json};
+use crate::{AttemptDir, CheckpointMismatch, RecordError, Trial, write_json};
 
 /// Version of `checkpoint.json`.
 pub const CHECKPOINT_SCHEMA_VERSION: u32 = 1;
 
-/// Start of the name of a folder that is not complete yet.
-const UNFINISHED: &str = ".writing-";
+/// Files of a checkpoint.
+const STATE_FILE: &str = "state.safetensors";
+const RECORD_FILE: &str = "checkpoint.json";
 
-/// `checkpoint.json`: what a checkpoint belongs to.
+/// `checkpoint.json`: the run that a checkpoint belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRecord {
     /// [`CHECKPOINT_SCHEMA_VERSION`].
     pub schema: u32,
-    /// Trial that it is of.
+    /// Trial of the run.
     pub trial: String,
-    /// Ranks of the run that wrote it.
+    /// Number of ranks of the run.
     pub world_size: u32,
     /// The first step that is not in it.
     pub next_step: u64,
@@ -39,95 +44,83 @@ pub struct CheckpointRecord {
 pub struct CheckpointDir(PathBuf);
 
 impl CheckpointDir {
-    /// Where the attempts of this one's trial keep their checkpoints.
-    pub fn of(attempt: &AttemptDir) -> Self {
+    /// The checkpoints of the trial that an attempt belongs to.
+    pub fn new(attempt: &AttemptDir) -> Self {
         Self(attempt.path().parent().unwrap_or(Path::new(".")).join("checkpoint"))
     }
 
-    /// Next step of the newest complete checkpoint; none if there is no checkpoint.
+    /// Next step of the newest complete checkpoint. `None`: there is no checkpoint.
     pub fn newest(&self) -> Result<Option<u64>, RecordError> {
-        Ok(self.entries()?.iter().filter_map(|path| step_of(path)).max())
+        Ok(self.entries()?.iter().filter_map(|path| step_of_folder(path)).max())
     }
 
     /// The state file of a checkpoint.
     pub fn state_path(&self, next_step: u64) -> PathBuf {
-        self.folder(next_step).join("state.safetensors")
+        self.folder(next_step).join(STATE_FILE)
     }
 
     /// `checkpoint.json` of a checkpoint.
     pub fn record_path(&self, next_step: u64) -> PathBuf {
-        self.folder(next_step).join("checkpoint.json")
+        self.folder(next_step).join(RECORD_FILE)
     }
 
-    /// Keep what `write_state` writes to the path that it gets, and remove the older checkpoints. The digest of `record`
-    /// is filled in.
+    /// Write a checkpoint and remove the older ones. `write_state` writes the state file to the path that it gets; the digest of `record` is
+    /// filled in.
     ///
     /// # Errors
-    /// A file cannot be written; the older checkpoints are still there then.
+    /// A file cannot be written; the older checkpoints still exist then.
     pub fn save(
         &self,
         mut record: CheckpointRecord,
         write_state: impl FnOnce(&Path) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
-        use std::os::unix::fs::PermissionsExt;
         let folder = self.folder(record.next_step);
-        std::fs::create_dir_all(&self.0).map_err(RecordError::io("create", &self.0))?;
-        // Readable by all before the umask, like the rest of the ledger.
-        let unfinished = tempfile::Builder::new()
-            .prefix(UNFINISHED)
-            .permissions(std::fs::Permissions::from_mode(0o777))
-            .tempdir_in(&self.0)
-            .map_err(RecordError::io("create", &self.0))?;
-        let state = unfinished.path().join("state.safetensors");
+        let staged = Staged::new(&folder)?;
+        std::fs::create_dir(staged.path()).map_err(RecordError::io("create", staged.path()))?;
+        let state = staged.path().join(STATE_FILE);
         write_state(&state)?;
-        File::open(&state).and_then(|f| f.sync_all()).map_err(RecordError::io("write", &state))?;
         record.digest = digest(&state)?;
-        write_json(&unfinished.path().join("checkpoint.json"), &record)?;
-        sync_folder(unfinished.path())?;
+        write_json(&staged.path().join(RECORD_FILE), &record)?;
         if folder.exists() {
             // An earlier attempt came as far, from the same start: its state is the same.
             return Ok(());
         }
-        std::fs::rename(unfinished.path(), &folder).map_err(RecordError::io("write", &folder))?;
-        sync_folder(&self.0)?;
+        staged.publish()?;
         for other in self.entries()?.iter().filter(|path| **path != folder) {
-            // What stays costs space only: the newest one counts.
+            // A folder that stays costs space only: the newest one counts.
             let _ = std::fs::remove_dir_all(other);
         }
         Ok(())
     }
 
-    /// Read `checkpoint.json` and check that it is of `trial` and its state file whole.
+    /// Read `checkpoint.json` and check that the checkpoint is of `trial` and its state file whole.
     ///
     /// # Errors
     /// It is of another trial or number of ranks, damaged, or of a newer version.
     pub fn check(&self, next_step: u64, trial: &Trial) -> Result<CheckpointRecord, RecordError> {
         let path = self.record_path(next_step);
-        let text = std::fs::read(&path).map_err(RecordError::io("read", &path))?;
-        let record: CheckpointRecord =
-            serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.clone(), source })?;
-        let refuse = |path: &Path, reason: String| Err(RecordError::Checkpoint { path: path.to_owned(), reason });
-        if record.schema > CHECKPOINT_SCHEMA_VERSION {
-            return Err(RecordError::Newer { path, found: record.schema, known: CHECKPOINT_SCHEMA_VERSION });
-        }
-        if record.trial != trial.id {
-            return refuse(&path, format!("it is of trial {}, this is trial {}", record.trial, trial.id));
-        }
-        let ranks = trial.settings.launch.ranks;
-        if record.world_size != ranks {
-            return refuse(&path, format!("it is of a run on {} rank(s), this one has {ranks}", record.world_size));
-        }
-        if record.next_step != next_step {
-            return refuse(&path, format!("it is of step {}, its folder of {next_step}", record.next_step));
-        }
+        let record: CheckpointRecord = read_json(&path)?;
+        known_schema(&path, record.schema, CHECKPOINT_SCHEMA_VERSION)?;
         let state = self.state_path(next_step);
-        if digest(&state)? != record.digest {
-            return refuse(&state, "it is damaged: its digest is not the one in checkpoint.json".to_owned());
-        }
-        Ok(record)
+        let (found, expected) = (record.world_size, trial.settings.launch.ranks);
+        let mismatch = if record.trial != trial.id {
+            CheckpointMismatch::Trial { found: record.trial, expected: trial.id.clone() }
+        } else if found != expected {
+            CheckpointMismatch::Ranks { found, expected }
+        } else if record.next_step != next_step {
+            CheckpointMismatch::Step { found: record.next_step, expected: next_step }
+        } else if digest(&state)? != record.digest {
+            return Err(RecordError::CheckpointMismatch { path: state, mismatch: CheckpointMismatch::Digest });
+        } else {
+            return Ok(record);
+        };
+        Err(RecordError::CheckpointMismatch { path, mismatch })
     }
 
-    /// Remove all checkpoints: the trial is done, and another attempt starts anew.
+    /// Remove all checkpoints: the trial is done, and another attempt starts from the beginning.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
     pub fn clear(&self) -> Result<(), RecordError> {
         match std::fs::remove_dir_all(&self.0) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RecordError::io("remove", &self.0)(e)),
@@ -149,7 +142,7 @@ impl CheckpointDir {
     }
 }
 
-fn step_of(folder: &Path) -> Option<u64> {
+fn step_of_folder(folder: &Path) -> Option<u64> {
     folder.file_name()?.to_str()?.strip_prefix("step-")?.parse().ok()
 }
 
@@ -160,7 +153,66 @@ fn digest(path: &Path) -> Result<String, RecordError> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// A name is on disk only when its folder is.
-pub(crate) fn sync_folder(folder: &Path) -> Result<(), RecordError> {
-    File::open(folder).and_then(|f| f.sync_all()).map_err(RecordError::io("write", folder))
+/// The weights that a training run leaves, `<trial>/weights/`. They stay when the checkpoints are removed.
+///
+/// Invariant: a file under its final name is complete and on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightsDir(PathBuf);
+
+impl WeightsDir {
+    /// The weights of the trial that an attempt belongs to.
+    pub fn new(attempt: &AttemptDir) -> Self {
+        Self(attempt.path().parent().unwrap_or(Path::new(".")).join("weights"))
+    }
+
+    /// `best.safetensors`: the model after the epoch with the best validation.
+    pub fn best_path(&self) -> PathBuf {
+        self.0.join("best.safetensors")
+    }
+
+    /// `last.safetensors`: the state of training after the last epoch that ended.
+    pub fn last_path(&self) -> PathBuf {
+        self.0.join("last.safetensors")
+    }
+
+    /// Replace the file `path` of this folder. `write` writes the new content to the path that it gets.
+    ///
+    /// # Errors
+    /// The file cannot be written; the old one is unchanged then.
+    pub fn replace(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&Path) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        let staged = Staged::new(path)?;
+        write(staged.path())?;
+        Ok(staged.publish()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobDir;
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let attempt = JobDir::new(dir.path()).next_attempt("t").unwrap();
+        let weights = WeightsDir::new(&attempt);
+        let path = weights.best_path();
+        let write = |text: &'static str| {
+            weights.replace(&path, move |to| std::fs::write(to, text).map_err(RecordError::io("write", to)))
+        };
+        write("old").unwrap();
+        let half = weights.replace(&path, |to| {
+            std::fs::write(to, "half").map_err(RecordError::io("write", to))?;
+            Err(RecordError::Checkpoint { path: to.to_owned(), reason: "full".to_owned() })
+        });
+        assert!(half.is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        write("new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(dir.path().join("t/weights")).unwrap().count(), 1, "nothing unfinished stays");
+    }
 }

@@ -1,23 +1,23 @@
 //! Slurm's short form of node names: `n[1-3,07-12],gpu5,rack[1-2]n[01-02]`.
 //!
-//! Invariant: what is read is bounded. A list that stands for more than [`MAX_HOSTS`] names, or a name that is longer than
-//! [`MAX_NAME`], is an error before any of it is written out.
+//! Invariant: memory is bounded. A list of more than [`MAX_HOSTS`] names, or with a name longer than [`MAX_NAME`], is an error before any name
+//! is expanded.
 
-/// Names that a list may stand for at the most.
+/// Maximum number of names of a list.
 pub const MAX_HOSTS: usize = 100_000;
-/// Bytes that a name may have at the most: more than a host name can have.
+/// Maximum length of a name, bytes: more than that of a host name.
 pub const MAX_NAME: usize = 255;
 
 /// Why a list of hosts cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// A name is missing: the list is empty, or two commas stand side by side.
+    /// A name is missing: the list is empty, or has two commas in a row.
     #[error("a list of hosts has an empty name")]
     Empty,
-    /// Brackets do not fit together.
+    /// Brackets are not in pairs.
     #[error("a list of hosts has a bracket without its counterpart")]
     Brackets,
-    /// What stands in brackets is no number and no range of numbers.
+    /// Text in brackets is neither a number nor a rising range of numbers.
     #[error("{0:?} in a list of hosts is not a number or a rising range of numbers")]
     Range(String),
     /// More than [`MAX_HOSTS`] names.
@@ -28,10 +28,10 @@ pub enum HostlistError {
     TooLong,
 }
 
-/// The names that `list` stands for, in its order; repeated ones are kept.
+/// Expand `list` to its names, in its order, with repeated ones.
 ///
 /// # Errors
-/// It is not a list of hosts, or too long a one.
+/// The list does not have Slurm's form, or is too long.
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let mut names = Vec::new();
     for item in split(list)? {
@@ -41,19 +41,19 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
         if total.is_none_or(|total| total > MAX_HOSTS) {
             return Err(HostlistError::TooMany);
         }
-        if parts.iter().map(Part::longest).sum::<usize>() > MAX_NAME {
+        if parts.iter().map(NamePart::max_len).sum::<usize>() > MAX_NAME {
             return Err(HostlistError::TooLong);
         }
-        let mut made = vec![String::new()];
+        let mut expanded = vec![String::new()];
         for part in &parts {
-            made = part.appended_to(&made);
+            expanded = part.append_to(&expanded);
         }
-        names.append(&mut made);
+        names.append(&mut expanded);
     }
     Ok(names)
 }
 
-/// Items of a list: the commas outside of brackets part them.
+/// Items of a list, which are separated by commas outside of brackets.
 fn split(list: &str) -> Result<Vec<&str>, HostlistError> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, byte) in list.bytes().enumerate() {
@@ -74,34 +74,34 @@ fn split(list: &str) -> Result<Vec<&str>, HostlistError> {
     if items.iter().any(|item| item.is_empty()) { Err(HostlistError::Empty) } else { Ok(items) }
 }
 
-/// A piece of an item.
-enum Part<'a> {
+/// A part of an item.
+enum NamePart<'a> {
     Text(&'a str),
-    Numbers(Vec<Range>),
+    Numbers(Vec<NumberRange>),
 }
 
 /// Numbers from `first` to `last`, with at least `width` digits.
-struct Range {
+struct NumberRange {
     first: u64,
     last: u64,
     width: usize,
 }
 
-/// `rack[1-2]n[01-02]-ib`: texts and brackets by turns. Brackets are known to be in pairs.
-fn parts(item: &str) -> Result<Vec<Part<'_>>, HostlistError> {
+/// Split `rack[1-2]n[01-02]-ib` into texts and brackets, which alternate. Brackets are known to be in pairs.
+fn parts(item: &str) -> Result<Vec<NamePart<'_>>, HostlistError> {
     let mut parts = Vec::new();
     let mut rest = item;
     while let Some((text, tail)) = rest.split_once('[') {
         let (inside, tail) = tail.split_once(']').ok_or(HostlistError::Brackets)?;
-        parts.push(Part::Text(text));
-        parts.push(Part::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
+        parts.push(NamePart::Text(text));
+        parts.push(NamePart::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
         rest = tail;
     }
-    parts.push(Part::Text(rest));
+    parts.push(NamePart::Text(rest));
     Ok(parts)
 }
 
-fn range(text: &str) -> Result<Range, HostlistError> {
+fn range(text: &str) -> Result<NumberRange, HostlistError> {
     let text = text.trim();
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let wrong = || HostlistError::Range(text.chars().take(40).collect());
@@ -109,18 +109,18 @@ fn range(text: &str) -> Result<Range, HostlistError> {
         let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         digits.parse().ok().filter(|_| plain).ok_or_else(wrong)
     };
-    let range = Range { first: number(first)?, last: number(last)?, width: first.len() };
+    let range = NumberRange { first: number(first)?, last: number(last)?, width: first.len() };
     if range.first <= range.last { Ok(range) } else { Err(wrong()) }
 }
 
-impl Range {
+impl NumberRange {
     fn count(&self) -> Option<usize> {
         usize::try_from(self.last - self.first).ok()?.checked_add(1)
     }
 }
 
-impl Part<'_> {
-    /// Names that it makes of one; more than there may be if it is more than can be counted.
+impl NamePart<'_> {
+    /// Number of texts that the part stands for; `usize::MAX` if there are more.
     fn count(&self) -> usize {
         match self {
             Self::Text(_) => 1,
@@ -131,8 +131,8 @@ impl Part<'_> {
         }
     }
 
-    /// Bytes that it adds to a name at the most.
-    fn longest(&self) -> usize {
+    /// Maximum length of the texts that the part stands for, bytes.
+    fn max_len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Numbers(ranges) => {
@@ -141,7 +141,7 @@ impl Part<'_> {
         }
     }
 
-    fn appended_to(&self, heads: &[String]) -> Vec<String> {
+    fn append_to(&self, heads: &[String]) -> Vec<String> {
         match self {
             Self::Text(text) => heads.iter().map(|head| format!("{head}{text}")).collect(),
             Self::Numbers(ranges) => {

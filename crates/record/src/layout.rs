@@ -1,11 +1,13 @@
+//! Folders and files of the ledger: where they are, and reading and writing of those that are JSON.
+
 use std::path::{Path, PathBuf};
 
-use crate::steps_file::read_table_totals;
+use crate::steps_table::read_table_totals;
 use crate::{
-    DataRead, Environment, HardwareSample, JobRecord, Outcome, RankExit, RankUsage, RecordError, ShuffleQuality,
-    SlurmUsage, StepRecord, TRIAL_SCHEMA_VERSION, Trial,
+    DataRead, Environment, HardwareSample, JobRecord, JournalTail, Outcome, RankExit, RankUsage, RecordError,
+    ShuffleQuality, SlurmUsage, StepRecord, StepTotals, TRIAL_SCHEMA_VERSION, Trial, read_journal, read_sample_journal,
+    read_samples, read_steps,
 };
-use crate::{JournalTail, StepTotals, read_journal, read_sample_journal, read_samples, read_steps, write_json};
 
 /// The folder of one job in the ledger: `results/runs/<job>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ impl JobDir {
     pub fn record(&self) -> Result<JobRecord, RecordError> {
         let path = self.record_path();
         let record: JobRecord = read_json(&path)?;
-        known_schema(&path, record.schema)?;
+        known_schema(&path, record.schema, TRIAL_SCHEMA_VERSION)?;
         Ok(record)
     }
 
@@ -40,7 +42,7 @@ impl JobDir {
         self.0.join(trial)
     }
 
-    /// Attempts of a trial that exist on disk, oldest first.
+    /// Attempts of a trial, oldest first.
     pub fn attempts(&self, trial: &str) -> Result<Vec<AttemptDir>, RecordError> {
         let folder = self.trial_dir(trial);
         let mut found = Vec::new();
@@ -60,7 +62,7 @@ impl JobDir {
         Ok(found)
     }
 
-    /// Create the next attempt of a trial. Creating the folder takes the number: two stagers never share one.
+    /// Create the next attempt of a trial. Creating the folder reserves the number, so two processes never share one.
     pub fn next_attempt(&self, trial: &str) -> Result<AttemptDir, RecordError> {
         let mut number = self.attempts(trial)?.last().map_or(1, |a| a.number + 1);
         loop {
@@ -71,7 +73,7 @@ impl JobDir {
         }
     }
 
-    /// Create attempt `number` of a trial; none if it is there already.
+    /// Create attempt `number` of a trial. `None`: it exists already.
     pub fn new_attempt(&self, trial: &str, number: u32) -> Result<Option<AttemptDir>, RecordError> {
         let folder = self.trial_dir(trial);
         std::fs::create_dir_all(&folder).map_err(RecordError::io("create", &folder))?;
@@ -113,22 +115,22 @@ impl AttemptDir {
         self.number
     }
 
-    /// `trial.json`: what the ranks were told.
+    /// `trial.json`: the trial, for its ranks.
     pub fn trial_path(&self) -> PathBuf {
         self.path.join("trial.json")
     }
 
-    /// `env.json`: where they ran.
+    /// `env.json`: the environment of the ranks.
     pub fn environment_path(&self) -> PathBuf {
         self.path.join("env.json")
     }
 
-    /// `data.json`: what they read.
+    /// `data.json`: the data that the ranks read.
     pub fn data_path(&self) -> PathBuf {
         self.path.join("data.json")
     }
 
-    /// `shuffle.json`: how well the rows of its first epoch are shuffled.
+    /// `shuffle.json`: how well the rows of the first epoch are shuffled.
     pub fn shuffle_path(&self) -> PathBuf {
         self.path.join("shuffle.json")
     }
@@ -138,12 +140,12 @@ impl AttemptDir {
         self.path.join("learning.jsonl")
     }
 
-    /// `outcome.json`: how it ended.
+    /// `outcome.json`: how the attempt ended.
     pub fn outcome_path(&self) -> PathBuf {
         self.path.join("outcome.json")
     }
 
-    /// `slurm.json`: what Slurm measured of it.
+    /// `slurm.json`: Slurm's own measurements.
     pub fn slurm_path(&self) -> PathBuf {
         self.path.join("slurm.json")
     }
@@ -158,32 +160,32 @@ impl AttemptDir {
         self.path.join(format!("rank-{rank}.journal.jsonl"))
     }
 
-    /// `rank-<r>.exit.json`: a rank's own last words, until they are part of `outcome.json`.
+    /// `rank-<r>.exit.json`: the last words of a rank, until they are part of `outcome.json`.
     pub fn exit_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.exit.json"))
     }
 
-    /// `rank-<r>.usage.json`: the memory of a rank, and what it fetched from servers.
+    /// `rank-<r>.usage.json`: memory of a rank, and requests to servers.
     pub fn usage_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.usage.json"))
     }
 
-    /// `rank-<r>.samples.parquet`: what the rank and its GPU took, sample by sample.
+    /// `rank-<r>.samples.parquet`: hardware samples of a rank.
     pub fn samples_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.samples.parquet"))
     }
 
-    /// `rank-<r>.samples.jsonl`: the same while the rank runs, or after it was killed.
+    /// `rank-<r>.samples.jsonl`: hardware samples of a rank that still runs or was killed.
     pub fn sample_journal_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.samples.jsonl"))
     }
 
-    /// `rank-<r>.log`: what the rank printed.
+    /// `rank-<r>.log`: output of a rank.
     pub fn log_path(&self, rank: u32) -> PathBuf {
         self.path.join(format!("rank-{rank}.log"))
     }
 
-    /// `trace-<rank>-<cycle>.json.gz`: what the profiler recorded of a rank in one of its windows.
+    /// `trace-<rank>-<cycle>.json.gz`: the profiler's trace of a rank in one of its windows.
     pub fn trace_path(&self, rank: u32, cycle: u64) -> PathBuf {
         self.path.join(format!("trace-{rank}-{cycle}.json.gz"))
     }
@@ -192,7 +194,7 @@ impl AttemptDir {
     pub fn trial(&self) -> Result<Trial, RecordError> {
         let path = self.trial_path();
         let trial: Trial = read_json(&path)?;
-        known_schema(&path, trial.schema)?;
+        known_schema(&path, trial.schema, TRIAL_SCHEMA_VERSION)?;
         Ok(trial)
     }
 
@@ -226,109 +228,97 @@ impl AttemptDir {
         read_optional(&self.usage_path(rank))
     }
 
-    /// Whether the attempt has an outcome. A rank that still runs then was out of reach when its node was given up: its steps
-    /// are kept as far as they were known, and what it would write now could harm the next attempt.
+    /// Whether the attempt has an outcome. A rank that still runs then was unreachable when its node was given up. Its steps are kept as far
+    /// as they were known, and files that it would write now could harm the next attempt.
     pub fn is_closed(&self) -> bool {
         self.outcome_path().exists()
     }
 
-    /// Read a rank's last words, if it left any.
+    /// Read the last words of a rank, if it left any.
     pub fn rank_exit(&self, rank: u32) -> Result<Option<RankExit>, RecordError> {
         read_optional(&self.exit_path(rank))
     }
 
-    /// Steps of a rank, from its table or, where that was never written, from its journal.
+    /// Read the steps of a rank, from its table or, if that was never written, from its journal.
     pub fn steps(&self, rank: u32) -> Result<Vec<StepRecord>, RecordError> {
         let table = self.steps_path(rank);
         if table.exists() { Ok(read_steps(&table)?.steps) } else { read_journal(&self.journal_path(rank)) }
     }
 
-    /// Hardware samples of a rank, from their table or, where that was not written, from the journal; empty without any.
+    /// Read the hardware samples of a rank, from their table or, if that was not written, from their journal; empty without either.
     pub fn samples(&self, rank: u32) -> Result<Vec<HardwareSample>, RecordError> {
         let table = self.samples_path(rank);
         if table.exists() { read_samples(&table) } else { read_sample_journal(&self.sample_journal_path(rank)) }
     }
 
-    /// Totals of a rank's steps: of all in its table or, while there is none, of those in the last 64 KiB of its journal
-    /// (some hundred). The cost does not grow with the steps of a trial that runs.
+    /// Totals over the steps of a rank: all steps of its table or, while there is none, those in the last 64 KiB of its journal (some
+    /// hundred). The cost does not grow with the steps of a running trial.
     ///
     /// # Errors
     /// A file cannot be read, or is no table.
     pub fn totals(&self, rank: u32) -> Result<StepTotals, RecordError> {
-        const GLANCE: u64 = 64 * 1024;
+        const TAIL_BYTES: u64 = 64 * 1024;
         let table = self.steps_path(rank);
         if table.exists() {
             return read_table_totals(&table);
         }
         let mut steps = Vec::new();
-        match JournalTail::near_end(&self.journal_path(rank), GLANCE)?.read_new(&mut steps) {
-            // What stands behind a damaged line cannot be trusted.
-            Ok(()) | Err(RecordError::Json { .. }) => Ok(StepTotals::of(&steps)),
+        match JournalTail::near_end(&self.journal_path(rank), TAIL_BYTES)?.read_new(&mut steps) {
+            // Lines behind a damaged one cannot be trusted.
+            Ok(()) | Err(RecordError::Json { .. }) => Ok(StepTotals::from_steps(&steps)),
             Err(e) => Err(e),
         }
     }
 }
 
-/// Where the ranks of an attempt find each other: rank 0 writes `<host>:<port>` of its store.
+/// Write a file so that readers see either the old content or the whole new one. Missing folders are created.
 ///
-/// The port is chosen by the kernel, so two trials on one node never share it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RendezvousFile(PathBuf);
-
-impl RendezvousFile {
-    /// The rendezvous file of an attempt.
-    pub fn of(attempt: &AttemptDir) -> Self {
-        Self(attempt.path.join("rendezvous"))
-    }
-
-    /// Publish the address, for rank 0.
-    pub fn publish(&self, host: &str, port: u16) -> Result<(), RecordError> {
-        crate::write_atomic(&self.0, format!("{host}:{port}").as_bytes())
-    }
-
-    /// The address, once published.
-    pub fn lookup(&self) -> Option<(String, u16)> {
-        let text = std::fs::read_to_string(&self.0).ok()?;
-        let (host, port) = text.trim().rsplit_once(':')?;
-        Some((host.to_owned(), port.parse().ok()?))
-    }
-
-    /// Remove the file, when the job no longer listens.
-    pub fn clear(&self) {
-        // Best effort: a stale address only costs a later reader one refused connection.
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// # Errors
+/// The folder cannot be created, or the file not written.
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), RecordError> {
+    Ok(atomic_file::write(path, content)?)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
+/// [`write_atomic`] of `value` as indented JSON.
+///
+/// # Errors
+/// The folder cannot be created, or the file not written.
+pub fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(RecordError::json(path))?;
+    text.push(b'\n');
+    write_atomic(path, &text)
+}
+
+/// Read a file of JSON.
+///
+/// # Errors
+/// It cannot be read, or has another form.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
     let text = std::fs::read(path).map_err(RecordError::io("read", path))?;
-    serde_json::from_slice(&text).map_err(|source| RecordError::Json { path: path.to_owned(), source })
+    serde_json::from_slice(&text).map_err(RecordError::json(path))
 }
 
-/// What a newer expctl wrote may mean something else: better not read than misread.
-fn known_schema(path: &Path, found: u32) -> Result<(), RecordError> {
-    let known = TRIAL_SCHEMA_VERSION;
-    if found > known { Err(RecordError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
-}
-
-fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
+/// [`read_json`]. `None`: the file does not exist.
+pub(crate) fn read_optional<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RecordError> {
     match read_json(path) {
         Err(RecordError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
 }
 
-impl Outcome {
-    /// Write `outcome.json` of an attempt.
-    pub fn save(&self, attempt: &AttemptDir) -> Result<(), RecordError> {
-        write_json(&attempt.outcome_path(), self)
-    }
+/// Refuse a file of a later schema: a newer expctl may mean something else by the same keys.
+pub(crate) fn known_schema(path: &Path, found: u32, known: u32) -> Result<(), RecordError> {
+    if found > known { Err(RecordError::Newer { path: path.to_owned(), found, known }) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_file::file;
+
+    fn file(path: &Path, text: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
 
     const JOB: &str = r#"{"schema": 1, "job": 7, "backend": "local", "config": "c", "study": "s", "config_path": "c.toml",
         "overrides": [], "submitted": 0, "commit": null, "expctl_version": "0.1.0", "baseline": null, "trials": [],

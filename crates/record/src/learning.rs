@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AttemptDir, RecordError};
 
-/// One line of `learning.jsonl`: what training had come to at the end of an epoch. Rank 0 writes it, for all ranks.
+/// One line of `learning.jsonl`: figures of training at the end of an epoch. Rank 0 writes it for all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LearningRecord {
     /// The epoch that ended, from 0.
@@ -17,11 +17,11 @@ pub struct LearningRecord {
     pub learning_rate: f64,
     /// Mean loss over the samples of the epoch, all ranks.
     pub train_loss: f64,
-    /// What the validation set said; none where the epoch was not validated.
+    /// Figures of the validation set. `None`: the epoch was not validated.
     pub validation: Option<Validation>,
     /// Whether it is the best epoch so far.
     pub best: bool,
-    /// Whether training ended here for want of better figures.
+    /// Whether training stopped early here, because the figures no longer improved.
     pub stopped: bool,
 }
 
@@ -34,29 +34,29 @@ pub struct Validation {
     pub loss: f64,
     /// Mean squared error, in the units of the labels.
     pub mse: f64,
-    /// Pearson's correlation of predictions and labels; none where either is constant.
+    /// Pearson correlation of predictions and labels. `None`: either is constant.
     pub pearson: Option<f64>,
-    /// Spearman's rank correlation, ties at their mean rank; none where either is constant.
+    /// Spearman rank correlation, ties at their mean rank. `None`: either is constant.
     pub spearman: Option<f64>,
-    /// Seconds that it took. They are in no step.
+    /// Duration of the validation, seconds. It is part of no step.
     pub seconds: f64,
 }
 
-/// Add a line to the file, on disk when this returns.
+/// Append a line to the file. It is on disk when this returns.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn append_learning(path: &Path, record: &LearningRecord) -> Result<(), RecordError> {
-    let mut line = serde_json::to_vec(record).map_err(|source| RecordError::Json { path: path.to_owned(), source })?;
+    let mut line = serde_json::to_vec(record).map_err(RecordError::json(path))?;
     line.push(b'\n');
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(RecordError::io("open", path))?;
     file.write_all(&line).and_then(|()| file.sync_data()).map_err(RecordError::io("write", path))
 }
 
-/// The lines of the file; none if there is none. A last line that is not whole, of a killed writer, is left out.
+/// Read the lines of the file; a file that does not exist has none. An incomplete last line, of a killed writer, is left out.
 ///
 /// # Errors
-/// It cannot be read, or a whole line is no record.
+/// The file cannot be read, or a whole line is not a record.
 pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, RecordError> {
     let text = match std::fs::read(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -64,12 +64,10 @@ pub fn read_learning(path: &Path) -> Result<Vec<LearningRecord>, RecordError> {
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_slice(line).map_err(|source| RecordError::Json { path: path.to_owned(), source }))
-        .collect()
+    lines.map(|line| serde_json::from_slice(line).map_err(RecordError::json(path))).collect()
 }
 
-/// The epochs of a trial over its attempts, oldest first: an epoch that a later attempt did again counts once.
+/// Join the epochs of a trial over its attempts, oldest first. An epoch that a later attempt did again counts once.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -77,7 +75,7 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, R
     let mut joined: Vec<LearningRecord> = Vec::new();
     for attempt in attempts {
         let part = read_learning(&attempt.learning_path())?;
-        // An attempt that went on from a checkpoint starts behind it; one without, at the beginning.
+        // An attempt that went on from a checkpoint starts after it, another one at the beginning.
         match part.first() {
             Some(first) => joined.retain(|record| record.epoch < first.epoch),
             None if begins_anew(attempt)? => joined.clear(),
@@ -88,12 +86,12 @@ pub fn joined_learning(attempts: &[AttemptDir]) -> Result<Vec<LearningRecord>, R
     Ok(joined)
 }
 
-/// Whether an attempt without an epoch did steps from the first one on: what was before it does not count.
+/// Whether an attempt without an epoch began with step 0: epochs before it do not count.
 fn begins_anew(attempt: &AttemptDir) -> Result<bool, RecordError> {
     Ok(attempt.steps(0)?.first().is_some_and(|record| record.step == 0))
 }
 
-/// Whether training ended with these epochs for want of better figures.
+/// Whether training stopped early with these epochs.
 pub fn stopped_early(records: &[LearningRecord]) -> bool {
     records.last().is_some_and(|last| last.stopped)
 }

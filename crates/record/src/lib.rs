@@ -1,100 +1,97 @@
-//! The contract of launcher and worker: what a trial is told, and what it leaves in the ledger.
+//! The ledger: what a trial is given, and what it leaves. Launcher, worker and reports share these files and nothing else.
 //!
-//! Invariant: both sides only ever exchange the files described here. Every file is complete under its
-//! final name (written to a temporary name and renamed), except the step journal, which is append-only.
+//! A job is a folder ([`JobDir`]) with a folder for each trial and attempt ([`AttemptDir`]). Ranks write steps ([`StepRecord`]) to a journal,
+//! which becomes a table at their end ([`StepsTable`]). [`MeasuredJob`] reads a job back, with the steps of all attempts that count
+//! ([`joined_steps`]); [`Ledger`] finds jobs, including those that others published.
+//!
+//! Invariant: every file is complete under its final name (written to a temporary name and renamed), except the journals, which are
+//! append-only.
 
 mod array_settings;
-mod atomic;
 mod bench_record;
-mod cause;
 mod checkpoint;
+mod component_kind;
 mod data_read;
 mod data_settings;
-mod device;
 mod device_settings;
 mod environment;
 mod error;
 mod estimator;
 mod graph_type;
-mod hardware_sample;
 pub mod hostlist;
-mod joined;
-mod journal;
+mod joined_steps;
 mod layout;
 mod learning;
+mod ledger;
+mod measured_job;
 mod model_settings;
-mod operation;
 mod outcome;
-mod page_cache;
 mod parameter_count;
 mod pipeline_settings;
 mod profile_settings;
-mod program;
-mod rank;
-mod samples_file;
-mod secret;
+mod provenance;
+mod published_breakdown;
+mod published_file;
+mod rank_env;
+mod samples_table;
 mod settings;
-mod shuffle;
 mod slurm_usage;
 mod stage;
 mod step;
-mod steps_columns;
-mod steps_file;
-#[cfg(test)]
-mod test_file;
-mod totals;
+mod step_journal;
+mod steps_table;
+mod table;
 mod trace_meta;
 mod train_settings;
 mod trial;
-mod usage;
-mod weights;
 mod worker_settings;
 
 pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
-pub use atomic::{write_atomic, write_json};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
-pub use cause::Cause;
-pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
-pub use data_read::{ArrayRead, DataRead, FileSize};
+pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
+pub use component_kind::ComponentKind;
+pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
 pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
-pub use device::{CudaFacts, RankDevice};
 pub use device_settings::{BackendChoice, DeviceChoice, GradientCompression};
-pub use environment::{Environment, Gpu, Hardware};
-pub use error::RecordError;
+pub use environment::{CudaFacts, Environment, ProgramFacts, looks_secret, share_gpus, variables};
+pub use error::{CheckpointMismatch, RecordError, TableError};
 pub use estimator::Estimator;
 pub use graph_type::{GraphType, graph_types};
-pub use hardware_sample::HardwareSample;
-pub use joined::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
-pub use journal::{Journal, JournalTail, read_journal};
-pub use layout::{AttemptDir, JobDir, RendezvousFile};
+// These stand in the ledger's files.
+pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
+pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
+pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
+pub use ledger::{FindJobError, FoundJob, Ledger, LedgerFolders, LedgerJob};
+pub use measured_job::{JobVerdictError, MeasuredJob, Run, RunPart, RunState};
 pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
-pub use operation::{OPERANDS, Operation, OperationTime};
 pub use outcome::{
-    EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
+    Cause, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, LastWords, Outcome, RankExit,
+    RankStatus, TrialState,
 };
-pub use page_cache::{DroppedPages, drop_from_page_cache};
 pub use pipeline_settings::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
 pub use profile_settings::{Profile, ProfileWindow, TraceAt};
-pub use program::ProgramFacts;
-pub use rank::{
-    LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident,
-    share_gpus, variables, write_table,
+pub use provenance::{
+    ConfigFile, ConfigOrigin, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, SourceState,
 };
-pub use samples_file::{SAMPLES_SCHEMA_VERSION, read_sample_journal, read_samples, write_samples};
-pub use secret::looks_secret;
+pub use published_breakdown::{Amount, FigureClass, PublishedBreakdown, PublishedComponent, TimeUnit};
+pub use published_file::{
+    FormMistake, MAX_BATCH, MAX_JOB, MAX_RANKS, ProgressText, PublishedError, PublishedFile, PublishedRow,
+    PublishedSource, RateReading,
+};
+pub use rank_env::{RankEnv, RankEnvError, RendezvousAddress, RendezvousFile, rendezvous_address};
+pub use samples_table::{
+    SAMPLES_SCHEMA_VERSION, close_sample_journal, read_sample_journal, read_samples, write_samples,
+};
 pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
-pub use shuffle::{LabelMixing, ShuffleQuality};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
-pub use stage::{PerStage, Stage};
-pub use step::StepRecord;
-pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
-pub use totals::{Rates, StepTotals};
+pub use stage::{OPERANDS, Operation, OperationTime, PerStage, Stage};
+pub use step::{Rates, StepRecord, StepTotals};
+pub use step_journal::{Journal, JournalTail, read_journal};
+pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
 pub use train_settings::{
     Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
 pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
-pub use usage::{RankUsage, RemoteCounts};
-pub use weights::WeightsDir;
 pub use worker_settings::Worker;

@@ -2,24 +2,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AttemptDir, RecordError, write_json};
 
-/// `slurm.json`: what Slurm measured of the try of an array task in which an attempt ran. What Slurm did not say is missing,
+/// `slurm.json`: Slurm's own measurements of the try of an array task in which an attempt ran. A value that Slurm did not give is missing,
 /// never 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlurmUsage {
-    /// Which command said so: `sacct`, or `scontrol` where there is no accounting.
+    /// Command that gave the values: `sacct`, or `scontrol` on a cluster without accounting.
     pub source: String,
-    /// Slurm's number of the array.
+    /// Job id of the array.
     pub array: u64,
     /// Number of the task in its array.
     pub task: u32,
-    /// Which try of the task this is, from 1: Slurm counts one more with each requeue.
+    /// Number of the try of the task, from 1; each requeue starts another one.
     pub try_number: u32,
-    /// Attempts that ran in this try. With more than one, its figures are theirs together, but for `steps`.
+    /// Number of attempts in this try. All figures but `steps` are of these attempts together.
     pub attempts_in_try: u32,
-    /// The try.
+    /// Figures of the try.
     pub usage: SlurmTry,
-    /// Tries of the task beside this one, as far as Slurm knows them, oldest first.
+    /// Other tries of the task that Slurm knows, oldest first.
     pub other_tries: Vec<SlurmTry>,
 }
 
@@ -27,25 +27,25 @@ pub struct SlurmUsage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlurmTry {
-    /// Slurm's word for how it ended: `COMPLETED`, `FAILED`, `REQUEUED`, `CANCELLED by 0`, …
+    /// Slurm's state at its end: `COMPLETED`, `FAILED`, `REQUEUED`, `CANCELLED by 0`, …
     pub state: String,
     /// Exit code of the batch script.
     pub exit_code: Option<i32>,
     /// Signal that ended the batch script.
     pub signal: Option<i32>,
-    /// Why it ended, in Slurm's word (`NonZeroExitCode`, `TimeLimit`); only the controller knows it.
+    /// Slurm's reason of the end (`NonZeroExitCode`, `TimeLimit`); only the controller has it.
     pub reason: Option<String>,
-    /// What it waited for last (`Priority`, `Resources`); only the accounting keeps it.
+    /// Slurm's reason for the last wait (`Priority`, `Resources`); only the accounting has it.
     pub waited_for: Option<String>,
-    /// Put into the queue, seconds since the epoch.
+    /// Time of submission, seconds since the epoch.
     pub submitted: Option<i64>,
-    /// Start, seconds since the epoch; none if it never started.
+    /// Start, seconds since the epoch. `None`: it never started.
     pub started: Option<i64>,
     /// End, seconds since the epoch.
     pub ended: Option<i64>,
     /// From start to end, less suspension, seconds.
     pub elapsed_s: Option<u64>,
-    /// Time limit, seconds; none if there is none.
+    /// Time limit, seconds. `None`: no limit.
     pub time_limit_s: Option<u64>,
     /// Nodes, as Slurm lists them (`n[1-2]`).
     pub nodes: Option<String>,
@@ -53,22 +53,22 @@ pub struct SlurmTry {
     pub cpus: Option<u32>,
     /// User and system time of all processes, seconds.
     pub cpu_s: Option<f64>,
-    /// Memory asked for, over all nodes, bytes.
+    /// Requested memory, over all nodes, bytes.
     pub memory_bytes: Option<u64>,
-    /// Largest resident set of one rank (or of the script, where that is larger), over `steps`, bytes.
+    /// Largest resident set of one rank (or of the script, if that is larger), over `steps`, bytes.
     pub max_rss_bytes: Option<u64>,
-    /// Its steps, in Slurm's order: one for each `srun`, beside `batch` (the script itself) and `extern`.
+    /// Its Slurm steps, in Slurm's order: one for each `srun`, and `batch` (the script itself) and `extern`.
     pub steps: Vec<SlurmStep>,
 }
 
-/// A step of a try. Slurm samples memory (every 30 s, unless the cluster says otherwise), so a step of a few seconds may have
-/// none, and a short peak may be missed.
+/// A Slurm step of a try. Slurm samples memory (every 30 s, unless the cluster sets another interval), so a step of a few seconds may have
+/// no value, and a short peak may be missed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlurmStep {
     /// `0`, `1`, …, `batch` or `extern`.
     pub step: String,
-    /// Slurm's word for how it ended.
+    /// Slurm's state at its end.
     pub state: String,
     /// Highest exit code of its tasks.
     pub exit_code: Option<i32>,
@@ -90,14 +90,14 @@ pub struct SlurmStep {
     pub max_rss_node: Option<String>,
     /// Number of that task in the step: the rank.
     pub max_rss_task: Option<u32>,
-    /// Mean over the tasks of their largest resident sets, bytes. Times `tasks`, it is what all ranks needed together at most.
+    /// Mean over the tasks of their largest resident sets, bytes. Its product with `tasks` is an upper bound of the memory of all ranks.
     pub mean_rss_bytes: Option<u64>,
     /// User and system time of its processes, seconds.
     pub cpu_s: Option<f64>,
 }
 
 impl SlurmTry {
-    /// Memory that all tasks of the largest step needed together at most, bytes: each at its own largest.
+    /// Upper bound of the memory of all tasks of the largest step, bytes: the sum of the largest resident set of each.
     pub fn rss_of_all_tasks(&self) -> Option<u64> {
         self.steps.iter().filter_map(|s| s.mean_rss_bytes?.checked_mul(u64::from(s.tasks?))).max()
     }
@@ -105,6 +105,9 @@ impl SlurmTry {
 
 impl SlurmUsage {
     /// Write `slurm.json` of an attempt.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn save(&self, attempt: &AttemptDir) -> Result<(), RecordError> {
         write_json(&attempt.slurm_path(), self)
     }

@@ -5,7 +5,7 @@ use crate::ProfileWindow;
 /// Version of [`TraceMeta`] and of the rows that a rank adds to its trace.
 pub const TRACE_SCHEMA_VERSION: u32 = 1;
 
-/// What stands under the key `expctl` in `trace-<rank>-<cycle>.json.gz`.
+/// Value of the key `expctl` in `trace-<rank>-<cycle>.json.gz`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceMeta {
     /// [`TRACE_SCHEMA_VERSION`].
@@ -20,11 +20,11 @@ pub struct TraceMeta {
     pub host: String,
     /// The recorded steps.
     pub window: ProfileWindow,
-    /// Number of the process, as events name it (`pid`). Other numbers there are those of devices.
+    /// Number of the process in events (`pid`). Other numbers there are those of devices.
     pub pid: i64,
-    /// Thread that ran the steps, as events name it (`tid`).
+    /// Number of the thread of the steps in events (`tid`).
     pub step_thread: i64,
-    /// How the rank's clock stands to that of rank 0.
+    /// Relation of the rank's clock to that of rank 0.
     pub clock: TraceClock,
 }
 
@@ -35,50 +35,49 @@ pub struct TraceClock {
     pub realtime_ns: i64,
     /// `CLOCK_MONOTONIC`, ns.
     pub monotonic_ns: i64,
-    /// Time between the two readings around it, ns: the pair is true within half of it.
+    /// Time between the two readings around it, ns; the error of the pair is at most half of it.
     pub pair_uncertainty_ns: i64,
-    /// By how much `CLOCK_REALTIME` had run away from `CLOCK_MONOTONIC` at the end of the window, ns; beyond some µs somebody set
-    /// the clock.
+    /// Drift of `CLOCK_REALTIME` against `CLOCK_MONOTONIC` at the end of the window, ns; more than some µs mean that the clock was set.
     pub drift_ns: i64,
-    /// To be added to times of this rank to get those of rank 0, ns.
+    /// Offset to add to times of this rank to get those of rank 0, ns.
     pub offset_ns: i64,
-    /// The offset is true within so many ns; 0 on the machine of rank 0.
+    /// Maximum error of the offset, ns; 0 on the machine of rank 0.
     pub offset_uncertainty_ns: i64,
-    /// The start of the machine that the rank runs on (`/proc/sys/kernel/random/boot_id`); empty where it does not say.
+    /// Id of the boot of the rank's machine (`/proc/sys/kernel/random/boot_id`); empty if it cannot be read.
     pub boot_id: String,
 }
 
-/// Threads that a rank adds to its trace. Real ones have smaller numbers: `/proc/sys/kernel/pid_max` ends at 2²².
+/// Rows that a rank adds to its trace. Real threads have smaller numbers: the limit of `/proc/sys/kernel/pid_max` is 2²².
 pub mod trace_rows {
-    /// Loader thread 0; thread i is behind it.
+    /// Loader thread 0; thread i is `LOADER + i`.
     pub const LOADER: i64 = 5_000_000;
     /// The loader of a rank without loader threads.
     pub const OWN_LOADER: i64 = 5_100_000;
-    /// Buckets of gradients under way; those that overlap lie on further rows.
+    /// Gradient buckets in flight; overlapping ones are on further rows.
     pub const BUCKETS: i64 = 5_200_000;
     /// Collectives of the process group.
     pub const COLLECTIVES: i64 = 5_300_000;
 
     /// Category of a loader thread's work on a stage.
     pub const LOADER_CATEGORY: &str = "loader";
-    /// Category of its waiting for another thread's work on a stage.
+    /// Category of a loader thread's wait for another thread's work on a stage.
     pub const LOADER_WAIT_CATEGORY: &str = "loader_wait";
     /// Category of an operation inside a loader thread's work on a stage.
     pub const LOADER_OPERATION_CATEGORY: &str = "loader_operation";
-    /// Category of a bucket from its hand-over until it is reduced.
+    /// Category of a bucket, from its submission until it is reduced.
     pub const BUCKET_CATEGORY: &str = "bucket";
     /// Name of the range in which a step waits for its batch.
     pub const LOAD: &str = "load";
 }
 
-/// Nanoseconds of a time of the format, microseconds with three digits behind the point. Kineto counts from a base up to three
-/// months back: there a float is the closest to its three digits, and a product with 1000 is not.
+/// Nanoseconds of a time in the trace format, which is microseconds with three decimals. Kineto counts from a base up to three months back.
+/// The float is then the closest one to its three decimals, but its product with 1000 is not exact.
 pub fn trace_nanoseconds(us: f64) -> i64 {
     let whole = us.trunc();
     whole as i64 * 1000 + ((us - whole) * 1000.0).round() as i64
 }
 
-/// The time of the format for so many ns, exact up to a hundred days.
+/// Time in the trace format for nanoseconds, exact up to a hundred days.
 pub fn trace_microseconds(ns: i64) -> f64 {
     ns as f64 / 1000.0
 }

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cost: Vec<f64> = timed.iter().zip(&plain).map(|(timed, plain)| timed - plain).collect();
     let figures: Vec<BenchFigure> = [("plain", &plain), ("timed", &timed), ("cost", &cost)]
         .into_iter()
-        .filter_map(|(key, times)| BenchFigure::of_range(key, "ns", times))
+        .filter_map(|(key, times)| BenchFigure::from_range(key, "ns", times))
         .collect();
     println!("ns a step of {STAGES} stages, median [least..most] of {repeats} repeats of {steps} steps");
     for (figure, name) in figures.iter().zip(["without times", "with times of the device", "the times themselves"]) {

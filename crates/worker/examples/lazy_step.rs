@@ -136,7 +136,7 @@ fn main() {
     let mut show = |what: &str, of: &dyn Fn(&(f64, f64)) -> f64, unit: &str| {
         let mut values: Vec<f64> = times.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
-        figures.extend(BenchFigure::of_range(what, unit, &values));
+        figures.extend(BenchFigure::from_range(what, unit, &values));
         let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
         println!("{what}: median {:.3} {unit}, p5 {:.3}, p95 {:.3}, n = {}", at(0.5), at(0.05), at(0.95), values.len());
     };
@@ -145,8 +145,8 @@ fn main() {
     show("rate", &|t| arguments.batch as f64 / (t.0 + t.1), "samples/s");
     let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
     println!("memory of the steps: {:.1} MB at the peak, up to {:.1} MB of it swapped out", mb(peak), mb(swapped));
-    figures.extend(BenchFigure::of_range("memory", "B", &[peak as f64 * 1024.0]));
-    figures.extend(BenchFigure::of_range("swapped", "B", &[swapped as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("memory", "B", &[peak as f64 * 1024.0]));
+    figures.extend(BenchFigure::from_range("swapped", "B", &[swapped as f64 * 1024.0]));
     let program = "cargo run --release -p expctl-worker --example lazy_step --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

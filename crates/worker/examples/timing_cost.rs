@@ -85,7 +85,8 @@ fn main() {
         times.sort_by(f64::total_cmp);
         println!("{:>8.0} [{:.0}..{:.0}]  {name}", times[times.len() / 2], times[0], times[times.len() - 1]);
     }
-    let figures = keys.iter().zip(&times).filter_map(|(key, times)| BenchFigure::of_range(*key, "ns", times)).collect();
+    let figures =
+        keys.iter().zip(&times).filter_map(|(key, times)| BenchFigure::from_range(*key, "ns", times)).collect();
     let program = "cargo run --release -p expctl-worker --example timing_cost --";
     BenchRecord::write_if_asked(program, Path::new(env!("CARGO_MANIFEST_DIR")), figures).unwrap();
 }

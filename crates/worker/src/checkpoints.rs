@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use expctl_dist::{DistError, Store, libtorch_version};
-use expctl_record::{AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal};
-use expctl_record::{RecordError, Trial};
+use expctl_record::{
+    AttemptDir, CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, Journal, RankEnv, RecordError, Trial,
+};
 use tch::Tensor;
 
 use crate::activity::{Activity, Phase};
@@ -16,7 +17,6 @@ use crate::session::Session;
 use crate::stop::Stop;
 use crate::trainer::{Trainer, all_finite};
 use crate::training::{Progress, TrainingRun};
-use expctl_record::RankEnv;
 
 /// Between two looks at the store while waiting for the other ranks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -54,7 +54,7 @@ impl<'a> Checkpoints<'a> {
             every: (settings.every_min > 0 && env.rank == 0).then(|| Duration::from_secs(60 * settings.every_min)),
         };
         let agreement = Arc::new(Agreement::new(env.rank, env.world_size, wishes));
-        let (dir, signals) = (CheckpointDir::of(attempt), signals.clone());
+        let (dir, signals) = (CheckpointDir::new(attempt), signals.clone());
         let activity = Arc::clone(activity);
         Some(Self { trial, env, attempt: attempt.clone(), dir, agreement, signals, activity })
     }

@@ -2,11 +2,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store, rendezvous_until};
-use expctl_record::{AttemptDir, RendezvousFile};
+use expctl_record::{AttemptDir, RankEnv, RendezvousFile};
 
 use crate::meeting_place::serve;
 use crate::stop::Stop;
-use expctl_record::RankEnv;
 
 /// How long the first try to reach the store may take before its address is looked up again. Each further try may take
 /// twice as long: on a busy machine or network the time limit as a whole is what counts.
@@ -46,7 +45,7 @@ pub fn connect(
         let monitor = step.another();
         return Ok(Connections { step, monitor });
     }
-    let file = RendezvousFile::of(attempt);
+    let file = RendezvousFile::new(attempt);
     let (step, host, port) = if env.rank == 0 {
         // What an earlier start left there leads nowhere.
         file.clear();

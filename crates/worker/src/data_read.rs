@@ -21,9 +21,9 @@ pub fn data_read(
         selected,
         asked: selected_count(&settings.select),
         buffer_bytes,
-        size: FileSize::of(&dataset.store_file(store))?,
+        size: FileSize::from_path(&dataset.store_file(store))?,
         // A data set may have been moved here without it.
-        base_size: if base.is_file() { Some(FileSize::of(&base)?) } else { None },
+        base_size: if base.is_file() { Some(FileSize::from_path(&base)?) } else { None },
         array: None,
     })
 }

@@ -1,6 +1,6 @@
 use expctl_dist::{DistError, GpuBackend, Store};
-use expctl_record::{CudaFacts, Environment, Hardware, RankEnv, hardware, share_gpus, variables};
-use expctl_sampler::gpu_topology;
+use expctl_record::{CudaFacts, Environment, Hardware, RankEnv, share_gpus, variables};
+use host_metrics::{gpu_topology, hardware};
 
 use crate::device::Placement;
 

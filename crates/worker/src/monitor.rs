@@ -15,12 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use expctl_dist::{DistError, Store};
-use expctl_record::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, RankStatus};
+use expctl_record::{EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STUCK, LastWords, RankStatus};
 
 use crate::activity::Activity;
 use crate::checkpoint::Agreement;
 use crate::hang::HangWatch;
-use expctl_record::LastWords;
 
 /// Between two looks.
 const BEAT: Duration = Duration::from_millis(300);

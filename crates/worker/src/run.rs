@@ -10,10 +10,9 @@ use expctl_datasets::array::remote_counts;
 use expctl_dist::{ProcessGroup, Store, check_libtorch};
 use expctl_record::{
     AttemptDir, DroppedPages, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Journal,
-    LastWords, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, drop_from_page_cache, peak_resident, write_json,
-    write_table,
+    LastWords, Mode, RankEnv, RankStatus, RankUsage, Settings, Trial, write_json,
 };
-use expctl_sampler::{Sampler, Watched};
+use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses, drop_from_page_cache, peak_resident};
 
 use crate::activity::{Activity, Phase};
 use crate::checkpoints::Checkpoints;
@@ -99,7 +98,13 @@ impl Rank<'_> {
         tch::set_num_threads(launch.threads as i32);
         let mut journal = Journal::create(&self.attempt.journal_path(self.env.rank))?;
         let every_s = self.trial.settings.measure.sample_every_s;
-        let sampler = Sampler::start(self.attempt, self.env, Watched::Itself, every_s);
+        let metrics = MetricsRecorder::start(MetricsOptions {
+            journal: self.attempt.sample_journal_path(self.env.rank),
+            rank: self.env.rank,
+            local_rank: self.env.local_rank,
+            processes: WatchedProcesses::Itself,
+            interval_s: every_s,
+        });
         let timeout = Duration::from_secs(launch.rendezvous_timeout_s);
         let lively = Duration::from_secs(launch.heartbeat_timeout_s);
         let connections = connect(self.env, self.attempt, timeout, lively, self.stop)?;
@@ -121,7 +126,7 @@ impl Rank<'_> {
 
         // libtorch's errors arrive as panics from tch; the others are to hear of them like of any other.
         let work = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            self.work(&placement, &store, &monitor, &mut journal, sampler.as_ref())
+            self.work(&placement, &store, &monitor, &mut journal, metrics.as_ref())
         }));
         let result = work.unwrap_or_else(|panic| Err(Stop::Panicked(panic_message(panic.as_ref()))));
         // A failed collective or store call is mostly a lost peer: find out which before giving the reason. Other errors of the device
@@ -146,7 +151,7 @@ impl Rank<'_> {
             // If the store is gone as well, the others know already.
             let _ = publish_loss(&store, self.env.rank, &format!("rank {} failed: {stop}", self.env.rank));
         }
-        let written = write_table(self.attempt, self.trial, self.env.rank, self.last_words);
+        let written = self.last_words.write_table(self.trial);
         // Rank 0 serves the store: leave the others time to read there why it ends.
         if result.is_err() && self.env.rank == 0 && self.env.world_size > 1 {
             std::thread::sleep(GRACE);
@@ -182,7 +187,7 @@ impl Rank<'_> {
         store: &Store,
         monitor: &Monitor,
         journal: &mut Journal,
-        sampler: Option<&Sampler>,
+        metrics: Option<&MetricsRecorder>,
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         let ranks = environment::share(store, self.env, placement)?;
@@ -201,9 +206,9 @@ impl Rank<'_> {
         self.activity.enter(Phase::SetUp);
         let result = if settings.reads_array() {
             let source = ArraySource::open(self.trial, self.env)?;
-            self.steps(&source, placement, store, monitor, &group, journal, sampler)
+            self.steps(&source, placement, store, monitor, &group, journal, metrics)
         } else {
-            self.steps(&GraphSource::open(self.trial)?, placement, store, monitor, &group, journal, sampler)
+            self.steps(&GraphSource::open(self.trial)?, placement, store, monitor, &group, journal, metrics)
         };
         group.drop_after(&result);
         result
@@ -219,7 +224,7 @@ impl Rank<'_> {
         monitor: &Monitor,
         group: &ProcessGroup,
         journal: &mut Journal,
-        sampler: Option<&Sampler>,
+        metrics: Option<&MetricsRecorder>,
     ) -> Result<Option<String>, Stop> {
         let settings = &self.trial.settings;
         self.activity.enter(Phase::Meet);
@@ -259,7 +264,7 @@ impl Rank<'_> {
             store,
             monitor,
             group,
-            sampler,
+            metrics,
         };
         if let Some(trainer) = trainer.as_mut() {
             trainer.starts_at(first, progress.first_epoch, batches);
@@ -302,7 +307,7 @@ impl Rank<'_> {
         }
         self.activity.enter(Phase::SetUp);
         let files = source.files();
-        Ok(Some(drop_from_page_cache(files.iter().map(PathBuf::as_path))?))
+        Ok(Some(drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(expctl_record::RecordError::from)?))
     }
 
     /// Write down what the steps took beside time, of a model with so many parameters, and what was dropped from the page cache

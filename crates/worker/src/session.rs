@@ -1,13 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use expctl_dist::{ProcessGroup, Store};
-use expctl_record::{AttemptDir, Settings, Trial};
-use expctl_sampler::Sampler;
+use expctl_record::{AttemptDir, LastWords, RankEnv, Settings, Trial};
+use host_metrics::MetricsRecorder;
 
 use crate::activity::Activity;
 use crate::monitor::Monitor;
-use expctl_record::LastWords;
-use expctl_record::RankEnv;
 
 /// What a connected rank works with.
 #[derive(Clone, Copy)]
@@ -22,7 +20,7 @@ pub(crate) struct Session<'a> {
     pub(crate) monitor: &'a Monitor,
     pub(crate) group: &'a ProcessGroup,
     /// None where no hardware samples are taken.
-    pub(crate) sampler: Option<&'a Sampler>,
+    pub(crate) metrics: Option<&'a MetricsRecorder>,
 }
 
 impl<'a> Session<'a> {

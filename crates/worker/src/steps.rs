@@ -106,8 +106,8 @@ impl<B: Batcher<Batch: ModelBatch, Error: Into<Stop>>> Steps<'_, B> {
         let settings = self.session.settings();
         let steps = settings.measure.warmup + settings.measure.steps;
         let begin = Instant::now();
-        if let Some(sampler) = self.session.sampler {
-            sampler.loop_began(begin);
+        if let Some(metrics) = self.session.metrics {
+            metrics.loop_began(begin);
         }
         let now = || begin.elapsed().as_nanos() as u64;
         let mut previous_end = 0;

@@ -7,7 +7,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, Hardware, Place, RankEnv, RendezvousFile, Trial, hardware, meeting_place};
+use expctl_record::{AttemptDir, Hardware, RankEnv, RendezvousAddress, RendezvousFile, Trial, rendezvous_address};
+use host_metrics::hardware;
 
 use super::hub::{BEAT, Meeting, receive, serve};
 use super::message::{FromHub, Join, Lost, Start, ToHub, send};
@@ -69,7 +70,7 @@ impl Peers {
             let (steps, master) = (Arc::default(), (Ipv4Addr::LOCALHOST.to_string(), port));
             return Ok(Self { hub: None, steps, master, start, _port: kept.map(|(fd, _)| fd) });
         }
-        let file = RendezvousFile::of(attempt);
+        let file = RendezvousFile::new(attempt);
         let launch = &trial.settings.launch;
         let rendezvous = Duration::from_secs(launch.rendezvous_timeout_s);
         if let Some((_, master_port)) = &kept {
@@ -152,9 +153,9 @@ fn send_alone(stream: &Mutex<TcpStream>, message: &ToHub) -> std::io::Result<()>
 
 /// Listen where the other ranks find rank 0; returns the host to publish.
 fn listen(env: RankEnv) -> std::io::Result<(TcpListener, String)> {
-    match meeting_place(env) {
-        Place::At(address) => Ok((TcpListener::bind((address, 0))?, address.to_string())),
-        Place::Everywhere(host) => Ok((TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?, host)),
+    match rendezvous_address(env) {
+        RendezvousAddress::Only(address) => Ok((TcpListener::bind((address, 0))?, address.to_string())),
+        RendezvousAddress::All(host) => Ok((TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?, host)),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use expctl_record::{AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial, write_table};
+use expctl_record::{AttemptDir, Journal, LastWords, RankStatus, RecordError, StepRecord, Trial};
 
 use super::protocol::{EndRecord, RunRecord, StepLine};
 
@@ -121,7 +121,7 @@ impl RankLog {
 
     /// Replace the journal by the table, and leave the last words. False if not all of that can be written.
     pub fn close(&self, trial: &Trial, status: RankStatus, message: &str, lost_peer: Option<u32>) -> bool {
-        let table = write_table(&self.attempt, trial, self.rank, &self.last_words);
+        let table = self.last_words.write_table(trial);
         if let Err(e) = &table {
             // The journal stays, and the launcher makes the table from it.
             tracing::error!("rank {}: {e}", self.rank);

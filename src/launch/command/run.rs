@@ -107,7 +107,7 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
     }
     let reported = Instant::now();
     // Takes the last sample while what there is to see still runs.
-    supervisor.sampler = None;
+    supervisor.metrics = None;
     if let Some(program) = &mut supervisor.program {
         let since = Instant::now();
         while matches!(&result, Err(Stop::Own(failure)) if failure.said)

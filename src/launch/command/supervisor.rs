@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, EXIT_FAILED, EXIT_STORAGE, ProgramFacts, RankEnv, RecordError, Trial};
-use expctl_sampler::{Sampler, Watched};
+use host_metrics::{MetricsOptions, MetricsRecorder, WatchedProcesses};
 
 use super::message::{FromHub, Lost};
 use super::peers::Peers;
@@ -90,7 +90,7 @@ pub(super) struct Supervisor<'a> {
     pub logs: BTreeMap<u32, RankLog>,
     pub program: Option<ProgramProcess>,
     /// None where no hardware samples are taken, or not any more.
-    pub sampler: Option<Sampler>,
+    pub metrics: Option<MetricsRecorder>,
     /// Rank of each open connection; none before its run record.
     connections: BTreeMap<usize, Option<u32>>,
     /// What rank 0 said of its program, with its figures so far.
@@ -121,7 +121,7 @@ impl<'a> Supervisor<'a> {
             events,
             logs,
             program: None,
-            sampler: None,
+            metrics: None,
             connections: BTreeMap::new(),
             about: None,
             exited: None,
@@ -147,7 +147,13 @@ impl<'a> Supervisor<'a> {
         let program = ProgramProcess::start(folder, &worker.command, &variables, cpus);
         self.program = Some(program.map_err(|why| failed(format!("the program cannot be started: {why}")))?);
         let every_s = self.trial.settings.measure.sample_every_s;
-        self.sampler = Sampler::start(self.attempt, self.env, Watched::Below, every_s);
+        self.metrics = MetricsRecorder::start(MetricsOptions {
+            journal: self.attempt.sample_journal_path(self.env.rank),
+            rank: self.env.rank,
+            local_rank: self.env.local_rank,
+            processes: WatchedProcesses::Descendants,
+            interval_s: every_s,
+        });
         loop {
             if let Ok(event) = self.events.recv_timeout(TURN) {
                 self.take(event)?;
@@ -242,8 +248,8 @@ impl<'a> Supervisor<'a> {
         match record {
             Record::Step(line) => {
                 log.step(&line)?;
-                if let Some(sampler) = self.sampler.as_ref().filter(|_| log.rank == self.env.rank) {
-                    sampler.heard_of_step(at, line.start_ns + line.wall_ns);
+                if let Some(metrics) = self.metrics.as_ref().filter(|_| log.rank == self.env.rank) {
+                    metrics.heard_of_step(at, line.start_ns + line.wall_ns);
                 }
                 let fewest = self.logs.values().map(|log| log.steps).min().unwrap_or(0);
                 self.peers.note_steps(fewest);

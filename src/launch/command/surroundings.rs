@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use expctl_datasets::array::ArrayDataset;
 use expctl_datasets::graph::Dataset;
 use expctl_record::{
-    AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, drop_from_page_cache,
-    variables, write_json,
+    AttemptDir, DataRead, Environment, FileSize, ProgramFacts, RankEnv, RankUsage, Trial, variables, write_json,
 };
+use host_metrics::drop_from_page_cache;
 use serde_json::json;
 
 use super::peers::Peers;
@@ -109,7 +109,7 @@ pub(super) fn drop_cache(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Resu
             vec![dataset.store_file(trial.settings.pipeline.store)]
         }
     };
-    let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path))?;
+    let dropped = drop_from_page_cache(files.iter().map(PathBuf::as_path)).map_err(expctl_record::RecordError::from)?;
     let usage = RankUsage { dropped: Some(dropped), ..RankUsage::default() };
     Ok(write_json(&attempt.usage_path(rank), &usage)?)
 }
@@ -120,7 +120,7 @@ fn read_by_it(trial: &Trial) -> Result<Option<FileSize>, Failure> {
         return Ok(None);
     }
     let files = data_files(trial)?;
-    Ok(if files.is_empty() { None } else { Some(FileSize::of_all(files.iter().map(Path::new))?) })
+    Ok(if files.is_empty() { None } else { Some(FileSize::from_paths(files.iter().map(Path::new))?) })
 }
 
 /// What a program says of itself.

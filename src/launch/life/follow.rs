@@ -129,7 +129,7 @@ impl Follow {
                 let trial = &self.status.trials[*index].trial;
                 let attempts = self.status.folder.attempts(&trial.id).ok()?;
                 // What is wrong with a table is the note's to say.
-                Rates::of_attempts(&attempts, &trial.settings).ok()?
+                Rates::from_attempts(&attempts, &trial.settings).ok()?
             });
         }
         &self.completed

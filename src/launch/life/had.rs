@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{JobDir, TrialState};
+use expctl_record::{JobDir, Ledger, TrialState};
 use serde::Deserialize;
 
 use super::look::look;
 use crate::exit::Failure;
-use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// What the ledger has of the trials that were asked for. A trial's id says all that it runs, so one in another job is the

@@ -1,7 +1,6 @@
-use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Trial, TrialState};
+use expctl_record::{AttemptDir, JobDir, JobRecord, JobVerdictError, Outcome, Trial, TrialState};
 
 use crate::exit::Failure;
-use crate::ledger;
 
 /// Where a trial stands now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -108,7 +107,7 @@ impl JobStatus {
         };
         let failed = of(|state| state == State::Failed);
         let unended = of(|state| !matches!(state, State::Completed | State::Failed));
-        ledger::verdict(self.trials.len(), &unended, &[], &failed)
+        Ok(JobVerdictError::check(self.trials.len(), &unended, &[], &failed)?)
     }
 
     /// Whether anything is, or may be, at work on the job.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Rates, Trial, TrialState, write_json};
+use expctl_record::{AttemptDir, JobDir, JobRecord, Ledger, Outcome, Rates, Trial, TrialState, write_json};
 
 use super::checkpoint_request::CheckpointRequest;
 use super::launcher::{Announced, Launcher};
@@ -15,7 +15,6 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::{conclude, needed_worker, started};
-use crate::ledger::Ledger;
 use crate::project::Project;
 
 /// Longest that a launcher in the background may take to write itself down: a busy machine, a slow file system.
@@ -121,7 +120,7 @@ fn rates(dir: &JobDir, trial: &Trial, outcome: &Outcome) -> Result<Option<Rates>
     if outcome.state != TrialState::Completed {
         return Ok(None);
     }
-    let found = Rates::of_attempts(&dir.attempts(&trial.id)?, &trial.settings);
+    let found = Rates::from_attempts(&dir.attempts(&trial.id)?, &trial.settings);
     // A damaged table is the note's to report; the next trials run all the same.
     Ok(found.unwrap_or_else(|error| {
         tracing::warn!("{error}");

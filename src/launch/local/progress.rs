@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use expctl_record::{AttemptDir, JournalTail, Rates, StepRecord, StepTotals, Trial};
+use expctl_text::format;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::console::say;
-use crate::report::format;
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Progress {
     fn recent_rates(&self) -> String {
         let steps: Vec<StepRecord> =
             self.recent().iter().map(|step| StepRecord { measured: true, ..step.clone() }).collect();
-        let rates = StepTotals::of(&steps).rates();
+        let rates = StepTotals::from_steps(&steps).rates();
         let of_all = |rates: Rates| Rates { samples_per_s: rates.samples_per_s * self.ranks as f64, ..rates };
         rates.map_or_else(|| format::MISSING.to_owned(), |rates| words(&of_all(rates)))
     }

@@ -242,7 +242,7 @@ fn close(
     if outcome.state == TrialState::Completed {
         return Ok(Some(outcome));
     }
-    if let Some(cause) = task.and_then(|task| Cause::of_slurm(&task.state.to_string(), &task.detail)) {
+    if let Some(cause) = task.and_then(|task| Cause::from_slurm(&task.state.to_string(), &task.detail)) {
         outcome.cause = Some(cause);
     }
     let own_words = outcome.ranks.iter().find(|r| r.status == RankStatus::Failed).map(|r| r.message.clone());

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use expctl_record::{
     AttemptDir, Environment, Hardware, JobDir, JobRecord, Outcome, RankExit, RankStatus, Settings, Stage, StepRecord,
-    StepsFile, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
+    StepsTable, TRIAL_SCHEMA_VERSION, Trial, TrialState, write_json, write_steps,
 };
 
 use super::{TestProject, text};
@@ -163,7 +163,7 @@ pub fn running(job: &JobDir, trial: &Trial, ranks: &[Vec<StepRecord>]) -> Attemp
     };
     write_json(&attempt.environment_path(), &environment).unwrap();
     for (rank, steps) in ranks.iter().enumerate() {
-        let table = StepsFile {
+        let table = StepsTable {
             trial: trial.id.clone(),
             rank: rank as u32,
             world_size: ranks.len() as u32,

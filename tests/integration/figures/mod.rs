@@ -311,7 +311,7 @@ fn synthetic() -> Records {
                 .collect();
             keys.extend(looped_keys(&source.name));
             let figures =
-                keys.iter().filter_map(|key| BenchFigure::of_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
+                keys.iter().filter_map(|key| BenchFigure::from_range(key.as_str(), "ns", &[1500.0, 1600.0, 1700.0]));
             let record = BenchRecord::new(source.command.clone(), &root(), figures.collect());
             Record::Bench(BenchRecord { commit: Some("0123456789ab".into()), measured: 1_762_214_400, ..record })
         };

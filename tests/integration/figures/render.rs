@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use expctl::report::format;
 use expctl::report::reference::{ReferenceRecord, VariantFigures};
-use expctl::stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
 use expctl_record::{BenchFigure, BenchInterval};
+use expctl_stats::{Judgement, MIN_SECONDS_FOR_VERDICT, Ratio, Verdict, judge};
+use expctl_text::format;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};

@@ -7,7 +7,7 @@ use expctl_datasets::array::{ArrayDataset, open};
 use expctl_datasets::{DatasetError, cell_batch_options, ledger_shuffle, row_draw};
 use expctl_dist::ProcessGroup;
 use expctl_record::{
-    ArrayRead, AttemptDir, DataRead, Draw, FileSize, Settings, ShuffleQuality, Trial, is_url, write_json,
+    ArrayRead, AttemptDir, DataRead, Draw, FileSize, RankEnv, Settings, ShuffleQuality, Trial, is_url, write_json,
 };
 use loader_core::Loader;
 use tch::Device;
@@ -21,8 +21,7 @@ use crate::models::array::RowBatch;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
-use expctl_record::RankEnv;
-use expctl_record::free_memory;
+use host_metrics::free_memory;
 
 /// Rows of the first epoch that the quality of its shuffling is taken from, at most.
 const METERED_ROWS: u64 = 1_000_000;
@@ -111,7 +110,7 @@ impl<'a> ArraySource<'a> {
         if self.settings.array.files.iter().any(|file| is_url(file)) {
             return Ok(FileSize { apparent_bytes: self.store.stored_bytes(), allocated_bytes: 0 });
         }
-        Ok(FileSize::of_all(self.files.iter().map(PathBuf::as_path))?)
+        Ok(FileSize::from_paths(self.files.iter().map(PathBuf::as_path))?)
     }
 
     /// How well the first epoch of this rank is shuffled, or its first batches where it is a long one.

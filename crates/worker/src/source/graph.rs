@@ -4,8 +4,8 @@ use std::sync::Arc;
 use expctl_datasets::graph::{Dataset, DatasetRecords, select_samples};
 use expctl_datasets::{DatasetError, graph_batch_options};
 use expctl_dist::ProcessGroup;
-use expctl_record::{AttemptDir, MaskSource, Select, Settings, Split, Trial, write_json};
-use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatchOptions, GraphBatcher, Schedule};
+use expctl_record::{AttemptDir, MaskSource, RankEnv, Select, Settings, Split, Trial, write_json};
+use graph_loader::{Assembler, Batch, CellGraph, DistributedSampler, GraphBatcher, Schedule, Selection};
 use loader_core::Loader;
 use tch::Device;
 
@@ -17,7 +17,6 @@ use crate::device_masks::DeviceMaskMaker;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::{Share, Validator};
-use expctl_record::RankEnv;
 
 /// Samples of a graph.
 pub(crate) struct GraphSource<'a> {

@@ -1,11 +1,10 @@
-use expctl_record::{Mode, Settings};
+use expctl_record::{Mode, RankEnv, Settings};
 use loader_core::LoaderOptions;
 use tch::Device;
 
 use crate::device::{Gpu, PinOptions};
 use crate::models::Network;
-use expctl_record::RankEnv;
-use expctl_record::free_memory;
+use host_metrics::free_memory;
 
 /// So many MiB in bytes; of 0 a rank's share of six tenths of the memory that is free on its node.
 fn bytes_of(mib: u64, settings: &Settings, env: RankEnv) -> u64 {

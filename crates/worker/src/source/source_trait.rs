@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use expctl_dist::ProcessGroup;
-use expctl_record::AttemptDir;
+use expctl_record::{AttemptDir, RankEnv};
 use loader_core::{Batcher, Loader};
 use tch::{Device, Tensor};
 
@@ -11,7 +11,6 @@ use crate::models::ModelBatch;
 use crate::stop::Stop;
 use crate::trainer::{TrainError, Trainer};
 use crate::training::Validator;
-use expctl_record::RankEnv;
 
 /// Makes masks where a batch is used.
 pub(crate) type StepMasks<B> = Box<dyn Fn(&B) -> Result<Vec<Tensor>, DeviceMaskError>>;

@@ -19,7 +19,7 @@ pub(super) fn write_weights(attempt: &AttemptDir, which: Which, tensors: &[(Stri
     if attempt.is_closed() {
         return Err(Stop::Closed);
     }
-    let weights = WeightsDir::of(attempt);
+    let weights = WeightsDir::new(attempt);
     let path = match which {
         Which::Best => weights.best_path(),
         Which::Last => weights.last_path(),

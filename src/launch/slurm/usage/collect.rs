@@ -172,7 +172,7 @@ fn keep(key: Key, known: &Known, attempts: &[&AttemptDir]) -> Result<(), Failure
 fn amend(attempt: &AttemptDir, usage: &SlurmUsage) -> Result<(), Failure> {
     let Some(mut outcome) = attempt.outcome()? else { return Ok(()) };
     let state = &usage.usage.state;
-    let cause = Cause::of_slurm(state, usage.usage.reason.as_deref().unwrap_or_default());
+    let cause = Cause::from_slurm(state, usage.usage.reason.as_deref().unwrap_or_default());
     let only_stopped = matches!(outcome.cause, None | Some(Cause::Killed | Cause::Cancelled));
     let Some(cause) = cause.filter(|cause| only_stopped && outcome.cause != Some(*cause)) else { return Ok(()) };
     if outcome.state == TrialState::Completed || cause == Cause::Cancelled {

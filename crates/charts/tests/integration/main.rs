@@ -1,0 +1,3 @@
+//! Every kind of chart, drawn through the public interface.
+
+mod charts;
