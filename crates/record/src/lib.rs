@@ -3,37 +3,27 @@
 //! Invariant: both sides only ever exchange the files described here. Every file is complete under its
 //! final name (written to a temporary name and renamed), except the step journal, which is append-only.
 
-mod array_settings;
 mod atomic;
 mod bench_record;
 mod cause;
 mod checkpoint;
 mod data_read;
-mod data_settings;
 mod device;
-mod device_settings;
 mod environment;
 mod error;
-mod estimator;
-mod graph_type;
 mod hardware_sample;
 pub mod hostlist;
 mod joined;
 mod journal;
 mod layout;
 mod learning;
-mod model_settings;
 mod operation;
 mod outcome;
 mod page_cache;
-mod parameter_count;
-mod pipeline_settings;
-mod profile_settings;
 mod program;
 mod rank;
 mod samples_file;
 mod secret;
-mod settings;
 mod shuffle;
 mod slurm_usage;
 mod stage;
@@ -44,38 +34,35 @@ mod steps_file;
 mod test_file;
 mod totals;
 mod trace_meta;
-mod train_settings;
 mod trial;
 mod usage;
 mod weights;
-mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use atomic::{write_atomic, write_json};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use data_read::{ArrayRead, DataRead, FileSize};
-pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
 pub use device::{CudaFacts, RankDevice};
-pub use device_settings::{BackendChoice, DeviceChoice, GradientCompression};
+pub use expctl_settings::{
+    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw, Estimator, Experiment,
+    Fetch, Gather, GradientCompression, GraphType, Implementation, Join, LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss,
+    MaskSource, Measure, Mode, Model, ModelKind, Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor,
+    Profile, ProfileWindow, Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TraceAt, Train,
+    Walk, Worker, graph_types, is_url,
+};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
-pub use estimator::Estimator;
-pub use graph_type::{GraphType, graph_types};
 pub use hardware_sample::HardwareSample;
 pub use joined::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
-pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
-pub use operation::{OPERANDS, Operation, OperationTime};
+pub use operation::{Operation, OperationTime};
 pub use outcome::{
     EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, TrialState,
 };
 pub use page_cache::{DroppedPages, drop_from_page_cache};
-pub use pipeline_settings::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
-pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use program::ProgramFacts;
 pub use rank::{
     LastWords, Place, RankEnv, RankEnvError, free_memory, group_memory, hardware, meeting_place, peak_resident,
@@ -83,7 +70,6 @@ pub use rank::{
 };
 pub use samples_file::{SAMPLES_SCHEMA_VERSION, read_sample_journal, read_samples, write_samples};
 pub use secret::looks_secret;
-pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
 pub use shuffle::{LabelMixing, ShuffleQuality};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
@@ -91,10 +77,6 @@ pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
 pub use totals::{Rates, StepTotals};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
-pub use train_settings::{
-    Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
-};
 pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 pub use usage::{RankUsage, RemoteCounts};
 pub use weights::WeightsDir;
-pub use worker_settings::Worker;

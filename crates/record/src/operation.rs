@@ -44,9 +44,6 @@ impl std::fmt::Display for Operation {
     }
 }
 
-/// Names of operands that are no edge types. No edge type may have one of them.
-pub const OPERANDS: [&str; 3] = ["labels", "genes", "metabolism"];
-
 /// Time worked on one operation for the batch of one step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationTime {
@@ -54,7 +51,7 @@ pub struct OperationTime {
     pub stage: Stage,
     /// The operation.
     pub operation: Operation,
-    /// What it works on: the name of an edge type, or one of [`OPERANDS`].
+    /// What it works on: the name of an edge type, or one of [`OPERANDS`](crate::OPERANDS).
     #[serde(with = "shared_text")]
     pub operand: Arc<str>,
     /// Time worked, ns of the monotonic clock.

@@ -1,80 +1,44 @@
-//! `[array]` and `[sampler]`: rows of an array (cells × genes) in place of a graph's samples, and which row comes when.
+//! `[array]` and `[sampler]`: rows of an array (cells × genes) instead of a graph's samples, and in which order they come.
 
+use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-/// What rows are read from. A data set is built as `h5ad`; all others are made from it by `expctl data convert`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The format of the files that rows are read from. A data set is built as `h5ad`; `expctl data convert` makes the others from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Words)]
 pub enum ArrayFormat {
     /// No array: the trial reads samples of a graph.
     #[default]
+    #[word(not_listed)]
     None,
     /// AnnData files, CSR, HDF5 chunks as h5py makes them, uncompressed. The base format.
     H5ad,
-    /// The same with gzip (level 4, as `anndata.write(compression="gzip")`).
+    /// AnnData files, CSR, gzip (level 4, as `anndata.write(compression="gzip")`).
     H5adGzip,
-    /// The same with LZF.
+    /// AnnData files, CSR, LZF.
     H5adLzf,
-    /// The same with Zstandard (HDF5 filter 32015, level 3).
+    /// AnnData files, CSR, Zstandard (HDF5 filter 32015, level 3).
     H5adZstd,
-    /// The same, contiguous: no chunks at all.
+    /// AnnData files, CSR, contiguous: no chunks at all.
     H5adContiguous,
     /// AnnData files with a dense float32 matrix.
     H5adDense,
-    /// AnnData files, CSC: rows can be had at the price of reading whole columns only.
+    /// AnnData files, CSC: reading a row takes reading whole columns.
     H5adCsc,
     /// AnnData files, CSR, whose rows were shuffled over the whole collection.
     H5adShuffled,
     /// Parquet, a list of all genes' values for each row, as NVIDIA Merlin reads.
     Parquet,
-    /// Parquet, a list of gene numbers and one of values for each row.
+    /// Parquet, a list of gene indices and one of values for each row.
     ParquetSparse,
-    /// MDS shards as MosaicML's streaming has them, an array of gene numbers and one of values for each row, uncompressed.
+    /// MDS shards of MosaicML's streaming, an array of gene indices and one of values for each row, uncompressed.
     Mds,
-    /// The same with Zstandard (level 3), each shard as a whole.
+    /// MDS shards, each compressed as a whole with Zstandard (level 3).
     MdsZstd,
     /// AnnData folders in zarr (version 3, sharded, Blosc with LZ4), as annbatch writes them.
     Zarr,
 }
 
 impl ArrayFormat {
-    /// All formats but none; the base format first.
-    pub const ALL: [Self; 13] = [
-        Self::H5ad,
-        Self::H5adGzip,
-        Self::H5adLzf,
-        Self::H5adZstd,
-        Self::H5adContiguous,
-        Self::H5adDense,
-        Self::H5adCsc,
-        Self::H5adShuffled,
-        Self::Parquet,
-        Self::ParquetSparse,
-        Self::Mds,
-        Self::MdsZstd,
-        Self::Zarr,
-    ];
-
-    /// The word used in configs, tables and folder names.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::H5ad => "h5ad",
-            Self::H5adGzip => "h5ad_gzip",
-            Self::H5adLzf => "h5ad_lzf",
-            Self::H5adZstd => "h5ad_zstd",
-            Self::H5adContiguous => "h5ad_contiguous",
-            Self::H5adDense => "h5ad_dense",
-            Self::H5adCsc => "h5ad_csc",
-            Self::H5adShuffled => "h5ad_shuffled",
-            Self::Parquet => "parquet",
-            Self::ParquetSparse => "parquet_sparse",
-            Self::Mds => "mds",
-            Self::MdsZstd => "mds_zstd",
-            Self::Zarr => "zarr",
-        }
-    }
-
     /// Extension of its files, or folders.
     pub const fn extension(self) -> &'static str {
         match self {
@@ -87,19 +51,17 @@ impl ArrayFormat {
 }
 
 /// How the genes of several files become one list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Join {
     /// Genes that every file has, in the order of the first.
     #[default]
     Inner,
-    /// Genes that any file has; what a file does not have is 0.
+    /// Genes that any file has; genes that a file lacks are 0.
     Outer,
 }
 
-/// What a batch holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The tensors of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Output {
     /// float32 `[B, genes]`.
     #[default]
@@ -108,9 +70,8 @@ pub enum Output {
     Sparse,
 }
 
-/// How the rows of a batch are read, where they are drawn singly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// How the rows of a batch are read when they are drawn singly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Fetch {
     /// All rows of a batch together.
     #[default]
@@ -125,99 +86,86 @@ pub fn is_url(name: &str) -> bool {
 }
 
 /// `[array]`
+#[section("array", workloads(Array, Program))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Array {
-    /// What rows are read from; `none` where the trial reads samples of a graph.
+    /// What rows are read from, in place of samples of a graph; any but `h5ad` is made from it first. Own files are `h5ad`, `parquet`,
+    /// `mds` or `zarr`, however they are compressed.
+    #[setting(default = ArrayFormat::None, added, workloads(Graph, Array, Program))]
     pub format: ArrayFormat,
-    /// Own files instead of those of the data set, absolute or URLs, in order; empty takes the data set's.
+    /// Own files, or folders in zarr or of MDS shards, instead of those of the data set, from the project folder, in order; `*` and `?`
+    /// stand for any names, sorted. `s3://`, `gs://`, `http://` and `https://` name objects of servers, each by itself.
+    ///
+    /// In a trial: absolute paths, or URLs, without patterns.
+    #[setting(default = [], added)]
     pub files: Vec<String>,
-    /// Number of parquet files that the rows of the data set are put into; 0 is as many as it has base files, or as lie there.
+    /// With `parquet` and `parquet_sparse` of a data set: number of files that its rows are put into, in order; 0 is as many as
+    /// `data.files`, or as there are already.
+    #[setting(default = 0, added)]
     pub file_count: u32,
-    /// Read all rows into memory (CSR, counts in 3 or 4 bytes a value) before the first step.
+    /// Read all rows into the memory of each rank before the first step.
+    ///
+    /// They are kept as CSR, counts in 3 or 4 bytes a value.
+    #[setting(default = false, added)]
     pub memory: bool,
-    /// Where the matrix is in an AnnData file: `X`, `raw`, or `layers/NAME`; empty is `X`.
+    /// Where an AnnData file has the matrix: `X`, `raw`, or `layers/NAME`; empty is `X`.
+    #[setting(default = "", added)]
     pub layer: String,
-    /// How the genes of several files become one list.
+    /// Genes of several files: those that all have, or those that any has, with 0 where a file has not.
+    #[setting(default = Join::Inner, added)]
     pub join: Join,
     /// Genes that a batch has, by name, in this order; empty is all.
+    #[setting(default = [], added)]
     pub genes: Vec<String>,
-    /// What a batch holds.
+    /// What a batch is: a value for every gene, or CSR.
+    #[setting(default = Output::Dense, added)]
     pub output: Output,
-    /// How the rows of a batch are read, where they are drawn singly.
+    /// With `uniform`, `weighted` and `balanced`: read the rows of a batch together, or one after another, as a map-style data set behind
+    /// a `DataLoader` does.
+    #[setting(default = Fetch::Batch, added)]
     pub fetch: Fetch,
-    /// Scale each row to this sum; 0 leaves it.
+    /// Scale each row, all its genes, to this sum; 0 leaves it.
+    #[setting(default = 0.0, added, min = 0.0)]
     pub normalize: f64,
-    /// Then take ln(1 + x) of every value.
+    /// Then take ln(1 + x) of each value.
+    #[setting(default = false, added)]
     pub log1p: bool,
-    /// Columns of obs that a batch has as class numbers.
+    /// Columns of obs that a batch has as class numbers; models tell the first.
+    #[setting(default = [], added)]
     pub labels: Vec<String>,
-    /// MiB of a node's disk that keep blocks of remote files, for all ranks there together; 0 reads all from the server.
+    /// Of remote files: MiB of a node's disk that keep what was read, for all ranks there together; 0 reads all from the server.
+    #[setting(default = 0, added)]
     pub cache_mib: u64,
-    /// Folder of that; empty is `EXPCTL_CACHE_DIR`, or else a folder of the user's in `TMPDIR`.
+    /// With `cache_mib`: the folder, on a disk of the node; empty is `EXPCTL_CACHE_DIR`, or else one in `TMPDIR`.
+    #[setting(default = "", added)]
     pub cache_dir: String,
-    /// Requests for parts of remote files that a rank has under way at a time.
+    /// Of remote files: requests that a rank has under way at a time.
+    #[setting(default = 32, added, min = 1)]
     pub requests: u32,
 }
 
-impl Default for Array {
-    fn default() -> Self {
-        Self {
-            format: ArrayFormat::None,
-            files: Vec::new(),
-            file_count: 0,
-            memory: false,
-            layer: String::new(),
-            join: Join::Inner,
-            genes: Vec::new(),
-            output: Output::Dense,
-            fetch: Fetch::Batch,
-            normalize: 0.0,
-            log1p: false,
-            labels: Vec::new(),
-            cache_mib: 0,
-            cache_dir: String::new(),
-            requests: 32,
-        }
-    }
-}
-
 /// How rows are drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Draw {
     /// In the order of the files.
     Sequential,
-    /// Each row once an epoch, all orders alike likely.
+    /// Each row once an epoch, all orders equally likely.
     #[default]
     Uniform,
     /// Single rows with replacement, by weight.
     Weighted,
-    /// Single rows with replacement, every class of a label alike often.
+    /// Single rows with replacement, every class of a label equally often.
     Balanced,
-    /// Chunks of rows in random order; as many as are held at once are shuffled among each other.
+    /// Chunks of rows in random order; the rows of the chunks that are in memory together are shuffled.
     Chunked,
 }
 
-impl Draw {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Uniform => "uniform",
-            Self::Weighted => "weighted",
-            Self::Balanced => "balanced",
-            Self::Chunked => "chunked",
-        }
-    }
-}
-
-/// A known system whose chunks are taken where a config does not say how large they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// A known system whose chunk size a config takes where it gives none of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum SamplerPreset {
     /// None.
     #[default]
+    #[word(not_listed)]
     None,
     /// NVIDIA Merlin: row groups of parquet files, 16 of which are shuffled together.
     Merlin,
@@ -230,21 +178,7 @@ pub enum SamplerPreset {
 }
 
 impl SamplerPreset {
-    /// All presets but none.
-    pub const ALL: [Self; 4] = [Self::Merlin, Self::Census, Self::Annbatch, Self::Scdataset];
-
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Merlin => "merlin",
-            Self::Census => "census",
-            Self::Annbatch => "annbatch",
-            Self::Scdataset => "scdataset",
-        }
-    }
-
-    /// Rows of a chunk, 0 being a run of the store, and chunks that are shuffled together.
+    /// Rows of a chunk (0: the store's natural chunk), and chunks that are shuffled together.
     pub const fn chunks(self) -> (u64, u64) {
         match self {
             Self::None | Self::Annbatch => (512, 32),
@@ -256,33 +190,29 @@ impl SamplerPreset {
 }
 
 /// `[sampler]`
+#[section("sampler", workloads(Array, Program))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Sampler {
-    /// How rows are drawn.
+    /// Rows in order; each once in random order; singly by weight, or every class alike often, with replacement; or chunks of rows in random
+    /// order, shuffled among those held.
+    #[setting(default = Draw::Uniform, added)]
     pub draw: Draw,
-    /// The system that the chunks are as those of, as far as the config does not say more; the numbers below are what counts.
+    /// With `chunked`: take `chunk_rows` and `chunks` from a known system where they are not set (docs/samplers.md).
+    ///
+    /// A trial has both numbers; they are what counts.
+    #[setting(default = SamplerPreset::None, added)]
     pub preset: SamplerPreset,
-    /// With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a run of the store (a row group, the rows of
-    /// an HDF5 chunk).
+    /// With `chunked` and `sequential`: rows of a chunk, which is read at once; 0 is a row group of parquet, or what else a file has
+    /// together.
+    #[setting(derived = "512, or as the preset has it", added = 512)]
     pub chunk_rows: u64,
-    /// With `chunked`: chunks that are held and shuffled together.
+    /// With `chunked`: chunks that are held and shuffled together; two times as many are in memory.
+    #[setting(derived = "32, or as the preset has it", added = 32, min = 1)]
     pub chunks: u64,
-    /// With `weighted`: the column of obs with the weights; with `balanced`: that with the classes.
+    /// With `weighted`: the column of obs that holds the weights; with `balanced`: the one that holds the classes.
+    #[setting(default = "", added)]
     pub by: String,
     /// With `weighted` and `balanced`: rows of an epoch, of all ranks together; 0 is as many as there are.
+    #[setting(default = 0, added)]
     pub rows: u64,
-}
-
-impl Default for Sampler {
-    fn default() -> Self {
-        Self {
-            draw: Draw::Uniform,
-            preset: SamplerPreset::None,
-            chunk_rows: 512,
-            chunks: 32,
-            by: String::new(),
-            rows: 0,
-        }
-    }
 }

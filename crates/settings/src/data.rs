@@ -1,22 +1,22 @@
 //! `[data]` and `[select]`: which data set, and which of its samples.
 
+use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-/// Which edges the STRING networks that ship have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// The edges of the STRING networks that ship with expctl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Networks {
     /// The real STRING 9.1 edges, as they are.
     Real,
     /// The real edges, completed with generated ones to the edge counts of STRING 12.0.
     Completed,
-    /// There are none: the data set is an array.
+    /// The data set is an array and has no networks.
+    #[word(not_in_configs)]
     None,
 }
 
-/// Where the labels come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Source of the labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum LabelSource {
     /// Drawn at random with the published statistics: nothing can be learned from them.
     #[default]
@@ -26,36 +26,40 @@ pub enum LabelSource {
 }
 
 /// `[data]`
+#[section("data")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Data {
-    /// Name of the recipe: a folder in experiments/.
+    /// Data set: a folder in `experiments/` with a `dataset.toml`.
+    #[setting(derived = "`006-kuzmin-tmi`; `arrayloader` with `array.format`")]
     pub set: String,
-    /// Number of samples.
+    /// Number of samples, at most what the recipe has; of an array any number of rows.
+    #[setting(derived = "all that the recipe has", min = 1)]
     pub samples: u64,
-    /// Share of the genes, in (0, 1].
+    /// Share of the genes that the graph has, or the array.
+    #[setting(default = 1.0, above = 0.0, max = 1.0)]
     pub scale: f64,
-    /// Which edges the shipped networks have.
+    /// STRING networks as they are, or completed with generated edges to the published counts.
+    #[setting(derived = "`real`; none with `array.format`", workloads(Graph, Program))]
     pub networks: Networks,
     /// Seed of everything that is generated.
+    #[setting(default = 42)]
     pub seed: u64,
-    /// Where the labels come from.
-    #[serde(default)]
+    /// Labels drawn at random, from which nothing can be learned, or a function of the three perturbed genes; mean and deviation are the
+    /// published ones.
+    #[setting(default = LabelSource::Random, added, workloads(Graph, Program))]
     pub labels: LabelSource,
-    /// Number of files that the rows of an array are in.
-    #[serde(default = "one")]
+    /// With `array.format`: number of files that the rows are in.
+    #[setting(default = 1, added, min = 1, workloads(Array, Program))]
     pub files: u32,
-    /// Number of genes of an array, in place of a share of the recipe's; 0 goes by `scale`.
-    #[serde(default)]
+    /// With `array.format`: number of genes, in place of `scale`; beyond those of the recipe genes are rare, and a row has no more values. 0
+    /// goes by `scale`.
+    #[setting(default = 0, added, max = 1_000_000, workloads(Array, Program))]
     pub genes: u64,
 }
 
-const fn one() -> u32 {
-    1
-}
-
 impl Data {
-    /// Name of the folder that such a data set is built in: everything that determines its content. It is part of the recipe's digest,
-    /// so a setting that is younger than data sets that are built leaves the name as it was where it has its default.
+    /// Name of the folder that such a data set is built in: everything that determines its content. The recipe's digest contains it,
+    /// so a setting that was added later leaves the name unchanged while it has its default.
     pub fn folder_name(&self) -> String {
         let networks = match self.networks {
             Networks::Real => "_real",
@@ -73,8 +77,7 @@ impl Data {
 }
 
 /// Which samples are candidates, by their perturbed genes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum SampleSet {
     /// All of them, as the published DANGO script.
     #[default]
@@ -83,24 +86,13 @@ pub enum SampleSet {
     Metabolic,
 }
 
-impl SampleSet {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Metabolic => "metabolic",
-        }
-    }
-}
-
-/// Which part of all samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// Part of all samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Split {
     /// All of them.
     #[default]
     All,
-    /// Four fifths, and what rounding leaves.
+    /// Four fifths, and the remainder of the rounding.
     Train,
     /// A tenth.
     Val,
@@ -108,35 +100,22 @@ pub enum Split {
     Test,
 }
 
-impl Split {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Train => "train",
-            Self::Val => "val",
-            Self::Test => "test",
-        }
-    }
-}
-
 /// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.
+#[section("select", workloads(Graph, Program))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Select {
-    /// Candidates.
+    /// Candidates: all samples, or those that perturb a gene of a reaction.
+    #[setting(default = SampleSet::All, added)]
     pub samples: SampleSet,
-    /// The most samples that are taken, drawn per number of perturbed genes; 0 takes all.
+    /// The most samples that are taken of the candidates, drawn per number of perturbed genes; a split takes its share of it; 0 takes all.
+    #[setting(default = 0, added)]
     pub subset: u64,
-    /// Which part.
+    /// Part of all samples: 80 %, 10 % and 10 %, drawn at random before anything else.
+    #[setting(default = Split::All, added)]
     pub split: Split,
     /// Seed of subset and split.
+    #[setting(default = 42, added)]
     pub seed: u64,
-}
-
-impl Default for Select {
-    fn default() -> Self {
-        Self { samples: SampleSet::All, subset: 0, split: Split::All, seed: 42 }
-    }
 }
 
 #[cfg(test)]

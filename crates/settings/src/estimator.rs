@@ -1,28 +1,16 @@
-use serde::{Deserialize, Serialize};
+use expctl_settings_derive::Words;
 
 /// A published way to make a rate, which a note shows beside the right one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Words)]
 pub enum Estimator {
     /// That of experiment 087: the timer of a step starts after its batch has arrived from the loader.
     TimerAfterArrival,
     /// That of experiment 086: the mean of the last 20 rates that a progress bar printed.
-    #[serde(rename = "last_20")]
+    #[word("last_20")]
     Last20,
 }
 
 impl Estimator {
-    /// All estimators.
-    pub const ALL: [Self; 2] = [Self::TimerAfterArrival, Self::Last20];
-
-    /// The word used in configs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TimerAfterArrival => "timer_after_arrival",
-            Self::Last20 => "last_20",
-        }
-    }
-
     /// What it leaves out, for the label of its figures.
     pub const fn label(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
 //! Which networks of a data set make the edge types of a graph.
 
-use crate::operation::OPERANDS;
+/// Names of operands that are no edge types. No edge type may have one of them.
+pub const OPERANDS: [&str; 3] = ["labels", "genes", "metabolism"];
 
 /// One edge type of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! `[pipeline]`: how a sample is made from a record, and a batch from samples.
 
+use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
 use crate::{GraphType, graph_types};
 
 /// What a loader thread makes of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Processor {
     /// A byte mask over all edges of each sample.
     Lazy,
@@ -28,26 +28,8 @@ pub enum Processor {
     Rows,
 }
 
-impl Processor {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lazy => "lazy",
-            Self::Subgraph => "subgraph",
-            Self::IncidenceSubgraph => "incidence_subgraph",
-            Self::Neighborhood => "neighborhood",
-            Self::Perturbation => "perturbation",
-            Self::Shared => "shared",
-            Self::Packed => "packed",
-            Self::Ids => "ids",
-            Self::Rows => "rows",
-        }
-    }
-}
-
 /// What records are read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Words)]
 pub enum StoreKind {
     /// The base store: JSON.
     #[default]
@@ -63,20 +45,6 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// All kinds; the base store first.
-    pub const ALL: [Self; 5] = [Self::Json, Self::Compressed, Self::FullMasks, Self::PackedMasks, Self::Ids];
-
-    /// The word used in configs, tables and folder names.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Json => "json",
-            Self::Compressed => "compressed",
-            Self::FullMasks => "full_masks",
-            Self::PackedMasks => "packed_masks",
-            Self::Ids => "ids",
-        }
-    }
-
     /// Whether its records hold the masks of their samples.
     pub const fn has_masks(self) -> bool {
         matches!(self, Self::Compressed | Self::FullMasks | Self::PackedMasks)
@@ -84,8 +52,7 @@ impl StoreKind {
 }
 
 /// How samples become a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Collation {
     /// As PyTorch Geometric's default, which is what the published runs did: edge index replicated and offset, `batch` and
     /// `ptr` of each kind of node, `follow_batch`.
@@ -97,20 +64,8 @@ pub enum Collation {
     SharedIndex,
 }
 
-impl Collation {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pyg => "pyg",
-            Self::LazyCollater => "lazy_collater",
-            Self::SharedIndex => "shared_index",
-        }
-    }
-}
-
 /// Which steps lead from a perturbed gene to its neighborhood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Walk {
     /// From target to source, all steps within one edge type, and the types' results put together. This is what the
     /// published processor did: it asked PyTorch Geometric's `k_hop_subgraph` once per type, which goes against the edges,
@@ -121,19 +76,8 @@ pub enum Walk {
     Union,
 }
 
-impl Walk {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PerType => "per_type",
-            Self::Union => "union",
-        }
-    }
-}
-
 /// What loader threads make the masks of edges between genes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum MaskSource {
     /// For each gene the list of its edges.
     #[default]
@@ -142,19 +86,8 @@ pub enum MaskSource {
     GeneMasks,
 }
 
-impl MaskSource {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Incidence => "incidence",
-            Self::GeneMasks => "gene_masks",
-        }
-    }
-}
-
 /// Masks that are made where the batch is used, from the incidence that lies there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum DeviceMasks {
     /// None.
     #[default]
@@ -165,79 +98,77 @@ pub enum DeviceMasks {
     Vectorised,
 }
 
-impl DeviceMasks {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Looped => "looped",
-            Self::Vectorised => "vectorised",
-        }
-    }
-}
-
 /// `[pipeline]`
+#[section("pipeline", workloads(Graph))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
-    /// What records are read from.
-    #[serde(default)]
+    /// What records are read from; any but `json` is made from it first. `lazy`, `packed`, `shared` and `incidence_subgraph` take stored
+    /// masks, other processors go by the genes.
+    #[setting(default = StoreKind::Json, added, workloads(Graph, Program))]
     pub store: StoreKind,
-    /// What a loader thread makes of a record.
+    /// What a loader thread makes of a record; not to be set with `array.format`.
+    #[setting(required, workloads(Graph, Array))]
     pub processor: Processor,
-    /// Hops of the neighborhood.
-    #[serde(default = "one_hop")]
+    /// With `neighborhood`: how far from the perturbed genes.
+    #[setting(default = 1, added, min = 1, max = 3)]
     pub hops: u32,
-    /// Steps of the neighborhood.
-    #[serde(default)]
+    /// With `neighborhood`: against the edges within each type, as published, or either way along all types.
+    #[setting(default = Walk::PerType, added)]
     pub walk: Walk,
-    /// Networks of the graph, in order; each is an edge type, unless it is merged.
+    /// Edge types of the graph, in order.
+    #[setting(derived = "all networks of the recipe, in its order")]
     pub edge_types: Vec<String>,
-    /// Networks that are one edge type together, as [`graph_types`] reads them.
-    #[serde(default)]
+    /// Edge types that are one together, the union of their edges: `"NAME=TYPE+TYPE"`, or `"NAME=PREFIX*"` for all whose names begin so.
+    ///
+    /// [`graph_types`] reads them.
+    #[setting(default = [], added)]
     pub merge_edge_types: Vec<String>,
-    /// Reactions and metabolites as well.
-    #[serde(default)]
+    /// Reactions and metabolites as well, with the edges gpr and rmr.
+    #[setting(default = false, added)]
     pub metabolism: bool,
-    /// How samples become a batch.
-    #[serde(default)]
+    /// How samples become a batch: as PyTorch Geometric does, as the published collater was written, or without edge index.
+    #[setting(default = Collation::Pyg, added)]
     pub collation: Collation,
-    /// Fields for which the batch names the sample of each entry.
-    #[serde(default = "follow_batch_default")]
+    /// With `pyg`: fields for which the batch names the sample of each entry; for `perturbation_indices` every batch does.
+    #[setting(default = ["x", "x_pert", "perturbation_indices"], added)]
     pub follow_batch: Vec<String>,
-    /// What masks are made from.
-    #[serde(default)]
+    /// What `lazy`, `packed`, `shared` and `incidence_subgraph` make masks of edges from: lists of the edges of each gene, or a mask of a
+    /// bit per edge for each gene.
+    #[setting(default = MaskSource::Incidence, added)]
     pub mask_source: MaskSource,
-    /// The most MiB that the masks of single genes may take in each rank; 0 is a share of the free memory.
-    #[serde(default)]
+    /// With `gene_masks`: the most MiB that these masks may take in each rank; more is refused. 0 is a rank's share of six tenths of the
+    /// free memory.
+    #[setting(default = 0, added)]
     pub gene_masks_mib: u64,
-    /// Probability with which an edge that a sample removes is masked, in (0, 1]; below 1 masks are approximate.
-    #[serde(default = "all_edges")]
+    /// With `lazy`: probability with which an edge that a sample removes is masked. Below 1 masks are approximate, and so is whatever is
+    /// computed with them.
+    #[setting(default = 1.0, added, above = 0.0, max = 1.0)]
     pub mask_fraction: f64,
-    /// Seed of the edges that are masked where not all are.
-    #[serde(default = "mask_seed_default")]
+    /// With `mask_fraction` below 1: seed of the edges that are masked.
+    #[setting(default = 42, added)]
     pub mask_seed: u64,
-    /// Masks that are made where the batch is used.
-    #[serde(default)]
+    /// Edge masks made where the batch is used: sample by sample, or all samples at once.
+    #[setting(default = DeviceMasks::None, added)]
     pub device_masks: DeviceMasks,
 }
 
 impl Pipeline {
-    /// This processor over these edge types; all else as in a config that says no more.
+    /// A pipeline with this processor and these edge types, and defaults for everything else.
     pub fn new(processor: Processor, edge_types: Vec<String>) -> Self {
         Self {
             store: StoreKind::default(),
             processor,
-            hops: 1,
+            hops: Self::default_hops(),
             walk: Walk::default(),
             edge_types,
             merge_edge_types: Vec::new(),
             metabolism: false,
             collation: Collation::default(),
-            follow_batch: follow_batch_default(),
+            follow_batch: Self::default_follow_batch(),
             mask_source: MaskSource::default(),
             gene_masks_mib: 0,
-            mask_fraction: all_edges(),
-            mask_seed: mask_seed_default(),
+            mask_fraction: Self::default_mask_fraction(),
+            mask_seed: Self::default_mask_seed(),
             device_masks: DeviceMasks::default(),
         }
     }
@@ -254,23 +185,4 @@ impl Pipeline {
     pub fn is_approximate(&self) -> bool {
         self.mask_fraction < 1.0
     }
-}
-
-/// As in the launcher's key table: trials that are older than the key masked all edges.
-const fn all_edges() -> f64 {
-    1.0
-}
-
-/// As in the launcher's key table.
-const fn mask_seed_default() -> u64 {
-    42
-}
-
-const fn one_hop() -> u32 {
-    1
-}
-
-/// As in the main lazy script.
-fn follow_batch_default() -> Vec<String> {
-    ["x", "x_pert", "perturbation_indices"].map(str::to_owned).to_vec()
 }

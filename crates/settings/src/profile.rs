@@ -1,52 +1,51 @@
+//! `[profile]` and `[trace]`: which steps a profiler records.
+
+use expctl_settings_derive::section;
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 
-/// `[profile]`: when libtorch's profiler runs, as `torch.profiler.schedule` has it, counted from the first measured step; and what
+/// `[profile]`: when libtorch's profiler runs, with the words of `torch.profiler.schedule`, counted from the first measured step; and what
 /// is timed more finely than by stages.
+#[section("profile", workloads(Graph, Array))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Profile {
-    /// Measured steps in front of the first cycle's warm-up, and between two cycles.
+    /// Measured steps in front of the profiler's warm-up, in each cycle, as of `torch.profiler.schedule`.
+    #[setting(default = 0, added)]
     pub wait: u64,
-    /// Steps behind these, in front of which the profiler is set up.
+    /// Steps between its set-up and the first one that is recorded.
+    #[setting(default = 1, added, max = 1_000_000)]
     pub warmup: u64,
-    /// Steps behind these that are recorded; 0 is no profile.
+    /// Steps that are recorded; 0 runs no profiler. Trials with one have no ratios; see [profiling.md](profiling.md).
+    #[setting(default = 0, added, max = 1_000_000)]
     pub active: u64,
-    /// Cycles of wait, warm-up and recorded steps.
+    /// Cycles of waiting, warm-up and recorded steps, a trace for each.
+    #[setting(default = 1, added, min = 1, max = 1_000_000)]
     pub repeat: u64,
     /// Ranks that record; empty is all.
+    #[setting(default = [], added)]
     pub ranks: Vec<u32>,
-    /// Shapes of the arguments of each operation.
+    /// Also shapes and types of the arguments of each operation.
+    #[setting(default = false, added)]
     pub record_shapes: bool,
-    /// What each operation allocates.
+    /// Also what each operation allocates and frees.
+    #[setting(default = false, added)]
     pub memory: bool,
-    /// Where in a TorchScript module an operation was called.
+    /// Also where in a TorchScript module an operation was called.
+    #[setting(default = false, added)]
     pub stack: bool,
-    /// Time the operations inside the stages *mask* and *collate* of samples of a graph, in every step; with or without the profiler.
+    /// Time the operations inside *mask* and *collate* of samples of a graph, by edge type, in every step; needs no profiler, and takes part
+    /// in ratios. See [profiling.md](profiling.md#inside-mask-and-collate).
+    #[setting(default = false, added, workloads(Graph))]
     pub operations: bool,
 }
 
-impl Default for Profile {
-    fn default() -> Self {
-        Self {
-            wait: 0,
-            warmup: 1,
-            active: 0,
-            repeat: 1,
-            ranks: Vec::new(),
-            record_shapes: false,
-            memory: false,
-            stack: false,
-            operations: false,
-        }
-    }
-}
-
 /// `[trace]`: the short form.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[section("trace", workloads(Graph, Array))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceAt {
-    /// The one step that is recorded, counted from 0 with the warm-up, as in the ledger; 0 is none.
+    /// Short form: record this one step, counted from 0 with the warm-up, as the ledger counts; 0 is none.
+    #[setting(default = 0, added)]
     pub at_step: u64,
 }
 

@@ -1,37 +1,27 @@
 //! `[train]`: what a step does, and what a training run does around its steps.
 
+use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-use crate::GradientCompression;
-
 /// What a step does after the batch has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Mode {
     /// Nothing.
+    #[word(alias = "dataloader_profiling")]
     Data,
     /// No model, but a full step on a loss that is 0 whatever the parameters are: what the published data-only runs did.
     ZeroLoss,
     /// Model and loss.
     Forward,
     /// Model, loss and gradients.
+    #[word(alias = "model_profiling")]
     ForwardBackward,
     /// A full training step.
+    #[word(alias = "training")]
     Train,
 }
 
 impl Mode {
-    /// The word used in configs and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::ZeroLoss => "zero_loss",
-            Self::Forward => "forward",
-            Self::ForwardBackward => "forward_backward",
-            Self::Train => "train",
-        }
-    }
-
     /// Whether steps change parameters.
     pub const fn steps_parameters(self) -> bool {
         matches!(self, Self::ZeroLoss | Self::Train)
@@ -39,8 +29,7 @@ impl Mode {
 }
 
 /// The optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Optimizer {
     /// AdamW (decoupled weight decay).
     Adamw,
@@ -49,8 +38,7 @@ pub enum Optimizer {
 }
 
 /// Weight of DANGO's reconstruction loss against the loss of its predictions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Reconstruction {
     /// 1.0 falling to 0.5 over ten epochs, as published.
     LinearUntilUniform,
@@ -65,8 +53,7 @@ pub enum Reconstruction {
 }
 
 /// Loss of the predictions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Loss {
     /// Mean of ln cosh of the differences.
     #[default]
@@ -80,8 +67,7 @@ pub enum Loss {
 }
 
 /// Whether the Sinkhorn divergence sees the predictions of all ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Gather {
     /// A rank's own alone.
     #[default]
@@ -93,8 +79,7 @@ pub enum Gather {
 }
 
 /// Numbers that the forward pass computes with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Precision {
     /// float32 throughout.
     #[default]
@@ -104,8 +89,7 @@ pub enum Precision {
 }
 
 /// How the learning rate changes from epoch to epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum LearningSchedule {
     /// Not at all.
     #[default]
@@ -117,8 +101,7 @@ pub enum LearningSchedule {
 }
 
 /// What decides which epoch is the best one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Monitored {
     /// Loss of the predictions over the validation set; the smallest.
     #[default]
@@ -127,93 +110,102 @@ pub enum Monitored {
     Pearson,
 }
 
-impl Monitored {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Loss, Self::Pearson];
-
-    /// As a config spells it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Pearson => "pearson",
-        }
-    }
+/// dtype that gradients are sent between ranks as: each bucket is converted, reduced and converted back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
+pub enum GradientCompression {
+    /// Unchanged, float32.
+    #[default]
+    None,
+    /// float16: half the bytes, 11 significant bits, at most 65,504.
+    Fp16,
+    /// bfloat16: half the bytes, 8 significant bits, the range of float32.
+    Bf16,
 }
 
 /// `[train]`
+#[section("train", workloads(Graph, Array))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Train {
-    /// What a step does.
+    /// What a step does after the batch has arrived.
+    #[setting(default = Mode::Data, workloads(Graph, Array, Program))]
     pub mode: Mode,
     /// The optimizer.
+    #[setting(default = Optimizer::Adamw)]
     pub optimizer: Optimizer,
     /// Its learning rate.
+    #[setting(default = 1e-5, above = 0.0)]
     pub learning_rate: f64,
     /// Its weight decay.
+    #[setting(default = 1e-6, min = 0.0)]
     pub weight_decay: f64,
     /// Largest norm of the gradient; 0 leaves it alone.
+    #[setting(default = 0.0, min = 0.0)]
     pub clip_norm: f64,
-    /// Weight of the reconstruction loss.
+    /// With `dango`: weight of the reconstruction loss.
+    #[setting(default = Reconstruction::LinearUntilUniform, workloads(Graph))]
     pub reconstruction: Reconstruction,
-    /// Loss of the predictions.
-    #[serde(default)]
+    /// Loss of the predictions; classes have `cross_entropy`, and nothing else.
+    #[setting(derived = "`log_cosh`; `cross_entropy` with `array.format`", added = Loss::LogCosh)]
     pub loss: Loss,
-    /// Whether labels are shifted and scaled to mean 0 and standard deviation 1 over all samples.
-    #[serde(default)]
+    /// Shift and scale labels to mean 0 and standard deviation 1 over all samples.
+    #[setting(default = false, added, workloads(Graph))]
     pub standardise_labels: bool,
-    /// Weight of the Sinkhorn divergence.
-    #[serde(default = "tenth")]
+    /// With `mse_sinkhorn`: weight of the Sinkhorn divergence.
+    #[setting(default = 0.1, added, min = 0.0, workloads(Graph))]
     pub sinkhorn_weight: f64,
-    /// Predictions and labels of earlier batches that it sees; until there are as many, its term is 0.
-    #[serde(default = "published_buffer")]
+    /// With `mse_sinkhorn`: predictions of earlier batches that it sees; until there are as many, it is 0.
+    #[setting(default = 224, added, min = 1, workloads(Graph))]
     pub sinkhorn_buffer: u64,
-    /// Whether it sees those of all ranks.
-    #[serde(default)]
+    /// With `mse_sinkhorn`: predictions of a rank alone, of all ranks, or of all without a gradient, as published.
+    #[setting(default = Gather::Off, added, workloads(Graph))]
     pub sinkhorn_gather: Gather,
     /// Numbers that the forward pass computes with.
-    #[serde(default)]
+    #[setting(default = Precision::Float32, added)]
     pub precision: Precision,
-    /// Numbers that gradients are sent between ranks as.
-    #[serde(default)]
+    /// Numbers that gradients are sent between ranks as: each bucket is converted, reduced and converted back; half the bytes of `none`,
+    /// which sends float32.
+    #[setting(default = GradientCompression::None, added)]
     pub gradient_compression: GradientCompression,
-    /// Batches whose gradients are added up for one step of the optimizer, `EPOCH:BATCHES` from that epoch on.
-    #[serde(default)]
+    /// Batches whose gradients make one step of the optimizer: `"EPOCH:BATCHES"`, from that epoch on.
+    #[setting(default = [], added)]
     pub accumulation: Vec<String>,
-    /// How the learning rate changes.
-    #[serde(default)]
+    /// How the learning rate changes from epoch to epoch; `learning_rate` is where it starts, with `cosine_restarts` its peak.
+    #[setting(default = LearningSchedule::Constant, added)]
     pub schedule: LearningSchedule,
-    /// With cosine restarts: epochs of the first cycle.
-    #[serde(default = "published_cycle")]
+    /// With `cosine_restarts`: epochs of the first cycle.
+    #[setting(default = 300, added, min = 1)]
     pub schedule_epochs: u64,
-    /// With cosine restarts: length of a cycle over that of the one before it.
-    #[serde(default = "one")]
+    /// With `cosine_restarts`: length of a cycle over that of the one before it.
+    #[setting(default = 1.0, added, above = 0.0)]
     pub schedule_stretch: f64,
-    /// With cosine restarts: epochs at the start of each cycle in which the rate rises.
-    #[serde(default)]
+    /// With `cosine_restarts`: epochs at the start of a cycle in which the rate rises.
+    #[setting(default = 0, added)]
     pub schedule_warmup: u64,
-    /// With cosine restarts: smallest learning rate. With plateau: as well.
-    #[serde(default)]
+    /// With `cosine_restarts` and `plateau`: smallest learning rate.
+    #[setting(default = 0.0, added, min = 0.0)]
     pub schedule_min: f64,
-    /// With cosine restarts: peak of a cycle over that of the one before it. With plateau: what the rate is multiplied by.
-    #[serde(default = "half")]
+    /// With `cosine_restarts`: peak of a cycle over that of the one before it; with `plateau`: what the rate is multiplied by.
+    #[setting(default = 0.5, added, above = 0.0, max = 1.0)]
     pub schedule_factor: f64,
-    /// With plateau: epochs without a better figure before the rate falls.
-    #[serde(default = "ten")]
+    /// With `plateau`: validations without a better figure before the rate falls.
+    #[setting(default = 10, added)]
     pub schedule_patience: u64,
-    /// Epochs of the run; 0 runs the steps of `[measure]`.
-    #[serde(default)]
+    /// Epochs of the run, after each of which it may be validated; 0 runs `measure.warmup` + `measure.steps` steps.
+    #[setting(default = 0, added)]
     pub epochs: u64,
-    /// Epochs from one validation to the next; 0 never validates.
-    #[serde(default = "one_epoch")]
+    /// With `epochs`: epochs from one validation to the next, on the split `val`; 0 never validates, as arrays have to.
+    #[setting(derived = "1; 0 with `array.format`", added = 1)]
     pub validate_every: u64,
     /// What decides which epoch is the best.
-    #[serde(default)]
+    #[setting(default = Monitored::Loss, added, workloads(Graph))]
     pub monitor: Monitored,
     /// Validations without a better figure after which training ends; 0 goes on.
-    #[serde(default)]
+    #[setting(default = 0, added, workloads(Graph))]
     pub patience: u64,
-    /// Weights to start from, or a state of training to go on from; absolute, empty starts anew.
-    #[serde(default)]
+    /// Weights to start from (`best.safetensors`), or a run to go on with (`last.safetensors`), from the project folder.
+    ///
+    /// In a trial: an absolute path.
+    #[setting(default = "", added)]
     pub start_from: String,
 }
 
@@ -245,32 +237,4 @@ impl Train {
         let pairs = Self::accumulation_pairs(&self.accumulation).unwrap_or_default();
         pairs.iter().rev().find(|(from, _)| *from <= epoch).map_or(1, |(_, batches)| *batches)
     }
-}
-
-const fn tenth() -> f64 {
-    0.1
-}
-
-const fn half() -> f64 {
-    0.5
-}
-
-const fn one() -> f64 {
-    1.0
-}
-
-const fn ten() -> u64 {
-    10
-}
-
-const fn one_epoch() -> u64 {
-    1
-}
-
-const fn published_buffer() -> u64 {
-    224
-}
-
-const fn published_cycle() -> u64 {
-    300
 }
