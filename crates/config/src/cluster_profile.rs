@@ -1,17 +1,20 @@
-//! What is particular to a cluster: `slurm/profiles/NAME.toml`.
+//! What is particular to a cluster: `slurm/profiles/NAME.toml`, of the project, of the user, or compiled in, the first one wins.
 //!
 //! Invariant: everything but `setup`, which is shell code on purpose, is data: the batch script quotes it.
 
-use expctl_record::looks_secret;
+use std::path::PathBuf;
+
+use expctl_settings::{KEYS, KeySpec, Slurm, ValueType, find as find_key, looks_secret};
 use serde_json::Value as Json;
 
-use super::keys;
-use super::kind::Kind;
-use super::layer::{Layer, Scope, read_settings, table_of, text_of};
-use super::node::{Key, Node, Table, Value};
-use super::problem::Problem;
-use super::source::Origin;
-use super::user::unknown_key;
+use crate::config::Values;
+use crate::layer::{Layer, Scope, accept, read_settings, table_of, text_of};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin};
+use crate::problem::{ConfErrors, Problem};
+use crate::project_files::ProjectFiles;
+use crate::reader::Reader;
+use crate::suggest::closest;
+use crate::user::{UserDefaults, unknown_key};
 
 const TOP: [&str; 12] = [
     "description",
@@ -28,10 +31,10 @@ const TOP: [&str; 12] = [
     "extra",
 ];
 const CONTAINER: [&str; 3] = ["runtime", "binds", "nv"];
-const RUNTIME: Kind = Kind::Choice { words: &["apptainer", "singularity"], aliases: &[] };
-const BACKEND: Kind = Kind::Choice { words: &["slurm", "slurmrest", "local"], aliases: &[] };
-const ARRAY_SIZE: Kind = Kind::Integer { min: 1, max: 4_000_001 };
-const SUBMIT: Kind = Kind::Integer { min: 1, max: i64::MAX };
+const RUNTIME: ValueType = ValueType::Choice { words: &["apptainer", "singularity"], aliases: &[] };
+const BACKEND: ValueType = ValueType::Choice { words: &["slurm", "slurmrest", "local"], aliases: &[] };
+const ARRAY_SIZE: ValueType = ValueType::Integer { min: 1, max: 4_000_001 };
+const SUBMIT: ValueType = ValueType::Integer { min: 1, max: i64::MAX };
 /// Options of sbatch that neither the script nor a key sets.
 const EXTRA: [&str; 23] = [
     "comment",
@@ -58,7 +61,7 @@ const EXTRA: [&str; 23] = [
     "threads-per-core",
     "tmp",
 ];
-/// What the script and the ranks rely on.
+/// Variables that the script and the ranks rely on.
 const RESERVED: [&str; 5] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 
 /// How the ranks are put into a container; its image is `slurm.image`.
@@ -85,9 +88,9 @@ pub struct Profile {
     pub name: String,
     /// One line on what it is for.
     pub description: String,
-    /// Where its jobs run, unless the user says otherwise: `slurm` or `local`; none leaves it open.
+    /// Backend of its jobs, unless the user names another: `slurm` or `local`; none leaves it open.
     pub backend: Option<String>,
-    /// Where it was found, in words.
+    /// Its file, or `compiled in`.
     pub found: String,
     /// `[slurm]`: what a config need not say.
     pub settings: Layer,
@@ -113,21 +116,21 @@ pub struct Profile {
 
 impl Profile {
     /// Read a tree and report all that is wrong with it.
-    pub(super) fn read(name: &str, found: &str, tree: &Table, problems: &mut Vec<Problem>) -> Self {
+    pub fn read(name: &str, found: &str, tree: &NodeTable, problems: &mut Vec<Problem>) -> Self {
         let mut profile = Self { name: name.to_owned(), found: found.to_owned(), ..Self::default() };
         for (key, node) in tree {
             profile.read_key(key, node, problems);
         }
-        if profile.container.is_some() && !profile.settings.contains_key("slurm.image") {
-            profile.needs.push("slurm.image");
+        if profile.container.is_some() && !profile.settings.contains_key(Slurm::IMAGE.name()) {
+            profile.needs.push(Slurm::IMAGE.name());
         }
         profile
     }
 
-    fn read_key(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
+    fn read_key(&mut self, key: &NodeKey, node: &Node, problems: &mut Vec<Problem>) {
         match key.name.as_str() {
             "description" => self.description = text_of("`description`", node, problems).unwrap_or_default(),
-            "backend" => match BACKEND.accept("backend", node) {
+            "backend" => match accept(&BACKEND, "backend", node) {
                 Ok(word) => self.backend = word.as_str().map(str::to_owned),
                 Err(problem) => problems.push(*problem),
             },
@@ -150,11 +153,11 @@ impl Profile {
                     problems.push(problem);
                 }
             }
-            "max_array_size" => match ARRAY_SIZE.accept("max_array_size", node) {
+            "max_array_size" => match accept(&ARRAY_SIZE, "max_array_size", node) {
                 Ok(size) => self.max_array_size = size.as_u64(),
                 Err(problem) => problems.push(*problem),
             },
-            "max_submit" => match SUBMIT.accept("max_submit", node) {
+            "max_submit" => match accept(&SUBMIT, "max_submit", node) {
                 Ok(tasks) => self.max_submit = tasks.as_u64(),
                 Err(problem) => problems.push(*problem),
             },
@@ -165,14 +168,14 @@ impl Profile {
 }
 
 /// A profile does not choose a profile.
-pub(super) fn refuse_profile(layer: &mut Layer, problems: &mut Vec<Problem>) {
-    if let Some(at) = layer.remove("slurm.profile").and_then(|setting| setting.at) {
+pub fn refuse_profile(layer: &mut Layer, problems: &mut Vec<Problem>) {
+    if let Some(at) = layer.remove(Slurm::PROFILE.name()).and_then(|setting| setting.at) {
         problems.push(Problem::new(at, "a profile cannot name another profile", "not here"));
     }
 }
 
 fn texts(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
-    match Kind::TextList.accept(what, node) {
+    match accept(&ValueType::TextList, what, node) {
         Ok(list) => {
             let texts = list.as_array().into_iter().flatten().filter_map(Json::as_str);
             texts.filter(|text| fits_in_a_script(text, node.at, problems)).map(str::to_owned).collect()
@@ -194,13 +197,12 @@ fn words(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Vec<String> {
 }
 
 fn read_needs(node: &Node, problems: &mut Vec<Problem>) -> Vec<&'static str> {
-    let known: Vec<&str> =
-        keys::KEYS.iter().filter(|spec| spec.section() == "slurm").map(keys::KeySpec::leaf).collect();
+    let known: Vec<&str> = KEYS.iter().filter(|spec| spec.section() == "slurm").map(KeySpec::leaf).collect();
     let mut needs = Vec::new();
     for name in texts("needs", node, problems) {
-        match keys::find(&format!("slurm.{name}")) {
+        match find_key(&format!("slurm.{name}")) {
             Some(spec) => needs.push(spec.key),
-            None => problems.push(unknown_key(&name, &Key { name: name.clone(), at: node.at }, &known)),
+            None => problems.push(unknown_key(&name, &NodeKey { name: name.clone(), at: node.at }, &known)),
         }
     }
     needs
@@ -210,7 +212,7 @@ fn read_container(node: &Node, problems: &mut Vec<Problem>) -> Container {
     let mut container = Container::default();
     for (key, node) in table_of("`container`", node, problems).into_iter().flatten() {
         match key.name.as_str() {
-            "runtime" => match RUNTIME.accept("container.runtime", node) {
+            "runtime" => match accept(&RUNTIME, "container.runtime", node) {
                 Ok(word) => word.as_str().unwrap_or_default().clone_into(&mut container.runtime),
                 Err(problem) => problems.push(*problem),
             },
@@ -221,7 +223,7 @@ fn read_container(node: &Node, problems: &mut Vec<Problem>) -> Container {
                     problems.push(problem.help("write one folder per text"));
                 }
             }
-            "nv" => match Kind::Bool.accept("container.nv", node) {
+            "nv" => match accept(&ValueType::Bool, "container.nv", node) {
                 Ok(flag) => container.nv = flag == Json::Bool(true),
                 Err(problem) => problems.push(*problem),
             },
@@ -268,18 +270,18 @@ fn read_extra(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Option<S
     for (key, node) in table_of("`extra`", node, problems).into_iter().flatten() {
         if !EXTRA.contains(&key.name.as_str()) {
             let problem = unknown_key(&key.name, key, &EXTRA);
-            problems.push(match keys::find(&format!("slurm.{}", key.name.replace('-', "_"))) {
+            problems.push(match find_key(&format!("slurm.{}", key.name.replace('-', "_"))) {
                 Some(spec) => problem.help(format!("this is `{}` in [slurm]", spec.leaf())),
                 None => problem,
             });
             continue;
         }
         match &node.value {
-            Value::Bool(true) => extra.push((key.name.clone(), None)),
-            Value::Text(text) if control_free(text, node.at, problems) => {
+            NodeValue::Bool(true) => extra.push((key.name.clone(), None)),
+            NodeValue::Text(text) if control_free(text, node.at, problems) => {
                 extra.push((key.name.clone(), Some(text.clone())));
             }
-            Value::Text(_) => {}
+            NodeValue::Text(_) => {}
             _ => {
                 let message = format!("`extra.{}` takes text or true, not {}", key.name, node.describe());
                 problems.push(Problem::new(node.at, message, "expected text or true"));
@@ -307,4 +309,113 @@ fn fits_in_a_script(text: &str, at: Origin, problems: &mut Vec<Problem>) -> bool
         );
     }
     fits
+}
+
+macro_rules! shipped {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../slurm/profiles/", $name, ".toml")))),*]
+    };
+}
+
+/// The profiles that come with expctl, name and text.
+pub const SHIPPED_PROFILES: [(&str, &str); 6] = shipped!["cabbi", "delta", "dev-cluster", "gilahyper", "local", "mmli"];
+
+/// The profile with this name.
+///
+/// # Errors
+/// There is none, or it is wrong: all problems, with places.
+pub fn profile(project: &dyn ProjectFiles, name: &str) -> Result<Profile, ConfErrors> {
+    let mut reader = Reader::new();
+    let at = Origin::new(reader.sources.add("profile", name), 0..name.len());
+    let found = find(project, name, at, &mut reader);
+    match found {
+        Some(profile) if reader.problems.is_empty() => Ok(profile),
+        _ => Err(ConfErrors::new(format!("profile {name}"), reader.problems, reader.sources)),
+    }
+}
+
+/// The profile with this name; its problems go to `reader`. `at` is the place that names the profile.
+fn find(project: &dyn ProjectFiles, name: &str, at: Origin, reader: &mut Reader) -> Option<Profile> {
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    for path in folders(project).into_iter().filter(|_| is_name).map(|f| f.join(format!("{name}.toml"))) {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let found = path.display().to_string();
+                let tree = reader.text(found.clone(), text)?;
+                return Some(Profile::read(name, &found, &tree, &mut reader.problems));
+            }
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+            Err(e) => {
+                reader.unreadable(&path, &e);
+                return None;
+            }
+        }
+    }
+    if let Some((_, text)) = SHIPPED_PROFILES.iter().find(|(shipped, _)| *shipped == name) {
+        let tree = reader.text(format!("{name}.toml, compiled in"), (*text).to_owned())?;
+        return Some(Profile::read(name, "compiled in", &tree, &mut reader.problems));
+    }
+    let names = names(project);
+    let problem = Problem::new(at, format!("there is no profile `{name}`"), "no such profile");
+    reader.problems.push(match closest(name, names.iter().map(String::as_str)) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help(format!("profiles are {}", names.join(", "))),
+    });
+    None
+}
+
+fn folders(project: &dyn ProjectFiles) -> Vec<PathBuf> {
+    let own = project.root().join("slurm").join("profiles");
+    std::iter::once(own).chain(project.config_home().map(|home| home.join("profiles"))).collect()
+}
+
+/// Names of all profiles, sorted.
+fn names(project: &dyn ProjectFiles) -> Vec<String> {
+    let files = folders(project).into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let stems = files.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".toml").map(str::to_owned));
+    let mut names: Vec<String> = stems.chain(SHIPPED_PROFILES.iter().map(|(name, _)| (*name).to_owned())).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The settings below those of a config: the user's `[slurm]`, those of the profile that the config, `--set` or the user names, and the
+/// user's own for that profile.
+#[derive(Debug, Default)]
+pub struct BaseSettings {
+    /// The settings.
+    pub settings: Layer,
+    profile: Option<(Profile, Origin)>,
+}
+
+impl BaseSettings {
+    /// The base of a config that sets `settings`.
+    pub fn load(project: &dyn ProjectFiles, settings: [&Layer; 2], reader: &mut Reader) -> Self {
+        let UserDefaults { settings: mut base, mut profiles, .. } = UserDefaults::read(project, reader);
+        let chosen = settings.into_iter().chain([&base]).find_map(|layer| layer.get(Slurm::PROFILE.name()));
+        let name = chosen.and_then(|s| Some((s.value.as_ref()?.as_str()?.to_owned(), s.at?)));
+        let Some((name, at)) = name.filter(|(name, _)| !name.is_empty()) else {
+            return Self { settings: base, profile: None };
+        };
+        let profile = find(project, &name, at, reader);
+        base.extend(profile.iter().flat_map(|p| p.settings.clone()));
+        base.extend(profiles.remove(&name).unwrap_or_default());
+        Self { settings: base, profile: profile.map(|p| (p, at)) }
+    }
+
+    /// Reports keys that the profile needs and nobody set.
+    pub fn check(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some((profile, at)) = &self.profile else { return };
+        for key in &profile.needs {
+            let missing = values.json(key).is_some_and(|v| matches!(v.as_str(), Some("")) || v.as_u64() == Some(0));
+            if missing {
+                let leaf = key.trim_start_matches("slurm.");
+                let message = format!("the profile `{}` needs `{key}`, which only you can know", profile.name);
+                problems.push(Problem::new(*at, message, format!("needs `{leaf}`")).help(format!(
+                    "give --set {key}=…, or write `[profile.{}]` and `{leaf} = \"…\"` into ~/.config/expctl/config.toml",
+                    profile.name
+                )));
+            }
+        }
+    }
 }

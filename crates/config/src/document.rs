@@ -1,31 +1,29 @@
+//! The content of one text, before layers are laid on top of each other.
+
 use std::collections::BTreeMap;
 
-use expctl_record::Estimator;
+use expctl_settings::{Estimator, KEYS, KeySpec, SECTIONS, SettingValue};
 
-use super::estimators::read_estimators;
-use super::keys::{KEYS, KeySpec, SECTIONS};
-use super::layer::{Layer, Scope, Setting, read_settings, table_of, text_of};
-use super::node::{Key, Node, Table, Value, flatten};
-use super::problem::Problem;
-use super::source::Origin;
-use super::suggest::{closest, closest_key, closest_top, key_synonym, same_leaf, section_synonym};
-use super::sweep::Sweep;
-use super::sweep_read::read_sweep;
+use crate::layer::{Layer, Scope, Setting, accept, read_settings, table_of, text_of};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten};
+use crate::problem::Problem;
+use crate::suggest::{closest, closest_key, closest_top, key_synonym, same_leaf, section_synonym};
+use crate::sweep::{Sweep, read_sweep};
 
 /// One `[variant.NAME]`.
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// The name.
     pub name: String,
-    /// What tables call it.
+    /// Its name in tables.
     pub method: Option<String>,
-    /// What it sets.
+    /// Its settings.
     pub settings: Layer,
     /// The variant of another config that it builds on, as `extends` names it: `FILE#VARIANT`.
     pub extends: Option<(String, Origin)>,
     /// All that this other config sets for that variant; below the settings of this config's files. None without `extends`.
     pub base: Option<Layer>,
-    /// Where the name stands first; none for the variant of a config without any.
+    /// First place of the name; none for the variant of a config that names none.
     pub at: Option<Origin>,
 }
 
@@ -36,14 +34,14 @@ impl Variant {
     }
 }
 
-/// What one text says: a file, or a `--set` argument.
+/// The content of one text: a file, or a `--set` argument.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Document {
+pub struct Document {
     /// Files it builds on.
     pub extends: Vec<(String, Origin)>,
     /// Settings outside variants.
     pub settings: Layer,
-    /// Where each section stands first.
+    /// First place of each section.
     pub sections: BTreeMap<&'static str, Origin>,
     /// Variants, in order.
     pub variants: Vec<Variant>,
@@ -57,7 +55,7 @@ pub(super) struct Document {
 
 impl Document {
     /// Read a tree and report all that is wrong with it.
-    pub fn read(tree: &Table, problems: &mut Vec<Problem>) -> Self {
+    pub fn read(tree: &NodeTable, problems: &mut Vec<Problem>) -> Self {
         let mut document = Self::default();
         for (key, node) in tree {
             match key.name.as_str() {
@@ -76,7 +74,7 @@ impl Document {
     }
 
     /// A section, a dotted key in quotes, or something unknown.
-    fn read_top(&mut self, key: &Key, node: &Node, problems: &mut Vec<Problem>) {
+    fn read_top(&mut self, key: &NodeKey, node: &Node, problems: &mut Vec<Problem>) {
         if let Some(section) = SECTIONS.into_iter().find(|s| *s == key.name) {
             self.sections.entry(section).or_insert(key.at);
             if let Some(table) = table_of(&format!("`{section}`"), node, problems) {
@@ -158,7 +156,7 @@ impl Document {
 
 fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Origin)> {
     match &node.value {
-        Value::Array(items) => {
+        NodeValue::Array(items) => {
             items.iter().filter_map(|item| text_of("`extends`", item, problems).map(|path| (path, item.at))).collect()
         }
         _ => text_of("`extends`", node, problems).map(|path| (path, node.at)).into_iter().collect(),
@@ -166,8 +164,8 @@ fn read_extends(node: &Node, problems: &mut Vec<Problem>) -> Vec<(String, Origin
 }
 
 /// Report an unknown table or value; a setting that was probably meant counts as set.
-fn unknown_top(key: &Key, node: &Node, layer: &mut Layer, problems: &mut Vec<Problem>) {
-    if let Value::Table(table) = &node.value {
+fn unknown_top(key: &NodeKey, node: &Node, layer: &mut Layer, problems: &mut Vec<Problem>) {
+    if let NodeValue::Table(table) = &node.value {
         unknown_section(key, table, layer, problems);
         return;
     }
@@ -195,7 +193,7 @@ fn unknown_top(key: &Key, node: &Node, layer: &mut Layer, problems: &mut Vec<Pro
 }
 
 /// Report a table that is no section: key by key where another system has it, else as a whole.
-fn unknown_section(key: &Key, table: &Table, layer: &mut Layer, problems: &mut Vec<Problem>) {
+fn unknown_section(key: &NodeKey, table: &NodeTable, layer: &mut Layer, problems: &mut Vec<Problem>) {
     let leaves = flatten(&key.name, table);
     let of_others = section_synonym(&key.name).is_some() || leaves.iter().any(|(k, _)| key_synonym(&k.name).is_some());
     if of_others && !leaves.is_empty() {
@@ -232,7 +230,7 @@ fn mark(layer: &mut Layer, spec: &'static KeySpec, at: Origin) {
 }
 
 /// A variant's name becomes part of folder names.
-fn check_name(key: &Key, problems: &mut Vec<Problem>) {
+fn check_name(key: &NodeKey, problems: &mut Vec<Problem>) {
     let first = key.name.chars().next().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let rest = key.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c));
     if !(first && rest && key.name.len() <= 64) {
@@ -241,4 +239,27 @@ fn check_name(key: &Key, problems: &mut Vec<Problem>) {
             "use up to 64 lowercase letters, digits, `_` and `-`, the first a letter or digit; `method` takes free text",
         ));
     }
+}
+
+/// `compare.estimators`: an array of known words; a word that stands there twice counts once.
+pub fn read_estimators(node: &Node, problems: &mut Vec<Problem>) -> Vec<Estimator> {
+    const KEY: &str = "compare.estimators";
+    let word = <Estimator as SettingValue>::TYPE;
+    let NodeValue::Array(items) = &node.value else {
+        let takes = format!("an array of {}", word.describe());
+        let problem = Problem::new(node.at, format!("`{KEY}` takes {takes}, not {}", node.describe()), "not an array");
+        problems.push(problem.help(format!("write `estimators = [{}]`", word.describe())));
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for item in items {
+        match accept(&word, KEY, item) {
+            Ok(name) => {
+                let meant = Estimator::ALL.into_iter().find(|e| name.as_str() == Some(e.name()));
+                found.extend(meant.filter(|e| !found.contains(e)));
+            }
+            Err(problem) => problems.push(*problem),
+        }
+    }
+    found
 }

@@ -4,21 +4,38 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use expctl_record::{Draw, JobRecord, LearningSchedule, MaskSource, Mode, ModelKind, Settings, Trial, is_url};
+use expctl_settings::{
+    Array, Data, Draw, Estimator, Experiment, ISOLATION_SUFFIX, KEYS, KeySpec, Launch, LearningSchedule, Loader,
+    MaskSource, Measure, Mode, Model, ModelKind, Pipeline, Profile, Sampler, Section, Settings, Slurm, TraceAt, Train,
+    Trial, Workload, is_url, to_json,
+};
 use serde_json::{Map, Value as Json};
 
-use super::plan_type::UnknownName;
-use crate::conf::keys::{KEYS, KeySpec, Preset};
-use crate::conf::{OF_BUILT_ROWS, closest, of_other_family};
+use crate::plan::UnknownName;
+use crate::rules::BUILT_ROWS_KEYS;
+use crate::suggest::closest;
 
 /// Keys that isolation sets; a sweep of the past job over one of them is left out.
-pub const ISOLATED: [&str; 3] = ["train.mode", "launch.ranks", "launch.nodes"];
+pub const ISOLATED: [&str; 3] = [Train::MODE.name(), Launch::RANKS.name(), Launch::NODES.name()];
 /// Keys over which a sweep of the past job is left out: those, and the epochs, of which isolation runs none.
-const LEFT_OUT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], "train.epochs", "train.patience"];
-/// Behind the name of the past job's config.
-const SUFFIX: &str = expctl_record::ISOLATION_SUFFIX;
+const NOT_SWEPT: [&str; 5] = [ISOLATED[0], ISOLATED[1], ISOLATED[2], Train::EPOCHS.name(), Train::PATIENCE.name()];
 
-/// A config as text, for [`crate::conf::load_text`].
+/// The job whose parts are isolated.
+#[derive(Clone, Copy, Debug)]
+pub struct PastJob<'a> {
+    /// Its id.
+    pub job: u64,
+    /// Name of its config.
+    pub config: &'a str,
+    /// Variant that ratios refer to.
+    pub baseline: Option<&'a str>,
+    /// Published ways to make a rate that its note shows.
+    pub estimators: &'a [Estimator],
+    /// Its trials, in order.
+    pub trials: &'a [Trial],
+}
+
+/// A config as text, for [`load_text`](crate::load_text).
 #[derive(Clone, Debug)]
 pub struct Isolation {
     /// Name of the config: that of the past job's, and `_isolation`.
@@ -77,20 +94,20 @@ impl Isolation {
     ///
     /// # Errors
     /// A name that is none of the job's variants.
-    pub fn of(
+    pub fn new(
         root: &Path,
-        record: &JobRecord,
+        past: PastJob<'_>,
         only: &[String],
         repeats: Option<u32>,
         modes: &Modes,
     ) -> Result<Self, UnknownName> {
-        let variants = variants(record);
+        let variants = variants(past);
         if let Some(name) = only.iter().find(|name| !variants.contains(name)) {
             let near = closest(name, variants.iter().map(String::as_str)).map(str::to_owned);
             return Err(UnknownName { name: name.clone(), near, variants });
         }
         let chosen: Vec<&Trial> =
-            record.trials.iter().filter(|trial| only.is_empty() || only.contains(&trial.variant)).collect();
+            past.trials.iter().filter(|trial| only.is_empty() || only.contains(&trial.variant)).collect();
         let mut ran: Vec<(String, Point)> = Vec::new();
         for trial in &chosen {
             let at = (trial.variant.clone(), residual(trial));
@@ -98,11 +115,11 @@ impl Isolation {
                 ran.push(at);
             }
         }
-        let name = match record.config.strip_suffix(SUFFIX) {
-            Some(_) => record.config.clone(),
-            None => format!("{}{SUFFIX}", record.config),
+        let name = match past.config.ends_with(ISOLATION_SUFFIX) {
+            true => past.config.to_owned(),
+            false => format!("{}{ISOLATION_SUFFIX}", past.config),
         };
-        Ok(Self { name, text: text(root, record, &chosen, &ran, repeats, modes), ran })
+        Ok(Self { name, text: text(root, past, &chosen, &ran, repeats, modes), ran })
     }
 
     /// Names of the variants, in order.
@@ -117,7 +134,7 @@ impl Isolation {
     }
 }
 
-/// What messages and the ledger call the config of an isolated job, in the place of a path.
+/// Name of the config of an isolated job in messages and the ledger, instead of a path.
 pub fn isolation_path(job: u64) -> String {
     format!("job {job}, isolated")
 }
@@ -128,9 +145,9 @@ pub fn is_isolation(path: &Path) -> bool {
     text.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
-fn variants(record: &JobRecord) -> Vec<String> {
+fn variants(past: PastJob<'_>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for trial in &record.trials {
+    for trial in past.trials {
         if !names.contains(&trial.variant) {
             names.push(trial.variant.clone());
         }
@@ -138,15 +155,19 @@ fn variants(record: &JobRecord) -> Vec<String> {
     names
 }
 
-/// Where the trial stood in the sweep, without what isolation decides.
+/// The trial's point of the sweep, without the keys that isolation sets.
 fn residual(trial: &Trial) -> Point {
-    let own = |key: &str| LEFT_OUT.contains(&key);
-    trial.point.iter().filter(|(key, _)| !own(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    trial
+        .point
+        .iter()
+        .filter(|(key, _)| !NOT_SWEPT.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }
 
 fn text(
     root: &Path,
-    record: &JobRecord,
+    past: PastJob<'_>,
     chosen: &[&Trial],
     ran: &[(String, Point)],
     repeats: Option<u32>,
@@ -154,7 +175,7 @@ fn text(
 ) -> String {
     let mut out = format!(
         "# Job {} (config {}) on one rank: the data alone, then the forward pass, the backward pass and the optimizer with it.\n",
-        record.job, record.config
+        past.job, past.config
     );
     let mut points: Vec<&Point> = Vec::new();
     for (_, point) in ran {
@@ -164,17 +185,18 @@ fn text(
     }
     if let Some(first) = chosen.first() {
         let settings = flat(first);
-        for spec in KEYS.iter().filter(|spec| spec.per_job()) {
-            let value = match spec.key {
-                "experiment.title" => Json::from(format!("{} (job {}, isolated)", title(record, first), record.job)),
-                "experiment.description" => Json::from(
-                    "What do the data, the forward pass, the backward pass and the optimizer cost on one rank?",
-                ),
-                "experiment.measures" => Json::from(vec!["each variant alone, with more of the step in each mode"]),
-                "experiment.does_not_measure" => {
-                    Json::from(vec!["more than one rank, and with it the exchange of gradients"])
-                }
-                key => of(&settings, key),
+        for spec in KEYS.iter().filter(|spec| spec.per_job) {
+            let is = |key: &str| spec.key == key;
+            let value = if is(&Experiment::TITLE) {
+                Json::from(format!("{} (job {}, isolated)", title(past, first), past.job))
+            } else if is(&Experiment::DESCRIPTION) {
+                Json::from("What do the data, the forward pass, the backward pass and the optimizer cost on one rank?")
+            } else if is(&Experiment::MEASURES) {
+                Json::from(vec!["each variant alone, with more of the step in each mode"])
+            } else if is(&Experiment::DOES_NOT_MEASURE) {
+                Json::from(vec!["more than one rank, and with it the exchange of gradients"])
+            } else {
+                setting(&settings, spec.key)
             };
             let _ = writeln!(out, "{} = {}", spec.key, toml_of(&value));
         }
@@ -187,11 +209,11 @@ fn text(
         written.push(&trial.variant);
         variant(&mut out, root, trial, repeats);
     }
-    if let Some(baseline) = record.baseline.as_deref().filter(|name| written.contains(name)) {
+    if let Some(baseline) = past.baseline.filter(|name| written.contains(name)) {
         let _ = writeln!(out, "\ncompare.baseline = {}", toml_of(&Json::from(baseline)));
     }
-    if !record.estimators.is_empty() {
-        let named: Vec<&str> = record.estimators.iter().map(|estimator| estimator.name()).collect();
+    if !past.estimators.is_empty() {
+        let named: Vec<&str> = past.estimators.iter().map(|estimator| estimator.name()).collect();
         let _ = writeln!(out, "\ncompare.estimators = {}", toml_of(&Json::from(named)));
     }
     let (run, names): (Vec<Mode>, Vec<&str>) = modes
@@ -217,80 +239,117 @@ fn text(
     out
 }
 
-fn title(record: &JobRecord, trial: &Trial) -> String {
+fn title(past: PastJob<'_>, trial: &Trial) -> String {
     let title = &trial.settings.experiment.title;
-    if title.is_empty() { record.config.clone() } else { title.clone() }
+    if title.is_empty() { past.config.to_owned() } else { title.clone() }
 }
 
 fn variant(out: &mut String, root: &Path, trial: &Trial, repeats: Option<u32>) {
     let name = &trial.variant;
     let _ = writeln!(out, "\nvariant.{name}.method = {}", toml_of(&Json::from(trial.method.as_str())));
-    let trains_epochs = trial.settings.train.epochs > 0;
     let settings = flat(trial);
     let swept = residual(trial);
-    let written =
-        |spec: &&KeySpec| !spec.per_job() && !swept.contains_key(spec.key) && has_effect(spec, &trial.settings, &swept);
-    for spec in KEYS.iter().filter(written) {
-        let value = match spec.key {
-            "train.mode" => continue,
-            // Nobody chose it, and the new job says so, too.
-            "model.kind" if trial.default_model => continue,
-            "launch.ranks" | "launch.nodes" => Json::from(1),
-            "train.epochs" | "train.patience" => Json::from(0),
-            // A repeat of a training run has seeds of its own; the config had those of the first.
-            "model.seed" | "loader.seed" if trains_epochs => first_seed(&of(&settings, spec.key), trial.repeat),
-            "model.path" | "train.start_from" | "array.files" => as_given(root, of(&settings, spec.key)),
-            // As many as are usual: an epoch's steps are no longer what is run.
-            "measure.steps" if trains_epochs => continue,
-            // They follow from the epochs.
-            "measure.steps" if trial.settings.measure.epochs > 0 => continue,
-            // It waits for validations, of which there are none.
-            "train.schedule_patience" if trains_epochs => continue,
-            "train.schedule" if trains_epochs && trial.settings.train.schedule == LearningSchedule::Plateau => continue,
-            "measure.repeats" => repeats.map_or_else(|| of(&settings, spec.key), Json::from),
-            key => of(&settings, key),
-        };
+    for spec in KEYS.iter().filter(|spec| has_effect(spec, &trial.settings, &swept)) {
+        if spec.per_job || swept.contains_key(spec.key) {
+            continue;
+        }
+        let Some(value) = isolated_value(spec.key, root, trial, &settings, repeats) else { continue };
         if !goes_without_saying(spec, &value) {
             let _ = writeln!(out, "variant.{name}.{} = {}", spec.key, toml_of(&value));
         }
     }
 }
 
+/// The value of a key in the isolated job; none where the config does not say it.
+fn isolated_value(
+    key: &str,
+    root: &Path,
+    trial: &Trial,
+    settings: &Map<String, Json>,
+    repeats: Option<u32>,
+) -> Option<Json> {
+    let trains_epochs = trial.settings.train.epochs > 0;
+    let is = |other: &str| key == other;
+    let value = setting(settings, key);
+    if is(&Train::MODE) {
+        // The sweep says it.
+        return None;
+    }
+    if is(&Model::KIND) && trial.default_model {
+        // Nobody chose it, and the new job says so, too.
+        return None;
+    }
+    if is(&Launch::RANKS) || is(&Launch::NODES) {
+        return Some(Json::from(1));
+    }
+    if is(&Train::EPOCHS) || is(&Train::PATIENCE) {
+        return Some(Json::from(0));
+    }
+    if trains_epochs && (is(&Model::SEED) || is(&Loader::SEED)) {
+        // A repeat of a training run has seeds of its own; the config had those of the first.
+        return Some(first_seed(&value, trial.repeat));
+    }
+    if is(&Model::PATH) || is(&Train::START_FROM) || is(&Array::FILES) {
+        return Some(as_given(root, value));
+    }
+    if is(&Measure::STEPS) && (trains_epochs || trial.settings.measure.epochs > 0) {
+        // A training run of epochs gets the default number of steps; with measured epochs the steps follow from them.
+        return None;
+    }
+    // The schedule waits for validations, of which there are none.
+    let waits = trial.settings.train.schedule == LearningSchedule::Plateau;
+    if trains_epochs && (is(&Train::SCHEDULE_PATIENCE) || is(&Train::SCHEDULE) && waits) {
+        return None;
+    }
+    if is(&Measure::REPEATS) {
+        return Some(repeats.map_or(value, Json::from));
+    }
+    Some(value)
+}
+
 /// Whether a config with these settings, and the keys that are `swept`, may say the key at all.
 fn has_effect(spec: &KeySpec, settings: &Settings, swept: &Point) -> bool {
     let array = settings.reads_array();
-    // What a profiler costs is no part of what is isolated.
-    if of_other_family(spec, array) || matches!(spec.section(), "profile" | "trace") {
+    // Isolated trials run without a profiler.
+    if !spec.applies_to(Workload::from_data(array)) || [Profile::NAME, TraceAt::NAME].contains(&spec.section()) {
         return false;
     }
-    let own_files = !settings.array.files.is_empty();
-    match spec.key {
-        "data.samples" if settings.array.files.iter().any(|file| is_url(file)) => true,
-        key if OF_BUILT_ROWS.contains(&key) => !(array && own_files),
-        "sampler.chunk_rows" => matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential),
-        "sampler.chunks" => settings.sampler.draw == Draw::Chunked,
-        "model.heads" => settings.model.kind != ModelKind::Mlp,
-        // With a sweep over what they belong to, some point needs them.
-        "pipeline.gene_masks_mib" => {
-            settings.pipeline.mask_source == MaskSource::GeneMasks || swept.contains_key("pipeline.mask_source")
-        }
-        "pipeline.mask_seed" => settings.pipeline.is_approximate() || swept.contains_key("pipeline.mask_fraction"),
-        _ => true,
+    let is = |key: &str| spec.key == key;
+    let is_swept = |key: &str| swept.contains_key(key);
+    if is(&Data::SAMPLES) && settings.array.files.iter().any(|file| is_url(file)) {
+        return true;
     }
+    if BUILT_ROWS_KEYS.contains(&spec.key) {
+        return !array || settings.array.files.is_empty();
+    }
+    if is(&Sampler::CHUNK_ROWS) {
+        return matches!(settings.sampler.draw, Draw::Chunked | Draw::Sequential);
+    }
+    if is(&Sampler::CHUNKS) {
+        return settings.sampler.draw == Draw::Chunked;
+    }
+    if is(&Model::HEADS) {
+        return settings.model.kind != ModelKind::Mlp;
+    }
+    // With a sweep over what they belong to, some point needs them.
+    if is(&Pipeline::GENE_MASKS_MIB) {
+        return settings.pipeline.mask_source == MaskSource::GeneMasks || is_swept(&Pipeline::MASK_SOURCE);
+    }
+    if is(&Pipeline::MASK_SEED) {
+        return settings.pipeline.is_approximate() || is_swept(&Pipeline::MASK_FRACTION);
+    }
+    true
 }
 
 /// Whether nobody needs to set the key for this value. What would have no effect may not even be set; what a user or a
 /// profile says of Slurm lies below a config, so there everything is said.
 fn goes_without_saying(spec: &KeySpec, value: &Json) -> bool {
-    let Preset::Value(literal) = spec.preset else { return false };
-    let parsed: Option<toml::Table> = toml::from_str(&format!("v = {literal}")).ok();
-    let default = parsed.and_then(|table| serde_json::to_value(table.get("v")?).ok());
-    spec.section() != "slurm" && default.as_ref() == Some(value)
+    spec.section() != Slurm::NAME && spec.default_value().as_ref() == Some(value)
 }
 
 /// Settings by dotted key. Invariant: as many as [`KEYS`] has, because settings and keys describe the same.
 fn flat(trial: &Trial) -> Map<String, Json> {
-    let whole = serde_json::to_value(&trial.settings).unwrap_or_default();
+    let whole = to_json(&trial.settings);
     let sections = whole.as_object().into_iter().flatten();
     let keys_of = |(section, keys): (&String, &Json)| -> Vec<(String, Json)> {
         let keys = keys.as_object().into_iter().flatten();
@@ -299,7 +358,7 @@ fn flat(trial: &Trial) -> Map<String, Json> {
     sections.flat_map(keys_of).collect()
 }
 
-fn of(settings: &Map<String, Json>, key: &str) -> Json {
+fn setting(settings: &Map<String, Json>, key: &str) -> Json {
     settings.get(key).cloned().unwrap_or_default()
 }
 

@@ -1,39 +1,43 @@
+//! Problems of a config, and how they are shown.
+
 use std::fmt::{self, Display};
 use std::io::IsTerminal;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 
-use super::source::{Origin, Sources};
-use crate::exit::{Exit, Failure};
+use crate::node::{Origin, Sources};
 
 /// One thing that is wrong with a config: what, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong, one line.
+    /// The message, one line.
     pub message: String,
     /// Where.
     pub at: Origin,
-    /// What stands there, or what was meant.
+    /// A remark at the place.
     pub label: String,
     /// A second place that matters.
     pub also: Option<(Origin, String)>,
-    /// What to do.
+    /// A hint at the solution.
     pub help: Option<String>,
 }
 
 impl Problem {
-    pub(super) fn new(at: Origin, message: impl Display, label: impl Display) -> Self {
+    /// A problem with a message, and a label at its place.
+    pub fn new(at: Origin, message: impl Display, label: impl Display) -> Self {
         Self { message: message.to_string(), at, label: label.to_string(), also: None, help: None }
     }
 
+    /// Adds a hint at the solution.
     #[must_use]
-    pub(super) fn help(mut self, help: impl Display) -> Self {
+    pub fn help(mut self, help: impl Display) -> Self {
         self.help = Some(help.to_string());
         self
     }
 
+    /// Adds a second place.
     #[must_use]
-    pub(super) fn also(mut self, at: Origin, label: impl Display) -> Self {
+    pub fn also(mut self, at: Origin, label: impl Display) -> Self {
         self.also = Some((at, label.to_string()));
         self
     }
@@ -108,12 +112,6 @@ impl Display for ConfErrors {
 }
 
 impl std::error::Error for ConfErrors {}
-
-impl From<ConfErrors> for Failure {
-    fn from(errors: ConfErrors) -> Self {
-        Self::rendered(Exit::Config, errors)
-    }
-}
 
 /// One problem as miette wants it.
 #[derive(Debug)]

@@ -1,17 +1,19 @@
+//! Reads a config's file, those that it extends, and `--set` arguments.
+
 use std::path::{Component, Path, PathBuf};
 
-use super::document::{Document, Variant};
-use super::keys::{self, KeySpec};
-use super::node::{Node, Table, Value, table_from_toml};
-use super::problem::Problem;
-use super::source::{Origin, Sources};
-use super::suggest::closest;
-use super::yaml::{is_yaml, toml_of_yaml};
+use expctl_settings::find;
+
+use crate::document::{Document, Variant};
+use crate::node::{Node, NodeTable, NodeValue, Origin, Sources, table_from_toml};
+use crate::problem::Problem;
+use crate::suggest::closest;
+use crate::yaml::{is_yaml, toml_of_yaml};
 
 /// Reads a config's file and what it extends. Collects problems; `complete` turns false when a text could not be read
 /// at all, so that nothing is said about what it may hold.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub struct Reader {
     pub sources: Sources,
     pub problems: Vec<Problem>,
     pub complete: bool,
@@ -102,18 +104,18 @@ impl Reader {
         let mut base = found.and_then(|v| v.base.clone()).unwrap_or_default();
         base.extend(settings);
         base.extend(found.map(|v| v.settings.clone()).unwrap_or_default());
-        base.retain(|key, _| !keys::find(key).is_some_and(KeySpec::per_job));
+        base.retain(|key, _| !find(key).is_some_and(|spec| spec.per_job));
         variant.base = Some(base);
         variant.method = variant.method.take().or_else(|| found.and_then(|v| v.method.clone()));
     }
 
-    /// Where a file was asked for: in another one, or on the command line.
+    /// The place that asked for a file: in another file, or on the command line.
     fn asked_at(&mut self, asked: Option<Origin>, name: &str) -> Origin {
         asked.unwrap_or_else(|| Origin::new(self.sources.add("command line", name), 0..name.len()))
     }
 
     /// Take in a text that was read already, under the name that messages use.
-    pub fn text(&mut self, name: impl Into<String>, text: impl Into<String>) -> Option<Table> {
+    pub fn text(&mut self, name: impl Into<String>, text: impl Into<String>) -> Option<NodeTable> {
         let source = self.sources.add(name, text);
         self.parse(source)
     }
@@ -125,7 +127,7 @@ impl Reader {
         self.problems.push(Problem::new(at, format!("cannot read {name}: {e}"), "this one"));
     }
 
-    fn parse(&mut self, source: usize) -> Option<Table> {
+    fn parse(&mut self, source: usize) -> Option<NodeTable> {
         let (table, errors) = toml::de::DeTable::parse_recoverable(self.sources.text(source));
         if errors.is_empty() {
             return Some(table_from_toml(source, table.get_ref()));
@@ -156,7 +158,7 @@ impl Reader {
                 Ok(table) => {
                     let start = key.len() + 1;
                     let text = Node {
-                        value: Value::Text(value.trim().to_owned()),
+                        value: NodeValue::Text(value.trim().to_owned()),
                         at: Origin::new(source, start..argument.len()),
                     };
                     let mut tree = table_from_toml(source, table.get_ref());
@@ -204,10 +206,10 @@ fn syntax(source: usize, error: &toml::de::Error) -> Problem {
 }
 
 /// Put `text` where the only value of a one-key tree is.
-fn replace_leaf(tree: &mut Table, text: &Node) {
+fn replace_leaf(tree: &mut NodeTable, text: &Node) {
     for (_, node) in tree {
         match &mut node.value {
-            Value::Table(inner) => replace_leaf(inner, text),
+            NodeValue::Table(inner) => replace_leaf(inner, text),
             _ => *node = text.clone(),
         }
     }

@@ -1,23 +1,21 @@
+//! Lays the layers of a config on top of each other and has each result judged.
+
 use std::collections::BTreeMap;
 
-use expctl_record::Estimator;
+use expctl_settings::{Estimator, KEYS, KeyDefault, KeySpec, Measure, Train, find};
 
-use super::array_rules::derive_family;
-use super::document::{Document, Variant};
-use super::keys::{KEYS, KeySpec, Preset};
-use super::layer::{DEFAULTS, Layer};
-use super::load::{Run, check_baseline};
-use super::problem::Problem;
-use super::semantics::Judge;
-use super::source::Origin;
-use super::suggest::closest;
-use super::sweep::{Row, Sweep};
-use super::values::Values;
-use super::worker_rules::{derive_command, refuse_meaningless};
-use crate::project::Project;
+use crate::config::{Run, Values};
+use crate::document::{Document, Variant};
+use crate::layer::{DEFAULTS, Layer};
+use crate::node::Origin;
+use crate::problem::Problem;
+use crate::project_files::ProjectFiles;
+use crate::rules::{Judge, derive_command, derive_workload, refuse_own_worker_keys};
+use crate::suggest::closest;
+use crate::sweep::{Row, Sweep};
 
-/// What a config runs.
-pub(super) struct Resolved {
+/// The runs of a config.
+pub struct Resolved {
     pub runs: Vec<Run>,
     pub baseline: Option<String>,
     pub estimators: Vec<Estimator>,
@@ -25,11 +23,11 @@ pub(super) struct Resolved {
     pub points: usize,
 }
 
-/// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`ground`), the config that a
+/// Lay the layers on top of each other and judge each result: defaults, user and cluster profile (`base_settings`), the config that a
 /// variant extends, files (parents first), variant, point of the sweep, `--set`, `--set variant.NAME`.
-pub(super) fn resolve(
-    project: &Project,
-    ground: &Layer,
+pub fn resolve(
+    project: &dyn ProjectFiles,
+    base_settings: &Layer,
     files: Document,
     set: &Document,
     problems: &mut Vec<Problem>,
@@ -47,8 +45,8 @@ pub(super) fn resolve(
     check_excluding(&sweep, &names, problems);
     let points = sweep.points(problems);
 
-    let place = Place { sections, file: Origin::start_of(0) };
-    let mut judge = Judge::new(project, &place);
+    let fallback = FallbackOrigins { sections, file: Origin::start_of(0) };
+    let mut judge = Judge::new(project, &fallback);
     let mut missing: BTreeMap<&'static str, Vec<&Variant>> = BTreeMap::new();
     let mut runs = Vec::new();
     for variant in &variants {
@@ -62,7 +60,7 @@ pub(super) fn resolve(
             }
             let mut values = Values(DEFAULTS.clone());
             let base = variant.base.as_ref();
-            for layer in [Some(ground), base, Some(&settings), Some(&variant.settings), Some(&point.settings)] {
+            for layer in [Some(base_settings), base, Some(&settings), Some(&variant.settings), Some(&point.settings)] {
                 values.0.extend(layer.cloned().unwrap_or_default());
             }
             values.0.extend(set.settings.clone());
@@ -70,7 +68,7 @@ pub(super) fn resolve(
             let typed = [Some(&set.settings), over.map(|v| &v.settings)].into_iter().flatten();
             epochs_for_steps(&mut values, typed, point);
             derive_command(&mut values);
-            derive_family(&mut values);
+            derive_workload(&mut values);
             for spec in required().filter(|spec| !values.has(spec.key)) {
                 let lacking = missing.entry(spec.key).or_default();
                 if lacking.last().is_none_or(|v| v.name != variant.name) {
@@ -78,7 +76,7 @@ pub(super) fn resolve(
                 }
             }
             let own = [Some(&variant.settings), over.map(|v| &v.settings), Some(&point.settings)];
-            refuse_meaningless(&values, own.into_iter().flatten(), problems);
+            refuse_own_worker_keys(&values, own.into_iter().flatten(), problems);
             judge.judge(&mut values, problems);
             runs.push(run(variant, over, point, values));
         }
@@ -88,21 +86,23 @@ pub(super) fn resolve(
             problems.push(problem.help("leave the variant out with --only, or exclude less"));
         }
     }
-    report_missing(&missing, &variants, &place, problems);
+    report_missing(&missing, &variants, &fallback, problems);
     Resolved { runs, baseline, estimators, variants: variants.len(), points: points.len() }
 }
 
-/// Epochs that `--set` gives (in `typed`) take the place of the steps that a file does: both say how long the run is, and
-/// someone who types a value means it. Steps that `--set` or the sweep gives stay, and are reported.
+/// Epochs that `--set` gives (in `typed`) replace the steps of a file: both say how long the run is, and someone who types a value means
+/// it. Steps that `--set` or the sweep gives stay, and are reported.
 fn epochs_for_steps<'a>(values: &mut Values, typed: impl Iterator<Item = &'a Layer> + Clone, point: &Row) {
     let is_typed = |key: &str| typed.clone().any(|layer| layer.contains_key(key));
-    let epochs = is_typed("train.epochs") && values.number("train.epochs").is_some_and(|epochs| epochs > 0);
-    if epochs && !is_typed("measure.steps") && !point.settings.contains_key("measure.steps") {
-        values.0.remove("measure.steps");
+    let is_swept = |key: &str| point.settings.contains_key(key);
+    let epochs = is_typed(&Train::EPOCHS) && values.get(Train::EPOCHS).is_some_and(|epochs| epochs > 0);
+    if epochs && !is_typed(&Measure::STEPS) && !is_swept(&Measure::STEPS) {
+        values.0.remove(Measure::STEPS.name());
     }
     // And the other way round: whoever types steps does not mean the epochs of a file.
-    if is_typed("measure.steps") && !is_typed("measure.epochs") && !point.settings.contains_key("measure.epochs") {
-        values.0.extend(DEFAULTS.get_key_value("measure.epochs").map(|(key, setting)| (*key, setting.clone())));
+    if is_typed(&Measure::STEPS) && !is_typed(&Measure::EPOCHS) && !is_swept(&Measure::EPOCHS) {
+        let default = DEFAULTS.get_key_value(Measure::EPOCHS.name());
+        values.0.extend(default.map(|(key, setting)| (*key, setting.clone())));
     }
 }
 
@@ -111,14 +111,14 @@ fn run(variant: &Variant, over: Option<&Variant>, point: &Row, values: Values) -
     Run { variant: variant.name.clone(), method: method.clone(), point: point.settings.clone(), at: point.at, values }
 }
 
-/// Where to point when nothing was written: the section, else the start of the file.
-pub(super) struct Place {
+/// Places of problems with keys that no text sets: the section, else the start of the file.
+pub struct FallbackOrigins {
     sections: BTreeMap<&'static str, Origin>,
     file: Origin,
 }
 
-impl Place {
-    /// For a key without a place of its own.
+impl FallbackOrigins {
+    /// The place for a key that no text sets.
     pub fn of(&self, key: &str) -> Origin {
         let section = key.split_once('.').map_or(key, |(section, _)| section);
         self.sections.get(section).copied().unwrap_or(self.file)
@@ -126,26 +126,26 @@ impl Place {
 }
 
 fn required() -> impl Iterator<Item = &'static KeySpec> {
-    KEYS.iter().filter(|spec| matches!(spec.preset, Preset::Required))
+    KEYS.iter().filter(|spec| matches!(spec.default, KeyDefault::Required))
 }
 
 fn report_missing(
     missing: &BTreeMap<&'static str, Vec<&Variant>>,
     variants: &[Variant],
-    place: &Place,
+    fallback: &FallbackOrigins,
     problems: &mut Vec<Problem>,
 ) {
     for (key, lacking) in missing {
-        let Some(spec) = super::keys::find(key) else { continue };
+        let Some(spec) = find(key) else { continue };
         let (section, leaf) = (spec.section(), spec.leaf());
-        let add = format!("add `{leaf} = …` to [{section}] ({}: {})", spec.help, spec.kind.describe());
+        let add = format!("add `{leaf} = …` to [{section}] ({}: {})", spec.help, spec.value.describe());
         if lacking.len() == variants.len() {
-            let problem = Problem::new(place.of(key), format!("`{key}` is not set"), format!("needs `{leaf}`"));
+            let problem = Problem::new(fallback.of(key), format!("`{key}` is not set"), format!("needs `{leaf}`"));
             problems.push(problem.help(add));
             continue;
         }
         for variant in lacking {
-            let at = variant.at.unwrap_or_else(|| place.of(key));
+            let at = variant.at.unwrap_or_else(|| fallback.of(key));
             let problem = Problem::new(at, format!("variant `{}` does not set `{key}`", variant.name), "needs it");
             problems.push(problem.help(format!("{add}, for all variants or below [variant.{}]", variant.name)));
         }
@@ -206,4 +206,18 @@ fn check_swept(sweep: &Sweep, variants: &[Variant], set: &Document, problems: &m
             problems.push(problem.help(format!("narrow the sweep instead: --set 'sweep.grid.{key}=[…]'")));
         }
     }
+}
+
+/// The baseline, if there is such a variant.
+fn check_baseline(baseline: Option<(String, Origin)>, names: &[String], problems: &mut Vec<Problem>) -> Option<String> {
+    let (name, at) = baseline?;
+    if names.contains(&name) {
+        return Some(name);
+    }
+    let problem = Problem::new(at, format!("the baseline `{name}` is not a variant"), "no such variant");
+    problems.push(match closest(&name, names.iter().map(String::as_str)) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help(format!("variants are {}", names.join(", "))),
+    });
+    None
 }

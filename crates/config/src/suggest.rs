@@ -1,7 +1,9 @@
-use super::keys::{self, KEYS, KeySpec, SECTIONS};
-use super::kind::Kind;
-use super::node::{Node, Value};
-use super::synonyms::{KEY_SYNONYMS, KeySynonym, SECTION_SYNONYMS, WORD_SYNONYMS, WordSynonym};
+//! Suggestions for unknown keys and words.
+
+use expctl_settings::{KEYS, KeySpec, SECTIONS, ValueType, find};
+
+use crate::node::{Node, NodeValue};
+use crate::synonyms::{KEY_SYNONYMS, KeySynonym, SECTION_SYNONYMS, WORD_SYNONYMS, WordSynonym};
 
 /// The candidate that `word` was probably meant to be.
 pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -24,7 +26,7 @@ pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// The key that an unknown dotted key, which no other system has either, was probably meant to be: the same name in another section, or
 /// a near spelling.
-pub(super) fn closest_key(unknown: &str) -> Option<&'static KeySpec> {
+pub fn closest_key(unknown: &str) -> Option<&'static KeySpec> {
     let (section, leaf) = unknown.rsplit_once('.').unwrap_or(("", unknown));
     let here = KEYS.iter().filter(|spec| spec.section() == section);
     if let Some(near) = closest(leaf, here.map(KeySpec::leaf)) {
@@ -38,7 +40,7 @@ pub(super) fn closest_key(unknown: &str) -> Option<&'static KeySpec> {
 }
 
 /// The key with the last part of `path`: in the sections that its section of another system stands for, else in any.
-pub(super) fn same_leaf(path: &str) -> Option<&'static KeySpec> {
+pub fn same_leaf(path: &str) -> Option<&'static KeySpec> {
     let (section, leaf) = path.rsplit_once('.').unwrap_or(("", path));
     let outermost = section.split('.').next().unwrap_or(section);
     let preferred = section_synonym(outermost).unwrap_or_default();
@@ -47,8 +49,8 @@ pub(super) fn same_leaf(path: &str) -> Option<&'static KeySpec> {
     there.or_else(|| named().next())
 }
 
-/// What the key at the dotted `path` of another system is here, by the longest of the names that fit.
-pub(super) fn key_synonym(path: &str) -> Option<&'static KeySynonym> {
+/// The synonym for the key at the dotted `path` of another system: the one with the longest name that fits.
+pub fn key_synonym(path: &str) -> Option<&'static KeySynonym> {
     let path = path.to_ascii_lowercase().replace('-', "_");
     let length = |name: &str| {
         let name = name.to_ascii_lowercase();
@@ -66,8 +68,8 @@ pub(super) fn key_synonym(path: &str) -> Option<&'static KeySynonym> {
     found.max_by_key(|(longest, _)| *longest).map(|(_, synonym)| synonym)
 }
 
-/// What a `word` of another system is here: as a value of `key`, else of any key.
-pub(super) fn word_synonym(key: &str, word: &str) -> Option<&'static WordSynonym> {
+/// The synonym for a `word` of another system: as a value of `key`, else of any key.
+pub fn word_synonym(key: &str, word: &str) -> Option<&'static WordSynonym> {
     let folded = |word: &str| word.to_ascii_lowercase().replace(['-', ' '], "_");
     let word = folded(word);
     let fitting = || WORD_SYNONYMS.iter().filter(|synonym| synonym.theirs.iter().any(|theirs| folded(theirs) == word));
@@ -75,28 +77,28 @@ pub(super) fn word_synonym(key: &str, word: &str) -> Option<&'static WordSynonym
 }
 
 /// Our sections for the keys of a section of another system; none of a section that nobody has.
-pub(super) fn section_synonym(name: &str) -> Option<&'static [&'static str]> {
+pub fn section_synonym(name: &str) -> Option<&'static [&'static str]> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     SECTION_SYNONYMS.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
 
 impl KeySynonym {
     /// Our value in TOML for their `text`, where it is another one; empty where the key is left out.
-    pub(super) fn converted(&self, text: &str) -> Option<&'static str> {
+    pub fn converted(&self, text: &str) -> Option<&'static str> {
         let found = self.values.iter().find(|(theirs, _)| *theirs == text || *theirs == "*");
         found.map(|(_, ours)| *ours)
     }
 
     /// Our key.
-    pub(super) fn spec(&self) -> Option<&'static KeySpec> {
-        keys::find(self.ours?)
+    pub fn spec(&self) -> Option<&'static KeySpec> {
+        find(self.ours?)
     }
 
-    /// What to write in the place of their key, with the `value` that it was given.
-    pub(super) fn help(&self, value: Option<&Node>) -> String {
+    /// Help for a config with their key and this `value`: what to write instead.
+    pub fn help(&self, value: Option<&Node>) -> String {
         let Some(spec) = self.spec() else { return self.note.to_owned() };
         let text = value.and_then(plain).unwrap_or_default();
-        let takes_words = matches!(spec.kind, Kind::Choice { .. });
+        let takes_words = matches!(spec.value, ValueType::Choice { .. });
         let word = word_synonym(spec.key, &text).filter(|word| takes_words && !word.ours.is_empty());
         let said = match (self.converted(&text), word) {
             (Some(ours), _) if !ours.is_empty() => format!("`{} = {ours}`", spec.key),
@@ -108,8 +110,8 @@ impl KeySynonym {
 }
 
 impl WordSynonym {
-    /// What to write in the place of their word, as a value of `key`.
-    pub(super) fn help(&self, key: &str) -> String {
+    /// Help for a config with their word as a value of `key`: what to write instead.
+    pub fn help(&self, key: &str) -> String {
         match self.ours {
             "" => self.note.to_owned(),
             ours if self.key == key => format!("it is \"{ours}\" here{}", and(self.note)),
@@ -125,28 +127,28 @@ fn and(note: &str) -> String {
 /// A value as the text that [`KeySynonym::values`] compares; none of tables, dates and longer arrays.
 fn plain(node: &Node) -> Option<String> {
     match &node.value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Integer(n) => Some(n.to_string()),
-        Value::Float(x) => Some(x.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        Value::Array(items) => match items.as_slice() {
+        NodeValue::Text(text) => Some(text.clone()),
+        NodeValue::Integer(n) => Some(n.to_string()),
+        NodeValue::Float(x) => Some(x.to_string()),
+        NodeValue::Bool(flag) => Some(flag.to_string()),
+        NodeValue::Array(items) => match items.as_slice() {
             [] => Some("[]".to_owned()),
             [one] => Some(format!("[{}]", plain(one)?)),
             _ => None,
         },
-        Value::Datetime | Value::Table(_) => None,
+        NodeValue::Datetime | NodeValue::Table(_) => None,
     }
 }
 
 /// The section or other top-level name that was probably meant.
-pub(super) fn closest_top(unknown: &str) -> Option<&'static str> {
+pub fn closest_top(unknown: &str) -> Option<&'static str> {
     closest(unknown, SECTIONS.into_iter().chain(["extends", "variant", "compare", "sweep"]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conf::layer::literal_node;
+    use crate::layer::literal_node;
 
     #[test]
     fn what_was_meant_is_found() {

@@ -1,10 +1,15 @@
-use super::layer::{Layer, Setting};
-use super::problem::Problem;
-use super::source::Origin;
+//! `[sweep]`: settings that take several values, and the points that these make.
+
+use expctl_settings::{Launch, SECTIONS, ValueType};
+
+use crate::layer::{Layer, Scope, Setting, accept, known_key, read_settings, table_of, text_of};
+use crate::node::{Node, NodeKey, NodeTable, NodeValue, Origin, flatten};
+use crate::problem::Problem;
+use crate::suggest::closest;
 
 /// One swept key of `grid` or `zip`.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub struct Axis {
     pub key: &'static str,
     pub at: Origin,
     pub values: Vec<Setting>,
@@ -12,14 +17,14 @@ pub(super) struct Axis {
 
 /// One table of `list`, `exclude` or `include`, and one point of the result.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub struct Row {
     pub at: Option<Origin>,
     pub settings: Layer,
 }
 
 /// One table of `exclude`.
 #[derive(Clone, Debug)]
-pub(super) struct Exclude {
+pub struct Exclude {
     /// The variant whose points it drops; none for the points of all variants.
     pub variant: Option<(String, Origin)>,
     /// Values that a point has to have.
@@ -28,8 +33,8 @@ pub(super) struct Exclude {
 
 /// `[sweep]`: points = (grid × zip × list) − exclude + include.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sweep {
-    /// Where it stands; none without a sweep.
+pub struct Sweep {
+    /// Place of `[sweep]`; none without a sweep.
     pub at: Option<Origin>,
     /// Whether a variant may set a key that the sweep varies. The sweep's value wins.
     pub overrules_variants: Option<bool>,
@@ -106,7 +111,7 @@ impl Sweep {
         points
     }
 
-    /// Where an entry of `exclude` stands that drops the point for this variant alone.
+    /// Place of the entry of `exclude` that drops the point for this variant alone.
     pub fn excluded(&self, variant: &str, point: &Row) -> Option<Origin> {
         let of_variant = |exclude: &&Exclude| exclude.variant.as_ref().is_some_and(|(name, _)| name == variant);
         let found = self.exclude.iter().flatten().filter(of_variant).find(|exclude| exclude.row.matches(point))?;
@@ -198,4 +203,123 @@ fn product(left: &[Row], right: &[Row]) -> Vec<Row> {
         Row { at: r.at.or(l.at), settings }
     };
     left.iter().flat_map(|l| right.iter().map(move |r| pair(l, r))).collect()
+}
+
+/// Tables of `[sweep]`.
+const TABLES: [&str; 5] = ["grid", "zip", "list", "exclude", "include"];
+
+/// The one key that a sweep takes by its bare name.
+const RANKS: (&str, &str) = ("ranks", Launch::RANKS.name());
+
+/// Whether a variant may set a key that the sweep varies.
+const OVERRULES: &str = "overrules_variants";
+
+/// In an entry of `exclude`: the variant whose points are dropped.
+const VARIANT: &str = "variant";
+
+/// Read `[sweep]`, whose header stands at `at`; values are checked like those of any other table.
+pub fn read_sweep(at: Origin, table: &NodeTable, problems: &mut Vec<Problem>) -> Sweep {
+    let mut sweep = Sweep { at: Some(at), ..Sweep::default() };
+    for (key, node) in table {
+        match key.name.as_str() {
+            "grid" => {
+                if let Some(table) = table_of("`sweep.grid`", node, problems) {
+                    sweep.grid.extend(read_axes(flatten("", table), problems));
+                }
+            }
+            "zip" => {
+                if let Some(table) = table_of("`sweep.zip`", node, problems) {
+                    sweep.zip = read_axes(flatten("", table), problems);
+                }
+            }
+            "list" => sweep.list = read_rows("`sweep.list`", node, problems),
+            "exclude" => sweep.exclude = read_excludes(node, problems),
+            "include" => sweep.include = read_rows("`sweep.include`", node, problems),
+            OVERRULES => {
+                let read = accept(&ValueType::Bool, "sweep.overrules_variants", node);
+                let read = read.map_err(|problem| problems.push(*problem)).ok();
+                sweep.overrules_variants = read.and_then(|value| value.as_bool());
+            }
+            // A key that stands in [sweep] itself is swept as if it stood in [sweep.grid].
+            name if name == RANKS.0 => {
+                let named = NodeKey { name: RANKS.1.to_owned(), at: key.at };
+                sweep.grid.extend(read_axes(vec![(named, node.clone())], problems));
+            }
+            name if SECTIONS.contains(&name) => {
+                if let Some(table) = table_of(&format!("`sweep.{name}`"), node, problems) {
+                    sweep.grid.extend(read_axes(flatten(name, table), problems));
+                }
+            }
+            name => {
+                let problem = Problem::new(key.at, format!("unknown key `sweep.{name}`"), "no such key");
+                problems.push(match closest(name, TABLES.into_iter().chain([RANKS.0, OVERRULES])) {
+                    Some(near) => problem.help(format!("did you mean `sweep.{near}`?")),
+                    None => problem.help(
+                        "[sweep] takes grid, zip, list, exclude, include and overrules_variants; keys go below the first five",
+                    ),
+                });
+            }
+        }
+    }
+    for (i, axis) in sweep.grid.iter().enumerate() {
+        // Within one file: when files are merged, values of the upper file replace those of the lower.
+        if let Some(first) = sweep.grid[..i].iter().find(|first| first.key == axis.key) {
+            let problem = Problem::new(axis.at, format!("`{}` is swept twice", axis.key), "here again");
+            problems.push(problem.also(first.at, "swept here"));
+        }
+    }
+    sweep
+}
+
+fn read_axes(keys: Vec<(NodeKey, Node)>, problems: &mut Vec<Problem>) -> Vec<Axis> {
+    let mut axes = Vec::new();
+    for (key, node) in keys {
+        let Some(spec) = known_key(&key, &node, Scope::Trial, problems, &mut Layer::new()) else { continue };
+        let NodeValue::Array(items) = &node.value else {
+            let problem = Problem::new(
+                node.at,
+                format!("a sweep takes an array of values for `{}`, not {}", spec.key, node.describe()),
+                "expected an array",
+            );
+            problems.push(problem.help("write the values in brackets: [1, 2, 4]"));
+            continue;
+        };
+        let values = items.iter().map(|item| Setting::read(spec, item, problems)).collect();
+        axes.push(Axis { key: spec.key, at: key.at, values });
+    }
+    axes
+}
+
+fn read_rows(what: &str, node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Row>> {
+    let tables = read_tables(what, node, problems)?;
+    let row = |(at, table): (Origin, &NodeTable)| Row {
+        at: Some(at),
+        settings: read_settings("", table, Scope::Trial, problems),
+    };
+    Some(tables.into_iter().map(row).collect())
+}
+
+fn read_excludes(node: &Node, problems: &mut Vec<Problem>) -> Option<Vec<Exclude>> {
+    let tables = read_tables("`sweep.exclude`", node, problems)?;
+    let exclude = |(at, table): (Origin, &NodeTable)| {
+        let (named, values): (NodeTable, NodeTable) = table.iter().cloned().partition(|(key, _)| key.name == VARIANT);
+        let variant = named.first().and_then(|(_, node)| Some((text_of("`variant`", node, problems)?, node.at)));
+        Exclude { variant, row: Row { at: Some(at), settings: read_settings("", &values, Scope::Trial, problems) } }
+    };
+    Some(tables.into_iter().map(exclude).collect())
+}
+
+/// The tables of an array, each with where it stands.
+fn read_tables<'a>(what: &str, node: &'a Node, problems: &mut Vec<Problem>) -> Option<Vec<(Origin, &'a NodeTable)>> {
+    let NodeValue::Array(items) = &node.value else {
+        let problem = Problem::new(
+            node.at,
+            format!("{what} is an array of tables, not {}", node.describe()),
+            "expected an array",
+        );
+        problems.push(problem.help("write [[sweep.list]] tables, or [{ loader.workers = 4 }]"));
+        return None;
+    };
+    let entry = |item: &'a Node| Some((item.at, table_of(&format!("an entry of {what}"), item, problems)?));
+    Some(items.iter().filter_map(entry).collect())
 }

@@ -6,11 +6,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::keys::{KEYS, KeySpec, SECTIONS};
-use super::kind::Kind;
-use super::layer::literal_node;
-use super::suggest::{key_synonym, same_leaf, word_synonym};
-use super::synonyms::{KEY_SYNONYMS, KeySynonym};
+use expctl_settings::{Array, KEYS, KeySpec, Pipeline, SECTIONS, Section, ValueType};
+
+use crate::layer::{accept, literal_node};
+use crate::suggest::{key_synonym, same_leaf, word_synonym};
+use crate::synonyms::{KEY_SYNONYMS, KeySynonym};
 
 /// Whether a file is YAML, by its extension.
 pub fn is_yaml(path: &Path) -> bool {
@@ -65,7 +65,7 @@ struct Line {
     /// The path that it comes from.
     from: String,
     note: &'static str,
-    /// Of two lines for one key that with the higher rank counts: where its synonym stands in the table.
+    /// Position of the synonym in the table; of two lines for one key the one with the higher rank counts.
     rank: usize,
 }
 
@@ -100,7 +100,7 @@ fn translated(entry: &Entry, all: &[Entry]) -> Translated {
             None => return Translated::Open(format!("the value of {} is not understood", spec.key)),
         },
     };
-    if let (Kind::Choice { .. }, Value::Scalar(text, _)) = (spec.kind, &value)
+    if let (ValueType::Choice { .. }, Value::Scalar(text, _)) = (spec.value, &value)
         && let Some(word) = word_synonym(spec.key, text)
     {
         let ours = KEYS.iter().find(|spec| spec.key == word.key).filter(|_| !word.ours.is_empty());
@@ -109,7 +109,7 @@ fn translated(entry: &Entry, all: &[Entry]) -> Translated {
             None => Translated::Open(word.note.to_owned()),
         };
     }
-    match literal_node(&literal).map(|node| spec.kind.accept(spec.key, &node)) {
+    match literal_node(&literal).map(|node| accept(&spec.value, spec.key, &node)) {
         Some(Ok(_)) => Translated::Line(line(spec, literal, note)),
         Some(Err(problem)) => Translated::Open(problem.message),
         None => Translated::Open(format!("the value of {} is not understood", spec.key)),
@@ -165,7 +165,7 @@ fn render(name: &str, lines: &[Line], open: &[String]) -> String {
     let set = |key: &str| lines.iter().any(|line| line.spec.key == key);
     for section in SECTIONS {
         let mut rows: Vec<String> = Vec::new();
-        if section == "pipeline" && !set("pipeline.processor") && !set("array.format") {
+        if section == Pipeline::NAME && !set(&Pipeline::PROCESSOR) && !set(&Array::FORMAT) {
             rows.push(
                 "# processor = \"…\"  # the script says it: LazySubgraphRepresentation is \"lazy\", Perturbation \"perturbation\""
                     .to_owned(),
@@ -297,8 +297,9 @@ fn without_comment(line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use expctl_settings::find;
+
     use super::*;
-    use crate::conf::keys;
 
     /// The forms that Hydra configs of torchcell have.
     const CONFIG: &str = r#"
@@ -403,9 +404,9 @@ regression_task:
         for (section, settings) in &read {
             for (leaf, value) in settings.as_table().unwrap() {
                 let key = format!("{section}.{leaf}");
-                let spec = keys::find(&key).unwrap_or_else(|| panic!("{key}: {text}"));
+                let spec = find(&key).unwrap_or_else(|| panic!("{key}: {text}"));
                 let node = literal_node(&value.to_string()).unwrap();
-                assert!(spec.kind.accept(spec.key, &node).is_ok(), "{key} = {value}");
+                assert!(accept(&spec.value, spec.key, &node).is_ok(), "{key} = {value}");
             }
         }
         for said in [

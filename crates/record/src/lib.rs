@@ -13,6 +13,7 @@ mod environment;
 mod error;
 mod hardware_sample;
 pub mod hostlist;
+mod job_record;
 mod joined;
 mod journal;
 mod layout;
@@ -23,7 +24,6 @@ mod page_cache;
 mod program;
 mod rank;
 mod samples_file;
-mod secret;
 mod shuffle;
 mod slurm_usage;
 mod stage;
@@ -34,7 +34,6 @@ mod steps_file;
 mod test_file;
 mod totals;
 mod trace_meta;
-mod trial;
 mod usage;
 mod weights;
 
@@ -44,16 +43,18 @@ pub use cause::Cause;
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord};
 pub use data_read::{ArrayRead, DataRead, FileSize};
 pub use device::{CudaFacts, RankDevice};
-pub use expctl_settings::{
-    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw, Estimator, Experiment,
-    Fetch, Gather, GradientCompression, GraphType, Implementation, Join, LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss,
-    MaskSource, Measure, Mode, Model, ModelKind, Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor,
-    Profile, ProfileWindow, Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TraceAt, Train,
-    Walk, Worker, graph_types, is_url,
-};
 pub use environment::{Environment, Gpu, Hardware};
 pub use error::RecordError;
+pub use expctl_settings::{
+    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
+    Estimator, Experiment, Fetch, Gather, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation, Join,
+    LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss, MaskSource, Measure, Mode, Model, ModelKind,
+    Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor, Profile, ProfileWindow,
+    Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TRIAL_SCHEMA_VERSION,
+    TraceAt, Train, Trial, Walk, Worker, graph_types, is_url, looks_secret, samples_per_rank,
+};
 pub use hardware_sample::HardwareSample;
+pub use job_record::JobRecord;
 pub use joined::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use journal::{Journal, JournalTail, read_journal};
 pub use layout::{AttemptDir, JobDir, RendezvousFile};
@@ -69,7 +70,6 @@ pub use rank::{
     share_gpus, variables, write_table,
 };
 pub use samples_file::{SAMPLES_SCHEMA_VERSION, read_sample_journal, read_samples, write_samples};
-pub use secret::looks_secret;
 pub use shuffle::{LabelMixing, ShuffleQuality};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
 pub use stage::{PerStage, Stage};
@@ -77,6 +77,5 @@ pub use step::StepRecord;
 pub use steps_file::{STEPS_SCHEMA_VERSION, StepsFile, read_steps, write_steps};
 pub use totals::{Rates, StepTotals};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
-pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
 pub use usage::{RankUsage, RemoteCounts};
 pub use weights::WeightsDir;

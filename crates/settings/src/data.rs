@@ -100,6 +100,17 @@ pub enum Split {
     Test,
 }
 
+impl Split {
+    /// Its size of `n` samples: a tenth each, rounded down, for val and test; the rest trains.
+    pub const fn size(self, n: u64) -> u64 {
+        match self {
+            Self::All => n,
+            Self::Train => n - 2 * (n / 10),
+            Self::Val | Self::Test => n / 10,
+        }
+    }
+}
+
 /// `[select]`: a split of all samples, of this the candidates by genes, of these a subset.
 #[section("select", workloads(Graph, Program))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

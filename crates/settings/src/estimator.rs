@@ -3,15 +3,15 @@ use expctl_settings_derive::Words;
 /// A published way to make a rate, which a note shows beside the right one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Words)]
 pub enum Estimator {
-    /// That of experiment 087: the timer of a step starts after its batch has arrived from the loader.
+    /// Experiment 087: the timer of a step starts after its batch has arrived from the loader.
     TimerAfterArrival,
-    /// That of experiment 086: the mean of the last 20 rates that a progress bar printed.
+    /// Experiment 086: the mean of the last 20 rates that a progress bar printed.
     #[word("last_20")]
     Last20,
 }
 
 impl Estimator {
-    /// What it leaves out, for the label of its figures.
+    /// The label of its figures, which says what the rate leaves out.
     pub const fn label(self) -> &'static str {
         match self {
             Self::TimerAfterArrival => "starts after the batch has arrived; fetch, masks and collation are not in it",

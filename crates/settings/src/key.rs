@@ -1,4 +1,4 @@
-//! What is known of a key: its type, default, help, and the workloads that it matters for.
+//! Metadata of a key: its type, default, help, and the workloads that it matters for.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ impl<T> Display for Key<T> {
     }
 }
 
-/// What a trial works on. A trial with a program has two workloads: [`Workload::Program`], and that of its data.
+/// The kind of data and program of a trial. A trial with a program has two workloads: [`Workload::Program`], and that of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Samples of a graph.
@@ -155,7 +155,7 @@ impl ValueType {
         }
     }
 
-    /// What a message or the reference calls it, for example "a whole number, 1 or more".
+    /// Its words in messages and the reference, for example "a whole number, 1 or more".
     pub fn describe(&self) -> String {
         match *self {
             Self::Text => "text".to_owned(),
@@ -222,7 +222,7 @@ pub fn to_json(value: &impl Serialize) -> Json {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// What a key is when nothing sets it.
+/// The value of a key that nothing sets.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyDefault {
     /// It has to be set.
@@ -251,9 +251,9 @@ pub struct KeySpec {
     pub key: &'static str,
     /// Which values it takes.
     pub value: ValueType,
-    /// What it is when nothing sets it.
+    /// Its value when nothing sets it.
     pub default: KeyDefault,
-    /// What it means, one line.
+    /// Its meaning, one line.
     pub help: &'static str,
     /// The workloads that it matters for.
     pub workloads: &'static [Workload],

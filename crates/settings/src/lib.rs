@@ -20,8 +20,10 @@ mod loader;
 mod model;
 mod pipeline;
 mod profile;
+mod secret;
 mod settings;
 mod train;
+mod trial;
 
 pub use array::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use data::{Data, LabelSource, Networks, SampleSet, Select, Split};
@@ -29,11 +31,13 @@ pub use estimator::Estimator;
 pub use graph_type::{GraphType, OPERANDS, graph_types};
 pub use key::{InId, Key, KeyDefault, KeySpec, Section, SettingValue, ValueType, Workload, to_json};
 pub use launch::{BackendChoice, DeviceChoice, Launch, Slurm, Worker};
-pub use loader::{Checkpoint, Loader, Measure};
-pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
+pub use loader::{Checkpoint, Loader, Measure, samples_per_rank};
+pub use model::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm, model_remarks};
 pub use pipeline::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
 pub use profile::{Profile, ProfileWindow, TraceAt};
-pub use settings::{Experiment, KEYS, NO_DATA_SET, SECTIONS, Settings, find};
+pub use secret::looks_secret;
+pub use settings::{Experiment, KEYS, NO_DATA_SET, SECTIONS, Settings, find, reference};
 pub use train::{
     Gather, GradientCompression, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
 };
+pub use trial::{ISOLATION_SUFFIX, TRIAL_SCHEMA_VERSION, Trial};

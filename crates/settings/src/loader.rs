@@ -33,6 +33,17 @@ pub struct Loader {
     pub buffer_mib: u64,
 }
 
+/// Samples of each rank in an epoch of `samples`, as PyTorch's `DistributedSampler` deals them.
+pub const fn samples_per_rank(samples: u64, ranks: u32, drop_last: bool) -> u64 {
+    let ranks = ranks as u64;
+    if drop_last && !samples.is_multiple_of(ranks) {
+        // ceil((samples - ranks) / ranks); a data set smaller than the number of ranks yields none.
+        samples.saturating_sub(ranks).div_ceil(ranks)
+    } else {
+        samples.div_ceil(ranks)
+    }
+}
+
 /// `[measure]`
 #[section("measure")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,6 +5,8 @@ use std::path::Path;
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
+use crate::{DeviceMasks, Mode, Processor, Settings};
+
 /// Which model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum ModelKind {
@@ -229,6 +231,45 @@ impl Model {
         let readout = scores(h) + linear(h, h);
         genes * h + 2 * linear(h, h) + norm + encoder + readout + linear(h, h) + linear(h, 1) + local_head
     }
+}
+
+/// Remarks on the figures of the lazy model, one sentence each: when it computes another function than on the whole graph with masks
+/// (docs/lazy-model.md), and when it does not read the masks that the step makes. Empty when no layer of it is computed.
+pub fn model_remarks(settings: &Settings) -> Vec<String> {
+    let Settings { model, pipeline, train, .. } = settings;
+    let computes = !matches!(train.mode, Mode::Data | Mode::ZeroLoss);
+    if !computes || settings.runs_command() || settings.reads_array() || model.kind != ModelKind::Lazy {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    match pipeline.processor {
+        Processor::Subgraph | Processor::IncidenceSubgraph
+            if [model.norm, model.preprocessor_norm].contains(&Norm::Graph) =>
+        {
+            all.push(
+                "norms over all nodes of the batch are taken without the removed genes, so predictions and losses are not those of \
+                 masked batches (model.norm and model.preprocessor_norm = \"node\" make them equal)"
+                    .to_owned(),
+            );
+        }
+        Processor::Neighborhood => {
+            let hops = pipeline.hops;
+            let plural = if hops == 1 { "" } else { "s" };
+            all.push(format!(
+                "the encoder sees the genes within {hops} hop{plural} of the perturbed ones, so predictions and losses are not those of \
+                 the whole graph"
+            ));
+        }
+        _ => {}
+    }
+    if pipeline.device_masks != DeviceMasks::None && model.implementation == Implementation::Shared {
+        all.push(
+            "on the host the masks that the step makes are not read: the kernels of the implementation \"shared\" go by the genes \
+             (\"operations\" reads the masks)"
+                .to_owned(),
+        );
+    }
+    all
 }
 
 /// A linear layer with biases.

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GraphType, graph_types};
 
-/// What a loader thread makes of a record.
+/// The processor: how a loader thread makes a sample from a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Processor {
     /// A byte mask over all edges of each sample.
     Lazy,
     /// The graph without the perturbed genes, relabelled, for each sample; every edge is looked at.
     Subgraph,
-    /// The same from the incidence of the perturbed genes.
+    /// The same graph, made from the incidence of the perturbed genes.
     IncidenceSubgraph,
     /// The genes within some hops of the perturbed ones and the edges between them, relabelled.
     Neighborhood,
@@ -28,7 +28,7 @@ pub enum Processor {
     Rows,
 }
 
-/// What records are read from.
+/// The store of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Words)]
 pub enum StoreKind {
     /// The base store: JSON.
@@ -76,7 +76,7 @@ pub enum Walk {
     Union,
 }
 
-/// What loader threads make the masks of edges between genes from.
+/// The source of the masks of edges between genes that loader threads make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum MaskSource {
     /// For each gene the list of its edges.
@@ -176,7 +176,7 @@ impl Pipeline {
     /// The edge types of the graph, in order.
     ///
     /// # Errors
-    /// As [`graph_types`].
+    /// Those of [`graph_types`].
     pub fn graph_types(&self) -> Result<Vec<GraphType>, (usize, String)> {
         graph_types(&self.edge_types, &self.merge_edge_types)
     }

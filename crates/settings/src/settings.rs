@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use expctl_settings_derive::section;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use crate::{
-    Array, ArrayFormat, Checkpoint, Data, Draw, KeySpec, Launch, Loader, Measure, Mode, Model, Pipeline, Profile,
-    Sampler, Section, Select, Slurm, TraceAt, Train, Worker, Workload,
+    Array, ArrayFormat, Checkpoint, Data, Draw, KeyDefault, KeySpec, Launch, Loader, Measure, Mode, Model, Pipeline,
+    Profile, Sampler, Section, Select, Slurm, TraceAt, Train, Worker, Workload,
 };
 
 /// The data set of a program that brings its own data: nothing is built.
@@ -56,14 +57,40 @@ pub fn find(key: &str) -> Option<&'static KeySpec> {
     KEYS.iter().find(|spec| spec.key == key)
 }
 
+/// The reference of all keys as markdown: the part of docs/config.md between its `keys` marks.
+pub fn reference() -> String {
+    let mut text = String::new();
+    for (section, keys) in SECTION_KEYS {
+        text.push_str(&format!("### [{section}]\n\n| Key | Takes | Default | Meaning |\n|---|---|---|---|\n"));
+        for spec in keys {
+            let default = match spec.default {
+                KeyDefault::Required => "**required**".to_owned(),
+                KeyDefault::Value(value) => format!("`{}`", literal(&value())),
+                KeyDefault::Derived(from) => from.to_owned(),
+            };
+            text.push_str(&format!("| `{}` | {} | {default} | {} |\n", spec.leaf(), spec.value.describe(), spec.help));
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}
+
+/// A default as a config spells it.
+fn literal(value: &Json) -> String {
+    match value {
+        Json::Array(items) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        other => other.to_string(),
+    }
+}
+
 /// All settings of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// What the experiment is about.
+    /// Question and note of the experiment.
     pub experiment: Experiment,
-    /// Which data.
+    /// The data set.
     pub data: Data,
-    /// Which of its samples.
+    /// The samples of a graph that are used.
     #[serde(default)]
     pub select: Select,
     /// How a sample is made from a record.
@@ -71,32 +98,32 @@ pub struct Settings {
     /// Rows of an array in place of records.
     #[serde(default)]
     pub array: Array,
-    /// Which of its rows comes when.
+    /// The order of an array's rows.
     #[serde(default)]
     pub sampler: Sampler,
     /// How batches are loaded.
     pub loader: Loader,
-    /// Which model.
+    /// The model.
     pub model: Model,
-    /// What a step does.
+    /// The work of a step, and training around it.
     pub train: Train,
-    /// How much is measured.
+    /// Number of steps and repeats.
     pub measure: Measure,
-    /// Which steps a profiler records.
+    /// The steps that a profiler records.
     #[serde(default)]
     pub profile: Profile,
-    /// The short form of that.
+    /// The short form of [`Settings::profile`].
     #[serde(default)]
     pub trace: TraceAt,
-    /// When the state is kept.
+    /// When training state is saved.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-    /// What runs as its ranks.
+    /// The program of the ranks.
     #[serde(default)]
     pub worker: Worker,
-    /// How many ranks, and how long they wait for each other.
+    /// Number of ranks, their device, and timeouts.
     pub launch: Launch,
-    /// What Slurm is asked for.
+    /// Resources that are requested from Slurm.
     pub slurm: Slurm,
 }
 

@@ -3,7 +3,7 @@
 use expctl_settings_derive::{Words, section};
 use serde::{Deserialize, Serialize};
 
-/// What a step does after the batch has arrived.
+/// The work of a step after the batch has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Words)]
 pub enum Mode {
     /// Nothing.
@@ -100,7 +100,7 @@ pub enum LearningSchedule {
     Plateau,
 }
 
-/// What decides which epoch is the best one.
+/// The figure that decides which epoch is the best one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Words)]
 pub enum Monitored {
     /// Loss of the predictions over the validation set; the smallest.

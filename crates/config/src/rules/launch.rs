@@ -1,105 +1,83 @@
-//! What `[worker]` goes with. Invariant: a setting of a variant that its program could not see the meaning of is refused, not
-//! passed on in silence.
+//! Ranks: how they are spread over nodes, what they compute on, and the program of the user's that may run in the place of expctl's own
+//! worker.
+//!
+//! Invariant: a setting of a variant that its program could not see the meaning of is refused, not passed on in silence.
 
-use serde_json::Value as Json;
+use expctl_settings::{
+    BackendChoice, Data, DeviceChoice, Experiment, KEYS, KeySpec, Launch, Model, NO_DATA_SET, Pipeline, Processor,
+    Section, Select, Slurm, Train, Worker,
+};
 
-use super::array_rules::reads_array;
-use super::keys::{KEYS, KeySpec};
-use super::layer::Layer;
-use super::problem::Problem;
-use super::semantics::Judge;
-use super::values::Values;
-use crate::program::find_program;
+use super::Judge;
+use crate::config::Values;
+use crate::problem::Problem;
 
-/// The data set of a program that brings its own data: nothing is built.
-pub const NO_DATA_SET: &str = "none";
-
-/// Sections that say what `expctl-worker` does, and of them what a program is told all the same: what its step does, which
-/// decides what it is compared with, and which store is built.
-const OF_OWN_WORKER: [&str; 4] = ["pipeline", "model", "train", "checkpoint"];
-const OF_BOTH: [&str; 2] = ["train.mode", "pipeline.store"];
-/// Keys of other sections that say what `expctl-worker` does.
-const KEYS_OF_OWN_WORKER: [&str; 2] = ["launch.device", "launch.backend"];
-
-/// Whether a program of the user's runs as the ranks.
-pub(super) fn runs_command(values: &Values) -> bool {
-    values.texts("worker.command").is_some_and(|command| !command.is_empty())
-}
-
-/// Fill in what follows from `worker.command`: no processor has to be named, and no data set is built where nothing is said of
-/// data.
-pub(super) fn derive_command(values: &mut Values) {
-    if !runs_command(values) {
+/// Fills in what follows from `worker.command`: no processor has to be named, and no data set is built where nothing is said of data.
+pub fn derive_command(values: &mut Values) {
+    if !values.runs_command() || values.reads_array() {
         return;
     }
-    let array = reads_array(values);
-    if !array && !values.has("pipeline.processor") {
-        values.derive("pipeline.processor", Some(Json::from("ids")));
-    }
-    let said = |spec: &&KeySpec| matches!(spec.section(), "data" | "select") && values.at(spec.key).is_some();
-    if !array && !values.has("data.set") && !KEYS.iter().any(|spec| said(&spec)) {
-        values.derive("data.set", Some(Json::from(NO_DATA_SET)));
-    }
-}
-
-/// Report what a variant, `--set variant.NAME` or a sweep (`own`) say to a program that it would not hear of.
-pub(super) fn refuse_meaningless<'a>(
-    values: &Values,
-    own: impl Iterator<Item = &'a Layer>,
-    problems: &mut Vec<Problem>,
-) {
-    if !runs_command(values) {
-        return;
-    }
-    for (key, setting) in own.flatten() {
-        let section = key.split_once('.').map_or(*key, |(section, _)| section);
-        let of_own_worker = OF_OWN_WORKER.contains(&section) && !OF_BOTH.contains(key);
-        let Some(at) = setting.at.filter(|_| of_own_worker || KEYS_OF_OWN_WORKER.contains(key)) else { continue };
-        let message = format!("`{key}` is of expctl's own worker, but `worker.command` runs in its place");
-        let mut problem = Problem::new(at, message, "would have no effect");
-        if let Some(command) = values.at("worker.command") {
-            problem = problem.also(command, "`worker.command`");
-        }
-        let help = "what the program does is up to its arguments: say it in worker.command, or leave it out";
-        let problem = problem.help(help);
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
+    values.derive_missing(Pipeline::PROCESSOR, Some(Processor::Ids));
+    let says_data =
+        |spec: &KeySpec| [Data::NAME, Select::NAME].contains(&spec.section()) && values.at(spec.key).is_some();
+    if !KEYS.iter().any(says_data) {
+        values.derive_missing(Data::SET, Some(NO_DATA_SET.to_owned()));
     }
 }
 
 impl Judge<'_> {
-    /// `[worker]` itself.
-    pub(super) fn command(&self, values: &Values, problems: &mut Vec<Problem>) {
-        const KEY: &str = "worker.command";
-        let Some(command) = values.texts(KEY) else { return };
+    /// Ranks are spread evenly over nodes.
+    pub fn nodes(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (Some(ranks), Some(nodes)) = (values.get(Launch::RANKS), values.get(Launch::NODES)) else { return };
+        if ranks % nodes == 0 {
+            return;
+        }
+        let message = format!("{ranks} ranks cannot be spread evenly over {nodes} nodes");
+        let problem = self.conflict(values, &Launch::NODES, &Launch::RANKS, message, "not a divisor of the ranks");
+        problems.push(problem.help("set launch.ranks to a multiple of launch.nodes"));
+    }
+
+    /// A backend that the device has. Which GPUs there are is not known here.
+    pub fn device(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (device, backend) = (values.get(Launch::DEVICE), values.get(Launch::BACKEND));
+        if (device, backend) != (Some(DeviceChoice::Cpu), Some(BackendChoice::Nccl)) {
+            return;
+        }
+        let message = format!(
+            "`{}` = \"nccl\" exchanges what is on GPUs, but `{}` = \"cpu\" uses none",
+            Launch::BACKEND,
+            Launch::DEVICE
+        );
+        let problem = self.conflict(values, &Launch::BACKEND, &Launch::DEVICE, message, "does not fit");
+        problems.push(problem.help("set launch.backend to \"gloo\", or launch.device to \"cuda\""));
+    }
+
+    /// The program of the user's.
+    pub fn command(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Worker::COMMAND;
+        let Some(command) = values.get(key) else { return };
         let [program, arguments @ ..] = command.as_slice() else {
-            if let Some(at) = values
-                .at("worker.starts_ranks")
-                .filter(|_| values.get("worker.starts_ranks") == Some(&Json::Bool(true)))
-            {
-                let message = "`worker.starts_ranks` is set, but there is no `worker.command`";
-                problems.push(
-                    Problem::new(at, message, "would have no effect").help("set worker.command, or leave it out"),
-                );
+            let starts_ranks = Worker::STARTS_RANKS;
+            if let Some(at) = values.at(&starts_ranks).filter(|_| values.get(starts_ranks) == Some(true)) {
+                let message = format!("`{starts_ranks}` is set, but there is no `{key}`");
+                let problem = Problem::new(at, message, "would have no effect");
+                problems.push(problem.help("set worker.command, or leave it out"));
             }
             return;
         };
-        let mut report = |i: usize, message: String, label: &str, help: String| {
-            let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
-            problems.push(Problem::new(at, message, label).help(help));
+        let mut report = |i: usize, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.item_at(values, &key, i), message, label).help(help));
         };
         for (i, _) in command.iter().enumerate().filter(|(_, word)| word.contains('\0')) {
-            let help = "no program can be given one".to_owned();
-            report(i, format!("`{KEY}` holds a NUL byte"), "here", help);
+            report(i, format!("`{key}` holds a NUL byte"), "here", "no program can be given one");
         }
-        // What a container or the set-up of a cluster brings is not here to be looked for.
-        let elsewhere = values.text("slurm.image").is_none_or(|image| !image.is_empty())
-            || (!program.contains('/') && values.text("slurm.profile").is_none_or(|profile| !profile.is_empty()));
+        // A program inside a container, or one that the set-up of a cluster adds to PATH, cannot be found from here.
+        let is_set = |key| values.get(key).is_none_or(|text: String| !text.is_empty());
+        let elsewhere = is_set(Slurm::IMAGE) || (!program.contains('/') && is_set(Slurm::PROFILE));
         if program.contains('\0') || elsewhere {
             return;
         }
-        if let Err(reason) = find_program(self.root(), program) {
+        if let Err(reason) = self.project.find_program(program) {
             let help = match arguments.is_empty() && program.contains(' ') {
                 true => {
                     let words: Vec<String> = program.split_whitespace().map(|word| format!("{word:?}")).collect();
@@ -107,43 +85,41 @@ impl Judge<'_> {
                 }
                 false => "a name is looked for in PATH, a path starts at the project folder".to_owned(),
             };
-            report(0, format!("`{KEY}`: {reason}"), "no such program", help);
+            report(0, format!("`{key}`: {reason}"), "no such program", &help);
         }
     }
 
-    /// What a program reads, as far as it is of this project.
-    pub(super) fn data_of_command(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
-        if values.text("data.set") == Some(NO_DATA_SET) {
-            if values.at("experiment.study").is_none() {
-                let message = "`experiment.study` is not set, and there is no data set to take it from";
-                let problem = Problem::new(self.at(values, "experiment.study"), message, "needs `study`");
+    /// The data of a program, as far as it is of this project.
+    pub fn data_of_command(&mut self, values: &mut Values, problems: &mut Vec<Problem>) {
+        if values.get(Data::SET).as_deref() == Some(NO_DATA_SET) {
+            if values.at(&Experiment::STUDY).is_none() {
+                let message = format!("`{}` is not set, and there is no data set to take it from", Experiment::STUDY);
+                let problem = Problem::new(self.at(values, &Experiment::STUDY), message, "needs `study`");
                 problems.push(problem.help("name a folder in experiments/"));
             }
-            if !values.has("data.samples") {
-                values.derive("data.samples", Some(Json::from(0)));
-            }
-        } else if reads_array(values) {
+            values.derive_missing(Data::SAMPLES, Some(0));
+        } else if values.reads_array() {
             self.files_and_sampler(values, problems);
             self.rows_of_array(values, problems);
         } else {
-            let recipe = self.recipe(values, problems);
-            if !values.has("data.samples") {
-                values.derive("data.samples", recipe.as_ref().map(|recipe| Json::from(recipe.samples.count)));
-            }
-            if let Some(recipe) = &recipe {
-                self.samples(values, recipe, problems);
+            let data_set = self.graph_data_set(values, problems);
+            values.derive_missing(Data::SAMPLES, data_set.as_ref().map(|data_set| data_set.samples));
+            if let Some(data_set) = &data_set {
+                self.samples(values, data_set, problems);
             }
         }
-        for key in ["pipeline.edge_types", "model.edge_types"] {
-            if !values.has(key) {
-                values.derive(key, Some(Json::Array(Vec::new())));
-            }
+        for key in [Pipeline::EDGE_TYPES, Model::EDGE_TYPES] {
+            values.derive_missing(key, Some(Vec::new()));
         }
         self.model_sizes(values);
         self.nodes(values, problems);
-        if values.number("train.epochs").is_some_and(|epochs| epochs > 0) {
-            let message = "`train.epochs` trains with expctl's own worker, but `worker.command` runs in its place";
-            let problem = Problem::new(self.at(values, "train.epochs"), message, "not possible");
+        if values.get(Train::EPOCHS).is_some_and(|epochs| epochs > 0) {
+            let message = format!(
+                "`{}` trains with expctl's own worker, but `{}` runs in its place",
+                Train::EPOCHS,
+                Worker::COMMAND
+            );
+            let problem = Problem::new(self.at(values, &Train::EPOCHS), message, "not possible");
             problems.push(problem.help("measure.epochs or measure.steps say how long a program is measured"));
         }
     }

@@ -1,112 +1,147 @@
-use expctl_pipeline::sampler::{DistributedSampler, split_sizes};
-use expctl_record::Train;
-use serde_json::Value as Json;
+//! Models: sizes, edge types, and what a model is fed with.
 
-use super::array_rules::reads_array;
-use super::contradictions::WITH_EDGES;
-use super::mask_rules::types_of_graph;
-use super::problem::Problem;
-use super::semantics::Judge;
-use super::values::Values;
+use expctl_settings::{
+    Array, Collation, GraphType, Implementation, Loss, Mode, Model, ModelKind, Pipeline, Processor, Train,
+};
 
-/// Steps that are measured where nothing says how many.
-const USUAL_STEPS: u64 = 100;
+use super::Judge;
+use super::pipeline::{has_edges, types_of_graph};
+use crate::config::Values;
+use crate::problem::Problem;
 
-/// What a TorchScript module can take, besides `edge_index.TYPE` and `edge_mask.TYPE`.
+/// Inputs of a TorchScript module, besides `edge_index.TYPE` and `edge_mask.TYPE`.
 const MODULE_INPUTS: [&str; 5] = ["genes", "gene_sample", "gene_ptr", "batch_size", "gene_mask"];
 
 impl Judge<'_> {
     /// Sizes that depend on the kind of model.
-    pub(super) fn model_sizes(&self, values: &mut Values) {
-        let (hidden, heads, layers) = match values.text("model.kind") {
-            Some("lazy") => (64, 8, 3),
-            Some("mlp") => (1024, 1, 5),
-            Some("transformer") => (256, 4, 8),
-            _ => (64, 4, 2),
+    pub fn model_sizes(&self, values: &mut Values) {
+        let (hidden, heads, layers) = values.get(Model::KIND).unwrap_or(ModelKind::Dango).sizes();
+        values.derive_missing(Model::HIDDEN, Some(hidden));
+        values.derive_missing(Model::HEADS, Some(heads));
+        values.derive_missing(Model::LAYERS, Some(layers));
+    }
+
+    /// Each head has an equal share of the channels.
+    pub fn heads(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let (Some(hidden), Some(heads)) = (values.get(Model::HIDDEN), values.get(Model::HEADS)) else { return };
+        if hidden % heads == 0 {
+            return;
+        }
+        let (key, other) = match values.at(&Model::HIDDEN) {
+            Some(_) => (Model::HIDDEN, Model::HEADS),
+            None => (Model::HEADS, Model::HIDDEN),
         };
-        for (key, size) in [("model.hidden", hidden), ("model.heads", heads), ("model.layers", layers)] {
-            if !values.has(key) {
-                values.derive(key, Some(Json::from(size)));
+        let message = format!("`{}` = {hidden} is not a multiple of `{}` = {heads}", Model::HIDDEN, Model::HEADS);
+        let label = "each head takes an equal share of the channels";
+        let below = hidden - hidden % heads;
+        let near = if below == 0 { heads } else { below };
+        let problem = self.conflict(values, &key, &other, message, label);
+        problems.push(problem.help(format!("for {heads} heads, for example hidden = {near}")));
+    }
+
+    /// A model of graphs reads edge types of the graph.
+    pub fn model_edge_types(&self, values: &mut Values, problems: &mut Vec<Problem>) {
+        let Some(types) = types_of_graph(values) else {
+            values.derive_missing(Model::EDGE_TYPES, None);
+            return;
+        };
+        let graph: Vec<&str> = types.iter().map(|graph_type| graph_type.name.as_str()).collect();
+        if let Some(read) = values.get(Model::EDGE_TYPES) {
+            for (i, name) in read.iter().enumerate().filter(|(_, name)| !graph.contains(&name.as_str())) {
+                let message = format!("the model reads edge type `{name}`, which is not in `{}`", Pipeline::EDGE_TYPES);
+                let problem = Problem::new(self.item_at(values, &Model::EDGE_TYPES, i), message, "not in the graph");
+                let problem = match values.at(&Pipeline::EDGE_TYPES) {
+                    Some(at) => problem.also(at, "the graph's edge types"),
+                    None => problem,
+                };
+                problems.push(problem.help(format!("the graph has {}", graph.join(", "))));
             }
+        } else if !values.has(&Model::EDGE_TYPES) {
+            let dango = values.get(Model::KIND) == Some(ModelKind::Dango);
+            // Merged types, too, if all their networks are STRING's.
+            let is_string =
+                |graph_type: &GraphType| graph_type.members.iter().all(|member| member.starts_with("string12_0_"));
+            let chosen = types.iter().filter(|graph_type| !dango || is_string(graph_type));
+            let read: Vec<String> = chosen.map(|graph_type| graph_type.name.clone()).collect();
+            let uses_model = values.get(Train::MODE).is_some_and(|mode| mode != Mode::Data);
+            if read.is_empty() && uses_model {
+                let at = self.at(values, &Pipeline::EDGE_TYPES);
+                let problem = Problem::new(at, "the model has no edge types to read", "no `string12_0_*` type here");
+                problems.push(problem.help("set model.edge_types"));
+            }
+            values.derive(Model::EDGE_TYPES, Some(read));
         }
     }
 
-    /// The model and what it is fed with. Without a model none of it matters.
-    pub(super) fn model_inputs(&self, values: &Values, problems: &mut Vec<Problem>) {
+    /// A model of graphs and its batches. Without a model nothing of it matters but that its files exist.
+    pub fn graph_model(&self, values: &Values, problems: &mut Vec<Problem>) {
         // The values keep the text as it was given: trial ids come from them, and are the same wherever the project lies.
-        for key in ["model.path", "train.start_from"] {
-            self.existing_file(values, key, problems);
-        }
-        if values.text("train.mode").is_none_or(|mode| mode == "data") {
+        self.existing_file(values, &Model::PATH, values.get(Model::PATH), problems);
+        self.start_from(values, problems);
+        if values.get(Train::MODE).is_none_or(|mode| mode == Mode::Data) {
             return;
         }
-        let (Some(kind), Some(processor)) = (values.text("model.kind"), values.text("pipeline.processor")) else {
-            return;
+        let (Some(kind), Some(processor)) = (values.get(Model::KIND), values.get(Pipeline::PROCESSOR)) else { return };
+        let mut report = |key: &str, message: String, label: &str, other: &str, help: &str| {
+            problems.push(self.conflict(values, key, other, message, label).help(help));
         };
-        let mut report = |key: &str, message: String, label: &str, also: &str, help: &str| {
-            let mut problem = Problem::new(self.at(values, key), message, label);
-            if let Some(at) = values.at(also) {
-                problem = problem.also(at, format!("`{also}`"));
-            }
-            problems.push(problem.help(help));
-        };
-        match (kind, values.text("model.implementation")) {
-            ("lazy", Some("replicated"))
-                if !WITH_EDGES.contains(&processor) || values.text("pipeline.collation") == Some("shared_index") =>
-            {
+        let shared_index = values.get(Pipeline::COLLATION) == Some(Collation::SharedIndex);
+        match (kind, values.get(Model::IMPLEMENTATION)) {
+            (ModelKind::Lazy, Some(Implementation::Replicated)) if !has_edges(processor) || shared_index => {
                 let message = "the replicated lazy model needs the graph of each sample in the batch".to_owned();
                 let help = "set pipeline.processor to \"lazy\" (with the collation \"pyg\" or \"lazy_collater\"), \"subgraph\", \
                             \"incidence_subgraph\" or \"neighborhood\", or model.implementation to \"shared\" (with the \
                             processor \"shared\" or \"ids\")";
-                report("model.implementation", message, "its edges are not in the batch", "pipeline.processor", help);
+                let label = "its edges are not in the batch";
+                report(&Model::IMPLEMENTATION, message, label, &Pipeline::PROCESSOR, help);
             }
-            ("lazy", Some(one_graph @ ("shared" | "operations"))) if !matches!(processor, "shared" | "ids") => {
+            (ModelKind::Lazy, Some(one_graph @ (Implementation::Shared | Implementation::Operations)))
+                if !matches!(processor, Processor::Shared | Processor::Ids) =>
+            {
                 let message = format!(
-                    "the lazy model with the implementation \"{one_graph}\" reads the removed edges of each sample, or its \
-                     genes"
+                    "the lazy model with the implementation \"{}\" reads the removed edges of each sample, or its genes",
+                    one_graph.name()
                 );
                 let help = "set pipeline.processor to \"shared\" or \"ids\", or model.implementation to \"replicated\" where \
                             the batch has a graph for each sample";
-                report("model.implementation", message, "does not fit", "pipeline.processor", help);
+                report(&Model::IMPLEMENTATION, message, "does not fit", &Pipeline::PROCESSOR, help);
             }
-            ("mlp" | "transformer", _) => {
-                let message = format!("model `{kind}` reads rows of an array, not samples of a graph");
-                report(
-                    "model.kind",
-                    message,
-                    "does not fit",
-                    "pipeline.processor",
-                    "set array.format, or another model.kind",
-                );
+            (ModelKind::Mlp | ModelKind::Transformer, _) => {
+                let message = format!("model `{}` reads rows of an array, not samples of a graph", kind.name());
+                let help = "set array.format, or another model.kind";
+                report(&Model::KIND, message, "does not fit", &Pipeline::PROCESSOR, help);
             }
-            ("torchscript", _) if values.text("model.path") == Some("") => {
-                let message = "`model.kind` = \"torchscript\", but no file is named".to_owned();
-                report("model.kind", message, "which module?", "model.path", "set model.path");
+            (ModelKind::Torchscript, _) if values.get(Model::PATH).is_some_and(|path| path.is_empty()) => {
+                let message = format!("`{}` = \"torchscript\", but no file is named", Model::KIND);
+                report(&Model::KIND, message, "which module?", &Model::PATH, "set model.path");
             }
             _ => {}
         }
-        if values.text("train.loss") == Some("cross_entropy") {
+        if values.get(Train::LOSS) == Some(Loss::CrossEntropy) {
             let message = "the loss \"cross_entropy\" is of classes, and samples of a graph have numbers".to_owned();
-            report("train.loss", message, "does not fit", "model.kind", "set train.loss to \"log_cosh\" or \"mse\"");
+            let help = "set train.loss to \"log_cosh\" or \"mse\"";
+            report(&Train::LOSS, message, "does not fit", &Model::KIND, help);
         }
-        if kind == "torchscript" {
+        if kind == ModelKind::Torchscript {
             self.module_inputs(values, problems);
         }
     }
 
+    /// The batch has every input of a TorchScript module.
     fn module_inputs(&self, values: &Values, problems: &mut Vec<Problem>) {
-        const KEY: &str = "model.inputs";
-        let graphs = values.text("pipeline.processor") == Some("lazy");
-        let one_index = values.text("pipeline.collation") == Some("shared_index");
+        let graphs = values.get(Pipeline::PROCESSOR) == Some(Processor::Lazy);
+        let one_index = values.get(Pipeline::COLLATION) == Some(Collation::SharedIndex);
         let types = types_of_graph(values).unwrap_or_default();
-        for (i, input) in values.texts(KEY).unwrap_or_default().into_iter().enumerate() {
+        for (i, input) in values.get(Model::INPUTS).unwrap_or_default().iter().enumerate() {
             let edges = input.strip_prefix("edge_index.").or_else(|| input.strip_prefix("edge_mask."));
-            let known = edges.map_or(MODULE_INPUTS.contains(&input), |name| types.iter().any(|of| of.name == name));
+            let known = match edges {
+                Some(name) => types.iter().any(|graph_type| graph_type.name == name),
+                None => MODULE_INPUTS.contains(&input.as_str()),
+            };
             let of_graphs = edges.is_some() || input == "gene_mask";
             if known && (!of_graphs || graphs && !(edges.is_some() && one_index)) {
                 continue;
             }
-            let at = values.item_at(KEY, i).unwrap_or_else(|| self.at(values, KEY));
             let (message, help) = if known && graphs {
                 let message =
                     format!("`{input}` is of each sample's edges, and the batch has one list for all samples");
@@ -118,129 +153,57 @@ impl Judge<'_> {
                 let help = format!("inputs are {}, edge_index.TYPE and edge_mask.TYPE", MODULE_INPUTS.join(", "));
                 (format!("there is no input `{input}`"), help)
             };
+            let at = self.item_at(values, &Model::INPUTS, i);
             problems.push(Problem::new(at, message, "cannot be had").help(help));
         }
     }
 
-    /// The file that `key` names is there, if it names one.
-    pub(super) fn existing_file(&self, values: &Values, key: &str, problems: &mut Vec<Problem>) {
-        let Some(named) = values.text(key).filter(|path| !path.is_empty()) else { return };
+    /// A model of arrays tells the classes of a label.
+    pub fn array_model(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let Some(kind) = values.get(Model::KIND) else { return };
+        if values.get(Train::MODE).is_none_or(|mode| mode == Mode::Data) {
+            return;
+        }
+        let mut report = |key: &str, message: String, label: &str, help: &str| {
+            problems.push(Problem::new(self.at(values, key), message, label).help(help));
+        };
+        let name = kind.name();
+        if !kind.reads_array() {
+            let message = format!("model `{name}` does not read rows of an array");
+            report(&Model::KIND, message, "does not fit", "set model.kind to \"mlp\" or \"transformer\"");
+        }
+        if values.get(Array::LABELS).is_some_and(|labels| labels.is_empty()) {
+            let message = format!("model `{name}` tells classes, but `{}` names no column of obs", Array::LABELS);
+            report(&Array::LABELS, message, "which classes?", "for example labels = [\"cell_type\"]");
+        }
+        if values.get(Train::LOSS).is_some_and(|loss| loss != Loss::CrossEntropy) {
+            let message = format!("model `{name}` tells classes: its loss is \"cross_entropy\"");
+            report(&Train::LOSS, message, "does not fit", "leave it out");
+        }
+        if kind == ModelKind::Mlp {
+            for key in [Model::HEADS, Model::TOKENS] {
+                if values.at(&key).is_some() {
+                    let message = format!("`{key}` is set, but model `mlp` has none");
+                    let help = "leave it out, or set model.kind to \"transformer\"";
+                    report(&key, message, "would have no effect", help);
+                }
+            }
+        }
+    }
+
+    /// The weights to start from exist.
+    pub fn start_from(&self, values: &Values, problems: &mut Vec<Problem>) {
+        self.existing_file(values, &Train::START_FROM, values.get(Train::START_FROM), problems);
+    }
+
+    /// The file that `key` names exists, if it names one.
+    fn existing_file(&self, values: &Values, key: &str, named: Option<String>, problems: &mut Vec<Problem>) {
+        let Some(named) = named.filter(|path| !path.is_empty()) else { return };
         let path = self.root().join(named);
-        if path.is_file() {
-            return;
-        }
-        let message = format!("`{key}`: there is no file {}", path.display());
-        problems
-            .push(Problem::new(self.at(values, key), message, "not there").help("paths start at the project folder"));
-    }
-
-    /// Epochs, and the steps that they have.
-    pub(super) fn epochs(&self, values: &mut Values, problems: &mut Vec<Problem>) {
-        if let Some(entries) = values.texts("train.accumulation")
-            && let Err((i, reason)) = Train::accumulation_pairs(&entries)
-        {
-            let at = values.item_at("train.accumulation", i).unwrap_or_else(|| self.at(values, "train.accumulation"));
-            let help = "for example [\"0:1\", \"10:4\"]: from epoch 10 on, four batches a step";
-            problems.push(Problem::new(at, format!("`train.accumulation`: {reason}"), "this one").help(help));
-        }
-        let (epochs, measured) =
-            (values.number("train.epochs").unwrap_or(0), values.number("measure.epochs").unwrap_or(0));
-        if epochs > 0 && measured > 0 {
-            let message = "`measure.epochs` and `train.epochs` both say how long the run is".to_owned();
-            let at = self.at(values, "measure.epochs");
-            problems.push(Problem::new(at, message, "only one of them can").help("leave one out"));
-        }
-        if epochs == 0 {
-            if measured > 0 {
-                self.steps_of_epochs(values, "measure.epochs", measured, problems);
-            } else if !values.has("measure.steps") {
-                values.derive("measure.steps", Some(Json::from(USUAL_STEPS)));
-            }
-            if values.number("train.patience").is_some_and(|patience| patience > 0) {
-                let message = "`train.patience` is set, but without epochs nothing is validated".to_owned();
-                let at = self.at(values, "train.patience");
-                problems.push(Problem::new(at, message, "would have no effect").help("set train.epochs"));
-            }
-            return;
-        }
-        let mut report = |key: &str, message: String, label: &str, help: &str| {
-            problems.push(Problem::new(self.at(values, key), message, label).help(help));
-        };
-        if let Some(mode) = values.text("train.mode").filter(|mode| *mode != "train") {
-            let message = format!("`train.epochs` is set, but mode `{mode}` does not train");
-            report("train.epochs", message, "would have no effect", "set train.mode to \"train\", or leave epochs out");
-        }
-        let validates = values.number("train.validate_every").is_some_and(|every| every > 0);
-        let validates = validates && !reads_array(values);
-        if let Some(split) = values.text("select.split").filter(|split| validates && matches!(*split, "all" | "val")) {
-            let message = format!("split `{split}` is trained on, and `val`, which is in it, is validated on");
-            let help = "set select.split to \"train\", or train.validate_every to 0";
-            report("select.split", message, "the figures would say nothing", help);
-        }
-        self.steps_of_epochs(values, "train.epochs", epochs, problems);
-    }
-
-    /// The steps that so many epochs have, which `key` says.
-    fn steps_of_epochs(&self, values: &mut Values, key: &str, epochs: u64, problems: &mut Vec<Problem>) {
-        let mut report = |key: &str, message: String, label: &str, help: &str| {
-            problems.push(Problem::new(self.at(values, key), message, label).help(help));
-        };
-        if values.has("measure.steps") {
-            if values.at("measure.steps").is_some() {
-                let message = format!("`measure.steps` and `{key}` both say how long the run is");
-                report("measure.steps", message, "only one of them can", "leave one out");
-            }
-            return;
-        }
-        let steps = steps_of(values, epochs).and_then(|steps| steps.checked_sub(values.number("measure.warmup")?));
-        match steps {
-            Some(steps) if steps > 0 => values.derive("measure.steps", Some(Json::from(steps))),
-            _ if values.text("select.samples") == Some("metabolic") => {
-                let message = "how many samples are metabolic is not known before the data set is built".to_owned();
-                let help = format!("set measure.steps instead of {key}");
-                report(key, message, "its steps cannot be counted", &help);
-                values.derive("measure.steps", None);
-            }
-            _ => {
-                let message = format!("{epochs} epochs have no step beyond the warm-up");
-                report(key, message, "nothing would be measured", "set more epochs, or measure.warmup to less");
-                values.derive("measure.steps", None);
-            }
+        if !path.is_file() {
+            let message = format!("`{key}`: there is no file {}", path.display());
+            let problem = Problem::new(self.at(values, key), message, "not there");
+            problems.push(problem.help("paths start at the project folder"));
         }
     }
-}
-
-/// Steps of so many epochs; none where a number is not known.
-fn steps_of(values: &Values, epochs: u64) -> Option<u64> {
-    if reads_array(values) {
-        // As many rows as there are, or as `sampler.rows` has drawn of them.
-        let rows = values.number("sampler.rows")?;
-        let rows = if rows == 0 { values.number("data.samples")? } else { rows };
-        return batches_of(values, rows)?.checked_mul(epochs);
-    }
-    if values.text("select.samples")? != "all" {
-        return None;
-    }
-    let (samples, subset) = (values.number("data.samples")?, values.number("select.subset")?);
-    let part = |samples| {
-        let [train, val, test] = split_sizes(samples);
-        match values.text("select.split") {
-            Some("train") => train,
-            Some("val") => val,
-            Some("test") => test,
-            _ => samples,
-        }
-    };
-    let len = if subset == 0 { part(samples) } else { part(subset).min(part(samples)) };
-    batches_of(values, len)?.checked_mul(epochs)
-}
-
-/// Batches of an epoch of `len` samples, on each rank.
-fn batches_of(values: &Values, len: u64) -> Option<u64> {
-    let batch = values.number("loader.batch_size")?;
-    let world_size = u32::try_from(values.number("launch.ranks")?).ok()?;
-    let drop_last = values.get("loader.drop_last")? == &Json::Bool(true);
-    let sampler = DistributedSampler { len, world_size, rank: 0, shuffle: false, seed: 0, drop_last };
-    let samples = sampler.samples_per_rank();
-    Some(if drop_last { samples / batch } else { samples.div_ceil(batch) })
 }

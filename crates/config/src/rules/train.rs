@@ -1,53 +1,62 @@
-use serde_json::Value as Json;
+//! Training: the schedule of the learning rate, and accumulation of gradients.
 
-use super::problem::Problem;
-use super::semantics::Judge;
-use super::values::Values;
+use expctl_settings::{LearningSchedule, Train};
+
+use super::Judge;
+use crate::config::Values;
+use crate::problem::Problem;
 
 impl Judge<'_> {
+    /// Entries of `train.accumulation` are pairs of an epoch and a number of batches.
+    pub fn accumulation(&self, values: &Values, problems: &mut Vec<Problem>) {
+        let key = Train::ACCUMULATION;
+        let Some(entries) = values.get(key) else { return };
+        if let Err((i, reason)) = Train::accumulation_pairs(&entries) {
+            let help = "for example [\"0:1\", \"10:4\"]: from epoch 10 on, four batches a step";
+            let problem = Problem::new(self.item_at(values, &key, i), format!("`{key}`: {reason}"), "this one");
+            problems.push(problem.help(help));
+        }
+    }
+
     /// Settings of the learning rate that contradict each other, or of which one would have no effect.
-    pub(super) fn schedule(&self, values: &Values, problems: &mut Vec<Problem>) {
-        let Some(schedule) = values.text("train.schedule") else { return };
-        let mut report = |key: &str, with: &str, message: String, label: &str, help: &str| {
+    pub fn schedule(&self, values: &Values, problems: &mut Vec<Problem>) {
+        const SCHEDULE: &str = Train::SCHEDULE.name();
+        let Some(schedule) = values.get(Train::SCHEDULE) else { return };
+        let mut report = |key: &str, other: &str, message: String, label: &str, help: &str| {
             let mut problem = Problem::new(self.at(values, key), message, label);
-            if let Some(at) = values.at(with).filter(|at| values.at(key) != Some(*at)) {
-                problem = problem.also(at, format!("`{with}`"));
+            // One array of a sweep may set both.
+            if let Some(at) = values.at(other).filter(|at| values.at(key) != Some(*at)) {
+                problem = problem.also(at, format!("`{other}`"));
             }
             problems.push(problem.help(help));
         };
-        let rate = |key: &str| values.get(key).and_then(Json::as_f64);
-        if let (Some(least), Some(rate)) = (rate("train.schedule_min"), rate("train.learning_rate"))
-            && schedule != "constant"
-            && least > rate
+        if let (Some(min), Some(rate)) = (values.get(Train::SCHEDULE_MIN), values.get(Train::LEARNING_RATE))
+            && schedule != LearningSchedule::Constant
+            && min > rate
         {
-            let message = format!("`train.schedule_min` = {least} is above `train.learning_rate` = {rate}");
-            let help = "set schedule_min to at most learning_rate";
-            report("train.schedule_min", "train.learning_rate", message, "the rate could not fall", help);
+            let (key, other) = (Train::SCHEDULE_MIN, Train::LEARNING_RATE);
+            let message = format!("`{key}` = {min} is above `{other}` = {rate}");
+            report(&key, &other, message, "the rate could not fall", "set schedule_min to at most learning_rate");
         }
-        if let (Some(rising), Some(cycle)) =
-            (values.number("train.schedule_warmup"), values.number("train.schedule_epochs"))
-            && schedule == "cosine_restarts"
+        if let (Some(rising), Some(cycle)) = (values.get(Train::SCHEDULE_WARMUP), values.get(Train::SCHEDULE_EPOCHS))
+            && schedule == LearningSchedule::CosineRestarts
             && rising >= cycle
         {
-            let message = format!("`train.schedule_warmup` = {rising} leaves nothing of a cycle of {cycle} epochs");
-            let help = "set schedule_warmup below schedule_epochs";
-            report("train.schedule_warmup", "train.schedule_epochs", message, "the rate would only rise", help);
+            let (key, other) = (Train::SCHEDULE_WARMUP, Train::SCHEDULE_EPOCHS);
+            let message = format!("`{key}` = {rising} leaves nothing of a cycle of {cycle} epochs");
+            report(&key, &other, message, "the rate would only rise", "set schedule_warmup below schedule_epochs");
         }
-        if schedule == "plateau" {
-            let none = |key: &str| values.number(key) == Some(0);
-            for (key, help) in
-                [("train.epochs", "set train.epochs"), ("train.validate_every", "set train.validate_every")]
-            {
-                if none(key) {
-                    let message = "`train.schedule` = \"plateau\" waits for validations, of which there are none";
-                    report("train.schedule", key, message.to_owned(), "would have no effect", help);
-                    break;
-                }
+        if schedule == LearningSchedule::Plateau {
+            let validation = [Train::EPOCHS, Train::VALIDATE_EVERY];
+            if let Some(missing) = validation.into_iter().find(|key| values.get(*key) == Some(0)) {
+                let message = format!("`{SCHEDULE}` = \"plateau\" waits for validations, of which there are none");
+                report(SCHEDULE, &missing, message, "would have no effect", &format!("set {missing}"));
             }
-        } else if values.at("train.schedule_patience").is_some() {
-            let message = format!("`train.schedule_patience` is set, but schedule `{schedule}` waits for nothing");
+        } else if values.at(&Train::SCHEDULE_PATIENCE).is_some() {
+            let key = Train::SCHEDULE_PATIENCE;
+            let message = format!("`{key}` is set, but schedule `{}` waits for nothing", schedule.name());
             let help = "set it where the schedule is \"plateau\", for example in a variant; train.patience ends training early";
-            report("train.schedule_patience", "train.schedule", message, "would have no effect", help);
+            report(&key, SCHEDULE, message, "would have no effect", help);
         }
     }
 }

@@ -1,3 +1,4 @@
+use expctl_record::samples_per_rank;
 use rand_mt::Mt;
 
 /// PyTorch's `DistributedSampler`: the same indices, in the same order, for the same arguments.
@@ -23,13 +24,7 @@ pub struct DistributedSampler {
 impl DistributedSampler {
     /// Samples of each rank in an epoch.
     pub fn samples_per_rank(&self) -> u64 {
-        let world = u64::from(self.world_size);
-        if self.drop_last && !self.len.is_multiple_of(world) {
-            // ceil((len - world) / world), for a data set smaller than the world: none
-            self.len.saturating_sub(world).div_ceil(world)
-        } else {
-            self.len.div_ceil(world)
-        }
+        samples_per_rank(self.len, self.world_size, self.drop_last)
     }
 
     /// This rank's indices in `epoch`, in order.
