@@ -8,7 +8,7 @@ use super::submit::{self, RunOptions};
 use crate::conf::{self, ConfErrors, Config};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::plan::{self, ISOLATED, Isolation, Modes, Plan, Point};
+use crate::plan::{self, ISOLATED, Isolation, Modes, PastJob, Plan, Point};
 use crate::project::Project;
 
 /// Arguments of `expctl isolate`.
@@ -75,7 +75,14 @@ pub fn run(project: &Project, args: &IsolateArgs) -> Result<(), Failure> {
 /// The config of the isolated job. A variant that cannot run in a mode (its batches do not have what its model reads, say) is left
 /// out of that mode, which is said with the reason.
 fn load(project: &Project, args: &IsolateArgs, record: &JobRecord) -> Result<(Isolation, Config), Failure> {
-    let of = |only: &[String], modes: &Modes| Isolation::of(project.root(), record, only, args.repeats, modes);
+    let past = PastJob {
+        job: record.job,
+        config: &record.config,
+        baseline: record.baseline.as_deref(),
+        estimators: &record.estimators,
+        trials: &record.trials,
+    };
+    let of = |only: &[String], modes: &Modes| Isolation::new(project.root(), past, only, args.repeats, modes);
     let shown = plan::isolation_path(args.job);
     let read = |isolation: &Isolation, overrides: &[String]| {
         conf::load_text(project, &isolation.name, &shown, &isolation.text, overrides)

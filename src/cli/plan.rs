@@ -94,7 +94,7 @@ pub fn run(project: &Project, args: &PlanArgs) -> Result<(), Failure> {
         out(serde_json::to_string_pretty(&planned).map_err(Failure::internal)?);
     } else if args.script {
         say(format_args!("template: {}", conf::batch_template(project)?.0));
-        let scripts = launch::slurm::scripts(project, &plan.job_record("slurm"))?;
+        let scripts = launch::slurm::scripts(project, &plan::job_record(&plan, "slurm"))?;
         if scripts.len() > 1 {
             say(format_args!("{} arrays, since their trials ask for different resources or are many", scripts.len()));
         }

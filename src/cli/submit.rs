@@ -129,8 +129,8 @@ pub fn submit(
         return Err(Failure::new(Exit::Usage, "--chain makes jobs of Slurm, and this job would run on this machine")
             .hint("on this machine a job builds its data and writes its note by itself"));
     }
-    let job = plan.job_record(backend);
-    // Refuse before hours of data building, and before a job id is allocated.
+    let job = plan::job_record(&plan, backend);
+    // What can be refused is refused before hours of data building, and before a number is taken.
     if slurm {
         slurm::scripts(project, &job)?;
     } else {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use host_metrics::Hardware;
+use expctl_settings::looks_secret;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -131,34 +132,6 @@ pub fn share_gpus(ranks: &mut [Hardware]) {
     }
 }
 
-/// Words that make a name that of a secret, anywhere in it.
-const SECRET_WORDS: [&str; 12] = [
-    "TOKEN",
-    "SECRET",
-    "SECRETS",
-    "PASSWORD",
-    "PASSWD",
-    "PASSPHRASE",
-    "JWT",
-    "CREDENTIAL",
-    "CREDENTIALS",
-    "APIKEY",
-    "BEARER",
-    "AUTHORIZATION",
-];
-/// Words that make a name that of a secret at its end: `WANDB_API_KEY`, but not `SSH_KEY_PATH`.
-const SECRET_ENDINGS: [&str; 6] = ["KEY", "PASS", "PWD", "AUTH", "COOKIE", "PAT"];
-
-/// Whether a variable or key of this name may hold a secret, whose value then stays out of the ledger: a value that is missing can be looked
-/// up, a value that was written cannot be taken back.
-pub fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    // A word alone, such as PWD or KEY, means something else.
-    let ends = words.len() > 1 && words.last().is_some_and(|last| SECRET_ENDINGS.contains(last));
-    ends || words.iter().any(|word| SECRET_WORDS.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use host_metrics::{Gpu, RankDevice};
@@ -217,15 +190,5 @@ mod tests {
         let mut ranks = [rank("n1", Some(5)), rank("n1", None), rank("n2", None)];
         share_gpus(&mut ranks);
         assert_eq!(ranks.map(|r| r.gpus[0].memory_bytes), [Some(5), Some(5), None]);
-    }
-
-    #[test]
-    fn secrets_are_known_by_their_names() {
-        for name in ["SLURM_JWT", "HF_TOKEN", "db_password", "WANDB_API_KEY", "aws.secret-access", "token", "X_PAT"] {
-            assert!(looks_secret(name), "{name}");
-        }
-        for name in ["PWD", "SLURM_CONF", "TOKENIZERS_PARALLELISM", "SSH_KEY_PATH", "PYTORCH_CUDA_ALLOC_CONF", "PATH"] {
-            assert!(!looks_secret(name), "{name}");
-        }
     }
 }

@@ -7,34 +7,26 @@
 //! Invariant: every file is complete under its final name (written to a temporary name and renamed), except the journals, which are
 //! append-only.
 
-mod array_settings;
 mod bench_record;
 mod checkpoint;
 mod component_kind;
 mod data_read;
-mod data_settings;
-mod device_settings;
 mod environment;
 mod error;
-mod estimator;
-mod graph_type;
 pub mod hostlist;
+mod job_record;
 mod joined_steps;
 mod layout;
 mod learning;
 mod ledger;
 mod measured_job;
-mod model_settings;
 mod outcome;
 mod parameter_count;
-mod pipeline_settings;
-mod profile_settings;
 mod provenance;
 mod published_breakdown;
 mod published_file;
 mod rank_env;
 mod samples_table;
-mod settings;
 mod slurm_usage;
 mod stage;
 mod step;
@@ -42,35 +34,33 @@ mod step_journal;
 mod steps_table;
 mod table;
 mod trace_meta;
-mod train_settings;
-mod trial;
-mod worker_settings;
 
-pub use array_settings::{Array, ArrayFormat, Draw, Fetch, Join, Output, Sampler, SamplerPreset, is_url};
 pub use bench_record::{BENCH_SCHEMA_VERSION, BenchFigure, BenchInterval, BenchRecord};
 pub use checkpoint::{CHECKPOINT_SCHEMA_VERSION, CheckpointDir, CheckpointRecord, WeightsDir};
 pub use component_kind::ComponentKind;
 pub use data_read::{ArrayRead, DataRead, FileSize, LabelMixing, RankUsage, RemoteCounts, ShuffleQuality};
-pub use data_settings::{Data, LabelSource, Networks, SampleSet, Select, Split};
-pub use device_settings::{BackendChoice, DeviceChoice, GradientCompression};
-pub use environment::{CudaFacts, Environment, ProgramFacts, looks_secret, share_gpus, variables};
+pub use environment::{CudaFacts, Environment, ProgramFacts, share_gpus, variables};
 pub use error::{CheckpointMismatch, RecordError, TableError};
-pub use estimator::Estimator;
-pub use graph_type::{GraphType, graph_types};
+pub use expctl_settings::{
+    Aggregation, Array, ArrayFormat, BackendChoice, Checkpoint, Collation, Data, DeviceChoice, DeviceMasks, Draw,
+    Estimator, Experiment, Fetch, Gather, GradientCompression, GraphType, ISOLATION_SUFFIX, Implementation, Join,
+    LabelSource, Launch, LearningSchedule, Loader, LocalHead, Loss, MaskSource, Measure, Mode, Model, ModelKind,
+    Monitored, Networks, Norm, OPERANDS, Optimizer, Output, Pipeline, Precision, Processor, Profile, ProfileWindow,
+    Reconstruction, SampleSet, Sampler, SamplerPreset, Select, Settings, Slurm, Split, StoreKind, TRIAL_SCHEMA_VERSION,
+    TraceAt, Train, Trial, Walk, Worker, graph_types, is_url, looks_secret, samples_per_rank,
+};
 // These stand in the ledger's files.
 pub use host_metrics::{DroppedPages, Gpu, Hardware, HardwareSample, RankDevice};
+pub use job_record::JobRecord;
 pub use joined_steps::{JoinedPart, JoinedSteps, is_measured, joined_steps, steps_before};
 pub use layout::{AttemptDir, JobDir, write_atomic, write_json};
 pub use learning::{LearningRecord, Validation, append_learning, joined_learning, read_learning, stopped_early};
 pub use ledger::{FindJobError, FoundJob, Ledger, LedgerFolders, LedgerJob};
 pub use measured_job::{JobVerdictError, MeasuredJob, Run, RunPart, RunState};
-pub use model_settings::{Aggregation, Implementation, LocalHead, Model, ModelKind, Norm};
 pub use outcome::{
     Cause, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PEER_LOST, EXIT_STORAGE, EXIT_STUCK, LastWords, Outcome, RankExit,
     RankStatus, TrialState,
 };
-pub use pipeline_settings::{Collation, DeviceMasks, MaskSource, Pipeline, Processor, StoreKind, Walk};
-pub use profile_settings::{Profile, ProfileWindow, TraceAt};
 pub use provenance::{
     ConfigFile, ConfigOrigin, LibtorchFound, PROVENANCE_SCHEMA_VERSION, Program, Provenance, SourceState,
 };
@@ -83,15 +73,9 @@ pub use rank_env::{RankEnv, RankEnvError, RendezvousAddress, RendezvousFile, ren
 pub use samples_table::{
     SAMPLES_SCHEMA_VERSION, close_sample_journal, read_sample_journal, read_samples, write_samples,
 };
-pub use settings::{Checkpoint, Experiment, Launch, Loader, Measure, Settings, Slurm};
 pub use slurm_usage::{SlurmStep, SlurmTry, SlurmUsage};
-pub use stage::{OPERANDS, Operation, OperationTime, PerStage, Stage};
+pub use stage::{Operation, OperationTime, PerStage, Stage};
 pub use step::{Rates, StepRecord, StepTotals};
 pub use step_journal::{Journal, JournalTail, read_journal};
 pub use steps_table::{STEPS_SCHEMA_VERSION, StepsTable, close_step_journal, read_steps, write_steps};
 pub use trace_meta::{TRACE_SCHEMA_VERSION, TraceClock, TraceMeta, trace_microseconds, trace_nanoseconds, trace_rows};
-pub use train_settings::{
-    Gather, LearningSchedule, Loss, Mode, Monitored, Optimizer, Precision, Reconstruction, Train,
-};
-pub use trial::{ISOLATION_SUFFIX, JobRecord, TRIAL_SCHEMA_VERSION, Trial};
-pub use worker_settings::Worker;

@@ -154,9 +154,6 @@ impl std::fmt::Display for Operation {
     }
 }
 
-/// Names of operands that are not edge types. No edge type may have one of them.
-pub const OPERANDS: [&str; 3] = ["labels", "genes", "metabolism"];
-
 /// Time worked on one operation for the batch of one step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationTime {
@@ -164,7 +161,7 @@ pub struct OperationTime {
     pub stage: Stage,
     /// The operation.
     pub operation: Operation,
-    /// Operand of the operation: the name of an edge type, or one of [`OPERANDS`].
+    /// Operand of the operation: the name of an edge type, or one of [`OPERANDS`](crate::OPERANDS).
     #[serde(with = "shared_text")]
     pub operand: Arc<str>,
     /// Time worked, ns of the monotonic clock.

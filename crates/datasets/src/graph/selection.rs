@@ -10,20 +10,12 @@ use crate::random::RandomStream;
 
 /// Sizes of train, val and test for `n` samples: a tenth each, cut off, for val and test; what is left trains.
 pub const fn split_sizes(n: u64) -> [u64; 3] {
-    let tenth = n / 10;
-    [n - 2 * tenth, tenth, tenth]
+    [Split::Train.size(n), Split::Val.size(n), Split::Test.size(n)]
 }
 
 /// Number of samples that `select` asks for; `None` if it takes all.
 pub const fn selected_count(select: &Select) -> Option<u64> {
-    let [train, val, test] = split_sizes(select.subset);
-    match (select.subset, select.split) {
-        (0, _) => None,
-        (all, Split::All) => Some(all),
-        (_, Split::Train) => Some(train),
-        (_, Split::Val) => Some(val),
-        (_, Split::Test) => Some(test),
-    }
+    if select.subset == 0 { None } else { Some(select.split.size(select.subset)) }
 }
 
 /// The samples of a built data set that a trial uses.
