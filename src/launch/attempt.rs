@@ -1,25 +1,61 @@
+//! An attempt of a trial: created in the ledger, and concluded with its outcome.
+
+use std::time::UNIX_EPOCH;
+
 use expctl_record::{
-    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, Outcome, RankExit, RankStatus, RendezvousFile,
-    StepsFile, Trial, TrialState, read_journal, read_sample_journal, write_samples, write_steps,
+    AttemptDir, Cause, CheckpointDir, EXIT_STORAGE, EXIT_STUCK, JobDir, Outcome, RankExit, RankStatus, RendezvousFile,
+    StepsFile, Trial, TrialState, read_journal, read_sample_journal, write_json, write_samples, write_steps,
 };
 
 use crate::exit::Failure;
 
-/// How a rank's process ended, as the one that started it saw it.
+/// Create the next attempt of a trial, with its `trial.json`.
+///
+/// # Errors
+/// The ledger cannot be written.
+pub fn stage(job: &JobDir, trial: &Trial) -> Result<AttemptDir, Failure> {
+    let attempt = job.next_attempt(&trial.id)?;
+    write_json(&attempt.trial_path(), trial)?;
+    Ok(attempt)
+}
+
+/// Create attempt `number` of a trial, and no other; `None` if it is there already.
+///
+/// # Errors
+/// The ledger cannot be written.
+pub fn stage_exactly(job: &JobDir, trial: &Trial, number: u32) -> Result<Option<AttemptDir>, Failure> {
+    let Some(attempt) = job.new_attempt(&trial.id, number)? else { return Ok(None) };
+    write_json(&attempt.trial_path(), trial)?;
+    Ok(Some(attempt))
+}
+
+/// Start of an attempt, seconds since the epoch: when its `trial.json` was written; now, if it has none.
+pub fn started(attempt: &AttemptDir) -> i64 {
+    let written = attempt.trial_path().metadata().and_then(|m| m.modified()).ok();
+    written
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+        .and_then(|age| i64::try_from(age.as_secs()).ok())
+        .unwrap_or_else(|| jiff::Timestamp::now().as_second())
+}
+
+/// How a rank's process ended, as its parent saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEnd {
     /// Exit code, if it exited.
     pub code: Option<i32>,
     /// Signal, if one ended it.
     pub signal: Option<i32>,
-    /// The launcher itself killed it, because another rank had ended before.
+    /// It was ended by the launcher or srun, because another rank had ended before.
     pub forced: bool,
 }
 
 /// Close an attempt: recover the tables of ranks that could not write their own, and write `outcome.json`.
 ///
-/// `ends` holds what is known of each rank's process; a rank without an entry is judged by its last words alone.
-/// `interrupted` says that the user, not a fault, stopped the attempt.
+/// `ends` has the end of each rank's process; a rank without one is judged by its exit record alone. `interrupted`: the user, not a
+/// fault, stopped the attempt. `started` is its start, seconds since the epoch.
+///
+/// # Errors
+/// The ledger cannot be written. A file of a rank that cannot be read becomes part of the outcome instead.
 pub fn conclude(
     attempt: &AttemptDir,
     trial: &Trial,
@@ -31,7 +67,7 @@ pub fn conclude(
     let mut ranks = Vec::new();
     for rank in 0..world_size {
         let end = ends.get(rank as usize).copied().flatten();
-        // Whatever cannot be read becomes part of the reason; the outcome is written in any case.
+        // A record that cannot be read becomes part of the reason; the outcome is written in any case.
         let (said, unreadable) = match attempt.rank_exit(rank) {
             Ok(said) => (said, None),
             Err(e) => (None, Some(format!("rank {rank} left last words that cannot be read: {e}"))),
@@ -53,7 +89,7 @@ pub fn conclude(
                 exit.message = format!("the steps of rank {rank} cannot be kept: {}", e.message);
             }
         }
-        keep_samples(attempt, rank);
+        recover_samples(attempt, rank);
         exit.exit_code = end.and_then(|e| e.code);
         exit.signal = end.and_then(|e| e.signal);
         ranks.push(exit);
@@ -62,7 +98,7 @@ pub fn conclude(
     let outcome = judge(ranks, &forced, started, interrupted);
     outcome.save(attempt)?;
     if outcome.state == TrialState::Completed {
-        // Nothing goes on from them any more. Not before the outcome stands: what is lost until then can still be made good.
+        // Nothing resumes from checkpoints any more. Not before the outcome is written: until then the trial may still need them.
         CheckpointDir::of(attempt).clear()?;
     }
     for rank in 0..world_size {
@@ -89,7 +125,7 @@ fn silent_end(rank: u32, end: Option<ProcessEnd>) -> String {
     }
 }
 
-/// Turn what is left of a rank's journal into its table; returns the number of steps.
+/// Turn the journal of a rank without a step table into one; returns the number of steps.
 fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, Failure> {
     let journal = attempt.journal_path(rank);
     if !attempt.steps_path(rank).exists() && journal.exists() {
@@ -107,8 +143,8 @@ fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, 
     Ok(attempt.steps(rank)?.len() as u64)
 }
 
-/// Turn the journal of a rank's hardware samples into a table. They add to the steps: without the table the journal is read.
-fn keep_samples(attempt: &AttemptDir, rank: u32) {
+/// Turn the journal of a rank's hardware samples into a table. A failure is only logged: without the table the journal is read.
+fn recover_samples(attempt: &AttemptDir, rank: u32) {
     let (journal, table) = (attempt.sample_journal_path(rank), attempt.samples_path(rank));
     if !journal.exists() || table.exists() {
         return;
@@ -121,8 +157,8 @@ fn keep_samples(attempt: &AttemptDir, rank: u32) {
     }
 }
 
-/// The state of the attempt and, if it failed, the rank at the root: one that says so itself, else the one that others lost,
-/// else one that was killed from outside, before those that only stopped because of it.
+/// The outcome of an attempt. If it failed, names the rank at the root: one that reports a failure itself, else the one that others
+/// lost, else one that was killed from outside, before those that only stopped because of it.
 fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, interrupted: bool) -> Outcome {
     let ended = jiff::Timestamp::now().as_second();
     let with = |state, cause, message, failed_rank| Outcome {
@@ -153,7 +189,7 @@ fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, inter
         .or_else(|| ranks.iter().find(|r| r.status == RankStatus::PeerLost))
         .or_else(|| killed(true));
     match root {
-        // It was silent until the launcher or srun, ending what was left, told it to stop.
+        // It was silent until the launcher or srun told it to stop.
         Some(root) if root.status == RankStatus::Interrupted && forced(root.rank) => {
             let said = ranks.iter().find(|r| r.lost_peer == Some(root.rank)).map_or("", |r| r.message.as_str());
             with(TrialState::Failed, Some(Cause::Hang), said.to_owned(), Some(root.rank))

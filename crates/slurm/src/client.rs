@@ -1,215 +1,348 @@
-//! Slurm's own commands: how they are run, and what their failures mean.
+//! [`Slurm`]: every question to a cluster, through Slurm's commands or through slurmrestd.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use wait_timeout::ChildExt;
 
-use super::availability::Availability;
-use super::rest::Rest;
-use crate::exit::{Exit, Failure};
-use crate::launch::worker_binary::worker_path;
+use crate::error::SlurmError;
+use crate::job_id::JobId;
+use crate::queue;
+use crate::rest::{Rest, RestOptions};
+use crate::task::{Queue, TasksByIndex};
+use crate::task_run::{self, LastRun, TaskRuns};
 
-/// Longest that a question to the controller may take: Slurm's own clients give up after about 20 s.
-const ANSWER: Duration = Duration::from_secs(30);
-/// Longest that looking for a controller may take.
-const PROBE: Duration = Duration::from_secs(5);
+/// Time limit of a command. Slurm's own clients give up after about 20 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit of a question whether a controller is there.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The programs that a batch script runs, as absolute paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Programs {
-    /// The launcher.
-    pub expctl: PathBuf,
-    /// The worker: one process per rank.
-    pub worker: PathBuf,
-    /// `LD_LIBRARY_PATH` for the worker, where the site brings its own libtorch.
-    pub library_path: Option<String>,
-}
+/// Where sites and packages put the configuration; the third is where a node keeps one that it was sent.
+const CONFIGURATIONS: [&str; 4] =
+    ["/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf", "/usr/local/etc/slurm.conf"];
 
-impl Programs {
-    /// This launcher, and the worker beside it or at `EXPCTL_WORKER`, which need not be there yet.
-    ///
-    /// # Errors
-    /// If the system cannot say where this program is.
-    pub fn find() -> Result<Self, Failure> {
-        let expctl = std::env::current_exe().map_err(Failure::internal)?;
-        let worker = worker_path()?;
-        // The site's own libtorch may need the path under which it was found; ours is found without.
-        let site = std::env::var_os("EXPCTL_LIBTORCH").filter(|site| !site.is_empty());
-        let library_path = site.and_then(|_| std::env::var("LD_LIBRARY_PATH").ok());
-        Ok(Self { expctl, worker, library_path })
-    }
-}
-
-/// The Slurm that the commands speak to.
+/// A Slurm cluster, as this process's environment (`PATH`, `SLURM_CONF`, …) leads to it.
 #[derive(Clone, Debug, Default)]
 pub struct Slurm {
-    environment: Vec<(OsString, OsString)>,
-    /// Where jobs are submitted, cancelled and looked at over HTTP.
-    pub(super) rest: Option<Arc<Rest>>,
+    /// Variables set beside those of this process.
+    variables: Vec<(OsString, OsString)>,
+    /// Submits, cancels and lists jobs in place of the commands.
+    rest: Option<Arc<Rest>>,
 }
 
-/// Why Slurm could not be asked, or said no.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum ToolError {
-    #[error("cannot run {program}: {source}")]
-    Start { program: String, source: std::io::Error },
-    #[error("{program} did not answer within {} s", limit.as_secs())]
-    Silent { program: String, limit: Duration },
-    #[error("{program}: {message}")]
-    Refused { program: String, message: String },
-    #[error("{program} answered {answer:?}, which is not the table that was asked for")]
-    Unreadable { program: String, answer: String },
-    /// What slurmrestd needs is not there or not as it must be.
-    #[error("{message}")]
-    Setup { message: String, hint: String },
-    #[error("{program} does not accept the token of {user}: {message}")]
-    Token { program: String, user: String, message: String },
-    /// An option of a batch script that a version of slurmrestd has no field for.
-    #[error("the option {option} of the batch script cannot be handed to slurmrestd: {why}")]
-    Option { option: String, why: String },
+/// Whether there is a Slurm to submit to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// A controller answers.
+    Ready,
+    /// This machine belongs to a cluster whose controller does not answer, for this reason.
+    Unreachable(String),
+    /// There is no `sbatch`, or an `sbatch` that nobody has configured.
+    Absent,
 }
 
-impl From<ToolError> for Failure {
-    fn from(e: ToolError) -> Self {
-        let exit = if matches!(e, ToolError::Option { .. }) { Exit::Config } else { Exit::Cluster };
-        let failure = Self::new(exit, &e);
-        match e {
-            ToolError::Setup { hint, .. } => failure.hint(hint),
-            ToolError::Token { .. } => failure
-                .hint("it may have expired; a new one: export $(scontrol token lifespan=SECONDS)")
-                .hint("EXPCTL_SLURM_TOKEN_FILE=FILE is read anew for every request"),
-            ToolError::Option { .. } => failure.hint("sbatch takes every option: backend = \"slurm\""),
-            _ => failure,
-        }
-    }
+/// How a script is submitted.
+#[derive(Clone, Debug, Default)]
+pub struct SubmitOptions {
+    /// The job stays in the queue until [`Slurm::release`].
+    pub hold: bool,
+    /// Jobs that have to end first, as `--dependency` takes them: `afterok:12`.
+    pub dependency: Option<String>,
+    /// The cluster to submit to, where there are several.
+    pub cluster: Option<String>,
 }
 
 impl Slurm {
-    /// The Slurm that this process's environment leads to (`PATH`, `SLURM_CONF`).
+    /// The Slurm that this process's environment leads to.
     pub fn from_environment() -> Self {
         Self::default()
-    }
-
-    /// The Slurm of jobs with this backend: `slurm`, or `slurmrest`.
-    ///
-    /// # Errors
-    /// Exit 4 if slurmrestd is asked for and its address or the token are missing.
-    pub fn of_backend(backend: &str) -> Result<Self, Failure> {
-        if backend == "slurmrest" { Self::from_environment().over_rest() } else { Ok(Self::from_environment()) }
-    }
-
-    /// The Slurm that knows a job with this backend. A slurmrestd that this shell has no address or token for is not needed
-    /// where there are commands: on a node, for example.
-    ///
-    /// # Errors
-    /// As [`Slurm::of_backend`].
-    pub fn of_job(backend: &str) -> Result<Self, Failure> {
-        Self::of_backend(backend).or_else(|failure| {
-            let commands = Self::from_environment();
-            if commands.availability() == Availability::Ready { Ok(commands) } else { Err(failure) }
-        })
-    }
-
-    /// The same Slurm, spoken to over HTTP; see [`Rest::of`].
-    ///
-    /// # Errors
-    /// Exit 4 if the address or the token are missing.
-    pub fn over_rest(mut self) -> Result<Self, Failure> {
-        self.rest = Some(Arc::new(Rest::of(&self)?));
-        Ok(self)
-    }
-
-    /// The name of the backend.
-    pub const fn backend(&self) -> &'static str {
-        if self.rest.is_some() { "slurmrest" } else { "slurm" }
     }
 
     /// The same with a variable set for the commands, for example `SLURM_CONF`.
     #[must_use]
     pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.environment.push((name.into(), value.into()));
+        self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// The same with times as seconds since 1970.
+    /// The same with times printed as seconds since 1970.
     #[must_use]
     pub fn with_time_in_seconds(&self) -> Self {
         self.clone().with_variable("SLURM_TIME_FORMAT", "%s")
     }
 
-    /// What a command answers.
+    /// The same Slurm over HTTP: jobs are submitted, cancelled and listed through slurmrestd. See [`Rest::new`].
     ///
     /// # Errors
-    /// Exit 4, with Slurm's own words.
-    pub fn ask<A: AsRef<OsStr>>(
-        &self,
-        program: &str,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<String, Failure> {
-        self.run(program, arguments).map_err(Failure::from)
+    /// [`SetupError`](crate::SetupError) if the address, the user or the token is missing or malformed.
+    pub fn with_rest(mut self, options: RestOptions) -> Result<Self, SlurmError> {
+        self.rest = Some(Arc::new(Rest::new(&self, options)?));
+        Ok(self)
     }
 
-    /// Answer of `scontrol ping`; a controller that is up answers within seconds.
-    pub(super) fn ping(&self) -> Result<String, ToolError> {
-        match &self.rest {
-            Some(rest) => rest.ping(),
-            None => self.run_for("scontrol", ["ping"], PROBE),
+    /// Whether it speaks through slurmrestd.
+    pub const fn uses_rest(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Whether `sbatch` is on the path and a controller answers within seconds.
+    ///
+    /// Invariant: a cluster that is merely down is never [`Availability::Absent`], or its users would compute on the login node.
+    pub fn availability(&self) -> Availability {
+        let environment = self.environment();
+        let set = |name: &str| environment.get(OsStr::new(name)).filter(|value| !value.is_empty());
+        let on_path = set("PATH")
+            .is_some_and(|path| std::env::split_paths(path).any(|folder| is_executable(&folder.join("sbatch"))));
+        if !on_path && self.rest.is_none() {
+            return Availability::Absent;
+        }
+        let reason = match self.ping() {
+            // The configuration may also come over the network: an answer is what counts.
+            Ok(answer) if answer.contains(" UP") => return Availability::Ready,
+            Ok(answer) => answer.trim().replace('\n', "; "),
+            Err(e) => e.to_string(),
+        };
+        let configured = set("SLURM_CONF").is_some() || CONFIGURATIONS.iter().any(|path| Path::new(path).exists());
+        if configured || self.rest.is_some() {
+            Availability::Unreachable(reason)
+        } else {
+            tracing::debug!("sbatch is installed but not configured: {reason}");
+            Availability::Absent
         }
     }
 
-    /// The environment of the commands: ours, less what would change what they do or print.
-    pub(super) fn environment(&self) -> BTreeMap<OsString, OsString> {
-        let all = std::env::vars_os().chain(self.environment.iter().cloned());
+    /// Submit a batch script.
+    ///
+    /// # Errors
+    /// [`SlurmError`], with Slurm's own words where it refuses the script.
+    pub fn submit(&self, script: &Path, options: &SubmitOptions) -> Result<JobId, SlurmError> {
+        if let Some(rest) = &self.rest {
+            let text = std::fs::read_to_string(script).map_err(SlurmError::Script)?;
+            let folder = std::env::current_dir().map_err(SlurmError::Script)?;
+            return rest.submit(&text, options.hold, options.dependency.as_deref(), &folder);
+        }
+        let mut arguments: Vec<OsString> = vec!["--parsable".into()];
+        arguments.extend(options.cluster.iter().map(|cluster| format!("--clusters={cluster}").into()));
+        arguments.extend(options.hold.then(|| "--hold".into()));
+        arguments.extend(options.dependency.iter().map(|after| format!("--dependency={after}").into()));
+        arguments.push(script.into());
+        let answer = self.run("sbatch", arguments)?;
+        JobId::parse(&answer).ok_or_else(|| SlurmError::NotAJobId { answer: answer.trim().to_owned() })
+    }
+
+    /// What `sbatch --test-only` says of a script: when and where the job would start. Some versions of Slurm use up a job id
+    /// for the answer. slurmrestd has no such request.
+    ///
+    /// # Errors
+    /// [`SlurmError`], with Slurm's own words where it refuses the script.
+    pub fn test_only(&self, script: &Path) -> Result<String, SlurmError> {
+        let (stdout, stderr) =
+            self.output("sbatch", [OsStr::new("--test-only"), script.as_os_str()], ANSWER_TIMEOUT)?;
+        // Slurm prints it on stderr.
+        let lines = stderr.lines().chain(stdout.lines()).map(|line| line.trim().trim_start_matches("sbatch: "));
+        Ok(lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Let a job that was submitted on hold run.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn release(&self, job: &JobId) -> Result<(), SlurmError> {
+        match &self.rest {
+            Some(rest) => rest.release(job),
+            None => self.run("scontrol", job.arguments(Some("release"))).map(drop),
+        }
+    }
+
+    /// Let a held job also wait for other jobs, named as `--dependency` takes them.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn set_dependency(&self, job: &JobId, dependency: &str) -> Result<(), SlurmError> {
+        if let Some(rest) = &self.rest {
+            return rest.set_dependency(job, dependency);
+        }
+        let arguments = ["update".to_owned(), format!("JobId={}", job.id), format!("Dependency={dependency}")];
+        self.run("scontrol", job.cluster_option().into_iter().chain(arguments)).map(drop)
+    }
+
+    /// Cancel a job with all its tasks.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn cancel(&self, job: &JobId) -> Result<(), SlurmError> {
+        match &self.rest {
+            Some(rest) => rest.cancel(&[(job.clone(), None)], None),
+            None => self.run("scancel", job.arguments(None)).map(drop),
+        }
+    }
+
+    /// Cancel some tasks of an array. A task that has ended meanwhile is no error.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn cancel_tasks(&self, array: &JobId, tasks: &[u32]) -> Result<(), SlurmError> {
+        if let Some(rest) = &self.rest {
+            let tasks: Vec<_> = tasks.iter().map(|task| (array.clone(), Some(*task))).collect();
+            return rest.cancel(&tasks, None);
+        }
+        let names = tasks.iter().map(|task| format!("{}_{task}", array.id));
+        let quiet = ["--quiet".to_owned()];
+        self.run("scancel", array.cluster_option().into_iter().chain(quiet).chain(names)).map(drop)
+    }
+
+    /// The tasks of `arrays` that the controller remembers, by `squeue`; those that it has forgotten are missing. One question
+    /// for all arrays of a cluster.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn queued(&self, arrays: &[JobId]) -> Result<Queue, SlurmError> {
+        if let Some(rest) = &self.rest {
+            return rest.queued(arrays);
+        }
+        let fixed = ["--array", "--states=all", "--format=%i|%T|%r"];
+        self.ask_about("squeue", &fixed, arrays, queue::parse_squeue)
+    }
+
+    /// The tasks of `arrays` that the accounting remembers, by `sacct`.
+    ///
+    /// # Errors
+    /// [`SlurmError`], also where the cluster has no accounting.
+    pub fn accounted(&self, arrays: &[JobId]) -> Result<Queue, SlurmError> {
+        if let Some(rest) = &self.rest {
+            return rest.accounted(arrays);
+        }
+        let fixed = ["--parsable2", "--allocations", "--format=JobID,State,ExitCode,JobName"];
+        self.ask_about("sacct", &fixed, arrays, queue::parse_sacct)
+    }
+
+    /// All runs of the tasks of `arrays` with their steps, from the accounting, less those that ended before `since` (seconds
+    /// since the epoch): a cluster may have used its ids before. One question for all arrays of a cluster. Always through
+    /// `sacct`.
+    ///
+    /// # Errors
+    /// [`SlurmError`], also where the cluster has no accounting.
+    pub fn accounted_runs<'a>(
+        &self,
+        arrays: impl IntoIterator<Item = &'a JobId>,
+        since: i64,
+    ) -> Result<TaskRuns, SlurmError> {
+        let slurm = self.with_time_in_seconds();
+        let mut runs = TaskRuns::new();
+        for (cluster, ids) in by_cluster(arrays) {
+            let fixed = ["--duplicates", "--parsable2", "--noconvert"].map(str::to_owned);
+            let format = format!("--format={}", task_run::COLUMNS.join(","));
+            let table = slurm.run("sacct", cluster.into_iter().chain(fixed).chain([format, jobs_option(&ids)]))?;
+            let read = task_run::parse_sacct(&table).ok_or_else(|| not_a_table("sacct", &table))?;
+            runs.extend(read.into_iter().filter(|((array, _), _)| ids.contains(array)));
+        }
+        for all in runs.values_mut() {
+            all.retain(|run| run.ended.is_none_or(|ended| ended >= since));
+            // Stable, so that a run without a start stays where sacct listed it.
+            all.sort_by_key(|run| run.started.or(run.submitted));
+        }
+        Ok(runs)
+    }
+
+    /// The last run of each task of an array that the controller remembers, by task. Always through `scontrol`.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn remembered_runs(&self, array: &JobId) -> Result<BTreeMap<u32, LastRun>, SlurmError> {
+        // Not --oneliner: with line ends, nothing that a user wrote can be taken for a key.
+        let question = ["show".to_owned(), "job".to_owned(), array.id.to_string()];
+        let answer = self.with_time_in_seconds().run("scontrol", array.cluster_option().into_iter().chain(question))?;
+        Ok(task_run::parse_scontrol(&answer, array.id))
+    }
+
+    /// MaxArraySize of the cluster; `None` if it does not say. slurmrestd never does.
+    pub fn max_array_size(&self) -> Option<u64> {
+        let config = self.run("scontrol", ["show", "config"]).ok()?;
+        let value = config.lines().find_map(|line| line.strip_prefix("MaxArraySize")?.split_once('='))?.1;
+        value.trim().parse().ok()
+    }
+
+    /// Answer of `scontrol ping`: a line for each controller, with `UP` in it if it answers.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub fn ping(&self) -> Result<String, SlurmError> {
+        match &self.rest {
+            Some(rest) => rest.ping(),
+            None => Ok(self.output("scontrol", ["ping"], PING_TIMEOUT)?.0),
+        }
+    }
+
+    /// Run one of Slurm's commands; returns its stdout.
+    ///
+    /// # Errors
+    /// [`SlurmError`] if the command cannot be started, takes longer than 30 s, or fails.
+    pub fn run<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String, SlurmError> {
+        Ok(self.output(program, arguments, ANSWER_TIMEOUT)?.0)
+    }
+
+    /// A variable of [`Slurm::environment`], trimmed; `None` if it is empty, unset or not UTF-8.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let environment = self.environment();
+        let value = environment.get(OsStr::new(name))?.to_str()?.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+
+    /// The environment of the commands: that of this process, less what would change what they do or print.
+    pub fn environment(&self) -> BTreeMap<OsString, OsString> {
+        let all = std::env::vars_os().chain(self.variables.iter().cloned());
         let mut environment: BTreeMap<_, _> = all.filter(|(name, _)| !name.to_str().is_some_and(overrides)).collect();
-        // Slurm's commands take an empty token for a token, and then no way around it.
+        // Slurm's commands take an empty token for a token, and then find no other way to authenticate.
         if environment.get(OsStr::new("SLURM_JWT")).is_some_and(|token| token.is_empty()) {
             environment.remove(OsStr::new("SLURM_JWT"));
         }
         environment
     }
 
-    /// Run a command and return its stdout.
-    pub(super) fn run<A: AsRef<OsStr>>(
+    /// What `program` says of `arrays`, where `parse` reads its table for one of them.
+    fn ask_about(
         &self,
         program: &str,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<String, ToolError> {
-        self.run_for(program, arguments, ANSWER)
+        fixed: &[&str],
+        arrays: &[JobId],
+        parse: fn(&str, u64) -> Option<TasksByIndex>,
+    ) -> Result<Queue, SlurmError> {
+        let mut queue = Queue::new();
+        for (cluster, ids) in by_cluster(arrays) {
+            let fixed = fixed.iter().map(|argument| (*argument).to_owned());
+            let arguments = cluster.into_iter().chain(fixed).chain([jobs_option(&ids)]);
+            let table = match self.run(program, arguments) {
+                Ok(table) => table,
+                // squeue says so of a single job that the controller has forgotten.
+                Err(SlurmError::Refused { message, .. }) if message.contains("Invalid job id") => continue,
+                Err(e) => return Err(e),
+            };
+            for id in ids {
+                let tasks = parse(&table, id).ok_or_else(|| not_a_table(program, &table))?;
+                queue.extend(tasks.into_iter().map(|(index, task)| ((id, index), task)));
+            }
+        }
+        Ok(queue)
     }
 
-    fn run_for<A: AsRef<OsStr>>(
+    /// Run a command that has to succeed within `limit`; returns its stdout and its stderr.
+    fn output<A: AsRef<OsStr>>(
         &self,
         program: &str,
         arguments: impl IntoIterator<Item = A>,
         limit: Duration,
-    ) -> Result<String, ToolError> {
-        Ok(self.answer(program, arguments, limit)?.0)
-    }
-
-    /// Run a command that succeeds; its stdout and what it said on stderr.
-    pub(super) fn run_with_both<A: AsRef<OsStr>>(
-        &self,
-        program: &str,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<(String, String), ToolError> {
-        self.answer(program, arguments, ANSWER)
-    }
-
-    fn answer<A: AsRef<OsStr>>(
-        &self,
-        program: &str,
-        arguments: impl IntoIterator<Item = A>,
-        limit: Duration,
-    ) -> Result<(String, String), ToolError> {
-        let start = |source| ToolError::Start { program: program.to_owned(), source };
-        let silent = || ToolError::Silent { program: program.to_owned(), limit };
+    ) -> Result<(String, String), SlurmError> {
+        let start = |source| SlurmError::Start { program: program.to_owned(), source };
         // Files, not pipes: nobody has to read while the command runs, and a full pipe cannot block it.
         let mut stdout = tempfile::tempfile().map_err(start)?;
         let mut stderr = tempfile::tempfile().map_err(start)?;
@@ -227,19 +360,19 @@ impl Slurm {
         let Some(status) = child.wait_timeout(limit).map_err(start)? else {
             child.kill().map_err(start)?;
             child.wait().map_err(start)?;
-            return Err(silent());
+            return Err(SlurmError::Timeout { program: program.to_owned(), limit });
         };
         if status.success() {
             return Ok((content(&mut stdout).map_err(start)?, content(&mut stderr).map_err(start)?));
         }
         let message = message(program, &content(&mut stderr).map_err(start)?);
         let message = if message.is_empty() { status.to_string() } else { message };
-        Err(ToolError::Refused { program: program.to_owned(), message })
+        Err(SlurmError::Refused { program: program.to_owned(), message })
     }
 }
 
-/// The variables of Slurm's that are about the cluster and its user.
-const ABOUT_THE_CLUSTER: [&str; 7] = [
+/// Slurm's variables that are about the cluster and its user.
+const CLUSTER_VARIABLES: [&str; 7] = [
     "SLURM_CONF",
     "SLURM_CONF_SERVER",
     "SLURM_CLUSTERS",
@@ -249,19 +382,42 @@ const ABOUT_THE_CLUSTER: [&str; 7] = [
     "SLURM_BITSTR_LEN",
 ];
 
-/// Whether a variable would override what a command is told: columns, filters, the script's own directives. All others of
-/// Slurm's own are about a job that this process may be in, and srun in the new job would take them for its own.
+/// Whether a variable would override what a command is told: columns, filters, the script's own directives. All other
+/// variables of Slurm's are about a job that this process may be in, and srun in the new job would take them for its own.
 fn overrides(name: &str) -> bool {
     if name.starts_with("SLURM_") {
-        return !ABOUT_THE_CLUSTER.contains(&name);
+        return !CLUSTER_VARIABLES.contains(&name);
     }
     ["SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The `SBATCH_*` variables of this process.
-pub(super) fn inherited() -> Vec<String> {
+/// Names of the `SBATCH_*` variables of this process. They would override a script's directives; `sbatch` does not get them.
+pub fn sbatch_variables() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter(|name| name.starts_with("SBATCH_")).collect()
+}
+
+/// Ids of arrays, by the option that leads a command to their cluster.
+fn by_cluster<'a>(arrays: impl IntoIterator<Item = &'a JobId>) -> BTreeMap<Option<String>, BTreeSet<u64>> {
+    let mut clusters: BTreeMap<Option<String>, BTreeSet<u64>> = BTreeMap::new();
+    for array in arrays {
+        clusters.entry(array.cluster_option()).or_default().insert(array.id);
+    }
+    clusters
+}
+
+/// The option `--jobs` of squeue and sacct.
+fn jobs_option(ids: &BTreeSet<u64>) -> String {
+    let list: Vec<String> = ids.iter().map(u64::to_string).collect();
+    format!("--jobs={}", list.join(","))
+}
+
+fn not_a_table(program: &str, answer: &str) -> SlurmError {
+    SlurmError::NotATable { program: program.to_owned(), answer: answer.trim().chars().take(80).collect() }
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 fn content(file: &mut std::fs::File) -> std::io::Result<String> {
@@ -297,8 +453,8 @@ mod tests {
 
     #[test]
     fn a_command_that_hangs_is_given_up() {
-        let answer = Slurm::from_environment().run_for("sleep", ["30"], Duration::from_millis(50));
-        assert!(matches!(answer, Err(ToolError::Silent { .. })), "{answer:?}");
+        let answer = Slurm::from_environment().output("sleep", ["30"], Duration::from_millis(50));
+        assert!(matches!(answer, Err(SlurmError::Timeout { .. })), "{answer:?}");
     }
 
     #[test]

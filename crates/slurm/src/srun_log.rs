@@ -1,6 +1,17 @@
-//! What `srun` says about the end of each rank. It is the only one that sees the processes.
+//! The messages of `srun` about ranks that ended badly. Only srun sees the processes.
 
-use crate::launch::ProcessEnd;
+use crate::queue::ranges;
+
+/// How a rank's process ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessExit {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal, if one ended it.
+    pub signal: Option<i32>,
+    /// srun ended it, because another rank had ended badly.
+    pub by_srun: bool,
+}
 
 /// Names that the C library gives to the signals that end processes, as srun prints them.
 const SIGNALS: [(&str, i32); 10] = [
@@ -16,20 +27,20 @@ const SIGNALS: [(&str, i32); 10] = [
     ("Terminated", 15),
 ];
 
-/// Each rank's end, from srun's messages (`srun: error: n1: tasks 0,2-3: Killed`) and its exit code.
+/// How each of `ranks` ranks ended, from srun's messages (`srun: error: n1: tasks 0,2-3: Killed`) and its exit code.
 ///
-/// srun does not mention a rank that ended well. The exit code alone speaks for a rank only where there is but one.
-pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
+/// `None` for a rank that srun does not mention: it may have ended well. With a single rank, `exit_code` is its own.
+pub fn process_exits(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessExit>> {
     let mut ends = vec![None; ranks as usize];
-    // From here on srun ends the ranks that are left, because one has ended badly: they are not to blame.
-    let mut clearing = false;
+    // After this message srun ends the remaining ranks, because one has ended badly: they are not to blame.
+    let mut terminating = false;
     for line in log.lines() {
-        clearing |= line.contains("_step_signal: Terminating ");
+        terminating |= line.contains("_step_signal: Terminating ");
         let Some((list, what)) = message(line) else { continue };
-        let Some(end) = end(what).map(|end| ProcessEnd { forced: clearing, ..end }) else { continue };
-        for range in super::task_ids::ranges(list) {
+        let Some(end) = end(what).map(|end| ProcessExit { by_srun: terminating, ..end }) else { continue };
+        for range in ranges(list) {
             for rank in range.take_while(|rank| *rank < ranks) {
-                // The first word counts: later ones are about the clean-up.
+                // The first message counts: later ones are about the clean-up.
                 ends[rank as usize].get_or_insert(end);
             }
         }
@@ -40,7 +51,7 @@ pub fn process_ends(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<Process
     ends
 }
 
-/// The list of tasks, and what befell them.
+/// The list of ranks in a message of srun, and what happened to them.
 fn message(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.split_once("srun: error: ")?;
     let (_node, rest) = rest.split_once(": ")?;
@@ -48,19 +59,19 @@ fn message(line: &str) -> Option<(&str, &str)> {
     rest.split_once(": ")
 }
 
-fn end(what: &str) -> Option<ProcessEnd> {
+fn end(what: &str) -> Option<ProcessExit> {
     if let Some(code) = what.strip_prefix("Exited with exit code ") {
         return code.trim().parse().ok().map(exited);
     }
     SIGNALS.iter().find(|(name, _)| what.starts_with(name)).map(|(_, signal)| signalled(*signal))
 }
 
-const fn exited(code: i32) -> ProcessEnd {
-    ProcessEnd { code: Some(code), signal: None, forced: false }
+const fn exited(code: i32) -> ProcessExit {
+    ProcessExit { code: Some(code), signal: None, by_srun: false }
 }
 
-const fn signalled(signal: i32) -> ProcessEnd {
-    ProcessEnd { code: None, signal: Some(signal), forced: false }
+const fn signalled(signal: i32) -> ProcessExit {
+    ProcessExit { code: None, signal: Some(signal), by_srun: false }
 }
 
 #[cfg(test)]
@@ -73,24 +84,25 @@ mod tests {
     fn the_first_word_about_a_rank_counts() {
         let log = "srun: error: n1: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=16.0\n\
                    srun: error: n1: tasks 0-1,3: Terminated\nsrun: error: n2: task 2: Exited with exit code 7\n";
-        let ends = process_ends(log, 137, 5);
-        let cleared = |end| Some(ProcessEnd { forced: true, ..end });
-        let expected = [cleared(signalled(15)), Some(signalled(9)), cleared(exited(7)), cleared(signalled(15)), None];
+        let ends = process_exits(log, 137, 5);
+        let terminated = |end| Some(ProcessExit { by_srun: true, ..end });
+        let expected =
+            [terminated(signalled(15)), Some(signalled(9)), terminated(exited(7)), terminated(signalled(15)), None];
         assert_eq!(ends, expected);
     }
 
     #[test]
     fn the_exit_code_speaks_for_a_rank_that_is_alone() {
-        assert_eq!(process_ends("", 139, 1), [Some(signalled(11))]);
-        assert_eq!(process_ends("", 0, 1), [Some(exited(0))]);
-        assert_eq!(process_ends("", 139, 2), [None, None]);
+        assert_eq!(process_exits("", 139, 1), [Some(signalled(11))]);
+        assert_eq!(process_exits("", 0, 1), [Some(exited(0))]);
+        assert_eq!(process_exits("", 139, 2), [None, None]);
     }
 
     proptest! {
         #[test]
         fn any_log_is_read_without_panic(list in "[0-9,-]{0,20}", what in ".{0,20}", text in "(?s).{0,200}") {
             let log = format!("srun: error: n1: tasks {list}: {what}\nsrun: error: n1: task 4000000000-4294967295: Killed\n{text}");
-            prop_assert_eq!(process_ends(&log, 1, 3).len(), 3);
+            prop_assert_eq!(process_exits(&log, 1, 3).len(), 3);
         }
     }
 
@@ -98,6 +110,6 @@ mod tests {
     fn other_messages_are_not_about_ranks() {
         let log = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n\
                    srun: error: Unable to create step for job 4: Job/step already completing or completed\n";
-        assert_eq!(process_ends(log, 1, 2), [None, None]);
+        assert_eq!(process_exits(log, 1, 2), [None, None]);
     }
 }

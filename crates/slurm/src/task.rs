@@ -1,19 +1,41 @@
-//! The states that Slurm's commands and its REST API give to jobs.
+//! [`Task`]: an array task as Slurm describes it, and the states that it can be in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-/// State of an array task, in Slurm's own word. Words that we do not know are kept.
+/// An array task, as Slurm describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// State.
+    pub state: TaskState,
+    /// Why it is in that state, as far as Slurm says: squeue's reason, or sacct's `exit code 1:0`. May be empty.
+    pub detail: String,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.detail.is_empty() { self.state.fmt(f) } else { write!(f, "{} ({})", self.state, self.detail) }
+    }
+}
+
+/// Tasks of one array, by index.
+pub(crate) type TasksByIndex = BTreeMap<u32, Task>;
+
+/// Tasks by the id of their array and by their index in it.
+pub type Queue = BTreeMap<(u64, u32), Task>;
+
+/// State of an array task, in Slurm's own word. Unknown words are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskState(String);
 
-/// What a state means for somebody who waits for the task.
+/// How far a task with some state is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It has not started, or not started again.
     Waiting,
     /// It holds nodes.
     Active,
-    /// It will do nothing any more.
+    /// It has ended.
     Over,
 }
 
@@ -53,17 +75,17 @@ const STATES: [(&str, Phase); 29] = [
 ];
 
 impl TaskState {
-    /// A state in Slurm's word.
+    /// A state from Slurm's word for it.
     pub fn new(word: impl Into<String>) -> Self {
         Self(word.into())
     }
 
-    /// Whether the task will do nothing any more. A state that we do not know is no end.
+    /// Whether the task has ended for good. An unknown state is no end.
     pub fn is_over(&self) -> bool {
         self.phase() == Some(Phase::Over)
     }
 
-    /// Whether someone stopped the task on purpose.
+    /// Whether somebody stopped the task on purpose.
     pub fn is_cancelled(&self) -> bool {
         self.word() == "CANCELLED"
     }
@@ -73,18 +95,23 @@ impl TaskState {
         self.phase() == Some(Phase::Waiting)
     }
 
-    /// Whether the task was put back into the queue: its try is over, the task is not.
+    /// Whether the task was put back into the queue: this run is over, the task is not.
     pub fn is_requeued(&self) -> bool {
         matches!(self.word(), "REQUEUED" | "REQUEUE_FED" | "REQUEUE_HOLD" | "SPECIAL_EXIT")
     }
 
-    /// Whether this is a word of Slurm's documentation.
+    /// Whether Slurm documents this word.
     pub fn is_known(&self) -> bool {
         self.phase().is_some()
     }
 
+    /// Slurm's word, with what sacct appends to it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The word without what sacct appends (`CANCELLED by 0`).
-    pub(super) fn word(&self) -> &str {
+    fn word(&self) -> &str {
         self.0.split_whitespace().next().unwrap_or_default()
     }
 

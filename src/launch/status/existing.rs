@@ -1,87 +1,87 @@
-//! Which trials of a plan the ledger has already, or is about to have.
+//! [`ExistingTrials`]: trials of a plan that need not be run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use expctl_record::{JobDir, TrialState};
+use expctl_record::{JobDir, RecordError, TrialState};
 use serde::Deserialize;
 
-use super::look::look;
+use super::JobStatuses;
 use crate::exit::Failure;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
-/// What the ledger has of the trials that were asked for. A trial's id says all that it runs, so one in another job is the
-/// same measurement.
+/// The trials of a plan that the ledger has already, or is about to have. A trial's id identifies all its settings, so a trial with the
+/// same id in another job is the same measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Had {
+pub struct ExistingTrials {
     /// The newest job in which a trial completed, by trial.
     pub completed: BTreeMap<String, u64>,
-    /// The newest job in which a trial waits or runs, or may do so, by trial; none of them has completed anywhere.
+    /// The newest job in which a trial waits or runs, or may do so, by trial; only trials that have not completed.
     pub active: BTreeMap<String, u64>,
-    /// What could not be looked at, a line each.
+    /// Jobs and trials that could not be read, a line each.
     pub trouble: Vec<String>,
 }
 
-/// As much of `job.json` as the search needs.
+/// The part of `job.json` that the search needs.
 #[derive(Deserialize)]
-struct Listed {
-    trials: Vec<ListedTrial>,
+struct TrialIds {
+    trials: Vec<TrialId>,
 }
 
 #[derive(Deserialize)]
-struct ListedTrial {
+struct TrialId {
     id: String,
 }
 
-impl Had {
-    /// Look for `wanted` in all jobs that were measured here, newest first. Slurm is asked at most once, and only if a job
-    /// of its has an attempt without an outcome.
+impl ExistingTrials {
+    /// Look for the trials `ids` in all measured jobs, newest first. Slurm is asked at most once, and only if a job on it has an
+    /// attempt without an outcome.
     ///
     /// # Errors
     /// The published results cannot be read, or a job that may still run cannot.
-    pub fn of(project: &Project, wanted: &BTreeSet<&str>) -> Result<Self, Failure> {
-        let mut had = Self::default();
+    pub fn find(project: &Project, ids: &BTreeSet<&str>) -> Result<Self, Failure> {
+        let mut found = Self::default();
         let mut open: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         for id in Ledger::open(project)?.measured_ids().into_iter().rev() {
             let folder = project.job(id);
-            let listed = match listed(&folder) {
+            let listed = match trial_ids(&folder) {
                 Ok(listed) => listed,
                 Err(why) => {
-                    had.trouble.push(format!("job {id} was not looked at: {why}"));
+                    found.trouble.push(format!("job {id} was not looked at: {why}"));
                     continue;
                 }
             };
-            for trial in listed.trials.into_iter().filter(|trial| wanted.contains(trial.id.as_str())) {
-                if had.completed.contains_key(&trial.id) {
+            for trial in listed.trials.into_iter().filter(|trial| ids.contains(trial.id.as_str())) {
+                if found.completed.contains_key(&trial.id) {
                     continue;
                 }
                 match last_state(&folder, &trial.id) {
                     Ok(Some(TrialState::Completed)) => {
-                        had.completed.insert(trial.id, id);
+                        found.completed.insert(trial.id, id);
                     }
-                    // One that failed may be in a retry that has not begun.
+                    // A retry of a failed trial may not have begun.
                     Ok(_) => {
                         open.entry(id).or_default().insert(trial.id);
                     }
-                    Err(e) => had.trouble.push(format!("{} of job {id} was not looked at: {e}", trial.id)),
+                    Err(e) => found.trouble.push(format!("{} of job {id} was not looked at: {e}", trial.id)),
                 }
             }
         }
         for trials in open.values_mut() {
-            trials.retain(|trial| !had.completed.contains_key(trial));
+            trials.retain(|trial| !found.completed.contains_key(trial));
         }
         open.retain(|_, trials| !trials.is_empty());
-        had.look_at(project, &open)?;
-        Ok(had)
+        found.find_active(project, &open)?;
+        Ok(found)
     }
 
-    /// Sort out which of the trials without results something still runs.
-    fn look_at(&mut self, project: &Project, open: &BTreeMap<u64, BTreeSet<String>>) -> Result<(), Failure> {
+    /// Find the trials without results that something still runs.
+    fn find_active(&mut self, project: &Project, open: &BTreeMap<u64, BTreeSet<String>>) -> Result<(), Failure> {
         if open.is_empty() {
             return Ok(());
         }
         let folders: Vec<JobDir> = open.keys().map(|id| project.job(*id)).collect();
-        let seen = look(&folders)?;
+        let seen = JobStatuses::load(&folders)?;
         self.trouble.extend(seen.trouble.map(|why| format!("what still runs on Slurm is not known: {why}")));
         for job in seen.jobs {
             let id = job.record.job;
@@ -96,11 +96,11 @@ impl Had {
     }
 
     /// Whether a trial has to be measured yet.
-    pub fn misses(&self, trial: &str) -> bool {
+    pub fn lacks(&self, trial: &str) -> bool {
         !self.completed.contains_key(trial) && !self.active.contains_key(trial)
     }
 
-    /// Which jobs have them, newest first: `job 12 (3 completed), job 14 (1 waiting or running)`.
+    /// The jobs that have them, newest first: `job 12 (3 completed), job 14 (1 waiting or running)`.
     pub fn jobs(&self) -> String {
         let mut counts: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for job in self.completed.values() {
@@ -119,13 +119,13 @@ impl Had {
     }
 }
 
-fn listed(folder: &JobDir) -> Result<Listed, String> {
-    let text = std::fs::read(folder.record_path()).map_err(|e| e.to_string())?;
-    serde_json::from_slice(&text).map_err(|e| e.to_string())
+fn trial_ids(folder: &JobDir) -> std::io::Result<TrialIds> {
+    let text = std::fs::read(folder.record_path())?;
+    Ok(serde_json::from_slice(&text)?)
 }
 
-/// How a trial's last attempt ended; none while it has not.
-fn last_state(folder: &JobDir, trial: &str) -> Result<Option<TrialState>, expctl_record::RecordError> {
+/// How a trial's last attempt ended; `None` while it has not.
+fn last_state(folder: &JobDir, trial: &str) -> Result<Option<TrialState>, RecordError> {
     match folder.attempts(trial)?.last() {
         Some(last) => Ok(last.outcome()?.map(|outcome| outcome.state)),
         None => Ok(None),

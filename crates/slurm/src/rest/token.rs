@@ -1,4 +1,4 @@
-//! Who we are to slurmrestd. Invariant: a token is shown to nobody but slurmrestd.
+//! [`Credentials`]: who slurmrestd takes a request for. Invariant: a token is shown to nobody but slurmrestd.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -6,54 +6,53 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::launch::slurm::tools::{Slurm, ToolError};
+use crate::client::Slurm;
+use crate::error::SetupError;
 
-/// The variable with the name of a file that holds a token.
-pub(super) const TOKEN_FILE: &str = "EXPCTL_SLURM_TOKEN_FILE";
-/// How long a token that `scontrol` makes for us is good, s: Slurm's own default.
+/// How long a token from `scontrol token` is valid, s: Slurm's own default.
 const LIFESPAN_S: u64 = 1800;
 
-/// A token, which does not show itself.
+/// A token. `Debug` hides it.
 #[derive(Clone)]
-pub(super) struct Secret(String);
+pub(super) struct Token(String);
 
-impl Secret {
-    /// A token as somebody wrote it: bare, or as the `SLURM_JWT=…` that `scontrol token` prints.
-    fn new(text: &str) -> Option<Self> {
+impl Token {
+    /// A token as somebody wrote it: bare, or as the `SLURM_JWT=…` that `scontrol token` prints. `None` for other texts, so that
+    /// no page of a portal is sent as one.
+    fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
-        // What a token looks like (three parts in base64url), so that no page of a portal is sent as one.
+        // Three parts in base64url.
         let valid = |c: char| c.is_ascii_alphanumeric() || "-_.=".contains(c);
         (!token.is_empty() && token.chars().all(valid)).then(|| Self(token.to_owned()))
     }
 
     /// The token itself, for a header.
-    pub fn reveal(&self) -> &str {
+    pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
     }
 }
 
 /// Where tokens come from.
-enum Source {
+enum TokenSource {
     /// `SLURM_JWT`.
-    Given(Secret),
-    /// A file, which somebody may write anew whenever a token expires.
+    Fixed(Token),
+    /// A file that somebody may write anew whenever a token expires.
     File(PathBuf),
-    /// `scontrol token`, asked again when half of a token's life is over.
-    Command(Slurm, Mutex<Option<(Secret, Instant)>>),
+    /// `scontrol token`, asked again when half of the last token's life is over.
+    Command(Slurm, Mutex<Option<(Token, Instant)>>),
 }
 
 /// A user and that user's tokens.
 pub(super) struct Credentials {
-    /// The user.
-    pub user: String,
-    source: Source,
+    pub(super) user: String,
+    source: TokenSource,
 }
 
 impl fmt::Debug for Credentials {
@@ -63,41 +62,35 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// From `SLURM_USER`, `USER` or `LOGNAME`, and `SLURM_JWT`, `EXPCTL_SLURM_TOKEN_FILE` or the command `scontrol token`.
-    pub fn of(slurm: &Slurm) -> Result<Self, ToolError> {
-        let environment = slurm.environment();
-        let set = |name: &str| {
-            let value = environment.get(std::ffi::OsStr::new(name))?.to_str()?.trim();
-            (!value.is_empty()).then(|| value.to_owned())
-        };
-        let user = ["SLURM_USER", "USER", "LOGNAME"].into_iter().find_map(set).ok_or_else(|| {
-            setup(
-                "slurmrestd has to be told a user name, and none of SLURM_USER, USER and LOGNAME is set",
-                "export USER",
-            )
-        })?;
-        let source = match (set("SLURM_JWT"), set(TOKEN_FILE)) {
-            (Some(token), _) => Source::Given(
-                Secret::new(&token)
-                    .ok_or_else(|| setup("SLURM_JWT does not hold a token", "export $(scontrol token)"))?,
-            ),
-            (None, Some(file)) => Source::File(file.into()),
-            (None, None) => Source::Command(slurm.clone(), Mutex::new(None)),
+    /// The user is `SLURM_USER`, `USER` or `LOGNAME`; the token is that of `SLURM_JWT`, of `token_file`, or of `scontrol token`.
+    ///
+    /// # Errors
+    /// [`SetupError`] if no variable names the user, or `SLURM_JWT` holds no token.
+    pub(super) fn new(slurm: &Slurm, token_file: Option<PathBuf>) -> Result<Self, SetupError> {
+        let variables = ["SLURM_USER", "USER", "LOGNAME"];
+        let user = variables.into_iter().find_map(|name| slurm.variable(name)).ok_or(SetupError::NoUser)?;
+        let source = match (slurm.variable("SLURM_JWT"), token_file) {
+            (Some(token), _) => TokenSource::Fixed(Token::parse(&token).ok_or(SetupError::InvalidToken)?),
+            (None, Some(file)) => TokenSource::File(file),
+            (None, None) => TokenSource::Command(slurm.clone(), Mutex::new(None)),
         };
         Ok(Self { user, source })
     }
 
-    /// A token that is good now, as far as can be told here.
-    pub fn token(&self) -> Result<Secret, ToolError> {
+    /// A token that is valid now, as far as can be told here.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the file or `scontrol token` gives none.
+    pub(super) fn token(&self) -> Result<Token, SetupError> {
         match &self.source {
-            Source::Given(token) => Ok(token.clone()),
-            Source::File(path) => read(path),
-            Source::Command(slurm, last) => {
+            TokenSource::Fixed(token) => Ok(token.clone()),
+            TokenSource::File(path) => read_token(path),
+            TokenSource::Command(slurm, last) => {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 match &*last {
-                    Some((token, made)) if made.elapsed() < Duration::from_secs(LIFESPAN_S / 2) => Ok(token.clone()),
+                    Some((token, since)) if since.elapsed() < Duration::from_secs(LIFESPAN_S / 2) => Ok(token.clone()),
                     _ => {
-                        let token = make(slurm)?;
+                        let token = new_token(slurm)?;
                         *last = Some((token.clone(), Instant::now()));
                         Ok(token)
                     }
@@ -107,50 +100,42 @@ impl Credentials {
     }
 }
 
-fn setup(message: impl Into<String>, hint: impl Into<String>) -> ToolError {
-    ToolError::Setup { message: message.into(), hint: hint.into() }
-}
-
 /// The token in a file that nobody else may read.
-fn read(path: &Path) -> Result<Secret, ToolError> {
-    let name = path.display();
-    let failed =
-        |e: std::io::Error| setup(format!("cannot read the token in {name}: {e}"), format!("{TOKEN_FILE} names it"));
+fn read_token(path: &Path) -> Result<Token, SetupError> {
+    let failed = |source| SetupError::TokenFile { path: path.to_owned(), source };
     let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(setup(
-            format!("others may read or write {name}, which holds a token (its mode is {:03o})", mode & 0o777),
-            format!("chmod 600 {name}, and make a new token: this one may be known"),
-        ));
+        return Err(SetupError::TokenFileMode { path: path.to_owned(), mode: mode & 0o777 });
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    Secret::new(&text).ok_or_else(|| setup(format!("{name} does not hold a token"), format!("scontrol token > {name}")))
+    Token::parse(&text).ok_or_else(|| SetupError::InvalidTokenFile { path: path.to_owned() })
 }
 
-fn make(slurm: &Slurm) -> Result<Secret, ToolError> {
-    let hint = format!("set SLURM_JWT to a token, or {TOKEN_FILE} to a file that holds one");
+/// A token from `scontrol token`.
+fn new_token(slurm: &Slurm) -> Result<Token, SetupError> {
     let lifespan = format!("lifespan={LIFESPAN_S}");
     let answer = slurm
         .run("scontrol", ["token", lifespan.as_str()])
-        .map_err(|e| setup(format!("no token for slurmrestd: {e}"), hint.clone()))?;
-    // Sites print greetings; the token is the last line. Whatever else is there is not shown: it may hold the token.
-    let token = answer.trim().lines().last().filter(|line| line.starts_with("SLURM_JWT=")).and_then(Secret::new);
-    token.ok_or_else(|| setup("scontrol token did not answer with a token", hint))
+        .map_err(|e| SetupError::TokenCommand { source: Box::new(e) })?;
+    // Sites print greetings; the token is the last line. The other lines are not shown: they may hold the token.
+    let last = answer.trim().lines().last().filter(|line| line.starts_with("SLURM_JWT="));
+    last.and_then(Token::parse).ok_or(SetupError::NoTokenInAnswer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with(variables: &[(&str, &str)]) -> Slurm {
-        let none = Slurm::from_environment().with_variable("SLURM_JWT", "").with_variable(TOKEN_FILE, "");
+    fn credentials(variables: &[(&str, &str)], file: Option<&Path>) -> Credentials {
+        let none = Slurm::from_environment().with_variable("SLURM_JWT", "");
         let start = none.with_variable("SLURM_USER", "ada");
-        variables.iter().fold(start, |slurm, (name, value)| slurm.with_variable(*name, *value))
+        let slurm = variables.iter().fold(start, |slurm, (name, value)| slurm.with_variable(*name, *value));
+        Credentials::new(&slurm, file.map(Path::to_owned)).unwrap()
     }
 
     #[test]
     fn a_token_does_not_show_itself() {
-        let credentials = Credentials::of(&with(&[("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")])).unwrap();
+        let credentials = credentials(&[("SLURM_JWT", "eyJ.eyJ.c2VjcmV0")], None);
         assert_eq!(credentials.token().unwrap().reveal(), "eyJ.eyJ.c2VjcmV0");
         let shown = format!("{credentials:?} {:?}", credentials.token());
         assert!(shown.contains("ada") && !shown.contains("c2VjcmV0"), "{shown}");
@@ -161,17 +146,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "SLURM_JWT=eyJ.eyJ.c2VjcmV0\n").unwrap();
-        let credentials = Credentials::of(&with(&[(TOKEN_FILE, path.to_str().unwrap())])).unwrap();
+        let credentials = credentials(&[], Some(&path));
         for (mode, accepted) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             match credentials.token() {
                 Ok(token) => assert!(accepted && token.reveal() == "eyJ.eyJ.c2VjcmV0", "{mode:o}"),
                 Err(e) => {
-                    let shown = crate::exit::Failure::from(e).to_string();
-                    assert!(
-                        !accepted && shown.contains("chmod 600") && !shown.contains("c2VjcmV0"),
-                        "{mode:o}: {shown}"
-                    );
+                    let shown = e.to_string();
+                    assert!(!accepted && matches!(e, SetupError::TokenFileMode { .. }), "{mode:o}: {shown}");
+                    assert!(!shown.contains("c2VjcmV0"), "{mode:o}: {shown}");
                 }
             }
         }
@@ -181,7 +164,7 @@ mod tests {
     fn a_file_is_read_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let credentials = Credentials::of(&with(&[(TOKEN_FILE, path.to_str().unwrap())])).unwrap();
+        let credentials = credentials(&[], Some(&path));
         assert!(credentials.token().unwrap_err().to_string().contains("cannot read the token"));
         for token in ["a.b.c", "d.e.f"] {
             std::fs::write(&path, token).unwrap();
