@@ -7,9 +7,9 @@ use nix::unistd::Pid;
 use super::job_name::JobName;
 use super::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::life::JobStatus;
-use crate::launch::local::{Launcher, Life};
-use crate::launch::slurm::Slurm;
+use crate::launch::local::{Launcher, LauncherState};
+use crate::launch::slurm::SlurmBackend;
+use crate::launch::status::JobStatus;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -34,7 +34,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         let only = only.map(|index| u32::try_from(index).map_err(Failure::internal)).transpose()?;
         let tasks = only.as_slice();
         let mut shown = String::new();
-        Slurm::of_job(&record.backend)?.cancel(project, id, only.is_some().then_some(tasks), &mut |progress| {
+        SlurmBackend::for_job(&record.backend)?.cancel(project, id, only.is_some().then_some(tasks), &mut |progress| {
             let line = progress.to_string();
             if line != shown {
                 say(format!("job {id}: {line}"));
@@ -48,7 +48,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         }
         stop_launcher(id, &folder)?
     };
-    let (job, _) = JobStatus::of(&folder)?;
+    let (job, _) = JobStatus::load(&folder)?;
     if !stopped {
         say(format!("job {id} does not run: {}", job.summary()));
         return Ok(());
@@ -66,19 +66,19 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 
 /// Ask the launcher of a local job to stop, and wait until it is gone. False if there was none.
 fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
-    let Some(launcher) = Launcher::of(folder)? else { return Ok(false) };
-    match launcher.life() {
-        Life::Gone => return Ok(false),
-        Life::Elsewhere => {
+    let Some(launcher) = Launcher::load(folder)? else { return Ok(false) };
+    match launcher.state() {
+        LauncherState::Gone => return Ok(false),
+        LauncherState::Elsewhere => {
             let message = format!("job {id} runs on {}, and can only be cancelled there", launcher.host);
             return Err(Failure::new(Exit::Usage, message));
         }
-        Life::Alive => {}
+        LauncherState::Alive => {}
     }
     // It may have ended since.
     let _ = kill(Pid::from_raw(launcher.pid), Signal::SIGTERM);
     let asked = Instant::now();
-    while launcher.life() == Life::Alive {
+    while launcher.state() == LauncherState::Alive {
         if asked.elapsed() > STOPPED_WITHIN {
             let message = format!("job {id} has not stopped after {} s", STOPPED_WITHIN.as_secs());
             return Err(Failure::new(Exit::Incomplete, message)

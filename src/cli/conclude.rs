@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use expctl_record::{AttemptDir, Cause, TrialState};
 
 use crate::exit::{Exit, Failure};
-use crate::launch::{conclude, slurm};
+use crate::launch::{conclude, slurm, started};
 
 /// Arguments of `expctl conclude`.
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
-    let mut outcome = conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted.is_some())?;
+    let mut outcome = conclude(&attempt, &trial, started(&attempt), &ends, args.interrupted.is_some())?;
     if args.requeue && outcome.state == TrialState::Interrupted {
         outcome.cause = Some(Cause::TimeLimit);
         "the time limit is near: the task goes back into the queue".clone_into(&mut outcome.message);

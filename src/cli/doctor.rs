@@ -1,10 +1,11 @@
 use std::io::IsTerminal;
 
+use slurm_client::Slurm;
+
 use super::out;
 use crate::conf::{self, UserDefaults};
-use crate::doctor::{self, Check, State};
+use crate::doctor::{self, Check, CheckState};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm::Slurm;
 use crate::project::Project;
 use crate::report::Table;
 
@@ -55,7 +56,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
 
 /// Exit 4 if a problem is the cluster's, else 70.
 fn verdict(checks: &[Check]) -> Result<(), Failure> {
-    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == State::Problem).collect();
+    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == CheckState::Problem).collect();
     if problems.is_empty() {
         return Ok(());
     }

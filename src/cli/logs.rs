@@ -9,7 +9,7 @@ use super::job_name::JobName;
 use super::say;
 use super::tail::Tail;
 use crate::exit::{Exit, Failure};
-use crate::launch::life::Follow;
+use crate::launch::status::Follow;
 use crate::launch::slurm;
 use crate::ledger::Ledger;
 use crate::project::Project;

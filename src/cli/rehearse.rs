@@ -10,7 +10,7 @@ use crate::conf;
 use crate::data_size::DataSize;
 use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm::{self, Slurm};
+use crate::launch::slurm::{self, SlurmBackend};
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::report::format::count;
@@ -105,12 +105,12 @@ pub(super) fn test_only(project: &Project, job: &JobRecord, json: bool) -> Resul
         return Err(Failure::new(Exit::Usage, "slurmrestd has nothing like `sbatch --test-only`")
             .hint("--dry-run says what would be submitted; --backend slurm asks the commands"));
     }
-    let cluster = Slurm::from_environment();
+    let cluster = SlurmBackend::default();
     let mut answers = Vec::new();
     for script in cluster.scripts(project, job)? {
         let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
         std::fs::write(file.path(), &script).map_err(Failure::internal)?;
-        let answer = cluster.test_only(file.path())?;
+        let answer = cluster.client().test_only(file.path())?;
         say(format!("Slurm would take it: {answer}"));
         answers.push(json!({ "answer": answer, "options": options(&script) }));
     }

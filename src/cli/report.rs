@@ -79,7 +79,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
     let folder = project.job(job);
     if folder.record_path().exists()
-        && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
+        && let Err(failure) = slurm::collect_missing_usage(project, &folder.record()?)
     {
         // The ledger may be a colleague's, where nothing can be written. The note goes without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));

@@ -4,9 +4,9 @@ use super::{data, say, submit};
 use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::{JobStatus, State, TrialStatus};
-use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
-use crate::launch::{Remedy, local, needed_worker, remedy};
+use crate::launch::slurm::{Adjustment, JobArrays, SlurmBackend};
+use crate::launch::status::{JobStatus, RunState, TrialStatus};
+use crate::launch::{Programs, Remedy, local, needed_worker, remedy};
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -27,7 +27,7 @@ pub struct Args {
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
-    let (mut job, trouble) = JobStatus::of(&folder)?;
+    let (mut job, trouble) = JobStatus::load(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
             Exit::Cluster,
@@ -35,12 +35,12 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         ));
     }
     let slurm = job.record.on_slurm();
-    if slurm && job.trials.iter().any(|trial| matches!(trial.state, State::Lost | State::NotStarted)) {
+    if slurm && job.trials.iter().any(|trial| matches!(trial.state, RunState::Lost | RunState::NotStarted)) {
         // An outcome may only be late; where none comes, it gets one that says what Slurm said.
-        Slurm::of_job(&job.record.backend)?.wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
-        (job, _) = JobStatus::of(&folder)?;
+        SlurmBackend::for_job(&job.record.backend)?.wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
+        (job, _) = JobStatus::load(&folder)?;
     }
-    if job.trials.iter().all(|trial| trial.state == State::Completed) {
+    if job.trials.iter().all(|trial| trial.state == RunState::Completed) {
         say(format!("nothing to retry: job {} is complete", args.job));
         return Ok(());
     }
@@ -89,7 +89,7 @@ struct Again<'a> {
 /// The trials to retry, and those that would only fail again.
 fn sort_out<'a>(args: &Args, job: &'a JobStatus) -> Result<(Vec<Again<'a>>, Vec<&'a TrialStatus>), Failure> {
     let arrays = match job.record.on_slurm() {
-        true => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
+        true => Some(JobArrays::load(&job.folder, job.record.job, job.trials.len())?),
         false => None,
     };
     let (mut again, mut left) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ fn indices(job: &JobStatus) -> Vec<u32> {
 }
 
 fn is_open(trial: &TrialStatus) -> bool {
-    trial.state != State::Completed && !trial.state.is_active()
+    trial.state != RunState::Completed && !trial.state.is_active()
 }
 
 fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
@@ -138,7 +138,7 @@ fn retry_slurm(
     interrupt: Interrupt,
 ) -> Result<(), Failure> {
     let id = args.job;
-    let arrays = Slurm::of_job(backend)?.retry(project, id, which, &Programs::find()?)?;
+    let arrays = SlurmBackend::for_job(backend)?.retry(project, id, which, &Programs::find()?)?;
     let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
     say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
     if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{out, say};
 use crate::exit::Failure;
-use crate::launch::life::{Attempt, JobStatus, State, TrialStatus, lineage, look};
+use crate::launch::status::{Attempt, JobStatus, JobStatuses, RunState, TrialStatus, lineage};
 use crate::ledger::Ledger;
 use crate::parallel;
 use crate::project::Project;
@@ -39,7 +39,7 @@ struct JobRow {
 
 #[derive(Serialize)]
 struct Count {
-    state: State,
+    state: RunState,
     trials: usize,
 }
 
@@ -58,7 +58,7 @@ struct TrialRow {
     job: u64,
     task: usize,
     trial: String,
-    state: State,
+    state: RunState,
     attempt: u32,
     steps: u64,
     steps_total: u64,
@@ -77,7 +77,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let ids: Vec<u64> =
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = look(&folders)?;
+    let mut seen = JobStatuses::load(&folders)?;
     if let Some(trouble) = &seen.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
@@ -163,13 +163,13 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        State::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
+        RunState::Completed => Rates::of_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // As rank 0 sees it; all ranks have batches of the same size.
-        State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
+        RunState::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
         // The rate of a trial that did not complete is nobody's figure.
         _ => None,
     };
-    let of = if status.state == State::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
+    let of = if status.state == RunState::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
     (row.it_per_s, row.samples_per_s) = rates.map(|rates| (rates.it_per_s, rates.samples_per_s)).unzip();
     row.rates_of = rates.map(|_| of);
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
@@ -182,7 +182,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
 /// Epochs of a completed trial that ended for want of better figures: it has fewer steps than its settings say, and misses
 /// none.
 fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
-    if status.state != State::Completed || status.trial.settings.train.epochs == 0 {
+    if status.state != RunState::Completed || status.trial.settings.train.epochs == 0 {
         return None;
     }
     let records = read_learning(&attempt.learning_path()).unwrap_or_default();

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use expctl_record::JobRecord;
+use slurm_client::{Availability, Slurm};
 
 use super::{data, rehearse, say};
 use crate::conf;
@@ -10,8 +11,9 @@ use crate::data_size::DataSize;
 use crate::data_state::data_states;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::Had;
-use crate::launch::{local, needed_worker, slurm};
+use crate::launch::slurm::{self, SlurmBackend, SubmitOrder};
+use crate::launch::status::ExistingTrials;
+use crate::launch::{Programs, local, needed_worker};
 use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
@@ -150,7 +152,7 @@ pub(super) fn submit(
     let origin = Origin::gather(project, config, whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
-    let order = slurm::Order { chain: args.chain };
+    let order = SubmitOrder { chain: args.chain };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
     }
@@ -176,13 +178,13 @@ fn backend(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, F
         Backend::Slurm => Ok("slurm"),
         Backend::Slurmrest => Ok("slurmrest"),
         Backend::Local => Ok("local"),
-        Backend::Auto => match slurm::available() {
-            slurm::Availability::Ready => Ok("slurm"),
-            slurm::Availability::Absent => {
+        Backend::Auto => match Slurm::from_environment().availability() {
+            Availability::Ready => Ok("slurm"),
+            Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
                 Ok("local")
             }
-            slurm::Availability::Unreachable(reason) => {
+            Availability::Unreachable(reason) => {
                 Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))
                     .hint("try again later, or run on this machine: --backend local"))
             }
@@ -200,13 +202,13 @@ fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Fai
 
 /// Keep the trials that the ledger neither has nor is about to have, and say where the others are.
 fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
-    let had = Had::of(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
-    had.trouble.iter().for_each(|line| say(format!("warning: {line}")));
+    let existing = ExistingTrials::find(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
+    existing.trouble.iter().for_each(|line| say(format!("warning: {line}")));
     let all = plan.trials.len();
-    plan.trials.retain(|trial| had.misses(&trial.id));
+    plan.trials.retain(|trial| existing.lacks(&trial.id));
     let left_out = all - plan.trials.len();
     if left_out > 0 {
-        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), had.jobs()));
+        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), existing.jobs()));
     }
     if plan.trials.is_empty() {
         say("nothing to submit");
@@ -244,11 +246,12 @@ fn submit_slurm(
     project: &Project,
     args: &How,
     job: JobRecord,
-    order: slurm::Order,
+    order: SubmitOrder,
     origin: &Origin,
     interrupt: Interrupt,
 ) -> Result<(), Failure> {
-    let id = slurm::submit(project, job, order)?;
+    needed_worker(&job.trials)?;
+    let id = SlurmBackend::from_name(&job.backend)?.submit(project, job, &Programs::find()?, order)?;
     show_id(id);
     keep_origin(project, id, origin);
     if !args.wait {
@@ -261,12 +264,15 @@ fn submit_slurm(
 pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -> Result<(), Failure> {
     leave_on_interrupt(id, interrupt);
     let mut shown = String::new();
-    let result = slurm::wait(project, id, &mut |progress| {
-        let line = progress.to_string();
-        if line != shown {
-            say(format!("job {id}: {line}"));
-            shown = line;
-        }
+    let backend = project.job(id).record().map_err(Failure::from).and_then(|job| SlurmBackend::for_job(&job.backend));
+    let result = backend.and_then(|backend| {
+        backend.wait(project, id, &mut |progress| {
+            let line = progress.to_string();
+            if line != shown {
+                say(format!("job {id}: {line}"));
+                shown = line;
+            }
+        })
     });
     finish(project, id, result)
 }

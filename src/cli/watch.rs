@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::out;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::Follow;
+use crate::launch::status::Follow;
 use crate::ledger::Ledger;
 use crate::project::Project;
 use crate::watch::{Lines, Screen, View, frame};
@@ -34,7 +34,7 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let mut screen = if args.json { None } else { Screen::open() };
     loop {
         job.look()?;
-        let view = View::of(&mut job)?;
+        let view = View::new(&mut job)?;
         if view.ended {
             // Back on the first screen, where the end is told in lines that stay.
             screen = None;

@@ -1,11 +1,13 @@
 //! Launching: trials run on Slurm or on this machine, as `expctl-worker` or as a program of the user, with the same ledger.
 
-pub mod attempt;
+mod attempt;
 pub mod command;
 pub mod local;
-pub mod programs;
+mod programs;
 mod remedy;
 pub mod slurm;
 pub mod status;
 
+pub use attempt::{ProcessEnd, conclude, started};
+pub use programs::{Programs, libtorch_folder, libtorch_version, needed_worker, worker_binary, worker_version};
 pub use remedy::{Remedy, remedy};

@@ -1,3 +1,17 @@
+//! A program of the user as the ranks of a trial (`worker.command`): started without a shell, supervised, and recorded as
+//! `expctl-worker` records its own steps.
+//!
+//! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0's hub ([`hub`], [`peers`]),
+//! starts the program ([`program`]), reads what the program writes to `EXPCTL_SOCKET` ([`protocol`], [`rank_log`]), and ends
+//! everything that is left of it ([`supervisor`]).
+
+mod hub;
+mod peers;
+mod program;
+mod protocol;
+mod rank_log;
+mod supervisor;
+
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,25 +28,24 @@ use expctl_record::{
 use nix::sys::signal::{SigHandler, Signal, signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::message::{Lost, ToHub};
-use super::peers::{NotMet, Peers};
-use super::processes;
-use super::rank_log::RankLog;
-use super::socket::Socket;
-use super::supervisor::{Event, OwnFailure, Stop, Supervisor};
+use self::hub::{LostRank, ToHub};
+use self::peers::{Peers, RendezvousError};
+pub use self::program::{adopt, end_all};
+use self::protocol::ProgramSocket;
+use self::rank_log::RankLog;
+use self::supervisor::{Event, OwnFailure, Stop, Supervisor, TICK};
 use crate::exit::{Exit, Failure};
 
-/// Events that may wait to be looked at; a program that writes faster waits.
-const EVENTS: usize = 1024;
-/// How long a program may take to end: because another rank is lost, because it was asked to stop, and by itself after it
-/// has said what went wrong.
+/// Capacity of the queue of events; a program that writes faster waits.
+const MAX_EVENTS: usize = 1024;
+/// How long a program may take to end: because another rank is lost, because it was asked to stop, and by itself after it has reported an
+/// error.
 const GRACE: Duration = Duration::from_millis(1500);
 const STOP_GRACE: Duration = Duration::from_secs(3);
 const SAID_GRACE: Duration = Duration::from_secs(1);
-const TURN: Duration = Duration::from_millis(50);
 
-/// Run the trial of an attempt in this process, as one of its ranks: under watch if it is a program of the user's, else as
-/// `worker`. Returns the exit code.
+/// Run the trial of an attempt in this process, as one of its ranks: supervise a program of the user, or become `worker`. Returns the exit
+/// code.
 ///
 /// # Errors
 /// The attempt cannot be read, was run before, or has no such rank.
@@ -49,14 +62,14 @@ pub fn run_rank(root: &Path, attempt: &AttemptDir, worker: Option<&Path>) -> Res
         signal_hook::flag::register(number, Arc::clone(&stop)).map_err(deaf)?;
     }
     #[expect(unsafe_code, reason = "no handler of this program's is replaced")]
-    // SAFETY: ignoring a signal runs no code. A request for a checkpoint is not for programs: theirs are their own matter.
+    // SAFETY: ignoring a signal runs no code. Programs write checkpoints themselves: a request for one is not for them.
     unsafe { signal(Signal::SIGUSR1, SigHandler::SigIgn) }.map_err(|e| deaf(e.into()))?;
     let env = RankEnv::read(|name| std::env::var(name).ok(), trial.settings.launch.ranks).map_err(Failure::internal)?;
     refuse_used_folder(attempt, env.rank)?;
-    Ok(run(root, attempt, &trial, env, &stop))
+    Ok(supervise(root, attempt, &trial, env, &stop))
 }
 
-/// An attempt's records are written once: what a second start would overwrite may be all that is left of the first.
+/// Refuse an attempt that has run: its records are written once, and a second start would overwrite those of the first.
 fn refuse_used_folder(attempt: &AttemptDir, rank: u32) -> Result<(), Failure> {
     let used = [attempt.journal_path(rank), attempt.steps_path(rank), attempt.exit_path(rank), attempt.outcome_path()];
     match used.iter().find(|path| path.exists()) {
@@ -65,11 +78,11 @@ fn refuse_used_folder(attempt: &AttemptDir, rank: u32) -> Result<(), Failure> {
     }
 }
 
-fn run(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &AtomicBool) -> i32 {
-    let (sender, events) = sync_channel(EVENTS);
-    let peers = match Peers::meet(env, attempt, trial, &sender, stop) {
+fn supervise(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &AtomicBool) -> i32 {
+    let (sender, events) = sync_channel(MAX_EVENTS);
+    let peers = match Peers::join(env, attempt, trial, &sender, stop) {
         Ok(peers) => peers,
-        Err(not_met) => return never_met(attempt, env, not_met),
+        Err(error) => return rendezvous_failed(attempt, env, error),
     };
     let starts_ranks = trial.settings.worker.starts_ranks;
     let ranks = if starts_ranks { peers.start.ranks.clone() } else { vec![env.rank] };
@@ -81,24 +94,24 @@ fn run(root: &Path, attempt: &AttemptDir, trial: &Trial, env: RankEnv, stop: &At
     };
     let logs: BTreeMap<u32, RankLog> = match logs {
         Ok(logs) => logs,
-        Err(e) => return storage(&peers, attempt, env, &e),
+        Err(e) => return journal_failed(&peers, attempt, env, &e),
     };
     let mut supervisor = Supervisor::new((attempt, trial, env), stop, peers, events, logs);
     if !leads {
         return attend(&mut supervisor, ranks[0]);
     }
-    let listening = Socket::listen(sender.clone());
+    let listening = ProgramSocket::listen(sender.clone());
     let result = match &listening {
         Ok(socket) => supervisor.run(root, socket),
         Err(e) => Err(Stop::Own(OwnFailure::now(env.rank, format!("no socket for the program: {e}"), EXIT_FAILED))),
     };
     let code = finish(&mut supervisor, result);
-    // Held until here, so that rank 0's word and the program's can always be sent.
+    // Held until here, so that the threads of the hub and the socket can always send.
     drop(sender);
     code
 }
 
-/// End what runs, hear what the others say, and write down how it was.
+/// End the program, settle with the other ranks which failed first, and write the records.
 fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
     let result = result.and_then(|()| leave_together(supervisor));
     if let Err(Stop::Own(failure)) = &result {
@@ -106,7 +119,7 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
         supervisor.peers.send(&ToHub::Failed { rank: failure.rank, message: failure.message.clone(), age_ms });
     }
     let reported = Instant::now();
-    // Takes the last sample while what there is to see still runs.
+    // Takes the last hardware sample while the program still runs.
     supervisor.sampler = None;
     if let Some(program) = &mut supervisor.program {
         let since = Instant::now();
@@ -114,11 +127,11 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
             && program.ended().is_none()
             && since.elapsed() < SAID_GRACE
         {
-            std::thread::sleep(TURN);
+            std::thread::sleep(TICK);
         }
         program.stop(if matches!(result, Err(Stop::Interrupted)) { STOP_GRACE } else { GRACE });
     }
-    processes::end_all();
+    program::end_all();
     let result = match result {
         Err(Stop::Own(failure)) => Err(verdict(supervisor, failure, reported)),
         other => other,
@@ -126,7 +139,7 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
     if supervisor.write_environment().is_err() {
         tracing::error!("env.json cannot be written");
     }
-    // What was said first stays: somebody closed the attempt while this node was out of reach.
+    // The attempt was concluded while this node was out of reach: that outcome stays.
     if supervisor.attempt.is_closed() {
         return EXIT_INTERRUPTED;
     }
@@ -153,32 +166,32 @@ fn finish(supervisor: &mut Supervisor<'_>, result: Result<(), Stop>) -> i32 {
         };
     }
     if supervisor.env.rank == 0 && supervisor.peers.any() && code != 0 {
-        // The others hear of it here: rank 0 stays until they have.
+        // The others are told by this process: rank 0 stays until they are.
         std::thread::sleep(GRACE.saturating_sub(reported.elapsed()));
     }
     if written { code } else { EXIT_STORAGE }
 }
 
-/// Say that this rank is done; rank 0, which the others talk to, stays until all are.
+/// Report that this rank is done; rank 0, which serves the others, stays until all are.
 fn leave_together(supervisor: &mut Supervisor<'_>) -> Result<(), Stop> {
     supervisor.peers.send(&ToHub::Done);
     if supervisor.env.rank != 0 || !supervisor.peers.any() {
         return Ok(());
     }
     loop {
-        if let Ok(Event::Peers(message)) = supervisor.events.recv_timeout(TURN)
+        if let Ok(Event::Peers(message)) = supervisor.events.recv_timeout(TICK)
             && supervisor.take_peers(message)?
         {
             return Ok(());
         }
-        supervisor.look_outside()?;
+        supervisor.check_outside()?;
     }
 }
 
-/// Which rank failed first, in rank 0's judgement: this one, or another one that its program fell over.
+/// Which rank failed first, as rank 0 decides: this one, or another one whose loss made this program fail.
 fn verdict(supervisor: &mut Supervisor<'_>, failure: OwnFailure, reported: Instant) -> Stop {
     while supervisor.peers.any() && reported.elapsed() < GRACE {
-        let Ok(Event::Peers(message)) = supervisor.events.recv_timeout(TURN) else { continue };
+        let Ok(Event::Peers(message)) = supervisor.events.recv_timeout(TICK) else { continue };
         match supervisor.take_peers(message) {
             Err(Stop::Lost(lost)) if !lost.gone && supervisor.logs.contains_key(&lost.rank) => break,
             Err(Stop::Lost(lost)) if lost.rank != supervisor.env.rank => return Stop::Lost(lost),
@@ -189,24 +202,30 @@ fn verdict(supervisor: &mut Supervisor<'_>, failure: OwnFailure, reported: Insta
     Stop::Own(failure)
 }
 
-/// Be there for the sake of the processors that this rank has, while `leader` watches over the program.
+/// Keep this rank's CPUs allocated while `leader` supervises the program.
 fn attend(supervisor: &mut Supervisor<'_>, leader: u32) -> i32 {
     supervisor.peers.send(&ToHub::Done);
     loop {
-        let heard = match supervisor.events.recv_timeout(TURN) {
+        let heard = match supervisor.events.recv_timeout(TICK) {
             Ok(Event::Peers(message)) => supervisor.take_peers(message),
-            _ => supervisor.look_outside().map(|()| false),
+            _ => supervisor.check_outside().map(|()| false),
         };
         match heard {
             Ok(true) => return 0,
             Ok(false) => {}
             Err(Stop::Lost(lost)) => {
-                // The leader speaks for all ranks of the program, as long as it can.
+                // As long as it can, the leader writes the records of all ranks of the program.
                 if lost.gone
                     && (lost.rank == leader || lost.rank == 0)
                     && !supervisor.attempt.exit_path(supervisor.env.rank).exists()
                 {
-                    say(supervisor.attempt, supervisor.env.rank, RankStatus::PeerLost, &lost.message, Some(lost.rank));
+                    write_exit(
+                        supervisor.attempt,
+                        supervisor.env.rank,
+                        RankStatus::PeerLost,
+                        &lost.message,
+                        Some(lost.rank),
+                    );
                 }
                 return EXIT_PEER_LOST;
             }
@@ -215,30 +234,34 @@ fn attend(supervisor: &mut Supervisor<'_>, leader: u32) -> i32 {
     }
 }
 
-/// The ranks did not come together: nothing was started.
-fn never_met(attempt: &AttemptDir, env: RankEnv, not_met: NotMet) -> i32 {
-    let (status, message, lost, code) = match not_met {
-        NotMet::Stopped => (RankStatus::Interrupted, "stopped on request".to_owned(), None, EXIT_INTERRUPTED),
-        NotMet::Lost(Lost { rank, message, .. }) => (RankStatus::PeerLost, message, Some(rank), EXIT_PEER_LOST),
-        NotMet::Own(message) => (RankStatus::Failed, format!("rank {}: {message}", env.rank), None, EXIT_FAILED),
+/// The ranks did not come together: no program was started.
+fn rendezvous_failed(attempt: &AttemptDir, env: RankEnv, error: RendezvousError) -> i32 {
+    let (status, message, lost, code) = match error {
+        RendezvousError::Stopped => (RankStatus::Interrupted, "stopped on request".to_owned(), None, EXIT_INTERRUPTED),
+        RendezvousError::Lost(LostRank { rank, message, .. }) => {
+            (RankStatus::PeerLost, message, Some(rank), EXIT_PEER_LOST)
+        }
+        RendezvousError::Own(message) => {
+            (RankStatus::Failed, format!("rank {}: {message}", env.rank), None, EXIT_FAILED)
+        }
     };
     tracing::error!("{message}");
     if env.rank == 0 {
         std::thread::sleep(GRACE);
     }
-    say(attempt, env.rank, status, &message, lost);
+    write_exit(attempt, env.rank, status, &message, lost);
     code
 }
 
-fn storage(peers: &Peers, attempt: &AttemptDir, env: RankEnv, error: &RecordError) -> i32 {
+fn journal_failed(peers: &Peers, attempt: &AttemptDir, env: RankEnv, error: &RecordError) -> i32 {
     let message = format!("rank {}: {error}", env.rank);
     tracing::error!("{message}");
     peers.send(&ToHub::Failed { rank: env.rank, message: message.clone(), age_ms: 0 });
-    say(attempt, env.rank, RankStatus::Failed, &message, None);
+    write_exit(attempt, env.rank, RankStatus::Failed, &message, None);
     std::thread::sleep(GRACE);
     EXIT_STORAGE
 }
 
-fn say(attempt: &AttemptDir, rank: u32, status: RankStatus, message: &str, lost: Option<u32>) {
+fn write_exit(attempt: &AttemptDir, rank: u32, status: RankStatus, message: &str, lost: Option<u32>) {
     LastWords::new(attempt.clone(), rank).say(status, message, lost, None);
 }

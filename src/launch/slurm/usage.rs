@@ -39,19 +39,19 @@ struct KnownRuns {
 ///
 /// # Errors
 /// The ledger cannot be read or written.
-pub fn collect_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
+pub fn collect_missing_usage(project: &Project, job: &JobRecord) -> Result<(), Failure> {
     let slurm = Slurm::from_environment();
     if !job.on_slurm() || slurm.availability() != Availability::Ready {
         return Ok(());
     }
-    collect(&slurm, &project.job(job.job), job.job, false)
+    collect_usage(&slurm, &project.job(job.job), job.job, false)
 }
 
 /// Write `slurm.json` of the ended attempts of job `id` that have none. `patient` waits for late rows of the accounting.
 ///
 /// # Errors
 /// The ledger cannot be read or written. A Slurm that does not answer is no error.
-pub fn collect(slurm: &Slurm, folder: &JobDir, id: u64, patient: bool) -> Result<(), Failure> {
+pub fn collect_usage(slurm: &Slurm, folder: &JobDir, id: u64, patient: bool) -> Result<(), Failure> {
     let trials = folder.record()?.trials;
     let arrays = JobArrays::load(folder, id, trials.len())?;
     let mut attempts = Vec::new();

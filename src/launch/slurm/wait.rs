@@ -14,7 +14,7 @@ use slurm_client::{JobId, PollInterval, Queue, Slurm, Task};
 
 use super::arrays::{JobArrays, TrialOutcome, TrialTask, trial_outcome};
 use super::backend::SlurmBackend;
-use super::usage;
+use super::usage::collect_usage;
 use crate::exit::Failure;
 use crate::launch::attempt::{conclude, stage_exactly, started};
 use crate::project::Project;
@@ -200,7 +200,7 @@ impl SlurmBackend {
                 if only.is_none() {
                     JobArrays::close(&job, id, trials.len(), &watched)?;
                 }
-                return usage::collect(&self.slurm, &job, id, true);
+                return collect_usage(&self.slurm, &job, id, true);
             }
             sleep(interval.next(changed));
         }

@@ -6,7 +6,7 @@ use super::file::identity;
 use super::options::NoteOptions;
 use super::{earlier, links, pictures, prose};
 use crate::exit::Failure;
-use crate::launch::life::Attempt;
+use crate::launch::status::Attempt;
 use crate::ledger::MeasuredJob;
 use crate::project::Project;
 use crate::report::bottleneck::OTHER;

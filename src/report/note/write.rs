@@ -9,7 +9,7 @@ use super::{context, template};
 use crate::conf::LinkStyle;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::life::{Attempt, lineage};
+use crate::launch::status::{Attempt, lineage};
 use crate::ledger::{Ledger, MeasuredJob};
 use crate::project::Project;
 use crate::report::Picture;

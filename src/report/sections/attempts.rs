@@ -1,4 +1,4 @@
-use crate::launch::life::Attempt;
+use crate::launch::status::Attempt;
 use crate::report::Table;
 use crate::report::format::{MISSING, moment};
 
