@@ -94,7 +94,8 @@ impl Check {
     }
 }
 
-/// Check the cluster: its commands, its controller, and the partition that jobs would go to. Also returns whether there is a Slurm.
+/// Check the cluster: its commands, its controller, and the partition that jobs would go to. Also returns whether there
+/// is a Slurm.
 pub fn cluster(slurm: &Slurm, profile: Option<&Profile>, partition: &str) -> (Vec<Check>, bool) {
     let mut checks = Vec::new();
     match slurm.availability() {

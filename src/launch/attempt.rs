@@ -51,8 +51,8 @@ pub struct ProcessEnd {
 
 /// Close an attempt: recover the tables of ranks that could not write their own, and write `outcome.json`.
 ///
-/// `ends` has the end of each rank's process; a rank without one is judged by its exit record alone. `interrupted`: the user, not a
-/// fault, stopped the attempt. `started` is its start, seconds since the epoch.
+/// `ends` has the end of each rank's process; a rank without one is judged by its exit record alone. `interrupted`: the user,
+/// not a fault, stopped the attempt. `started` is its start, seconds since the epoch.
 ///
 /// # Errors
 /// The ledger cannot be written. A file of a rank that cannot be read becomes part of the outcome instead.
@@ -98,7 +98,8 @@ pub fn conclude(
     let outcome = judge(ranks, &forced, started, interrupted);
     outcome.save(attempt)?;
     if outcome.state == TrialState::Completed {
-        // Nothing resumes from checkpoints any more. Not before the outcome is written: until then the trial may still need them.
+        // Nothing resumes from checkpoints any more. Not before the outcome is written: until then the trial may still
+        // need them.
         CheckpointDir::of(attempt).clear()?;
     }
     for rank in 0..world_size {
@@ -143,7 +144,8 @@ fn recover_steps(attempt: &AttemptDir, trial: &Trial, rank: u32) -> Result<u64, 
     Ok(attempt.steps(rank)?.len() as u64)
 }
 
-/// Turn the journal of a rank's hardware samples into a table. A failure is only logged: without the table the journal is read.
+/// Turn the journal of a rank's hardware samples into a table. A failure is only logged: without the table the journal
+/// is read.
 fn recover_samples(attempt: &AttemptDir, rank: u32) {
     let (journal, table) = (attempt.sample_journal_path(rank), attempt.samples_path(rank));
     if !journal.exists() || table.exists() {
@@ -157,8 +159,8 @@ fn recover_samples(attempt: &AttemptDir, rank: u32) {
     }
 }
 
-/// The outcome of an attempt. If it failed, names the rank at the root: one that reports a failure itself, else the one that others
-/// lost, else one that was killed from outside, before those that only stopped because of it.
+/// The outcome of an attempt. If it failed, names the rank at the root: one that reports a failure itself, else the one
+/// that others lost, else one that was killed from outside, before those that only stopped because of it.
 fn judge(ranks: Vec<RankExit>, forced: &dyn Fn(u32) -> bool, started: i64, interrupted: bool) -> Outcome {
     let ended = jiff::Timestamp::now().as_second();
     let with = |state, cause, message, failed_rank| Outcome {

@@ -1,4 +1,5 @@
-//! Launching: trials run on Slurm or on this machine, as `expctl-worker` or as a program of the user, with the same ledger.
+//! Launching: trials run on Slurm or on this machine, as `expctl-worker` or as a program of the user, with the same
+//! ledger.
 
 mod attempt;
 pub mod command;

@@ -95,8 +95,8 @@ pub fn worker_version(path: &Path, limit: Duration) -> Result<String, String> {
     if output.status.success() { Ok(line) } else { Err(format!("it does not start: {line} ({})", output.status)) }
 }
 
-/// The folder `lib` of the libtorch that `worker` loads on this machine, as the dynamic linker says; `None` if it is no program or
-/// finds none.
+/// The folder `lib` of the libtorch that `worker` loads on this machine, as the dynamic linker says; `None` if it is no
+/// program or finds none.
 pub fn libtorch_folder(worker: &Path) -> Option<PathBuf> {
     let output = Command::new("ldd").arg(worker).env("LC_ALL", "C").stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -14,7 +14,8 @@ pub enum Remedy {
     NotByItself,
 }
 
-/// The remedy for a trial whose last attempt ended with `outcome`, if it left one. `array` is Slurm's array that ran it, if one did.
+/// The remedy for a trial whose last attempt ended with `outcome`, if it left one. `array` is Slurm's array that ran
+/// it, if one did.
 ///
 /// # Errors
 /// The attempt's env.json or slurm.json cannot be read.

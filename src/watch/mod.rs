@@ -1,4 +1,5 @@
-//! What `expctl watch` shows of a job: a [`View`] per look, as JSON, as lines ([`Lines`]) or on a terminal ([`frame`], [`Screen`]).
+//! What `expctl watch` shows of a job: a [`View`] per look, as JSON, as lines ([`Lines`]) or on a terminal ([`frame`],
+//! [`Screen`]).
 
 mod screen;
 mod text;

@@ -102,7 +102,8 @@ fn behind(rank: &RankPace) -> String {
     format!("rank {}{node} takes {more:.0} % longer than the median of the ranks", rank.rank)
 }
 
-/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`: the stage first, where a narrow terminal still shows it.
+/// `waits most for collate (62 %), 12.3 it/s, 98 samples/s (last 10 s)`: the stage first, so that a narrow terminal shows
+/// it.
 fn rates(pace: &Pace) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), rate);
     let stage = pace.slowest_stage.zip(pace.slowest_share);

@@ -93,7 +93,8 @@ impl Slurm {
 
     /// Whether `sbatch` is on the path and a controller answers within seconds.
     ///
-    /// Invariant: a cluster that is merely down is never [`Availability::Absent`], or its users would compute on the login node.
+    /// Invariant: a cluster that is merely down is never [`Availability::Absent`], or its users would compute on the
+    /// login node.
     pub fn availability(&self) -> Availability {
         let environment = self.environment();
         let set = |name: &str| environment.get(OsStr::new(name)).filter(|value| !value.is_empty());
@@ -136,8 +137,8 @@ impl Slurm {
         JobId::parse(&answer).ok_or_else(|| SlurmError::NotAJobId { answer: answer.trim().to_owned() })
     }
 
-    /// What `sbatch --test-only` says of a script: when and where the job would start. Some versions of Slurm use up a job id
-    /// for the answer. slurmrestd has no such request.
+    /// What `sbatch --test-only` says of a script: when and where the job would start. Some versions of Slurm use up a
+    /// job id for the answer. slurmrestd has no such request.
     ///
     /// # Errors
     /// [`SlurmError`], with Slurm's own words where it refuses the script.
@@ -197,8 +198,8 @@ impl Slurm {
         self.run("scancel", array.cluster_option().into_iter().chain(quiet).chain(names)).map(drop)
     }
 
-    /// The tasks of `arrays` that the controller remembers, by `squeue`; those that it has forgotten are missing. One question
-    /// for all arrays of a cluster.
+    /// The tasks of `arrays` that the controller remembers, by `squeue`; those that it has forgotten are missing. One
+    /// question for all arrays of a cluster.
     ///
     /// # Errors
     /// [`SlurmError`].
@@ -222,8 +223,9 @@ impl Slurm {
         self.ask_about("sacct", &fixed, arrays, queue::parse_sacct)
     }
 
-    /// All runs of the tasks of `arrays` with their steps, from the accounting, less those that ended before `since` (seconds
-    /// since the epoch): a cluster may have used its ids before. One question for all arrays of a cluster. Always through
+    /// All runs of the tasks of `arrays` with their steps, from the accounting, less those that ended before `since`
+    /// (seconds since the epoch): a cluster may have used its ids before. One question for all arrays of a cluster.
+    /// Always through
     /// `sacct`.
     ///
     /// # Errors
@@ -383,7 +385,8 @@ const CLUSTER_VARIABLES: [&str; 7] = [
 ];
 
 /// Whether a variable would override what a command is told: columns, filters, the script's own directives. All other
-/// variables of Slurm's are about a job that this process may be in, and srun in the new job would take them for its own.
+/// variables of Slurm's are about a job that this process may be in, and srun in the new job would take them for its
+/// own.
 fn overrides(name: &str) -> bool {
     if name.starts_with("SLURM_") {
         return !CLUSTER_VARIABLES.contains(&name);
@@ -391,7 +394,8 @@ fn overrides(name: &str) -> bool {
     ["SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Names of the `SBATCH_*` variables of this process. They would override a script's directives; `sbatch` does not get them.
+/// Names of the `SBATCH_*` variables of this process. They would override a script's directives; `sbatch` does not get
+/// them.
 pub fn sbatch_variables() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter(|name| name.starts_with("SBATCH_")).collect()

@@ -15,7 +15,8 @@ impl JobId {
         Self { id, cluster: None }
     }
 
-    /// Read an answer of `sbatch --parsable`: `id`, or `id;cluster` where there are several clusters. `None` if it is neither.
+    /// Read an answer of `sbatch --parsable`: `id`, or `id;cluster` where there are several clusters. `None` if it is
+    /// neither.
     pub fn parse(answer: &str) -> Option<Self> {
         // Sites print greetings; the answer is the last line.
         let last = answer.trim().lines().last()?.trim();

@@ -1,5 +1,5 @@
-//! A client of the [Slurm](https://slurm.schedmd.com) workload manager: submits batch scripts, asks for the states of array
-//! tasks, reads what the accounting measured, and cancels.
+//! A client of the [Slurm](https://slurm.schedmd.com) workload manager: submits batch scripts, asks for the states of
+//! array tasks, reads what the accounting measured, and cancels.
 //!
 //! [`Slurm`] speaks through Slurm's own commands (`sbatch`, `squeue`, `sacct`, `scontrol`, `scancel`), or, after
 //! [`Slurm::with_rest`], over HTTP through slurmrestd. All calls block. Answers of Slurm 22.05 to 26.05 are read.
@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! Some parsers also work alone: [`TaskState`] for the meaning of Slurm's words, [`process_exits`] for what `srun` prints about
-//! ranks that ended badly.
+//! Some parsers also work alone: [`TaskState`] for the meaning of Slurm's words, [`process_exits`] for what `srun`
+//! prints about ranks that ended badly.
 
 mod client;
 mod error;

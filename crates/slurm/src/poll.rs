@@ -12,11 +12,12 @@ const MAX_PATIENT: Duration = Duration::from_secs(30);
 const MANY_TASKS: usize = 1000;
 /// Time without a change after which the next one is not expected within seconds.
 const LONG_QUIET: Duration = Duration::from_secs(3600);
-/// Each interval is longer or shorter by up to this share of it, so that processes that were started together do not go on
-/// asking at the same moment.
+/// Each interval is longer or shorter by up to this share of it, so that processes that were started together do not go
+/// on asking at the same moment.
 const JITTER: f64 = 0.2;
 
-/// The time until the next question to the controller: a second after a change, longer and longer while nothing changes.
+/// The time until the next question to the controller: a second after a change, longer and longer while nothing
+/// changes.
 #[derive(Clone, Debug)]
 pub struct PollInterval {
     /// The last interval without its jitter; `None` before the first.

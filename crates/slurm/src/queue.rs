@@ -25,8 +25,8 @@ pub(crate) fn is_unfilled(state: &TaskState, name: &str) -> bool {
     name == "allocation" && state.is_waiting()
 }
 
-/// The tasks of array `job` in an answer of `sacct --parsable2`; `None` without the heading. Skips steps; of several rows of a
-/// task the last one counts.
+/// The tasks of array `job` in an answer of `sacct --parsable2`; `None` without the heading. Skips steps; of several
+/// rows of a task the last one counts.
 pub(crate) fn parse_sacct(table: &str, job: u64) -> Option<TasksByIndex> {
     let mut tasks = TasksByIndex::new();
     let mut indices = Indices::new(job);
@@ -49,8 +49,8 @@ pub(crate) struct Rows<'a> {
     positions: Vec<usize>,
 }
 
-/// The rows of `text` below the first line that names all `columns`. `None` without such a line: an answer without its heading
-/// does not say that there are no rows. A cluster may be named above the heading (`CLUSTER: east`).
+/// The rows of `text` below the first line that names all `columns`. `None` without such a line: an answer without its
+/// heading does not say that there are no rows. A cluster may be named above the heading (`CLUSTER: east`).
 ///
 /// A user's text may hold a `|`. Asked for as the last column, it cannot move the others.
 pub(crate) fn rows<'a>(text: &'a str, columns: &[&str]) -> Option<Rows<'a>> {
@@ -79,7 +79,8 @@ const MAX_INDEX: u32 = 4_000_000;
 /// Indices that one array can have.
 pub(crate) const MAX_INDICES: usize = MAX_INDEX as usize + 1;
 
-/// The indices in a list of Slurm's: `1,3-5,8-16:2`. Skips what is no number (`0.batch` names a step) or above [`MAX_INDEX`].
+/// The indices in a list of Slurm's: `1,3-5,8-16:2`. Skips what is no number (`0.batch` names a step) or above
+/// [`MAX_INDEX`].
 pub(crate) fn expand(list: &str) -> Vec<u32> {
     ranges(list).flatten().take(MAX_INDICES).collect()
 }
@@ -96,8 +97,8 @@ pub(crate) fn ranges(list: &str) -> impl Iterator<Item = StepBy<RangeInclusive<u
     })
 }
 
-/// Reads the indices of one array in the rows of a table. Bounded: a table with more indices than an array can have is refused,
-/// however short its text is.
+/// Reads the indices of one array in the rows of a table. Bounded: a table with more indices than an array can have is
+/// refused, however short its text is.
 struct Indices {
     job: u64,
     remaining: usize,

@@ -39,8 +39,8 @@ enum Phase {
     Over,
 }
 
-/// All states that Slurm documents (base states, then the flags that are shown in their place, then those that only the REST
-/// API shows), see <https://slurm.schedmd.com/job_state_codes.html>.
+/// All states that Slurm documents (base states, then the flags that are shown in their place, then those that only the
+/// REST API shows), see <https://slurm.schedmd.com/job_state_codes.html>.
 const STATES: [(&str, Phase); 29] = [
     ("BOOT_FAIL", Phase::Over),
     ("CANCELLED", Phase::Over),

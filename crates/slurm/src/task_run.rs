@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::queue::{is_unfilled, rows};
 use crate::task::TaskState;
 
-/// One run of an array task; a task that is requeued has several. Times are those of Slurm's controller, in whole seconds. What
-/// Slurm does not say is `None`, never 0.
+/// One run of an array task; a task that is requeued has several. Times are those of Slurm's controller, in whole
+/// seconds. What Slurm does not say is `None`, never 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskRun {
     /// State: `COMPLETED`, `FAILED`, `REQUEUED`, `CANCELLED by 0`, …
@@ -43,8 +43,8 @@ pub struct TaskRun {
     pub steps: Vec<JobStep>,
 }
 
-/// A step of a run. Slurm samples memory (every 30 s, unless the cluster says otherwise), so a step of a few seconds may have
-/// none, and a short peak may be missed.
+/// A step of a run. Slurm samples memory (every 30 s, unless the cluster says otherwise), so a step of a few seconds
+/// may have none, and a short peak may be missed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobStep {
     /// `0`, `1`, …, `batch` or `extern`.
@@ -71,7 +71,8 @@ pub struct JobStep {
     pub max_rss_node: Option<String>,
     /// Number of that task in the step: the rank.
     pub max_rss_task: Option<u32>,
-    /// Mean over the tasks of their largest resident sets, bytes. Times `tasks`, it is what all ranks needed together at most.
+    /// Mean over the tasks of their largest resident sets, bytes. Times `tasks`, it is what all ranks needed together
+    /// at most.
     pub mean_rss_bytes: Option<u64>,
     /// User and system time of its processes, seconds.
     pub cpu_s: Option<f64>,
@@ -114,8 +115,8 @@ pub(crate) const COLUMNS: [&str; 21] = [
     "JobName",
 ];
 
-/// The runs in an answer of `sacct --duplicates --parsable2`: each run of a task is followed by its steps. `None` without the
-/// heading.
+/// The runs in an answer of `sacct --duplicates --parsable2`: each run of a task is followed by its steps. `None`
+/// without the heading.
 pub(crate) fn parse_sacct(table: &str) -> Option<TaskRuns> {
     let mut runs = TaskRuns::new();
     for row in rows(table, &COLUMNS)? {

@@ -1,7 +1,7 @@
 //! The rendezvous of the ranks of a trial, served by rank 0's process: a JSON object per line, over TCP.
 //!
-//! Invariant: of several ranks that fail, the hub names the one whose failure was seen first, whichever report arrived first. Others
-//! wait a moment for reports that are under way.
+//! Invariant: of several ranks that fail, the hub names the one whose failure was seen first, whichever report arrived
+//! first. Others wait a moment for reports that are under way.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,9 +1,10 @@
-//! A program of the user as the ranks of a trial (`worker.command`): started without a shell, supervised, and recorded as
+//! A program of the user as the ranks of a trial (`worker.command`): started without a shell, supervised, and recorded
+//! as
 //! `expctl-worker` records its own steps.
 //!
-//! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0's hub ([`hub`], [`peers`]),
-//! starts the program ([`program`]), reads what the program writes to `EXPCTL_SOCKET` ([`protocol`], [`rank_log`]), and ends
-//! everything that is left of it ([`supervisor`]).
+//! A supervisor is started where `expctl-worker` would be, once per rank. It joins the others at rank 0's hub ([`hub`],
+//! [`peers`]), starts the program ([`program`]), reads what the program writes to `EXPCTL_SOCKET` ([`protocol`],
+//! [`rank_log`]), and ends everything that is left of it ([`supervisor`]).
 
 mod hub;
 mod peers;
@@ -38,14 +39,14 @@ use crate::exit::{Exit, Failure};
 
 /// Capacity of the queue of events; a program that writes faster waits.
 const MAX_EVENTS: usize = 1024;
-/// How long a program may take to end: because another rank is lost, because it was asked to stop, and by itself after it has reported an
-/// error.
+/// How long a program may take to end: because another rank is lost, because it was asked to stop, and by itself after
+/// it has reported an error.
 const GRACE: Duration = Duration::from_millis(1500);
 const STOP_GRACE: Duration = Duration::from_secs(3);
 const SAID_GRACE: Duration = Duration::from_secs(1);
 
-/// Run the trial of an attempt in this process, as one of its ranks: supervise a program of the user, or become `worker`. Returns the exit
-/// code.
+/// Run the trial of an attempt in this process, as one of its ranks: supervise a program of the user, or become
+/// `worker`. Returns the exit code.
 ///
 /// # Errors
 /// The attempt cannot be read, was run before, or has no such rank.

@@ -17,7 +17,8 @@ use super::supervisor::Event;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The connection to the other ranks of a trial, once all have joined. Invariant: while it lives, the program's port is reserved.
+/// The connection to the other ranks of a trial, once all have joined. Invariant: while it lives, the program's port is
+/// reserved.
 pub struct Peers {
     /// Connection to rank 0; `None` for the only rank of a trial.
     hub: Option<Arc<Mutex<TcpStream>>>,
@@ -261,8 +262,8 @@ fn allowed_cpus() -> Vec<u32> {
 
 /// Reserve a port: while the returned socket lives nobody else gets it, and a program can listen on it all the same.
 ///
-/// The socket is bound and does not listen: the kernel then gives the port to no one who asks for any, and to one who names
-/// it if both have set `SO_REUSEADDR`, as c10d's store, gRPC and Python's servers do (ip(7), socket(7)).
+/// The socket is bound and does not listen: the kernel then gives the port to no one who asks for any, and to one who
+/// names it if both have set `SO_REUSEADDR`, as c10d's store, gRPC and Python's servers do (ip(7), socket(7)).
 ///
 /// # Errors
 /// The system has no port.

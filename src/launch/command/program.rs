@@ -1,4 +1,5 @@
-//! A program of the user as a rank: its variables, its process, the processes below it, and the files that describe it in the ledger.
+//! A program of the user as a rank: its variables, its process, the processes below it, and the files that describe it
+//! in the ledger.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,7 +34,8 @@ pub struct ProgramProcess {
 }
 
 impl ProgramProcess {
-    /// Start `command` in `folder`, without a shell. To be called on the main thread: the program ends with the thread that started it.
+    /// Start `command` in `folder`, without a shell. To be called on the main thread: the program ends with the thread
+    /// that started it.
     ///
     /// # Errors
     /// The program and why it cannot be started.
@@ -128,8 +130,8 @@ pub fn status_text(status: ExitStatus) -> String {
 /// How long killed processes may take to end; one that waits for a dead file system may never do.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Become the parent of all orphans below this process. Whatever a child starts is then found below this process, however it was put
-/// into the background.
+/// Become the parent of all orphans below this process. Whatever a child starts is then found below this process,
+/// however it was put into the background.
 ///
 /// # Errors
 /// The system refuses.

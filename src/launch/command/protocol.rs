@@ -1,7 +1,7 @@
 //! The socket `EXPCTL_SOCKET`, and the lines that a program writes to it.
 //!
-//! Invariant: any bytes are a record or a reason why not, and nothing is guessed: an unknown key, an unknown stage or an impossible
-//! number is a reason.
+//! Invariant: any bytes are a record or a reason why not, and nothing is guessed: an unknown key, an unknown stage or
+//! an impossible number is a reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,8 +25,8 @@ pub const MAX_LINE: usize = 64 * 1024;
 /// Longest time, ns (eleven days), and largest count. Larger numbers are no measurements.
 const MAX_NS: u64 = 1_000_000_000_000_000;
 const MAX_COUNT: u64 = 1 << 53;
-/// Largest ratio of a step's exposed stages to its length. Stages that overlap or were counted twice are for the report to show; above
-/// this ratio they are in another unit.
+/// Largest ratio of a step's exposed stages to its length. Stages that overlap or were counted twice are for the report
+/// to show; above this ratio they are in another unit.
 const MAX_EXPOSED: u64 = 100;
 /// Tolerance of that check for steps that take hardly any time, ns.
 const CLOCK_STEP_NS: u64 = 1_000_000;
@@ -276,9 +276,9 @@ const MAX_PATH: usize = 107;
 /// Connections that are served; a program with more is broken.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// Shortest time between two reads of a connection. A read that blocks makes the program's next write wake this process up, which costs
-/// the program tens of microseconds; lines that arrive faster are read together. Meanwhile the kernel buffers them, also those of
-/// a program that is killed.
+/// Shortest time between two reads of a connection. A read that blocks makes the program's next write wake this process
+/// up, which costs the program tens of microseconds; lines that arrive faster are read together. Meanwhile the kernel
+/// buffers them, also those of a program that is killed.
 const READ_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The socket `EXPCTL_SOCKET`, in a folder that only this user can enter; both are removed when it is dropped.

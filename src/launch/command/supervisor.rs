@@ -20,8 +20,8 @@ use super::rank_log::{RankLog, Refused};
 pub const TICK: Duration = Duration::from_millis(50);
 /// How long after a program its processes may take to end, and its connections to close.
 const AFTERMATH: Duration = Duration::from_secs(3);
-/// How long a rank that closed its connection too early may take to end with an exit code. Shorter where a program starts its ranks
-/// itself, because the others wait for it meanwhile.
+/// How long a rank that closed its connection too early may take to end with an exit code. Shorter where a program
+/// starts its ranks itself, because the others wait for it meanwhile.
 const CLOSED: Duration = Duration::from_secs(10);
 const CLOSED_AMONG_OTHERS: Duration = Duration::from_secs(1);
 
@@ -76,8 +76,8 @@ impl OwnFailure {
 
 /// Watches over a program that runs as a rank, or as all ranks of a node.
 ///
-/// Invariant: however it ends, nothing that the program started runs on, its steps are in tables, and its exit record names the rank that
-/// failed first, in that rank's words.
+/// Invariant: however it ends, nothing that the program started runs on, its steps are in tables, and its exit record
+/// names the rank that failed first, in that rank's words.
 pub struct Supervisor<'a> {
     pub attempt: &'a AttemptDir,
     pub trial: &'a Trial,
@@ -335,7 +335,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Check for a rank that has been silent for too long. A rank behind the others hangs before those that wait for it.
+    /// Check for a rank that has been silent for too long. A rank behind the others hangs before those that wait for
+    /// it.
     fn check_hang(&mut self) -> Result<(), OwnFailure> {
         let launch = &self.trial.settings.launch;
         let (rendezvous, hang) = (launch.rendezvous_timeout_s, launch.hang_timeout_s);

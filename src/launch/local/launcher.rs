@@ -1,7 +1,7 @@
 //! [`Launcher`], the file `<job>/launcher.pid`: which process runs a local job, and which attempts it will make.
 //!
-//! Invariant: a process counts as the launcher only if id, start time and machine agree, so a recycled process id is never taken for
-//! it, and never signalled.
+//! Invariant: a process counts as the launcher only if id, start time and machine agree, so a recycled process id is
+//! never taken for it, and never signalled.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

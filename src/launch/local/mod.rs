@@ -109,8 +109,8 @@ fn last_local_job(project: &Project) -> Result<u64, Failure> {
     Ok(last)
 }
 
-/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The next trials
-/// run whether or not one fails.
+/// Run all trials of a job that have not completed, one after another, so that none disturbs the timing of another. The
+/// next trials run whether or not one fails.
 ///
 /// # Errors
 /// [`Exit::Incomplete`] if the user stopped it.
@@ -198,8 +198,8 @@ fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
     Ok(outcome.save(attempt)?)
 }
 
-/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the process id and the
-/// log. On return the job's folder names the process.
+/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the
+/// process id and the log. On return the job's folder names the process.
 ///
 /// # Errors
 /// The process cannot be started.
@@ -235,8 +235,8 @@ pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Fail
 
 /// Held while a job's trials run.
 ///
-/// Invariant: on one ledger one local job runs at a time, so that none disturbs the timing of another. The system releases the lock
-/// when its holder and the ranks that it started have ended, however they ended.
+/// Invariant: on one ledger one local job runs at a time, so that none disturbs the timing of another. The system
+/// releases the lock when its holder and the ranks that it started have ended, however they ended.
 struct LocalLock {
     _file: Flock<File>,
 }

@@ -113,8 +113,8 @@ impl ArrayPlan {
 
 /// The arrays that run the trials `which` (indices in the job). `adjust` may change what a trial asks for.
 ///
-/// A task runs one trial, unless the job is interleaved (then one task runs all trials that ask for the same) or the cluster does
-/// not take as many tasks. Where it fits, the index of a task is that of its trial in the job.
+/// A task runs one trial, unless the job is interleaved (then one task runs all trials that ask for the same) or the
+/// cluster does not take as many tasks. Where it fits, the index of a task is that of its trial in the job.
 pub fn plan_arrays(
     job: &JobRecord,
     which: &[u32],

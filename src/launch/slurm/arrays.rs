@@ -13,8 +13,8 @@ use slurm_client::JobId;
 use crate::exit::Failure;
 use crate::launch::attempt::{conclude, stage, started};
 
-/// A trial that a task runs: its index in the job, and the number of the attempt that the task makes of it. A requeued task
-/// makes a later attempt.
+/// A trial that a task runs: its index in the job, and the number of the attempt that the task makes of it. A requeued
+/// task makes a later attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskTrial(pub u32, pub u32);
 
@@ -115,7 +115,8 @@ impl JobArrays {
         Ok(write_json(&arrays_path(folder), self)?)
     }
 
-    /// Record that Slurm requeues no task of the arrays `which` any more: every outcome is final, and nobody needs to ask.
+    /// Record that Slurm requeues no task of the arrays `which` any more: every outcome is final, and nobody needs to
+    /// ask.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -127,7 +128,8 @@ impl JobArrays {
         if closed > 0 { all.save(folder) } else { Ok(()) }
     }
 
-    /// A lock for reading the file, changing it and writing it again: of two processes at once, one would lose its change.
+    /// A lock for reading the file, changing it and writing it again: of two processes at once, one would lose its
+    /// change.
     ///
     /// # Errors
     /// The folder cannot be written to, or its file system has no locks.
@@ -164,8 +166,8 @@ impl JobArrays {
         tasks
     }
 
-    /// The tasks that run each of `trials` trials, oldest first: the array, the index in it, and the first attempt that it
-    /// makes.
+    /// The tasks that run each of `trials` trials, oldest first: the array, the index in it, and the first attempt that
+    /// it makes.
     pub fn tasks_of_trials(&self, trials: usize) -> Vec<Vec<(u64, u32, u32)>> {
         let mut found = vec![Vec::new(); trials];
         for array in &self.arrays {
@@ -185,8 +187,8 @@ impl JobArrays {
         self.arrays.iter().rev().find(|array| array.tasks.values().flatten().any(|entry| entry.0 == trial))
     }
 
-    /// The array and the index of its task that made an attempt of a trial: the newest whose first attempt is this one or an
-    /// earlier one, because later arrays are retries.
+    /// The array and the index of its task that made an attempt of a trial: the newest whose first attempt is this one
+    /// or an earlier one, because later arrays are retries.
     pub fn made_by(&self, trial: u32, attempt: u32) -> Option<(&SubmittedArray, u32)> {
         let made = |entry: &TaskTrial| entry.0 == trial && entry.1 <= attempt;
         self.arrays.iter().rev().find_map(|array| {
@@ -237,9 +239,9 @@ fn arrays_path(folder: &JobDir) -> PathBuf {
     folder.path().join("arrays.json")
 }
 
-/// Stage the next attempt of an array task: of the first trial in the task's list, from position `turn` on, that has neither
-/// completed nor failed by an error of its own. Creates the attempt's folder with `trial.json`; returns it with the position
-/// behind the trial. `None` at the end of the list.
+/// Stage the next attempt of an array task: of the first trial in the task's list, from position `turn` on, that has
+/// neither completed nor failed by an error of its own. Creates the attempt's folder with `trial.json`; returns it with
+/// the position behind the trial. `None` at the end of the list.
 ///
 /// # Errors
 /// The job has no such task, or the ledger cannot be read or written.
@@ -279,8 +281,8 @@ fn conclude_requeued(attempt: &AttemptDir) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// The file that the task with the newest attempt of each trial prints to; `None` for a trial that no array has. Trials of one
-/// task share a file. The files need not exist.
+/// The file that the task with the newest attempt of each trial prints to; `None` for a trial that no array has. Trials
+/// of one task share a file. The files need not exist.
 ///
 /// # Errors
 /// The list of arrays cannot be read.

@@ -71,8 +71,8 @@ impl SlurmBackend {
         Ok(Self::new(slurm.with_rest(options)?))
     }
 
-    /// The backend that knows the jobs submitted under this name. Where slurmrestd cannot be used, Slurm's commands do as well:
-    /// on a node, for example.
+    /// The backend that knows the jobs submitted under this name. Where slurmrestd cannot be used, Slurm's commands do
+    /// as well: on a node, for example.
     ///
     /// # Errors
     /// As [`SlurmBackend::from_name`].
@@ -98,14 +98,15 @@ impl SlurmBackend {
         JobScripts { project, job, programs: &Programs::find()?, profile: &profile }.arrays(limits)
     }
 
-    /// Submit `job`, whose id is not known yet; returns the id that Slurm gives to its first array, which becomes the job's.
+    /// Submit `job`, whose id is not known yet; returns the id that Slurm gives to its first array, which becomes the
+    /// job's.
     ///
-    /// The arrays are queued on hold, the folder enters the ledger under its id, and only then are the arrays released: no rank
-    /// looks for a folder that is not there. If a step fails, all is cancelled and the folder removed.
+    /// The arrays are queued on hold, the folder enters the ledger under its id, and only then are the arrays released:
+    /// no rank looks for a folder that is not there. If a step fails, all is cancelled and the folder removed.
     ///
     /// # Errors
-    /// Exit 3 if a script cannot be written; exit 4, with Slurm's own words, if the cluster cannot be reached or refuses the
-    /// job; exit 70 if the ledger cannot be written.
+    /// Exit 3 if a script cannot be written; exit 4, with Slurm's own words, if the cluster cannot be reached or
+    /// refuses the job; exit 70 if the ledger cannot be written.
     pub fn submit(
         &self,
         project: &Project,
@@ -168,8 +169,8 @@ impl SlurmBackend {
     /// submission, an array is released only when the ledger knows it.
     ///
     /// # Errors
-    /// Exit 4, with Slurm's own words, if the cluster cannot be reached or refuses; exit 6 if another attempt is queued already;
-    /// exit 70 if the ledger cannot be written.
+    /// Exit 4, with Slurm's own words, if the cluster cannot be reached or refuses; exit 6 if another attempt is queued
+    /// already; exit 70 if the ledger cannot be written.
     pub fn retry(
         &self,
         project: &Project,
@@ -226,8 +227,8 @@ impl SlurmBackend {
         Ok(new)
     }
 
-    /// Cancel the trials `only` of a job (indices in it), or all, and wait until each has an outcome. Trials that have ended stay
-    /// as they are. Returns the number of cancelled trials.
+    /// Cancel the trials `only` of a job (indices in it), or all, and wait until each has an outcome. Trials that have
+    /// ended stay as they are. Returns the number of cancelled trials.
     ///
     /// # Errors
     /// Exit 2 for a trial that shares its task with others that have not ended; exit 4 with Slurm's own words; else as
@@ -312,7 +313,8 @@ impl SlurmBackend {
         Ok(())
     }
 
-    /// Queue a job that builds the data before the arrays, which are still on hold, and one that writes the note after them.
+    /// Queue a job that builds the data before the arrays, which are still on hold, and one that writes the note after
+    /// them.
     fn chain(&self, scripts: JobScripts<'_>, folder: &JobDir, arrays: &mut JobArrays) -> Result<(), Failure> {
         if let Some(script) = scripts.build()? {
             let options = SubmitOptions { cluster: arrays.cluster.clone(), ..SubmitOptions::default() };

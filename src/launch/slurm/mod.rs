@@ -1,5 +1,5 @@
-//! Jobs on Slurm: an array per submission (several where trials ask for different resources, or are many), a task per trial (or
-//! per list of trials), an `srun` per trial.
+//! Jobs on Slurm: an array per submission (several where trials ask for different resources, or are many), a task per
+//! trial (or per list of trials), an `srun` per trial.
 //!
 //! Invariant: Slurm only knows where and when trials run. What a trial is, and how it ended, is in the ledger.
 
@@ -32,7 +32,8 @@ pub fn rest_options(slurm: &Slurm) -> RestOptions {
     }
 }
 
-/// How each rank's process ended, from what `srun` printed and its exit code; `None` for a rank that it does not mention.
+/// How each rank's process ended, from what `srun` printed and its exit code; `None` for a rank that it does not
+/// mention.
 pub fn process_ends(srun_log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
     let exits = slurm_client::process_exits(srun_log, exit_code, ranks).into_iter();
     exits.map(|exit| exit.map(|e| ProcessEnd { code: e.code, signal: e.signal, forced: e.by_srun })).collect()

@@ -1,4 +1,5 @@
-//! Batch scripts, from the templates slurm/batch.sh.j2 (an array of trials) and slurm/step.sh.j2 (building data, writing the note).
+//! Batch scripts, from the templates slurm/batch.sh.j2 (an array of trials) and slurm/step.sh.j2 (building data,
+//! writing the note).
 //!
 //! Invariant: a user's value in a script is either a number or goes through one of the two quoting filters.
 
@@ -17,11 +18,11 @@ use crate::launch::programs::{Programs, libtorch_folder};
 use crate::project::Project;
 
 const STEP_TEMPLATE: &str = include_str!("../../../slurm/step.sh.j2");
-/// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other, so
-/// this is long; a rank that fails ends the others at once.
+/// Seconds that ranks may go on after the first one ended well. Ranks that only load data do not wait for each other,
+/// so this is long; a rank that fails ends the others at once.
 const WAIT_FOR_OTHERS_S: u32 = 3600;
-/// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30 s, and
-/// may be a minute early.
+/// Seconds before its time limit at which a task that can go on later is told to stop. Slurm looks at limits every 30
+/// s, and may be a minute early.
 const BEFORE_LIMIT_S: u32 = 120;
 
 /// Which id of the job a script names in paths.
@@ -35,8 +36,8 @@ pub enum ScriptJobId {
     Placeholder,
 }
 
-/// The batch scripts of a job, one per array, as far as they are known before it is submitted. Limits that only the cluster knows
-/// (the size of arrays) are not applied.
+/// The batch scripts of a job, one per array, as far as they are known before it is submitted. Limits that only the
+/// cluster knows (the size of arrays) are not applied.
 ///
 /// # Errors
 /// As [`render`].
@@ -78,7 +79,8 @@ impl JobScripts<'_> {
         let resources = &plan.resources;
         let container = ContainerCommand::new(&resources.image, self)?;
         let runs = path_text(project.runs())?;
-        // In file names Slurm takes % for the start of a pattern, and reads no patterns at all where there is a backslash.
+        // In file names Slurm takes % for the start of a pattern, and reads no patterns at all where there is a
+        // backslash.
         let (folder, folder_pattern) = match id {
             ScriptJobId::OwnArray => (None, "%A".to_owned()),
             ScriptJobId::Known(job) => (Some(job.to_string()), job.to_string()),
@@ -156,7 +158,8 @@ impl JobScripts<'_> {
         self.step("note")
     }
 
-    /// The script of one process that runs where the job's first trial would, with the CPUs and the memory of that trial.
+    /// The script of one process that runs where the job's first trial would, with the CPUs and the memory of that
+    /// trial.
     fn step(self, step: &str) -> Result<String, Failure> {
         let Self { project, job, programs, profile } = self;
         let Some(plan) = plan_arrays(job, &[0], Limits::default(), &|_, resources| resources).pop() else {
@@ -331,8 +334,8 @@ fn shell(value: &str) -> Result<String, minijinja::Error> {
         .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, format!("{value:?}: {e}")))
 }
 
-/// A value in an `#SBATCH` line, which has quoting rules of its own: inside double quotes a backslash protects a quote or a
-/// backslash, and nothing else has a meaning. A line break cannot be written.
+/// A value in an `#SBATCH` line, which has quoting rules of its own: inside double quotes a backslash protects a quote
+/// or a backslash, and nothing else has a meaning. A line break cannot be written.
 fn directive(value: &str) -> Result<String, minijinja::Error> {
     if value.contains(char::is_control) {
         return Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("{value:?} holds a control character")));

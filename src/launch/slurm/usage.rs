@@ -1,6 +1,7 @@
 //! `slurm.json`: what Slurm measured of each attempt (nodes, times, memory, exit codes).
 //!
-//! Invariant: it only adds to the ledger. Where Slurm does not answer or knows nothing, the figures are missing and nothing else.
+//! Invariant: it only adds to the ledger. Where Slurm does not answer or knows nothing, the figures are missing and
+//! nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
@@ -47,7 +48,8 @@ pub fn collect_missing_usage(project: &Project, job: &JobRecord) -> Result<(), F
     collect_usage(&slurm, &project.job(job.job), job.job, false)
 }
 
-/// Write `slurm.json` of the ended attempts of job `id` that have none. `patient` waits for late rows of the accounting.
+/// Write `slurm.json` of the ended attempts of job `id` that have none. `patient` waits for late rows of the
+/// accounting.
 ///
 /// # Errors
 /// The ledger cannot be read or written. A Slurm that does not answer is no error.
@@ -66,8 +68,9 @@ pub fn collect_usage(slurm: &Slurm, folder: &JobDir, id: u64, patient: bool) -> 
     record(slurm, if patient { PATIENCE } else { Duration::ZERO }, folder, &arrays, &attempts)
 }
 
-/// Write `slurm.json` of those `attempts` (each with its array and the index of its task) that belong to `arrays` and have none from
-/// the accounting yet. Tasks with an attempt that still runs are left out, so all attempts of a task are to be given. Waits up to
+/// Write `slurm.json` of those `attempts` (each with its array and the index of its task) that belong to `arrays` and
+/// have none from the accounting yet. Tasks with an attempt that still runs are left out, so all attempts of a task are
+/// to be given. Waits up to
 /// `patience` for late rows of the accounting. Where Slurm does not answer or no longer knows a task, there is no file.
 ///
 /// # Errors
@@ -234,8 +237,9 @@ fn usages<'a>(key: TaskKey, known: &KnownRuns, attempts: &[&'a AttemptDir]) -> V
 /// Seconds by which the clocks of controller, node and file server may differ; Slurm's times are whole seconds.
 const SKEW: i64 = 2;
 
-/// For each attempt of one array task, in order, the index of its run; `None` if Slurm knows none. `started` are the starts of the
-/// attempts, seconds since the epoch. A run may have several attempts, and a run that ended early has none.
+/// For each attempt of one array task, in order, the index of its run; `None` if Slurm knows none. `started` are the
+/// starts of the attempts, seconds since the epoch. A run may have several attempts, and a run that ended early has
+/// none.
 fn match_runs(runs: &[SlurmTry], started: &[i64]) -> Vec<Option<usize>> {
     let in_time: Vec<Option<usize>> = started.iter().map(|s| runs.iter().rposition(|t| runs_at(t, *s))).collect();
     if in_time.iter().all(Option::is_some) {
@@ -255,8 +259,8 @@ fn runs_at(one: &SlurmTry, moment: i64) -> bool {
     begun && one.ended.is_none_or(|end| moment <= end + SKEW)
 }
 
-/// The share of a run that belongs to attempt `position` of the `attempts` in it: where each has a step of its own (one `srun` after
-/// the other), that step. Otherwise the whole run belongs to all of them.
+/// The share of a run that belongs to attempt `position` of the `attempts` in it: where each has a step of its own (one
+/// `srun` after the other), that step. Otherwise the whole run belongs to all of them.
 fn share_of_run(run: &SlurmTry, position: usize, attempts: usize) -> SlurmTry {
     let is_srun = |step: &&SlurmStep| step.step.parse::<u32>().is_ok();
     if attempts < 2 || run.steps.iter().filter(is_srun).count() != attempts {

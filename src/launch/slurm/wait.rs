@@ -19,8 +19,8 @@ use crate::exit::Failure;
 use crate::launch::attempt::{conclude, stage_exactly, started};
 use crate::project::Project;
 
-/// Time for the outcome.json of a task to appear here once Slurm says that the task is over: network file systems show the files
-/// of other machines late.
+/// Time for the outcome.json of a task to appear here once Slurm says that the task is over: network file systems show
+/// the files of other machines late.
 const GRACE: Duration = Duration::from_secs(10);
 /// Grace for a task that was cancelled before it wrote anything.
 const GRACE_UNSTARTED: Duration = Duration::from_secs(2);
@@ -86,8 +86,8 @@ impl SlurmBackend {
         Standings::from_queue(jobs, |arrays| self.slurm.queued(arrays).map_err(|e| e.to_string()))
     }
 
-    /// Wait until every trial of job `id` has an outcome. A task that ended without writing one (cancelled, lost with its node, …)
-    /// gets one that quotes Slurm. Calls `progress` after each look.
+    /// Wait until every trial of job `id` has an outcome. A task that ended without writing one (cancelled, lost with
+    /// its node, …) gets one that quotes Slurm. Calls `progress` after each look.
     ///
     /// # Errors
     /// The job is not in the ledger, the ledger cannot be written, or the controller is away for ten minutes (exit 4).
@@ -320,8 +320,8 @@ impl Standings {
 }
 
 impl Standings {
-    /// Where the trials of `jobs` stand; `ask` returns what Slurm knows of arrays, or why it cannot be asked. It is asked only about
-    /// trials without a final outcome.
+    /// Where the trials of `jobs` stand; `ask` returns what Slurm knows of arrays, or why it cannot be asked. It is
+    /// asked only about trials without a final outcome.
     ///
     /// # Errors
     /// A file of the ledger cannot be read.
@@ -392,8 +392,8 @@ fn has_begun(folder: &JobDir, trial: &Trial, task: &TrialTask) -> Result<bool, F
     Ok(folder.attempts(&trial.id)?.last().is_some_and(|last| last.number() >= task.attempt))
 }
 
-/// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. `None` if somebody cancelled it, or Slurm does
-/// not say: a task that is being stopped has no time to ask twice.
+/// Why Slurm itself stopped the array task `JOB_INDEX`: `TimeLimit`, for example. `None` if somebody cancelled it, or
+/// Slurm does not say: a task that is being stopped has no time to ask twice.
 pub fn stop_reason(task: &str) -> Option<String> {
     let (job, index) = task.split_once('_')?;
     let (job, index) = (job.parse().ok()?, index.parse().ok()?);

@@ -48,8 +48,8 @@ pub struct Attempt {
     pub reason: String,
 }
 
-/// The attempts of all trials of a job, in the order of the trials, oldest first. `status` gives the state of trials whose last
-/// attempt has no outcome; without it such an attempt is [`RunState::Unknown`].
+/// The attempts of all trials of a job, in the order of the trials, oldest first. `status` gives the state of trials
+/// whose last attempt has no outcome; without it such an attempt is [`RunState::Unknown`].
 ///
 /// # Errors
 /// The list of arrays or a folder of the ledger cannot be read. A damaged file of an attempt is named in its reason.

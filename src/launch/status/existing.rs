@@ -10,8 +10,8 @@ use crate::exit::Failure;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
-/// The trials of a plan that the ledger has already, or is about to have. A trial's id identifies all its settings, so a trial with the
-/// same id in another job is the same measurement.
+/// The trials of a plan that the ledger has already, or is about to have. A trial's id identifies all its settings, so
+/// a trial with the same id in another job is the same measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExistingTrials {
     /// The newest job in which a trial completed, by trial.
@@ -34,8 +34,8 @@ struct TrialId {
 }
 
 impl ExistingTrials {
-    /// Look for the trials `ids` in all measured jobs, newest first. Slurm is asked at most once, and only if a job on it has an
-    /// attempt without an outcome.
+    /// Look for the trials `ids` in all measured jobs, newest first. Slurm is asked at most once, and only if a job on
+    /// it has an attempt without an outcome.
     ///
     /// # Errors
     /// The published results cannot be read, or a job that may still run cannot.

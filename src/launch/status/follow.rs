@@ -23,8 +23,8 @@ const MAX_SILENCE: Duration = Duration::from_secs(600);
 
 /// A job that is looked at again and again, with few questions to Slurm and few files read.
 ///
-/// Invariant: a look asks Slurm at most once, and not before a growing interval has passed since the last question. A trial that has
-/// ended is read again only when Slurm is asked.
+/// Invariant: a look asks Slurm at most once, and not before a growing interval has passed since the last question. A
+/// trial that has ended is read again only when Slurm is asked.
 pub struct Follow {
     status: JobStatus,
     standings: Standings,
@@ -97,7 +97,8 @@ impl Follow {
         Ok(())
     }
 
-    /// The pace of each running trial, by its index in the job, with the seconds since it began. Reads what is new in the journals.
+    /// The pace of each running trial, by its index in the job, with the seconds since it began. Reads what is new in
+    /// the journals.
     pub fn paces(&mut self) -> BTreeMap<usize, (Pace, f64)> {
         // An attempt with an outcome is not the one that runs, which has no folder yet.
         let running = |t: &TrialStatus| t.state == RunState::Running && t.outcome.is_none();
@@ -118,7 +119,8 @@ impl Follow {
         paces
     }
 
-    /// The trials that completed since the first call, by index in the job, with their rates as in the note. Each is read once.
+    /// The trials that completed since the first call, by index in the job, with their rates as in the note. Each is
+    /// read once.
     pub fn completed(&mut self) -> &BTreeMap<usize, Option<Rates>> {
         let trials = self.status.trials.iter().enumerate();
         let now: BTreeSet<usize> =
@@ -181,7 +183,8 @@ impl Follow {
         Ok(())
     }
 
-    /// Like [`Self::look_at_all`], without asking Slurm: changes in the ledger since its last answer take precedence over that.
+    /// Like [`Self::look_at_all`], without asking Slurm: changes in the ledger since its last answer take precedence
+    /// over that.
     fn look_at_active(&mut self) -> Result<(), Failure> {
         let JobStatus { record, folder, trials } = &self.status;
         let source = StatusSource::new(folder, record, &self.standings)?;
@@ -208,12 +211,12 @@ fn attempt_and_outcome(trial: &TrialStatus) -> (u32, bool) {
     (trial.attempt.as_ref().map_or(0, AttemptDir::number), trial.outcome.is_some())
 }
 
-/// Estimated time until the last trial of a job has ended, s; `None` if no trial has ended or made a step. `running` are the running
-/// trials with the seconds since each began.
+/// Estimated time until the last trial of a job has ended, s; `None` if no trial has ended or made a step. `running`
+/// are the running trials with the seconds since each began.
 ///
-/// Waiting trials are taken to last as long as those that ended, or, before there are any, as long as the running ones will have
-/// taken. They start as others end: as many at a time as the throttle allows, or, without one, as run now. Time in the queue
-/// before the first start is not included.
+/// Waiting trials are taken to last as long as those that ended, or, before there are any, as long as the running ones
+/// will have taken. They start as others end: as many at a time as the throttle allows, or, without one, as run now.
+/// Time in the queue before the first start is not included.
 pub fn estimated_s_left(job: &JobStatus, running: &[(&Pace, f64)]) -> Option<f64> {
     let waiting = job.trials.iter().filter(|t| t.state == RunState::Waiting).count();
     let active = job.trials.iter().filter(|t| t.state == RunState::Running).count();
@@ -244,7 +247,8 @@ pub fn estimated_s_left(job: &JobStatus, running: &[(&Pace, f64)]) -> Option<f64
     last_end(left, lanes, waiting, each)
 }
 
-/// Seconds until the last trial ends, on `lanes` lanes: `running` are the remaining seconds of the running trials; `waiting` more of
+/// Seconds until the last trial ends, on `lanes` lanes: `running` are the remaining seconds of the running trials;
+/// `waiting` more of
 /// `each` seconds start one by one as lanes become free.
 fn last_end(mut running: Vec<f64>, lanes: usize, waiting: usize, each: Option<f64>) -> Option<f64> {
     running.resize(running.len().max(lanes), 0.0);

@@ -183,8 +183,8 @@ impl StepWindow {
         Self { tail: JournalTail::new(&journal), journal, steps: Vec::new(), last_step: None }
     }
 
-    /// Read new steps. A journal that does not exist (yet, or any more) or cannot be read changes nothing: the outcome will report
-    /// it.
+    /// Read new steps. A journal that does not exist (yet, or any more) or cannot be read changes nothing: the outcome
+    /// will report it.
     fn read(&mut self) {
         let before = self.steps.len();
         let mut new = std::mem::take(&mut self.steps);

@@ -22,8 +22,8 @@ impl Directive {
     }
 }
 
-/// The options in the `#SBATCH` lines of a script, in order. Like `sbatch`, stops at the first line of code. slurmctld itself does
-/// not read these lines.
+/// The options in the `#SBATCH` lines of a script, in order. Like `sbatch`, stops at the first line of code. slurmctld
+/// itself does not read these lines.
 ///
 /// # Errors
 /// [`SlurmError::UnsupportedOption`] for anything but long options whose values follow an equals sign.
@@ -56,8 +56,8 @@ fn directive(word: &str) -> Result<Directive, SlurmError> {
     }
 }
 
-/// The words of a line: blanks separate them, quotes keep them together, inside double quotes a backslash protects a quote or a
-/// backslash, and a `#` between words begins a comment.
+/// The words of a line: blanks separate them, quotes keep them together, inside double quotes a backslash protects a
+/// quote or a backslash, and a `#` between words begins a comment.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

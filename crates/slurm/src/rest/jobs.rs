@@ -18,13 +18,13 @@ const NO_REQUEUE: &str = "\
 ";
 
 impl Rest {
-    /// Submit a batch script whose options are `#SBATCH` lines, with `folder` as its working directory. `hold` keeps the job in
-    /// the queue until it is released. Slurm starts it once `dependency` is fulfilled, and cancels it if that can never be.
-    /// Sent once: a request whose answer is lost may leave a job behind.
+    /// Submit a batch script whose options are `#SBATCH` lines, with `folder` as its working directory. `hold` keeps
+    /// the job in the queue until it is released. Slurm starts it once `dependency` is fulfilled, and cancels it if
+    /// that can never be. Sent once: a request whose answer is lost may leave a job behind.
     ///
     /// # Errors
-    /// [`SlurmError::UnsupportedOption`] for an option that this version has no field for; else [`SlurmError`], with Slurm's
-    /// own words where it refuses the job.
+    /// [`SlurmError::UnsupportedOption`] for an option that this version has no field for; else [`SlurmError`], with
+    /// Slurm's own words where it refuses the job.
     pub fn submit(
         &self,
         script: &str,
@@ -83,8 +83,8 @@ impl Rest {
         Err(self.error(&answer))
     }
 
-    /// Cancel array tasks, or whole arrays; with `signal`, send them and their batch scripts a signal (`USR1`) instead. A task that
-    /// has ended or is forgotten is no error.
+    /// Cancel array tasks, or whole arrays; with `signal`, send them and their batch scripts a signal (`USR1`) instead.
+    /// A task that has ended or is forgotten is no error.
     ///
     /// # Errors
     /// [`SlurmError`] if slurmrestd cannot be reached, or refuses one of them; the others are cancelled all the same.
@@ -185,8 +185,8 @@ fn refusal(body: &Value) -> Option<String> {
 /// Variables that jobs do not get: a token.
 const WITHHELD: [&str; 1] = ["SLURM_JWT"];
 
-/// The variables of the submitter, and those that `sbatch` adds itself: where it ran, and the umask, which slurmd sets for the
-/// job's files. A variable that is not UTF-8 cannot be written.
+/// The variables of the submitter, and those that `sbatch` adds itself: where it ran, and the umask, which slurmd sets
+/// for the job's files. A variable that is not UTF-8 cannot be written.
 fn variables(slurm: &Slurm, folder: &Path) -> Vec<(String, String)> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for (name, value) in slurm.environment() {

@@ -9,8 +9,8 @@ use crate::queue::{MAX_INDICES, expand};
 use crate::task::{Queue, Task, TaskState, TasksByIndex};
 
 impl Rest {
-    /// The tasks of `jobs` that the controller remembers; those that it has forgotten are missing. One request per array: `GET job/A`
-    /// names all its tasks and, unlike a list of all jobs, does not grow with the cluster.
+    /// The tasks of `jobs` that the controller remembers; those that it has forgotten are missing. One request per
+    /// array: `GET job/A` names all its tasks and, unlike a list of all jobs, does not grow with the cluster.
     ///
     /// # Errors
     /// [`SlurmError`] if slurmrestd cannot be reached or refuses, or its answer does not name all the tasks that wait.
@@ -99,8 +99,8 @@ fn queue_of(body: &Value, array: u64) -> Option<ListedTasks> {
     Some(listed)
 }
 
-/// The list in `1,3-5%2`, and whether it is cut. slurmrestd cuts long lists in the middle of a number (`1,3-5,1...%2`): then
-/// without its last item.
+/// The list in `1,3-5%2`, and whether it is cut. slurmrestd cuts long lists in the middle of a number (`1,3-5,1...%2`):
+/// then without its last item.
 fn without_cut(list: &str) -> (&str, bool) {
     let list = list.split_once('%').map_or(list, |(list, _throttle)| list);
     match list.split_once("...") {
@@ -109,8 +109,8 @@ fn without_cut(list: &str) -> (&str, bool) {
     }
 }
 
-/// Indices of the tasks that do not run, in an answer of `jobs/state`. (Slurm 24.11 gives running tasks ids that do not name the
-/// array.)
+/// Indices of the tasks that do not run, in an answer of `jobs/state`. (Slurm 24.11 gives running tasks ids that do not
+/// name the array.)
 fn states_of(body: &Value, array: u64) -> Vec<u32> {
     let tasks = list(body, "jobs").iter().filter_map(|job| {
         let (id, index) = job.get("job_id")?.as_str()?.split_once('_')?;

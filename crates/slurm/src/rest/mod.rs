@@ -59,8 +59,9 @@ impl fmt::Debug for Rest {
 }
 
 impl Rest {
-    /// The slurmrestd at `SLURMRESTD_URL`, as the user `SLURM_USER`, `USER` or `LOGNAME`, with the token in `SLURM_JWT`, in
-    /// the file of `options`, or from `scontrol token`. The variables are those of `slurm`. Sends nothing yet.
+    /// The slurmrestd at `SLURMRESTD_URL`, as the user `SLURM_USER`, `USER` or `LOGNAME`, with the token in
+    /// `SLURM_JWT`, in the file of `options`, or from `scontrol token`. The variables are those of `slurm`. Sends
+    /// nothing yet.
     ///
     /// # Errors
     /// [`SetupError`] if the address, the user or the token is missing or malformed.

@@ -17,8 +17,8 @@ const LIFESPAN_S: u64 = 1800;
 pub(super) struct Token(String);
 
 impl Token {
-    /// A token as somebody wrote it: bare, or as the `SLURM_JWT=…` that `scontrol token` prints. `None` for other texts, so that
-    /// no page of a portal is sent as one.
+    /// A token as somebody wrote it: bare, or as the `SLURM_JWT=…` that `scontrol token` prints. `None` for other
+    /// texts, so that no page of a portal is sent as one.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
@@ -62,7 +62,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// The user is `SLURM_USER`, `USER` or `LOGNAME`; the token is that of `SLURM_JWT`, of `token_file`, or of `scontrol token`.
+    /// The user is `SLURM_USER`, `USER` or `LOGNAME`; the token is that of `SLURM_JWT`, of `token_file`, or of
+    /// `scontrol token`.
     ///
     /// # Errors
     /// [`SetupError`] if no variable names the user, or `SLURM_JWT` holds no token.
