@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::slurm::{Adjustment, JobArrays, SlurmBackend};
 use crate::launch::status::{JobStatus, RunState, TrialStatus};
-use crate::launch::{Programs, Remedy, local, needed_worker, remedy};
+use crate::launch::{Remedy, backend_for_job, needed_worker, remedy};
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -37,7 +37,12 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
     let slurm = job.record.on_slurm();
     if slurm && job.trials.iter().any(|trial| matches!(trial.state, RunState::Lost | RunState::NotStarted)) {
         // An outcome may only be late; where none comes, it gets one that says what Slurm said.
-        SlurmBackend::for_job(&job.record.backend)?.wait_for(project, args.job, Some(&indices(&job)), &mut |_| {})?;
+        SlurmBackend::for_job(&job.record.backend)?.wait_for_trials(
+            project,
+            args.job,
+            Some(&indices(&job)),
+            &mut |_| {},
+        )?;
         (job, _) = JobStatus::load(&folder)?;
     }
     if job.trials.iter().all(|trial| trial.state == RunState::Completed) {
@@ -68,13 +73,11 @@ pub fn run(project: &Project, args: &Args) -> Result<(), Failure> {
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }
-    if slurm {
-        let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
-        retry_slurm(project, args, &job.record.backend, &which, interrupt)
-    } else {
-        let record = JobRecord { trials: chosen(&job.record, &left), ..job.record.clone() };
-        retry_local(project, args, &record, &interrupt)
-    }
+    let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
+    let record = JobRecord { trials: chosen(&job.record, &left), ..job.record.clone() };
+    let backend = backend_for_job(&record.backend)?;
+    backend.retry(project, &record, &which)?;
+    submit::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
 }
 
 /// A trial that gets another attempt.
@@ -120,26 +123,4 @@ fn indices(job: &JobStatus) -> Vec<u32> {
 
 fn is_open(trial: &TrialStatus) -> bool {
     trial.state != RunState::Completed && !trial.state.is_active()
-}
-
-fn retry_local(project: &Project, args: &Args, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
-    local::check(job)?;
-    if args.wait {
-        return submit::finish(project, job.job, local::run(project, job, interrupt));
-    }
-    submit::start_in_background(project, job)
-}
-
-fn retry_slurm(
-    project: &Project,
-    args: &Args,
-    backend: &str,
-    which: &[(u32, Adjustment)],
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    let id = args.job;
-    let arrays = SlurmBackend::for_job(backend)?.retry(project, id, which, &Programs::find()?)?;
-    let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
-    say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
-    if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
 }

@@ -1,5 +1,4 @@
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use expctl_record::JobRecord;
 use slurm_client::{Availability, Slurm};
@@ -11,9 +10,8 @@ use crate::data_size::DataSize;
 use crate::data_state::data_states;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::slurm::{self, SlurmBackend, SubmitOrder};
 use crate::launch::status::ExistingTrials;
-use crate::launch::{Programs, local, needed_worker};
+use crate::launch::{Backend, SubmitOrder, backend_from_name, local, needed_worker, slurm};
 use crate::ledger::MeasuredJob;
 use crate::plan::{self, Plan};
 use crate::project::Project;
@@ -22,7 +20,7 @@ use crate::report::{self, format::count};
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Backend {
+enum BackendName {
     /// Slurm if there is one, else this machine
     Auto,
     /// A Slurm array, by Slurm's commands
@@ -53,7 +51,7 @@ pub struct Args {
 pub struct How {
     /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
     #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
-    backend: Option<Backend>,
+    backend: Option<BackendName>,
     /// Leave out trials that have completed in a job of the ledger, or wait or run in one
     #[arg(long)]
     only_missing: bool,
@@ -115,7 +113,7 @@ pub(super) fn submit(
             return if args.json { rehearse::nothing() } else { Ok(()) };
         }
     }
-    let backend = backend(project, args, &plan)?;
+    let backend = backend_name(project, args, &plan)?;
     let slurm = backend != "local";
     if args.test_only && !slurm {
         return Err(Failure::new(Exit::Usage, "--test-only asks Slurm, and this job would run on this machine")
@@ -156,29 +154,29 @@ pub(super) fn submit(
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
     }
-    if slurm {
-        submit_slurm(project, args, job, order, &origin, interrupt)
-    } else {
-        submit_local(project, args, job, &origin, &interrupt)
-    }
+    let backend = backend_from_name(&job.backend)?;
+    let id = backend.submit(project, job, order)?;
+    show_id(id);
+    keep_origin(project, id, &origin);
+    wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
 }
 
 /// Where the job goes: as told on the command line or by the user's defaults or by the profile, else as found.
-fn backend(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, Failure> {
+fn backend_name(project: &Project, args: &How, plan: &Plan) -> Result<&'static str, Failure> {
     let backend = match args.backend {
         Some(backend) => backend,
         None => match conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?).as_deref() {
-            Some("slurm") => Backend::Slurm,
-            Some("slurmrest") => Backend::Slurmrest,
-            Some("local") => Backend::Local,
-            _ => Backend::Auto,
+            Some("slurm") => BackendName::Slurm,
+            Some("slurmrest") => BackendName::Slurmrest,
+            Some("local") => BackendName::Local,
+            _ => BackendName::Auto,
         },
     };
     match backend {
-        Backend::Slurm => Ok("slurm"),
-        Backend::Slurmrest => Ok("slurmrest"),
-        Backend::Local => Ok("local"),
-        Backend::Auto => match Slurm::from_environment().availability() {
+        BackendName::Slurm => Ok("slurm"),
+        BackendName::Slurmrest => Ok("slurmrest"),
+        BackendName::Local => Ok("local"),
+        BackendName::Auto => match Slurm::from_environment().availability() {
             Availability::Ready => Ok("slurm"),
             Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
@@ -216,65 +214,15 @@ fn leave_out_what_is_there(project: &Project, plan: &mut Plan) -> Result<(), Fai
     Ok(())
 }
 
-fn submit_local(
+/// Stay with a job and write its note, or leave it.
+pub(super) fn wait_or_detach(
     project: &Project,
-    args: &How,
-    job: JobRecord,
-    origin: &Origin,
+    backend: &dyn Backend,
+    job: &JobRecord,
+    wait: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let job = local::allocate(project, job)?;
-    show_id(job.job);
-    keep_origin(project, job.job, origin);
-    if !args.wait {
-        return start_in_background(project, &job);
-    }
-    let result = local::run(project, &job, interrupt);
-    finish(project, job.job, result)
-}
-
-/// Run a local job in a process of its own, and say how to go on.
-pub(super) fn start_in_background(project: &Project, job: &JobRecord) -> Result<(), Failure> {
-    let (_, log) = local::detach(project, job)?;
-    let id = job.job;
-    say(format!("job {id} runs in the background; it writes its note when it ends"));
-    say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
-    Ok(())
-}
-
-fn submit_slurm(
-    project: &Project,
-    args: &How,
-    job: JobRecord,
-    order: SubmitOrder,
-    origin: &Origin,
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    needed_worker(&job.trials)?;
-    let id = SlurmBackend::from_name(&job.backend)?.submit(project, job, &Programs::find()?, order)?;
-    show_id(id);
-    keep_origin(project, id, origin);
-    if !args.wait {
-        return Ok(());
-    }
-    wait_for_slurm(project, id, interrupt)
-}
-
-/// Wait until every trial of a job has its outcome, then write its note.
-pub(super) fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -> Result<(), Failure> {
-    leave_on_interrupt(id, interrupt);
-    let mut shown = String::new();
-    let backend = project.job(id).record().map_err(Failure::from).and_then(|job| SlurmBackend::for_job(&job.backend));
-    let result = backend.and_then(|backend| {
-        backend.wait(project, id, &mut |progress| {
-            let line = progress.to_string();
-            if line != shown {
-                say(format!("job {id}: {line}"));
-                shown = line;
-            }
-        })
-    });
-    finish(project, id, result)
+    if wait { finish(project, job.job, backend.wait(project, job, interrupt)) } else { backend.detach(project, job) }
 }
 
 /// Write down where the job comes from. It exists by now: it runs even if this cannot be kept.
@@ -289,19 +237,6 @@ fn show_id(id: u64) {
     if let Err(e) = try_out(id) {
         say(format!("job {id} was submitted, but its id cannot be written to stdout: {e}"));
     }
-}
-
-/// Ctrl-C while waiting for Slurm ends the waiting, not the job.
-fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
-    std::thread::spawn(move || {
-        while !interrupt.is_set() {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        say(format!(
-            "job {job} goes on without me\n  hint: stop it with `expctl cancel {job}`; `expctl report {job}` shows what it has"
-        ));
-        std::process::exit(Exit::Incomplete as i32)
-    });
 }
 
 /// Write the note of what there is; then what became of the trials decides the exit code.

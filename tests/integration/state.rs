@@ -117,7 +117,7 @@ fn without_accounting_the_controller_is_asked() {
     let Some(cluster) = Cluster::start(&["--nodes", "1"]) else { return };
     let flow = flow();
     let id = flow.submit(&cluster, job("usage", &["allocates", "fails"], 1)).unwrap();
-    cluster.backend().wait(&flow.project, id, &mut |_| {}).unwrap();
+    cluster.backend().wait_for_job(&flow.project, id, &mut |_| {}).unwrap();
     let known = |variant: &str| usages(&flow, id, variant).and_then(|all| all.into_iter().next());
     cluster.until("the end", || {
         slurm::collect_usage(&cluster.slurm, &flow.project.job(id), id, true).unwrap();

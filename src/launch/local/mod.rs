@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, JobDir, JobRecord, Outcome, Rates, Trial, TrialState, write_json};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use self::launcher::AnnouncedLauncher;
 pub use self::launcher::{Launcher, LauncherState};
@@ -23,12 +25,51 @@ use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::launch::attempt::{conclude, stage, started};
+use crate::launch::backend::{Backend, SubmitOrder};
 use crate::launch::programs::needed_worker;
+use crate::launch::slurm::Adjustment;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
+/// How long a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Ranks per CPU that this machine may be asked to run.
 const MAX_RANKS_PER_CPU: u32 = 8;
+
+/// Runs jobs on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalBackend;
+
+impl Backend for LocalBackend {
+    fn submit(&self, project: &Project, job: JobRecord, _order: SubmitOrder) -> Result<u64, Failure> {
+        Ok(allocate(project, job)?.job)
+    }
+
+    fn retry(&self, _project: &Project, job: &JobRecord, _which: &[(u32, Adjustment)]) -> Result<(), Failure> {
+        check(job)
+    }
+
+    fn detach(&self, project: &Project, job: &JobRecord) -> Result<(), Failure> {
+        let log = start_launcher(project, job)?;
+        let id = job.job;
+        say(format!("job {id} runs in the background; it writes its note when it ends"));
+        say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
+        Ok(())
+    }
+
+    fn wait(&self, project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+        run(project, job, interrupt)
+    }
+
+    fn cancel(&self, project: &Project, job: &JobRecord, only: Option<u32>) -> Result<bool, Failure> {
+        let id = job.job;
+        if only.is_some() {
+            return Err(Failure::new(Exit::Usage, "a job on this machine is cancelled as a whole")
+                .hint(format!("expctl cancel {id}")));
+        }
+        stop_launcher(id, &project.job(id))
+    }
+}
 
 /// Refuse a job that this machine cannot run; warn on stderr about threads that will share CPUs.
 ///
@@ -61,7 +102,7 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The ledger cannot be read or written.
-pub fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
+fn allocate(project: &Project, mut job: JobRecord) -> Result<JobRecord, Failure> {
     std::fs::create_dir_all(project.runs())
         .map_err(|e| Failure::internal(format!("cannot create the ledger {}: {e}", project.runs().display())))?;
     let mut id = last_local_job(project)? + 1;
@@ -198,12 +239,9 @@ fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
     Ok(outcome.save(attempt)?)
 }
 
-/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the
-/// process id and the log. On return the job's folder names the process.
-///
-/// # Errors
-/// The process cannot be started.
-pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Failure> {
+/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the path of its
+/// log. On return the job's folder names the process.
+fn start_launcher(project: &Project, job: &JobRecord) -> Result<PathBuf, Failure> {
     use std::os::unix::process::CommandExt;
     let path = project.job(job.job).path().join("launcher.log");
     let start = || -> std::io::Result<Child> {
@@ -230,7 +268,32 @@ pub fn detach(project: &Project, job: &JobRecord) -> Result<(u32, PathBuf), Fail
     while !announced()? && begun.elapsed() < ANNOUNCE_TIMEOUT && child.try_wait().map_err(failed)?.is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok((pid, path))
+    Ok(path)
+}
+
+/// Ask the launcher of a job to stop, and wait until it has ended. False if there was none.
+fn stop_launcher(id: u64, folder: &JobDir) -> Result<bool, Failure> {
+    let Some(launcher) = Launcher::load(folder)? else { return Ok(false) };
+    match launcher.state() {
+        LauncherState::Gone => return Ok(false),
+        LauncherState::Elsewhere => {
+            let message = format!("job {id} runs on {}, and can only be cancelled there", launcher.host);
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        LauncherState::Alive => {}
+    }
+    // It may have ended by now.
+    let _ = kill(Pid::from_raw(launcher.pid), Signal::SIGTERM);
+    let asked = Instant::now();
+    while launcher.state() == LauncherState::Alive {
+        if asked.elapsed() > STOP_TIMEOUT {
+            let message = format!("job {id} has not stopped after {} s", STOP_TIMEOUT.as_secs());
+            return Err(Failure::new(Exit::Incomplete, message)
+                .hint(format!("its launcher is process {}; what was measured so far is kept", launcher.pid)));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(true)
 }
 
 /// Held while a job's trials run.

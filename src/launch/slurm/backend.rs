@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use expctl_record::{AttemptDir, JobDir, JobRecord, write_atomic, write_json};
 use slurm_client::{Availability, JobId, Slurm, SubmitOptions, sbatch_variables};
@@ -16,20 +17,15 @@ use super::wait::{Standing, WaitProgress};
 use crate::conf::Profile;
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::programs::Programs;
+use crate::interrupt::Interrupt;
+use crate::launch::backend::{Backend, SubmitOrder};
+use crate::launch::programs::{Programs, needed_worker};
 use crate::project::Project;
 
 /// Runs jobs on a Slurm cluster.
 #[derive(Clone, Debug, Default)]
 pub struct SlurmBackend {
     pub(super) slurm: Slurm,
-}
-
-/// What is submitted beside the trials.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SubmitOrder {
-    /// Jobs that build the data before the first array, and write the note after the last.
-    pub chain: bool,
 }
 
 /// Resources that a trial asks for differently in its next attempt.
@@ -107,7 +103,7 @@ impl SlurmBackend {
     /// # Errors
     /// Exit 3 if a script cannot be written; exit 4, with Slurm's own words, if the cluster cannot be reached or
     /// refuses the job; exit 70 if the ledger cannot be written.
-    pub fn submit(
+    pub fn submit_job(
         &self,
         project: &Project,
         mut job: JobRecord,
@@ -171,7 +167,7 @@ impl SlurmBackend {
     /// # Errors
     /// Exit 4, with Slurm's own words, if the cluster cannot be reached or refuses; exit 6 if another attempt is queued
     /// already; exit 70 if the ledger cannot be written.
-    pub fn retry(
+    pub fn retry_trials(
         &self,
         project: &Project,
         id: u64,
@@ -232,8 +228,8 @@ impl SlurmBackend {
     ///
     /// # Errors
     /// Exit 2 for a trial that shares its task with others that have not ended; exit 4 with Slurm's own words; else as
-    /// [`SlurmBackend::wait`].
-    pub fn cancel(
+    /// [`SlurmBackend::wait_for_job`].
+    pub fn cancel_trials(
         &self,
         project: &Project,
         id: u64,
@@ -277,7 +273,7 @@ impl SlurmBackend {
             self.slurm.cancel_tasks(&arrays.job_id(*array), &tasks)?;
         }
         if !cancelled.is_empty() {
-            self.wait_for(project, id, Some(&cancelled), progress)?;
+            self.wait_for_trials(project, id, Some(&cancelled), progress)?;
         }
         Ok(cancelled.len())
     }
@@ -363,6 +359,62 @@ impl SlurmBackend {
             tracing::debug!("{e}");
         }
     }
+}
+
+impl Backend for SlurmBackend {
+    fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder) -> Result<u64, Failure> {
+        // Checked here, before a job waits in the queue for nothing.
+        needed_worker(&job.trials)?;
+        self.submit_job(project, job, &Programs::find()?, order)
+    }
+
+    fn retry(&self, project: &Project, job: &JobRecord, which: &[(u32, Adjustment)]) -> Result<(), Failure> {
+        let arrays = self.retry_trials(project, job.job, which, &Programs::find()?)?;
+        let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
+        say(format!("job {} goes on as Slurm's job {}", job.job, arrays.join(", ")));
+        Ok(())
+    }
+
+    /// Slurm runs the job.
+    fn detach(&self, _project: &Project, _job: &JobRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// An interrupt ends this process, not the job.
+    fn wait(&self, project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
+        leave_on_interrupt(job.job, interrupt.clone());
+        self.wait_for_job(project, job.job, &mut say_changes(job.job))
+    }
+
+    fn cancel(&self, project: &Project, job: &JobRecord, only: Option<u32>) -> Result<bool, Failure> {
+        let only = only.as_ref().map(std::slice::from_ref);
+        Ok(self.cancel_trials(project, job.job, only, &mut say_changes(job.job))? > 0)
+    }
+}
+
+/// Says on stderr how far a job is, whenever that has changed.
+fn say_changes(job: u64) -> impl FnMut(WaitProgress) {
+    let mut shown = String::new();
+    move |progress| {
+        let line = progress.to_string();
+        if line != shown {
+            say(format!("job {job}: {line}"));
+            shown = line;
+        }
+    }
+}
+
+/// End this process with exit code 6 at the first interrupt.
+fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
+    std::thread::spawn(move || {
+        while !interrupt.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        say(format!(
+            "job {job} goes on without me\n  hint: stop it with `expctl cancel {job}`; `expctl report {job}` shows what it has"
+        ));
+        std::process::exit(Exit::Incomplete as i32)
+    });
 }
 
 /// An array as the ledger keeps it. `attempt` gives the number of the attempt that a trial makes.

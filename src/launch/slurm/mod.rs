@@ -13,7 +13,7 @@ mod wait;
 use slurm_client::{RestOptions, SetupError, Slurm, SlurmError};
 
 pub use arrays::{JobArrays, SubmittedArray, TaskTrial, array_ids, script_logs, stage_task};
-pub use backend::{Adjustment, SlurmBackend, SubmitOrder};
+pub use backend::{Adjustment, SlurmBackend};
 pub use script::{render, scripts};
 pub use usage::{collect_missing_usage, collect_usage};
 pub use wait::{Standing, Standings, TrialProgress, WaitProgress, stop_reason};

@@ -1,6 +1,6 @@
 //! Waiting for a job, and where its trials stand meanwhile.
 //!
-//! Invariant: when [`SlurmBackend::wait`] returns, every trial has an outcome, whatever happened to its task.
+//! Invariant: when [`SlurmBackend::wait_for_job`] returns, every trial has an outcome, whatever happened to its task.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,15 +91,15 @@ impl SlurmBackend {
     ///
     /// # Errors
     /// The job is not in the ledger, the ledger cannot be written, or the controller is away for ten minutes (exit 4).
-    pub fn wait(&self, project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
-        self.wait_for(project, id, None, progress)
+    pub fn wait_for_job(&self, project: &Project, id: u64, progress: &mut dyn FnMut(WaitProgress)) -> Result<(), Failure> {
+        self.wait_for_trials(project, id, None, progress)
     }
 
-    /// [`SlurmBackend::wait`] until the trials `only` (indices in the job) have an outcome, or all.
+    /// [`SlurmBackend::wait_for_job`] until the trials `only` (indices in the job) have an outcome, or all.
     ///
     /// # Errors
-    /// As [`SlurmBackend::wait`].
-    pub fn wait_for(
+    /// As [`SlurmBackend::wait_for_job`].
+    pub fn wait_for_trials(
         &self,
         project: &Project,
         id: u64,

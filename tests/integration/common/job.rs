@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use expctl::exit::Failure;
-use expctl::launch::Programs;
-use expctl::launch::slurm::{SlurmBackend, SubmitOrder};
+use expctl::launch::slurm::SlurmBackend;
+use expctl::launch::{Programs, SubmitOrder};
 use expctl::project::Project;
 use expctl_record::{JobRecord, Outcome, Settings, TRIAL_SCHEMA_VERSION, Trial};
 use parquet::file::reader::FileReader;
@@ -87,7 +87,7 @@ impl Flow {
     }
 
     pub fn submit_to(&self, slurm: &Slurm, job: JobRecord) -> Result<u64, Failure> {
-        SlurmBackend::new(slurm.clone()).submit(&self.project, job, &self.programs, SubmitOrder::default())
+        SlurmBackend::new(slurm.clone()).submit_job(&self.project, job, &self.programs, SubmitOrder::default())
     }
 
     /// Outcome of a trial's only attempt.
