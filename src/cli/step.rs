@@ -1,6 +1,7 @@
 use super::{data, say, submit};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
+use crate::launch::backend_for_job;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
@@ -23,5 +24,8 @@ pub fn build(project: &Project, args: &Args) -> Result<(), Failure> {
 /// the arrays may have ended in any way.
 pub fn note(project: &Project, args: &Args) -> Result<(), Failure> {
     say(format!("job {} has ended", args.job));
-    submit::wait_for_slurm(project, args.job, Interrupt::listen()?)
+    let interrupt = Interrupt::listen()?;
+    let job = project.job(args.job).record().map_err(Failure::from);
+    let result = job.and_then(|job| backend_for_job(&job.backend)?.wait(project, &job, &interrupt));
+    submit::finish(project, args.job, result)
 }

@@ -9,7 +9,7 @@ use crate::task::{Task, TaskState, TasksByIndex};
 /// The tasks of array `job` in an answer of `squeue --format=%i|%T|%r`; `None` without the heading.
 pub(crate) fn parse_squeue(table: &str, job: u64) -> Option<TasksByIndex> {
     let mut tasks = TasksByIndex::new();
-    let mut indices = Indices::new(job);
+    let mut indices = IndexReader::new(job);
     for row in rows(table, &["JOBID", "STATE", "REASON"])? {
         let [id, state, reason] = row[..] else { continue };
         let detail = if reason == "None" { "" } else { reason };
@@ -29,7 +29,7 @@ pub(crate) fn is_unfilled(state: &TaskState, name: &str) -> bool {
 /// rows of a task the last one counts.
 pub(crate) fn parse_sacct(table: &str, job: u64) -> Option<TasksByIndex> {
     let mut tasks = TasksByIndex::new();
-    let mut indices = Indices::new(job);
+    let mut indices = IndexReader::new(job);
     for row in rows(table, &["JobID", "State", "ExitCode", "JobName"])? {
         let [id, state, code, name] = row[..] else { continue };
         let state = TaskState::new(state);
@@ -99,12 +99,12 @@ pub(crate) fn ranges(list: &str) -> impl Iterator<Item = StepBy<RangeInclusive<u
 
 /// Reads the indices of one array in the rows of a table. Bounded: a table with more indices than an array can have is
 /// refused, however short its text is.
-struct Indices {
+struct IndexReader {
     job: u64,
     remaining: usize,
 }
 
-impl Indices {
+impl IndexReader {
     /// For a table in which each task of `job` occurs once.
     const fn new(job: u64) -> Self {
         Self { job, remaining: MAX_INDICES }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_table_with_more_tasks_than_a_job_can_have_is_refused() {
-        let mut table = Indices::new(392);
+        let mut table = IndexReader::new(392);
         assert_eq!(table.read("392_[0-4000000]").map(|all| all.len()), Some(MAX_INDICES));
         assert_eq!((table.read("393_7"), table.read("392_7")), (Some(Vec::new()), None));
     }

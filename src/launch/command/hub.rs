@@ -51,7 +51,7 @@ pub enum ToHub {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromHub {
-    Start(Box<Start>),
+    Start(Box<StartMessage>),
     /// Heartbeat, with the smallest number of completed steps over all ranks.
     Beat {
         least: u64,
@@ -63,7 +63,7 @@ pub enum FromHub {
 
 /// What a rank is told when all have joined.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartMessage {
     /// A port of rank 0's machine, reserved for the program.
     pub master_port: u16,
     /// The ranks of this rank's node, in order.
@@ -251,7 +251,7 @@ impl Hub {
                 let mut cpus: Vec<u32> = beside().flat_map(|other| other.join.cpus.clone()).collect();
                 cpus.sort_unstable();
                 cpus.dedup();
-                let start = Start {
+                let start = StartMessage {
                     master_port: self.rendezvous.master_port,
                     ranks: beside().map(|other| other.join.rank).collect(),
                     cpus,

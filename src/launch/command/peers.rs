@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use expctl_record::{AttemptDir, Hardware, Place, RankEnv, RendezvousFile, Trial, hardware, meeting_place};
 use socket2::{Domain, Socket, Type};
 
-use super::hub::{FromHub, HEARTBEAT, Join, LostRank, MAX_MESSAGE, Rendezvous, Start, ToHub, receive, send, serve};
+use super::hub::{
+    FromHub, HEARTBEAT, Join, LostRank, MAX_MESSAGE, Rendezvous, StartMessage, ToHub, receive, send, serve,
+};
 use super::supervisor::Event;
 
 /// Time limit of one connection to rank 0.
@@ -26,7 +28,7 @@ pub struct Peers {
     /// Host and port at which rank 0's program can be reached.
     pub master: (String, u16),
     /// What rank 0 said when all had joined.
-    pub start: Start,
+    pub start: StartMessage,
     _port: Option<Socket>,
 }
 
@@ -65,7 +67,7 @@ impl Peers {
         }
         if env.world_size == 1 {
             let port = reserved.as_ref().map_or(0, |(_, port)| *port);
-            let start = Start { master_port: port, ranks: vec![0], cpus, hardware: vec![found] };
+            let start = StartMessage { master_port: port, ranks: vec![0], cpus, hardware: vec![found] };
             let (steps, master) = (Arc::default(), (Ipv4Addr::LOCALHOST.to_string(), port));
             return Ok(Self { hub: None, steps, master, start, _port: reserved.map(|(fd, _)| fd) });
         }
@@ -192,7 +194,7 @@ fn connect(
 }
 
 /// Wait until all have joined. Rank 0 keeps the time limit; a little more is left for its message to arrive.
-fn wait_for_start(stream: &TcpStream, limit: Duration, stop: &AtomicBool) -> Result<Start, RendezvousError> {
+fn wait_for_start(stream: &TcpStream, limit: Duration, stop: &AtomicBool) -> Result<StartMessage, RendezvousError> {
     let begun = Instant::now();
     let gone = || {
         RendezvousError::Lost(LostRank {

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 use self::launcher::AnnouncedLauncher;
 pub use self::launcher::{Launcher, LauncherState};
-use self::ranks::{CheckpointRequest, Progress, RankPrograms, run_attempt};
+use self::ranks::{CheckpointRequest, ProgressDisplay, RankPrograms, run_attempt};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -177,7 +177,7 @@ pub fn run(project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<
             conclude_lost(last, trial)?;
         }
         let attempt = stage(&dir, trial)?;
-        let mut progress = Progress::new(&attempt, trial, i + 1, trials.len());
+        let mut progress = ProgressDisplay::new(&attempt, trial, i + 1, trials.len());
         let run = run_attempt(&programs, &attempt, trial, &mut progress, interrupt, &checkpoint);
         let outcome = runtime.block_on(run)?;
         progress.finish(outcome.state.name(), rates(&dir, trial, &outcome)?);

@@ -55,7 +55,7 @@ pub async fn run_attempt(
     programs: &RankPrograms,
     attempt: &AttemptDir,
     trial: &Trial,
-    progress: &mut Progress,
+    progress: &mut ProgressDisplay,
     interrupt: &Interrupt,
     checkpoint: &CheckpointRequest,
 ) -> Result<Outcome, Failure> {
@@ -134,7 +134,7 @@ impl Ranks {
         programs: &RankPrograms,
         attempt: &AttemptDir,
         trial: &Trial,
-        progress: &mut Progress,
+        progress: &mut ProgressDisplay,
         interrupt: &Interrupt,
         checkpoint: &CheckpointRequest,
     ) -> Result<(), Failure> {
@@ -234,7 +234,7 @@ impl CheckpointRequest {
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows how far a trial is, from the journal of rank 0: a bar on a terminal, lines elsewhere.
-pub struct Progress {
+pub struct ProgressDisplay {
     bar: ProgressBar,
     terminal: bool,
     label: String,
@@ -246,7 +246,7 @@ pub struct Progress {
     ranks: u64,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Follow rank 0 of `attempt`, trial `number` of `of`.
     pub fn new(attempt: &AttemptDir, trial: &Trial, number: usize, of: usize) -> Self {
         let measure = &trial.settings.measure;

@@ -86,7 +86,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// How a job's JSON holds an option.
 #[derive(Clone, Copy)]
-enum Shape {
+enum FieldShape {
     /// There is no field for it.
     Missing,
     /// The option asks for what happens anyway.
@@ -111,10 +111,10 @@ enum Shape {
     Signal,
 }
 
-use Shape::{Default, Exclusive, Flag, Gpus, Gres, List, Memory, Missing, Signal, Switch, Text, Time, Whole, Words};
+use FieldShape::{Default, Exclusive, Flag, Gpus, Gres, List, Memory, Missing, Signal, Switch, Text, Time, Whole, Words};
 
 /// Option, its shape in v0.0.38, and its shape in all newer versions.
-const FIELDS: &[(&str, Shape, Shape)] = &[
+const FIELDS: &[(&str, FieldShape, FieldShape)] = &[
     ("account", Text("account"), Text("account")),
     ("array", Text("array"), Text("array")),
     ("begin", Text("begin_time"), Text("begin_time")),
