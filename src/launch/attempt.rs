@@ -38,7 +38,7 @@ pub fn started(attempt: &AttemptDir) -> i64 {
         .unwrap_or_else(|| jiff::Timestamp::now().as_second())
 }
 
-/// How a rank's process ended, as its parent saw it.
+/// End of a rank's process, as its parent saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEnd {
     /// Exit code, if it exited.

@@ -13,15 +13,16 @@ use crate::project::Project;
 /// After a job was submitted or retried, this process either leaves it ([`Backend::detach`]) or stays with it
 /// ([`Backend::wait`]).
 pub trait Backend {
-    /// Put a job into the ledger and give it an id, which is returned. On Slurm its tasks are queued then; on this machine it
-    /// starts with [`Backend::detach`] or [`Backend::wait`].
+    /// Put a job into the ledger and give it an id, which is returned. On Slurm its tasks are queued then; on this
+    /// machine it starts with [`Backend::detach`] or [`Backend::wait`].
     ///
     /// # Errors
-    /// Exit 3 or 4 if Slurm cannot be reached or refuses the job; exit 70 if a program is missing or the ledger cannot be written.
+    /// Exit 3 or 4 if Slurm cannot be reached or refuses the job; exit 70 if a program is missing or the ledger cannot
+    /// be written.
     fn submit(&self, project: &Project, job: JobRecord, order: SubmitOrder) -> Result<u64, Failure>;
 
-    /// Prepare another attempt of the trials of `job`, which are those to run again and those that completed. `which` are their
-    /// indices in the job as it was submitted, with their resources. On Slurm they are queued then.
+    /// Prepare another attempt of the trials of `job`, which are those to run again and those that completed. `which`
+    /// are their indices in the job as it was submitted, with their resources. On Slurm they are queued then.
     ///
     /// # Errors
     /// As [`Backend::submit`].
@@ -36,7 +37,8 @@ pub trait Backend {
     /// Stay until every trial of a job has an outcome. Says on stderr how far it is.
     ///
     /// # Errors
-    /// Exit 6 if the user stopped it; exit 4 if the cluster does not answer; exit 70 if the ledger cannot be read or written.
+    /// Exit 6 if the user stopped it; exit 4 if the cluster does not answer; exit 70 if the ledger cannot be read or
+    /// written.
     fn wait(&self, project: &Project, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure>;
 
     /// Stop a job, or the trial at index `only` of it, and wait until it has stopped. False if nothing ran.
@@ -46,7 +48,7 @@ pub trait Backend {
     fn cancel(&self, project: &Project, job: &JobRecord, only: Option<u32>) -> Result<bool, Failure>;
 }
 
-/// What is submitted beside the trials.
+/// Jobs that are submitted beside the trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubmitOrder {
     /// On Slurm: jobs that build the data before the first array, and write the note after the last.

@@ -5,7 +5,7 @@ use expctl_record::{AttemptDir, Cause, Outcome, Trial};
 use super::slurm::{Adjustment, SubmittedArray};
 use crate::exit::Failure;
 
-/// What to do about a trial that did not complete.
+/// The next step for a trial that did not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Another attempt, with adjusted resources; the text says what is different, and may be empty.

@@ -1,5 +1,5 @@
-//! What `expctl watch` shows of a job: a [`View`] per look, as JSON, as lines ([`Lines`]) or on a terminal ([`frame`],
-//! [`Screen`]).
+//! The views of a job in `expctl watch`: a [`View`] per look, as JSON, as lines ([`Lines`]) or on a terminal
+//! ([`frame`], [`Screen`]).
 
 mod screen;
 mod text;
@@ -55,7 +55,7 @@ pub struct View {
 pub struct StateCount {
     /// The state.
     pub state: RunState,
-    /// How many.
+    /// Number of trials.
     pub trials: usize,
 }
 
@@ -68,7 +68,7 @@ pub struct RunningTrial {
     pub trial: String,
     /// Its attempt.
     pub attempt: u32,
-    /// What Slurm says of its task, if that is not that it runs.
+    /// Slurm's state of its task, if other than running.
     pub reason: String,
     /// Seconds since the attempt began.
     pub since_s: f64,
@@ -93,7 +93,7 @@ pub struct CompletedTrial {
 pub struct WaitingTrials {
     /// Slurm's reason; may be empty.
     pub reason: String,
-    /// How many.
+    /// Number of trials.
     pub trials: usize,
 }
 

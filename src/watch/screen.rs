@@ -10,7 +10,7 @@ use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 use crate::interrupt::Interrupt;
 
-/// How long a signal may go unnoticed.
+/// Interval at which signals are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Rows and columns of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);

@@ -137,7 +137,7 @@ fn bar(done: usize, of: usize, width: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(width - full))
 }
 
-/// How many lines a trial's progress gets.
+/// Number of lines for a trial's progress.
 const PROGRESS_LINES: u64 = 10;
 
 /// Output without a terminal: a line with its time for each change.

@@ -47,7 +47,7 @@ pub enum Availability {
     Absent,
 }
 
-/// How a script is submitted.
+/// Options of a submission.
 #[derive(Clone, Debug, Default)]
 pub struct SubmitOptions {
     /// The job stays in the queue until [`Slurm::release`].
@@ -137,7 +137,7 @@ impl Slurm {
         JobId::parse(&answer).ok_or_else(|| SlurmError::NotAJobId { answer: answer.trim().to_owned() })
     }
 
-    /// What `sbatch --test-only` says of a script: when and where the job would start. Some versions of Slurm use up a
+    /// Ask `sbatch --test-only` when and where a script would start. Some versions of Slurm use up a
     /// job id for the answer. slurmrestd has no such request.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ pub enum SlurmError {
     Start {
         /// The command.
         program: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// No answer within the limit.
@@ -19,7 +19,7 @@ pub enum SlurmError {
     Timeout {
         /// The command, or the server.
         program: String,
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
     },
     /// Slurm said no.
@@ -47,7 +47,7 @@ pub enum SlurmError {
     /// The batch script could not be read.
     #[error(transparent)]
     Script(std::io::Error),
-    /// What slurmrestd needs is missing or malformed.
+    /// The address, the user or the token of slurmrestd is missing or malformed.
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// slurmrestd did not accept the token.
@@ -70,7 +70,8 @@ pub enum SlurmError {
     },
 }
 
-/// What slurmrestd needs and did not get: an address, a user, a token. No message holds a token.
+/// Why slurmrestd cannot be used: its address, the user or the token is missing or malformed. No message contains a
+/// token.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// There is no address.
@@ -113,7 +114,7 @@ pub enum SetupError {
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Other users may read or write the file with the token.

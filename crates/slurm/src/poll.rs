@@ -47,7 +47,7 @@ impl PollInterval {
         self
     }
 
-    /// How long to wait now; `changed` says whether the last answer differed from the one before.
+    /// The next interval; `changed` says whether the last answer differed from the one before.
     pub fn next(&mut self, changed: bool) -> Duration {
         let longest = if self.many_tasks || self.quiet >= LONG_QUIET { MAX_PATIENT } else { MAX };
         let current = match self.current {

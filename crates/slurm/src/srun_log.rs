@@ -2,7 +2,7 @@
 
 use crate::queue::ranges;
 
-/// How a rank's process ended.
+/// End of a rank's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessExit {
     /// Exit code, if it exited.
@@ -27,7 +27,7 @@ const SIGNALS: [(&str, i32); 10] = [
     ("Terminated", 15),
 ];
 
-/// How each of `ranks` ranks ended, from srun's messages (`srun: error: n1: tasks 0,2-3: Killed`) and its exit code.
+/// The end of each of `ranks` ranks, from srun's messages (`srun: error: n1: tasks 0,2-3: Killed`) and its exit code.
 ///
 /// `None` for a rank that srun does not mention: it may have ended well. With a single rank, `exit_code` is its own.
 pub fn process_exits(log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessExit>> {

@@ -28,7 +28,7 @@ pub type Queue = BTreeMap<(u64, u32), Task>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskState(String);
 
-/// How far a task with some state is.
+/// Phase of a task in some state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It has not started, or not started again.

@@ -17,7 +17,7 @@ pub struct TaskRun {
     pub signal: Option<i32>,
     /// Why it ended, in Slurm's word (`NonZeroExitCode`, `TimeLimit`); only the controller knows it.
     pub reason: Option<String>,
-    /// What it waited for last (`Priority`, `Resources`); only the accounting keeps it.
+    /// Its last reason for waiting (`Priority`, `Resources`); only the accounting keeps it.
     pub waited_for: Option<String>,
     /// Put into the queue, seconds since the epoch.
     pub submitted: Option<i64>,
@@ -86,7 +86,7 @@ pub type TaskRuns = BTreeMap<(u64, u32), Vec<TaskRun>>;
 pub struct LastRun {
     /// The run.
     pub run: TaskRun,
-    /// How often the task was requeued before.
+    /// Number of requeues before.
     pub restarts: u32,
 }
 

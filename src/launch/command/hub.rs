@@ -21,7 +21,7 @@ pub struct Join {
     pub trial: String,
     pub attempt: u32,
     pub rank: u32,
-    /// The same for all ranks of a node, and for no other.
+    /// Identifies the node: equal for ranks of the same node alone.
     pub node: String,
     /// CPUs that it may use.
     pub cpus: Vec<u32>,
@@ -61,7 +61,7 @@ pub enum FromHub {
     Over,
 }
 
-/// What a rank is told when all have joined.
+/// Rank 0's message when all have joined.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StartMessage {
     /// A port of rank 0's machine, reserved for the program.
@@ -93,7 +93,7 @@ pub fn send<T: Serialize>(mut stream: &TcpStream, message: &T) -> std::io::Resul
 /// Interval of heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_millis(300);
 const TICK: Duration = Duration::from_millis(50);
-/// How long after the first report of a failure reports of earlier ones may still arrive.
+/// Time after the first report of a failure in which reports of earlier ones may arrive.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Time limit of the first message of a connection, and of sending one.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -39,7 +39,7 @@ use crate::exit::{Exit, Failure};
 
 /// Capacity of the queue of events; a program that writes faster waits.
 const MAX_EVENTS: usize = 1024;
-/// How long a program may take to end: because another rank is lost, because it was asked to stop, and by itself after
+/// Time for a program to end: because another rank is lost, because it was asked to stop, and by itself after
 /// it has reported an error.
 const GRACE: Duration = Duration::from_millis(1500);
 const STOP_GRACE: Duration = Duration::from_secs(3);

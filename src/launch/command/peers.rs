@@ -27,7 +27,7 @@ pub struct Peers {
     steps: Arc<AtomicU64>,
     /// Host and port at which rank 0's program can be reached.
     pub master: (String, u16),
-    /// What rank 0 said when all had joined.
+    /// Rank 0's message when all had joined.
     pub start: StartMessage,
     _port: Option<Socket>,
 }

@@ -72,7 +72,7 @@ impl ProgramProcess {
         Ok(Self { child, status: None })
     }
 
-    /// How it ended; `None` while it runs.
+    /// Its exit status; `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             // An error would mean that it was reaped elsewhere.
@@ -127,7 +127,7 @@ pub fn status_text(status: ExitStatus) -> String {
     }
 }
 
-/// How long killed processes may take to end; one that waits for a dead file system may never do.
+/// Time for killed processes to end; one that waits for a dead file system may never do.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Become the parent of all orphans below this process. Whatever a child starts is then found below this process,
@@ -323,7 +323,7 @@ pub fn program_facts(run: &RunRecord) -> ProgramFacts {
 /// Write `env.json`, and `data.json` where the size of the data is known; for rank 0.
 ///
 /// # Errors
-/// They cannot be written.
+/// A file cannot be written.
 pub fn write_environment(
     attempt: &AttemptDir,
     trial: &Trial,

@@ -47,7 +47,7 @@ pub enum Record {
     End(EndRecord),
 }
 
-/// Who a rank is, and which program runs in it.
+/// First record of a rank: its number, and its program.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
@@ -71,7 +71,7 @@ pub struct RunRecord {
     /// Backend of its process group.
     #[serde(default)]
     pub backend: Option<String>,
-    /// Its counts.
+    /// Counts of the program.
     #[serde(default)]
     pub counts: Counts,
 }
@@ -130,7 +130,7 @@ pub struct StepLine {
     pub exposed: Stages,
 }
 
-/// How a rank ended.
+/// Last record of a rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndRecord {
@@ -287,7 +287,7 @@ pub struct ProgramSocket {
     folder: tempfile::TempDir,
 }
 
-/// What arrives over a connection.
+/// An event on a connection.
 #[derive(Debug)]
 pub enum SocketEvent {
     /// A line, with its number from 1.

@@ -113,7 +113,7 @@ impl RankLog {
         Ok(())
     }
 
-    /// How far it is: `after 5 of 8 steps`.
+    /// Its progress in words: `after 5 of 8 steps`.
     pub fn progress(&self) -> String {
         match (&self.run, self.steps) {
             (None, _) => "before it sent its run record".to_owned(),

@@ -18,14 +18,14 @@ use super::rank_log::{RankLog, Refused};
 
 /// Interval of checks for what changes without an event.
 pub const TICK: Duration = Duration::from_millis(50);
-/// How long after a program its processes may take to end, and its connections to close.
+/// Time after the end of a program for its processes to end, and its connections to close.
 const AFTERMATH: Duration = Duration::from_secs(3);
-/// How long a rank that closed its connection too early may take to end with an exit code. Shorter where a program
+/// Time for a rank that closed its connection too early to end with an exit code. Shorter where a program
 /// starts its ranks itself, because the others wait for it meanwhile.
 const CLOSED: Duration = Duration::from_secs(10);
 const CLOSED_AMONG_OTHERS: Duration = Duration::from_secs(1);
 
-/// What a supervisor waits for.
+/// An event that a supervisor waits for.
 #[derive(Debug)]
 pub enum Event {
     /// From the program.

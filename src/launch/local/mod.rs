@@ -31,7 +31,7 @@ use crate::launch::slurm::Adjustment;
 use crate::ledger::Ledger;
 use crate::project::Project;
 
-/// How long a launcher may take to stop: its ranks have six seconds, then it writes their tables and the note.
+/// Time for a launcher to stop: its ranks have six seconds, then it writes their tables and the note.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Ranks per CPU that this machine may be asked to run.
 const MAX_RANKS_PER_CPU: u32 = 8;
@@ -95,7 +95,7 @@ pub fn check(job: &JobRecord) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long a launcher in the background may take to write launcher.pid: the machine may be busy, the file system slow.
+/// Time for a launcher in the background to write launcher.pid: the machine may be busy, the file system slow.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Give the job the next free id of the ledger and write its `job.json`.
@@ -239,8 +239,8 @@ fn conclude_lost(attempt: &AttemptDir, trial: &Trial) -> Result<(), Failure> {
     Ok(outcome.save(attempt)?)
 }
 
-/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the path of its
-/// log. On return the job's folder names the process.
+/// Run the trials of `job`, which need not be all of its record, in a process that outlives this one. Returns the path
+/// of its log. On return the job's folder names the process.
 fn start_launcher(project: &Project, job: &JobRecord) -> Result<PathBuf, Failure> {
     use std::os::unix::process::CommandExt;
     let path = project.job(job.job).path().join("launcher.log");

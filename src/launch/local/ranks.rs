@@ -20,11 +20,11 @@ use crate::launch::attempt::{ProcessEnd, conclude};
 use crate::launch::command;
 use crate::report::format;
 
-/// How long ranks may take to stop after they were asked to.
+/// Time for ranks to stop on request.
 const STOP_GRACE: Duration = Duration::from_secs(6);
 /// Additional time where they first end a step together and write a checkpoint.
 const CHECKPOINT_GRACE: Duration = Duration::from_secs(20);
-/// How long beyond the heartbeat a rank may take to write its exit record after another one was lost.
+/// Time beyond the heartbeat for a rank to write its exit record after another one was lost.
 const LOSS_GRACE: Duration = Duration::from_secs(4);
 
 /// The programs that run as ranks.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use expctl_record::{JobRecord, Trial};
 
-/// What each trial of an array asks Slurm for. Invariant: trials that differ in it are in different arrays.
+/// Resources that each trial of an array asks for. Invariant: trials that differ in it are in different arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub ranks: u32,
@@ -56,12 +56,12 @@ impl Resources {
         self.ranks.div_ceil(self.nodes)
     }
 
-    /// What `--mem` takes: memory per node.
+    /// Value of `--mem`: memory per node.
     pub const fn memory_per_node_mib(&self) -> u64 {
         self.memory_mib.div_ceil(self.nodes as u64)
     }
 
-    /// What `--gres` takes: the GPUs of all ranks of a node; `None` without GPUs.
+    /// Value of `--gres`: the GPUs of all ranks of a node; `None` without GPUs.
     pub fn gres(&self) -> Option<String> {
         let gpus = u64::from(self.gpus_per_rank) * u64::from(self.ranks_per_node());
         match (gpus, self.gpu_type.as_str()) {

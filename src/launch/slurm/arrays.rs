@@ -81,7 +81,7 @@ impl TrialTask {
         format!("{}_{}", self.array.id, self.task)
     }
 
-    /// What the task's script prints, in the job's folder.
+    /// Name of the file that the task's script prints to, in the job's folder.
     pub fn log(&self) -> String {
         format!("slurm-{}.log", self.name())
     }

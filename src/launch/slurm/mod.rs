@@ -24,7 +24,7 @@ use crate::launch::attempt::ProcessEnd;
 /// The variable that names a file with a token for slurmrestd.
 const TOKEN_FILE: &str = "EXPCTL_SLURM_TOKEN_FILE";
 
-/// How slurmrestd is spoken to, as the environment of `slurm` says.
+/// Options for slurmrestd, from the environment of `slurm`.
 pub fn rest_options(slurm: &Slurm) -> RestOptions {
     RestOptions {
         token_file: slurm.variable(TOKEN_FILE).map(Into::into),
@@ -32,7 +32,7 @@ pub fn rest_options(slurm: &Slurm) -> RestOptions {
     }
 }
 
-/// How each rank's process ended, from what `srun` printed and its exit code; `None` for a rank that it does not
+/// End of each rank's process, from what `srun` printed and its exit code; `None` for a rank that it does not
 /// mention.
 pub fn process_ends(srun_log: &str, exit_code: i32, ranks: u32) -> Vec<Option<ProcessEnd>> {
     let exits = slurm_client::process_exits(srun_log, exit_code, ranks).into_iter();
@@ -58,7 +58,7 @@ impl From<SlurmError> for Failure {
     }
 }
 
-/// What to do about a missing or malformed setting of slurmrestd.
+/// The hint for a missing or malformed setting of slurmrestd.
 fn setup_hint(error: &SetupError) -> String {
     match error {
         SetupError::NoUrl

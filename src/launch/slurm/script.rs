@@ -97,7 +97,7 @@ impl JobScripts<'_> {
         let mut extra = profile.extra.clone();
         let mut exclude = resources.exclude.clone();
         if !exclude.is_empty() {
-            // Of two such options Slurm would use the second.
+            // Slurm would use the second of two such options.
             let own = extra.iter().position(|(name, _)| name == "exclude").map(|found| extra.remove(found));
             exclude.extend(own.and_then(|(_, nodes)| nodes));
         }
@@ -205,7 +205,7 @@ pub fn profile_of(project: &Project, job: &JobRecord) -> Result<Profile, Failure
     }
 }
 
-/// How the template starts a rank in a container.
+/// The command of the template that starts a rank in a container.
 ///
 /// Invariant: what a rank reads and writes has the same path inside as outside.
 #[derive(Debug)]

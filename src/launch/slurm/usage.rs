@@ -16,7 +16,7 @@ use crate::launch::attempt::started;
 use crate::parallel;
 use crate::project::Project;
 
-/// How long rows of the accounting are waited for: they appear some seconds after a task's end.
+/// Time to wait for rows of the accounting: they appear some seconds after a task's end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two questions to the accounting.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const MAX_CLOCK_LEAD: i64 = 60;
 /// An array task: the id of its array, and its index.
 type TaskKey = (u64, u32);
 
-/// What Slurm knows of a task.
+/// Slurm's knowledge of a task.
 struct KnownRuns {
     /// The command that said so.
     source: &'static str,
@@ -104,7 +104,7 @@ fn record(
         .collect()
 }
 
-/// What Slurm knows of those `tasks` of `arrays` that are over.
+/// Ask Slurm for the runs of those `tasks` of `arrays` that are over.
 fn known_runs(
     slurm: &Slurm,
     arrays: &[&JobId],

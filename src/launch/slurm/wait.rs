@@ -26,10 +26,10 @@ const GRACE: Duration = Duration::from_secs(10);
 const GRACE_UNSTARTED: Duration = Duration::from_secs(2);
 /// Grace for a task that the controller has forgotten while the accounting still takes it for alive.
 const GRACE_CONTRADICTION: Duration = Duration::from_secs(60);
-/// How long the controller may be away. Jobs go on without it.
+/// Time that the controller may be away. Jobs go on without it.
 const MAX_SILENCE: Duration = Duration::from_secs(600);
 
-/// How far a trial is, for somebody who waits for it.
+/// Progress of a trial, for somebody who waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrialProgress {
     /// It has an outcome.
@@ -40,7 +40,7 @@ pub enum TrialProgress {
     Unknown,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitProgress {
     /// The trials, in the order of the job.
@@ -78,7 +78,7 @@ impl fmt::Display for WaitProgress {
 }
 
 impl SlurmBackend {
-    /// Where the trials of `jobs` stand. Slurm is asked once, and only about trials without a final outcome.
+    /// Look up where the trials of `jobs` stand. Slurm is asked once, and only about trials without a final outcome.
     ///
     /// # Errors
     /// A file of the ledger cannot be read. A Slurm that does not answer is no error.
@@ -207,7 +207,7 @@ impl SlurmBackend {
     }
 }
 
-/// How long to wait for the outcome of a task; `None` while the task may still write it.
+/// Time to wait for the outcome of a task; `None` while the task may still write it.
 fn grace(in_queue: bool, task: Option<&Task>, no_attempt: bool) -> Option<Duration> {
     match task {
         Some(task) if task.state.is_over() && task.state.is_cancelled() && no_attempt => Some(GRACE_UNSTARTED),
@@ -287,7 +287,7 @@ fn never_ran(rank: u32, status: RankStatus) -> RankExit {
     }
 }
 
-/// Where a trial stands, as the ledger and Slurm say.
+/// State of a trial, as the ledger and Slurm say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Its newest attempt has an outcome.
@@ -302,7 +302,7 @@ pub enum Standing {
     Unknown,
 }
 
-/// Where the trials of several jobs stand.
+/// States of the trials of several jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Standings {
     /// By the id of the job and the index of the trial in it.
@@ -320,8 +320,8 @@ impl Standings {
 }
 
 impl Standings {
-    /// Where the trials of `jobs` stand; `ask` returns what Slurm knows of arrays, or why it cannot be asked. It is
-    /// asked only about trials without a final outcome.
+    /// Look up where the trials of `jobs` stand; `ask` returns what Slurm knows of arrays, or why it cannot be asked.
+    /// It is asked only about trials without a final outcome.
     ///
     /// # Errors
     /// A file of the ledger cannot be read.

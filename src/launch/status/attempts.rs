@@ -26,7 +26,7 @@ pub struct Attempt {
     pub slurm_task: Option<String>,
     /// Its state.
     pub state: RunState,
-    /// What ended it, where that is known.
+    /// The cause of its end, where that is known.
     pub cause: Option<Cause>,
     /// Steps of the trial that are done after it, as rank 0 saw it; those before a checkpoint included.
     pub steps: u64,

@@ -124,7 +124,7 @@ fn trial_ids(folder: &JobDir) -> std::io::Result<TrialIds> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// How a trial's last attempt ended; `None` while it has not.
+/// End of a trial's last attempt; `None` while it has not ended.
 fn last_state(folder: &JobDir, trial: &str) -> Result<Option<TrialState>, RecordError> {
     match folder.attempts(trial)?.last() {
         Some(last) => Ok(last.outcome()?.map(|outcome| outcome.state)),

@@ -14,11 +14,11 @@ use crate::launch::slurm::Standings;
 use crate::parallel;
 use crate::stats::mean;
 
-/// How often a job on this machine is looked at as a whole; in between only its trials that have not ended are.
+/// Interval at which a job on this machine is looked at as a whole; in between only its trials that have not ended are.
 const WHOLE_EVERY: Duration = Duration::from_secs(10);
 /// After this a trial on Slurm without task and outcome is lost: network file systems show outcomes late.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the controller may be away.
+/// Time that the controller may be away.
 const MAX_SILENCE: Duration = Duration::from_secs(600);
 
 /// A job that is looked at again and again, with few questions to Slurm and few files read.

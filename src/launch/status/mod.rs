@@ -91,7 +91,7 @@ pub struct TrialStatus {
 /// A job, as seen now.
 #[derive(Clone, Debug)]
 pub struct JobStatus {
-    /// What was submitted.
+    /// The job as it was submitted.
     pub record: JobRecord,
     /// Its folder.
     pub folder: JobDir,
@@ -182,7 +182,7 @@ impl JobStatuses {
     }
 }
 
-/// Where jobs on Slurm stand. A slurmrestd without address or token counts as one that cannot be asked.
+/// Look up where jobs on Slurm stand. A slurmrestd without address or token counts as one that cannot be asked.
 fn standings_of(backend: &str, jobs: &[(JobDir, JobRecord)]) -> Result<Standings, Failure> {
     match SlurmBackend::for_job(backend) {
         Ok(slurm) => slurm.standings(jobs),
@@ -190,7 +190,7 @@ fn standings_of(backend: &str, jobs: &[(JobDir, JobRecord)]) -> Result<Standings
     }
 }
 
-/// What knows the states of a job's trials.
+/// The source of the states of a job's trials.
 enum StatusSource<'a> {
     /// The launcher on this machine, and whether it runs; `None` if there was none.
     Launcher(Option<(Launcher, LauncherState)>),

@@ -84,7 +84,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// How a job's JSON holds an option.
+/// The field of a job's JSON for an option, and its type.
 #[derive(Clone, Copy)]
 enum FieldShape {
     /// There is no field for it.
@@ -420,7 +420,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_the_script_quotes_is_read_back(value in "[^\\p{Cc}]{0,40}") {
-            // As the filter of the script's template does.
+            // Quoted like in a batch template.
             let quoted = format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""));
             let script = format!("#!/bin/bash\n#SBATCH --comment={quoted}\n");
             prop_assert_eq!(directives(&script).unwrap(), [option("comment", Some(&value))]);

@@ -59,7 +59,7 @@ impl Rest {
         let api = self.api()?;
         let change = json!({"dependency": dependency});
         let answer = self.tell(Method::POST, &format!("slurm/{api}/job/{}", job.id), Some(&change))?;
-        // As for a release, Slurm 22.05 lists errors without a number where all went well.
+        // Like for a release, Slurm 22.05 lists errors without a number where all went well.
         let fine = answer.is_success() && answer.errors().iter().all(|e| e.number.is_none());
         if fine { Ok(()) } else { Err(self.error(&answer)) }
     }

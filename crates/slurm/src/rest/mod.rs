@@ -33,7 +33,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses before a question is repeated.
 const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(250), Duration::from_millis(750), Duration::from_secs(2)];
 
-/// How to speak to slurmrestd, beside what the environment says.
+/// Options of [`Rest`] that are not in the environment.
 #[derive(Clone, Debug, Default)]
 pub struct RestOptions {
     /// A file with the user's token, read anew for every request; used where `SLURM_JWT` is not set.
@@ -87,7 +87,7 @@ impl Rest {
         Ok(Self { url, client, credentials, slurm: slurm.clone(), api: OnceLock::new() })
     }
 
-    /// What `scontrol ping` would answer: a line for each controller, with `UP` in it if it answers.
+    /// The answer that `scontrol ping` would give: a line for each controller, with `UP` in it if it answers.
     ///
     /// # Errors
     /// [`SlurmError`] if slurmrestd cannot be reached or refuses.
@@ -365,7 +365,7 @@ impl ApiVersion {
         self >= Self(40)
     }
 
-    /// Of the versions that a server offers, the newest known one; else the oldest that is newer than those.
+    /// Choose from the versions that a server offers: the newest known one, else the oldest that is newer than those.
     pub fn choose(offered: &[Self]) -> Option<Self> {
         let known = offered.iter().filter(|api| (Self::OLDEST..=Self::NEWEST).contains(*api)).max();
         known.or_else(|| offered.iter().filter(|api| **api > Self::NEWEST).min()).copied()

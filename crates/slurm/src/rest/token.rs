@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::client::Slurm;
 use crate::error::SetupError;
 
-/// How long a token from `scontrol token` is valid, s: Slurm's own default.
+/// Lifespan of a token from `scontrol token`, s: Slurm's own default.
 const LIFESPAN_S: u64 = 1800;
 
 /// A token. `Debug` hides it.
@@ -39,7 +39,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where tokens come from.
+/// The source of tokens.
 enum TokenSource {
     /// `SLURM_JWT`.
     Fixed(Token),
