@@ -25,7 +25,7 @@ use crate::project::Project;
 /// Runs jobs on a Slurm cluster.
 #[derive(Clone, Debug, Default)]
 pub struct SlurmBackend {
-    pub(super) slurm: Slurm,
+    slurm: Slurm,
 }
 
 /// Resources that a trial asks for differently in its next attempt.

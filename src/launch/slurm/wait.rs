@@ -83,7 +83,7 @@ impl SlurmBackend {
     /// # Errors
     /// A file of the ledger cannot be read. A Slurm that does not answer is no error.
     pub fn standings(&self, jobs: &[(JobDir, JobRecord)]) -> Result<Standings, Failure> {
-        Standings::from_queue(jobs, |arrays| self.slurm.queued(arrays).map_err(|e| e.to_string()))
+        Standings::from_queue(jobs, |arrays| self.client().queued(arrays).map_err(|e| e.to_string()))
     }
 
     /// Wait until every trial of job `id` has an outcome. A task that ended without writing one (cancelled, lost with
@@ -131,7 +131,7 @@ impl SlurmBackend {
                 .filter(|(_, outcome)| is_open(outcome))
                 .filter_map(|(task, _)| Some(task.as_ref()?.array.clone()))
                 .collect();
-            let (queued, trouble) = match self.slurm.queued(&open) {
+            let (queued, trouble) = match self.client().queued(&open) {
                 Ok(tasks) => {
                     silent_since = None;
                     (Some(tasks), None)
@@ -160,7 +160,7 @@ impl SlurmBackend {
                 let in_queue = queued.get(&assigned.key()).cloned();
                 let task = in_queue.clone().or_else(|| {
                     let accounted = accounted.get_or_insert_with(|| {
-                        self.slurm.accounted(&open).unwrap_or_else(|e| {
+                        self.client().accounted(&open).unwrap_or_else(|e| {
                             tracing::debug!("no accounting: {e}");
                             Queue::new()
                         })
@@ -200,7 +200,7 @@ impl SlurmBackend {
                 if only.is_none() {
                     JobArrays::close(&job, id, trials.len(), &watched)?;
                 }
-                return collect_usage(&self.slurm, &job, id, true);
+                return collect_usage(self.client(), &job, id, true);
             }
             sleep(interval.next(changed));
         }

@@ -7,7 +7,7 @@ use crate::error::SlurmError;
 
 /// An option in a batch script: `--name=value`, or `--name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directive {
+pub struct Directive {
     pub name: String,
     pub value: Option<String>,
 }
@@ -27,7 +27,7 @@ impl Directive {
 ///
 /// # Errors
 /// [`SlurmError::UnsupportedOption`] for anything but long options whose values follow an equals sign.
-pub(super) fn directives(script: &str) -> Result<Vec<Directive>, SlurmError> {
+pub fn directives(script: &str) -> Result<Vec<Directive>, SlurmError> {
     let mut found = Vec::new();
     for line in script.lines() {
         let line = line.trim_start();
@@ -164,7 +164,7 @@ const FIELDS: &[(&str, FieldShape, FieldShape)] = &[
 ///
 /// # Errors
 /// [`SlurmError::UnsupportedOption`] if `api` has no field for the option or its value.
-pub(super) fn write_field(
+pub fn write_field(
     job: &mut Map<String, Value>,
     directive: &Directive,
     api: ApiVersion,

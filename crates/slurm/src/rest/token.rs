@@ -14,7 +14,7 @@ const LIFESPAN_S: u64 = 1800;
 
 /// A token. `Debug` hides it.
 #[derive(Clone)]
-pub(super) struct Token(String);
+pub struct Token(String);
 
 impl Token {
     /// A token as somebody wrote it: bare, or as the `SLURM_JWT=…` that `scontrol token` prints. `None` for other
@@ -28,7 +28,7 @@ impl Token {
     }
 
     /// The token itself, for a header.
-    pub(super) fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -50,8 +50,8 @@ enum TokenSource {
 }
 
 /// A user and that user's tokens.
-pub(super) struct Credentials {
-    pub(super) user: String,
+pub struct Credentials {
+    pub user: String,
     source: TokenSource,
 }
 
@@ -67,7 +67,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`SetupError`] if no variable names the user, or `SLURM_JWT` holds no token.
-    pub(super) fn new(slurm: &Slurm, token_file: Option<PathBuf>) -> Result<Self, SetupError> {
+    pub fn new(slurm: &Slurm, token_file: Option<PathBuf>) -> Result<Self, SetupError> {
         let variables = ["SLURM_USER", "USER", "LOGNAME"];
         let user = variables.into_iter().find_map(|name| slurm.variable(name)).ok_or(SetupError::NoUser)?;
         let source = match (slurm.variable("SLURM_JWT"), token_file) {
@@ -82,7 +82,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`SetupError`] if the file or `scontrol token` gives none.
-    pub(super) fn token(&self) -> Result<Token, SetupError> {
+    pub fn token(&self) -> Result<Token, SetupError> {
         match &self.source {
             TokenSource::Fixed(token) => Ok(token.clone()),
             TokenSource::File(path) => read_token(path),
