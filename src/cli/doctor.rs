@@ -1,12 +1,12 @@
 use std::io::IsTerminal;
 
 use expctl_text::Table;
+use slurm_client::Slurm;
 
 use crate::conf::{self, UserDefaults};
 use crate::console::out;
-use crate::doctor::{self, Check, State};
+use crate::doctor::{self, Check, CheckState};
 use crate::exit::{Exit, Failure};
-use crate::launch::slurm::Slurm;
 use crate::project::Project;
 
 /// Arguments of `expctl doctor`.
@@ -56,7 +56,7 @@ pub fn run(project: &Project, args: &DoctorArgs) -> Result<(), Failure> {
 
 /// Exit 4 if a problem is the cluster's, else 70.
 fn verdict(checks: &[Check]) -> Result<(), Failure> {
-    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == State::Problem).collect();
+    let problems: Vec<&Check> = checks.iter().filter(|c| c.state == CheckState::Problem).collect();
     if problems.is_empty() {
         return Ok(());
     }

@@ -104,7 +104,7 @@ pub fn conclude(args: &ConcludeArgs) -> Result<(), Failure> {
     let log = args.srun_log.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let ends = slurm::process_ends(&log, args.exit_code, trial.settings.launch.ranks);
-    let mut outcome = launch::conclude(&attempt, &trial, slurm::started(&attempt), &ends, args.interrupted.is_some())?;
+    let mut outcome = launch::conclude(&attempt, &trial, launch::started(&attempt), &ends, args.interrupted.is_some())?;
     if args.requeue && outcome.state == TrialState::Interrupted {
         outcome.cause = Some(Cause::TimeLimit);
         "the time limit is near: the task goes back into the queue".clone_into(&mut outcome.message);
@@ -155,5 +155,8 @@ pub fn build_data(project: &Project, args: &StepArgs) -> Result<(), Failure> {
 /// the arrays may have ended in any way.
 pub fn write_note(project: &Project, args: &StepArgs) -> Result<(), Failure> {
     say(format!("job {} has ended", args.job));
-    submit::wait_for_slurm(project, args.job, Interrupt::listen()?)
+    let interrupt = Interrupt::listen()?;
+    let job = project.job(args.job).record().map_err(Failure::from);
+    let result = job.and_then(|job| launch::backend_for_job(&job.backend)?.wait(project, &job, &interrupt));
+    submit::finish(project, args.job, result)
 }

@@ -12,8 +12,8 @@ use expctl_record::{AttemptDir, JobDir, JobRecord, Ledger, Trial};
 
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
-use crate::launch::life::Follow;
 use crate::launch::slurm;
+use crate::launch::status::Follow;
 use crate::project::Project;
 
 /// How often files are read.

@@ -97,7 +97,7 @@ pub fn run(project: &Project, args: &ReportArgs) -> Result<(), Failure> {
     let job = args.job.ok_or_else(|| Failure::new(Exit::Usage, "name a job"))?;
     let folder = project.job(job);
     if folder.record_path().exists()
-        && let Err(failure) = slurm::collect_usage(project, &folder.record()?)
+        && let Err(failure) = slurm::collect_missing_usage(project, &folder.record()?)
     {
         // The ledger may be read-only. The note is then written without those figures.
         say(format!("what Slurm measured is not in the note: {}", failure.message));

@@ -5,9 +5,9 @@ use crate::console::say;
 use crate::data_state::Wanted;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::{JobStatus, State, TrialStatus};
-use crate::launch::slurm::{Adjustment, Arrays, Programs, Slurm};
-use crate::launch::{Remedy, local, needed_worker, remedy};
+use crate::launch::slurm::{Adjustment, JobArrays, SlurmBackend};
+use crate::launch::status::{JobStatus, RunState, TrialStatus};
+use crate::launch::{Remedy, backend_for_job, needed_worker, remedy};
 use crate::project::Project;
 
 /// Arguments of `expctl retry`.
@@ -27,7 +27,7 @@ pub struct RetryArgs {
 /// Give the trials that did not complete another attempt.
 pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
     let folder = Ledger::open(project)?.measured(args.job)?;
-    let (mut job, trouble) = JobStatus::of(&folder)?;
+    let (mut job, trouble) = JobStatus::load(&folder)?;
     if let Some(trouble) = trouble {
         return Err(Failure::new(
             Exit::Cluster,
@@ -35,12 +35,17 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         ));
     }
     let slurm = job.record.on_slurm();
-    if slurm && job.trials.iter().any(|trial| matches!(trial.state, State::Lost | State::NotStarted)) {
+    if slurm && job.trials.iter().any(|trial| matches!(trial.state, RunState::Lost | RunState::NotStarted)) {
         // An outcome may be late. A trial without one gets an outcome with Slurm's reason.
-        Slurm::of_job(&job.record.backend)?.wait_for(project, args.job, Some(&open_indices(&job)), &mut |_| {})?;
-        (job, _) = JobStatus::of(&folder)?;
+        SlurmBackend::for_job(&job.record.backend)?.wait_for_trials(
+            project,
+            args.job,
+            Some(&open_indices(&job)),
+            &mut |_| {},
+        )?;
+        (job, _) = JobStatus::load(&folder)?;
     }
-    if job.trials.iter().all(|trial| trial.state == State::Completed) {
+    if job.trials.iter().all(|trial| trial.state == RunState::Completed) {
         say(format!("nothing to retry: job {} is complete", args.job));
         return Ok(());
     }
@@ -68,13 +73,11 @@ pub fn run(project: &Project, args: &RetryArgs) -> Result<(), Failure> {
         let words = if words.is_empty() { String::new() } else { format!(", {words}") };
         say(format!("{} {}: another attempt{words}", trial.trial.id, trial.state.name()));
     }
-    if slurm {
-        let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
-        retry_slurm(project, args, &job.record.backend, &which, interrupt)
-    } else {
-        let record = JobRecord { trials: without(&job.record, &left), ..job.record.clone() };
-        retry_local(project, args, &record, &interrupt)
-    }
+    let which: Vec<_> = again.into_iter().map(|again| (again.index, again.adjustment)).collect();
+    let record = JobRecord { trials: without(&job.record, &left), ..job.record.clone() };
+    let backend = backend_for_job(&record.backend)?;
+    backend.retry(project, &record, &which)?;
+    submit::wait_or_detach(project, backend.as_ref(), &record, args.wait, &interrupt)
 }
 
 /// A trial that gets another attempt.
@@ -89,7 +92,7 @@ struct RetriedTrial<'a> {
 /// The trials to retry, and those that would only fail again.
 fn choose<'a>(args: &RetryArgs, job: &'a JobStatus) -> Result<(Vec<RetriedTrial<'a>>, Vec<&'a TrialStatus>), Failure> {
     let arrays = match job.record.on_slurm() {
-        true => Some(Arrays::load(&job.folder, job.record.job, job.trials.len())?),
+        true => Some(JobArrays::load(&job.folder, job.record.job, job.trials.len())?),
         false => None,
     };
     let (mut again, mut left) = (Vec::new(), Vec::new());
@@ -119,27 +122,5 @@ fn open_indices(job: &JobStatus) -> Vec<u32> {
 }
 
 fn is_open(trial: &TrialStatus) -> bool {
-    trial.state != State::Completed && !trial.state.is_active()
-}
-
-fn retry_local(project: &Project, args: &RetryArgs, job: &JobRecord, interrupt: &Interrupt) -> Result<(), Failure> {
-    local::check(job)?;
-    if args.wait {
-        return submit::finish(project, job.job, local::run(project, job, interrupt));
-    }
-    submit::start_in_background(project, job)
-}
-
-fn retry_slurm(
-    project: &Project,
-    args: &RetryArgs,
-    backend: &str,
-    which: &[(u32, Adjustment)],
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    let id = args.job;
-    let arrays = Slurm::of_job(backend)?.retry(project, id, which, &Programs::find()?)?;
-    let arrays: Vec<String> = arrays.iter().map(u64::to_string).collect();
-    say(format!("job {id} goes on as Slurm's job {}", arrays.join(", ")));
-    if args.wait { submit::wait_for_slurm(project, id, interrupt) } else { Ok(()) }
+    trial.state != RunState::Completed && !trial.state.is_active()
 }

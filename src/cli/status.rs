@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::console::{out, say};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::{Attempt, Follow, JobStatus, State, TrialStatus, lineage, look};
+use crate::launch::status::{Attempt, Follow, JobStatus, JobStatuses, RunState, TrialStatus, lineage};
 use crate::parallel;
 use crate::project::Project;
 use crate::provenance::changes_since_submit;
@@ -44,7 +44,7 @@ struct JobRow {
 
 #[derive(Serialize)]
 struct StateCount {
-    state: State,
+    state: RunState,
     trials: usize,
 }
 
@@ -63,7 +63,7 @@ struct TrialRow {
     job: u64,
     task: usize,
     trial: String,
-    state: State,
+    state: RunState,
     attempt: u32,
     steps: u64,
     steps_total: u64,
@@ -82,7 +82,7 @@ pub fn run(project: &Project, args: &StatusArgs) -> Result<(), Failure> {
     let ids: Vec<u64> =
         if args.jobs.is_empty() { ledger.measured_ids().into_iter().collect() } else { args.jobs.clone() };
     let folders: Vec<JobDir> = ids.iter().map(|id| ledger.measured(*id)).collect::<Result<_, _>>()?;
-    let mut seen = look(&folders)?;
+    let mut seen = JobStatuses::load(&folders)?;
     if let Some(trouble) = &seen.trouble {
         say(format!("note: Slurm cannot be asked: {trouble}"));
     }
@@ -168,13 +168,13 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
     }
     let world = status.trial.settings.launch.ranks;
     let rates = match status.state {
-        State::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
+        RunState::Completed => Rates::from_attempts(&folder.attempts(&status.trial.id)?, &status.trial.settings)?,
         // The rate of rank 0 times the ranks: all have batches of the same size.
-        State::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
+        RunState::Running => totals.rates().map(|r| Rates { samples_per_s: r.samples_per_s * f64::from(world), ..r }),
         // The rate of a trial that did not complete means nothing.
         _ => None,
     };
-    let of = if status.state == State::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
+    let of = if status.state == RunState::Completed { RatesOf::MeasuredSteps } else { RatesOf::LastSteps };
     (row.it_per_s, row.samples_per_s) = rates.map(|rates| (rates.it_per_s, rates.samples_per_s)).unzip();
     row.rates_of = rates.map(|_| of);
     let ranks = attempt.environment()?.map(|e| e.ranks).unwrap_or_default();
@@ -187,7 +187,7 @@ fn trial_row(folder: &JobDir, job: u64, task: usize, status: &TrialStatus) -> Re
 /// Epochs of a completed trial that stopped early because its figures no longer improved: it has fewer steps than its settings say, and
 /// none is missing.
 fn stopped_after(attempt: &AttemptDir, status: &TrialStatus) -> Option<u64> {
-    if status.state != State::Completed || status.trial.settings.train.epochs == 0 {
+    if status.state != RunState::Completed || status.trial.settings.train.epochs == 0 {
         return None;
     }
     let records = read_learning(&attempt.learning_path()).unwrap_or_default();
@@ -257,7 +257,7 @@ pub fn watch(project: &Project, args: &WatchArgs) -> Result<(), Failure> {
     let mut screen = if args.json { None } else { Screen::open() };
     loop {
         job.look()?;
-        let view = View::of(&mut job)?;
+        let view = View::new(&mut job)?;
         if view.ended {
             // Leave the alternate screen: the end is printed as lines that stay.
             screen = None;

@@ -1,12 +1,12 @@
 //! `expctl submit`, and what other verbs that run jobs share with it.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::ValueEnum;
 use expctl_record::{JobRecord, MeasuredJob};
 use expctl_text::format::count;
 use serde_json::json;
+use slurm_client::{Availability, Slurm};
 
 use super::data;
 use super::report::note_options;
@@ -16,9 +16,9 @@ use crate::data_size::DataSize;
 use crate::data_state::{DataState, data_states};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
-use crate::launch::life::Had;
-use crate::launch::slurm::{self, Slurm};
-use crate::launch::{local, needed_worker};
+use crate::launch::slurm::SlurmBackend;
+use crate::launch::status::ExistingTrials;
+use crate::launch::{Backend, SubmitOrder, backend_from_name, local, needed_worker, slurm};
 use crate::plan::{self, Plan};
 use crate::project::Project;
 use crate::provenance::Origin;
@@ -26,7 +26,7 @@ use crate::report::note::write_note;
 
 /// Where a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Backend {
+enum BackendName {
     /// Slurm if there is one, else this machine
     Auto,
     /// A Slurm array, by Slurm's commands
@@ -57,7 +57,7 @@ pub struct SubmitArgs {
 pub struct RunOptions {
     /// Where to run [default: what ~/.config/expctl/config.toml says, else auto]
     #[arg(long, value_enum, env = "EXPCTL_BACKEND")]
-    backend: Option<Backend>,
+    backend: Option<BackendName>,
     /// Leave out trials that have completed in a job of the ledger, or wait or run in one
     #[arg(long)]
     only_missing: bool,
@@ -156,15 +156,15 @@ pub fn submit(
     let origin = Origin::gather(project, config, whole)?;
     let job = JobRecord { submitted: jiff::Timestamp::now().as_second(), commit: origin.commit(), ..job };
     let interrupt = Interrupt::listen()?;
-    let order = slurm::Order { chain: args.chain };
+    let order = SubmitOrder { chain: args.chain };
     if !order.chain {
         data::ensure_all(project, &plan.trials, &interrupt)?;
     }
-    if slurm {
-        submit_slurm(project, args, job, order, &origin, interrupt)
-    } else {
-        submit_local(project, args, job, &origin, &interrupt)
-    }
+    let backend = backend_from_name(&job.backend)?;
+    let id = backend.submit(project, job, order)?;
+    print_id(id);
+    keep_origin(project, id, &origin);
+    wait_or_detach(project, backend.as_ref(), &project.job(id).record()?, args.wait, &interrupt)
 }
 
 /// The backend: of the command line, else of the user's defaults, else of the profile, else the one that is available.
@@ -173,20 +173,20 @@ fn choose_backend(project: &Project, args: &RunOptions, plan: &Plan) -> Result<&
         Some(backend) => backend,
         None => {
             let named = conf::UserDefaults::load(project)?.backend.or(profile_backend(project, plan)?);
-            named.and_then(|name| Backend::from_str(&name, false).ok()).unwrap_or(Backend::Auto)
+            named.and_then(|name| BackendName::from_str(&name, false).ok()).unwrap_or(BackendName::Auto)
         }
     };
     match backend {
-        Backend::Slurm => Ok("slurm"),
-        Backend::Slurmrest => Ok("slurmrest"),
-        Backend::Local => Ok("local"),
-        Backend::Auto => match slurm::available() {
-            slurm::Availability::Ready => Ok("slurm"),
-            slurm::Availability::Absent => {
+        BackendName::Slurm => Ok("slurm"),
+        BackendName::Slurmrest => Ok("slurmrest"),
+        BackendName::Local => Ok("local"),
+        BackendName::Auto => match Slurm::from_environment().availability() {
+            Availability::Ready => Ok("slurm"),
+            Availability::Absent => {
                 say("no Slurm found: running on this machine (--backend local)");
                 Ok("local")
             }
-            slurm::Availability::Unreachable(reason) => {
+            Availability::Unreachable(reason) => {
                 Err(Failure::new(Exit::Cluster, format!("this machine has a Slurm that does not answer: {reason}"))
                     .hint("try again later, or run on this machine: --backend local"))
             }
@@ -204,13 +204,13 @@ fn profile_backend(project: &Project, plan: &Plan) -> Result<Option<String>, Fai
 
 /// Remove the trials that have completed, wait or run in a job of the ledger, and say in which.
 fn leave_out_existing(project: &Project, plan: &mut Plan) -> Result<(), Failure> {
-    let had = Had::of(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
-    had.trouble.iter().for_each(|line| say(format!("warning: {line}")));
+    let existing = ExistingTrials::find(project, &plan.trials.iter().map(|trial| trial.id.as_str()).collect())?;
+    existing.trouble.iter().for_each(|line| say(format!("warning: {line}")));
     let all = plan.trials.len();
-    plan.trials.retain(|trial| had.misses(&trial.id));
+    plan.trials.retain(|trial| existing.lacks(&trial.id));
     let left_out = all - plan.trials.len();
     if left_out > 0 {
-        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), had.jobs()));
+        say(format!("left out: {left_out} of {}, which {} has", count(all as u64, "trial"), existing.jobs()));
     }
     if plan.trials.is_empty() {
         say("nothing to submit");
@@ -218,61 +218,15 @@ fn leave_out_existing(project: &Project, plan: &mut Plan) -> Result<(), Failure>
     Ok(())
 }
 
-fn submit_local(
+/// Stay with a job and write its note, or leave it.
+pub fn wait_or_detach(
     project: &Project,
-    args: &RunOptions,
-    job: JobRecord,
-    origin: &Origin,
+    backend: &dyn Backend,
+    job: &JobRecord,
+    wait: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
-    let job = local::allocate(project, job)?;
-    print_id(job.job);
-    keep_origin(project, job.job, origin);
-    if !args.wait {
-        return start_in_background(project, &job);
-    }
-    let result = local::run(project, &job, interrupt);
-    finish(project, job.job, result)
-}
-
-/// Run a local job in a background process, and say how to follow and stop it.
-pub fn start_in_background(project: &Project, job: &JobRecord) -> Result<(), Failure> {
-    let (_, log) = local::detach(project, job)?;
-    let id = job.job;
-    say(format!("job {id} runs in the background; it writes its note when it ends"));
-    say(format!("  progress: expctl watch {id}, or {}\n  stop it: expctl cancel {id}", log.display()));
-    Ok(())
-}
-
-fn submit_slurm(
-    project: &Project,
-    args: &RunOptions,
-    job: JobRecord,
-    order: slurm::Order,
-    origin: &Origin,
-    interrupt: Interrupt,
-) -> Result<(), Failure> {
-    let id = slurm::submit(project, job, order)?;
-    print_id(id);
-    keep_origin(project, id, origin);
-    if !args.wait {
-        return Ok(());
-    }
-    wait_for_slurm(project, id, interrupt)
-}
-
-/// Wait until every trial of a job has its outcome, then write its note.
-pub fn wait_for_slurm(project: &Project, id: u64, interrupt: Interrupt) -> Result<(), Failure> {
-    leave_on_interrupt(id, interrupt);
-    let mut shown = String::new();
-    let result = slurm::wait(project, id, &mut |progress| {
-        let line = progress.to_string();
-        if line != shown {
-            say(format!("job {id}: {line}"));
-            shown = line;
-        }
-    });
-    finish(project, id, result)
+    if wait { finish(project, job.job, backend.wait(project, job, interrupt)) } else { backend.detach(project, job) }
 }
 
 /// Record the provenance of a job. The job exists by now, and runs even if this fails.
@@ -287,19 +241,6 @@ fn print_id(id: u64) {
     if let Err(e) = try_out(id) {
         say(format!("job {id} was submitted, but its id cannot be written to stdout: {e}"));
     }
-}
-
-/// Ctrl-C while waiting for Slurm ends the waiting, not the job.
-fn leave_on_interrupt(job: u64, interrupt: Interrupt) {
-    std::thread::spawn(move || {
-        while !interrupt.is_set() {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        say(format!(
-            "job {job} goes on without me\n  hint: stop it with `expctl cancel {job}`; `expctl report {job}` shows what it has"
-        ));
-        std::process::exit(Exit::Incomplete as i32)
-    });
 }
 
 /// Write the note of a job; the states of its trials then decide the exit code.
@@ -413,12 +354,12 @@ fn test_only(project: &Project, job: &JobRecord, json: bool) -> Result<(), Failu
         return Err(Failure::new(Exit::Usage, "slurmrestd has nothing like `sbatch --test-only`")
             .hint("--dry-run says what would be submitted; --backend slurm asks the commands"));
     }
-    let cluster = Slurm::from_environment();
+    let cluster = SlurmBackend::default();
     let mut answers = Vec::new();
     for script in cluster.scripts(project, job)? {
         let file = tempfile::Builder::new().prefix("expctl-").suffix(".sh").tempfile().map_err(Failure::internal)?;
         std::fs::write(file.path(), &script).map_err(Failure::internal)?;
-        let answer = cluster.test_only(file.path())?;
+        let answer = cluster.client().test_only(file.path())?;
         say(format!("Slurm would take it: {answer}"));
         answers.push(json!({ "answer": answer, "options": sbatch_options(&script) }));
     }

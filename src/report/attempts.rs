@@ -5,7 +5,7 @@ use expctl_text::Table;
 use expctl_text::format::{MISSING, moment};
 
 use super::setting_names::{class_name, setting_name};
-use crate::launch::life::Attempt;
+use crate::launch::status::Attempt;
 use crate::ledger::{differences_within, step_words};
 
 const COLUMNS: [&str; 13] = [

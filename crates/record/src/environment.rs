@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use host_metrics::Hardware;
 use expctl_settings::looks_secret;
+use host_metrics::Hardware;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 

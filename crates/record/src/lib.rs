@@ -21,7 +21,6 @@ mod learning;
 mod ledger;
 mod measured_job;
 mod outcome;
-mod parameter_count;
 mod provenance;
 mod published_breakdown;
 mod published_file;

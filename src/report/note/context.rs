@@ -12,7 +12,7 @@ use super::file::{KnownNote, identity, known_notes, link_to_name, link_to_note};
 use super::{NoteOptions, Picture, learning_picture, picture_link, shown_path};
 use crate::console::say;
 use crate::exit::Failure;
-use crate::launch::life::Attempt;
+use crate::launch::status::Attempt;
 use crate::ledger::flatten_in_job;
 use crate::project::Project;
 use crate::report::attempts::attempts_table;

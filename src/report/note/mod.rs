@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::pictures::{LEARNING, charts};
 use crate::console::say;
 use crate::exit::{Exit, Failure};
-use crate::launch::life::{Attempt, lineage};
+use crate::launch::status::{Attempt, lineage};
 use crate::project::Project;
 use file::{HEAD_BYTES, NoteFile, identity};
 
